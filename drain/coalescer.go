@@ -115,7 +115,8 @@ func newGroupCaps(ns *partition.Namespace, caps sink.Caps, cfg Config) groupCaps
 	return c
 }
 
-func newCoalescer(g *guard.Guard, caps groupCaps, claiming context.Context, m *groupMetrics) *coalescer {
+func newCoalescer(g *guard.Guard, caps groupCaps, claiming context.Context,
+	m *groupMetrics) *coalescer {
 	c := &coalescer{
 		Guard:    g,
 		caps:     caps,

@@ -15,7 +15,8 @@ type Config struct {
 	Workers int
 	// SinkTimeout bounds one Write, and one Open; 10s.
 	SinkTimeout time.Duration
-	// Lease is how long a lease lasts; 15s. It is never renewed, so it must exceed SinkTimeout by 2s or more.
+	// Lease is how long a lease lasts; 15s. It is never renewed, so it must exceed SinkTimeout
+	// by 2s or more.
 	Lease time.Duration
 	// BackoffBase and BackoffMax bound the full-jitter wait of a partition
 	// between two attempts: uniform between 0 and min(max, base·2^(attempt−1));

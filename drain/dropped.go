@@ -10,7 +10,11 @@ import (
 
 // recordSettled records entries of [lo, hi), which the store has settled; n are their classes.
 func (r *run) recordSettled(lo, hi int, n [classes]int) {
-	reasons := [classes]drops.Reason{delivered: drops.Delivered, expired: drops.Expired, dead: drops.Dead}
+	reasons := [classes]drops.Reason{
+		delivered: drops.Delivered,
+		expired:   drops.Expired,
+		dead:      drops.Dead,
+	}
 	left, sum := [classes]int{}, 0
 	for c, reason := range reasons {
 		left[c] = r.drops.Count(reason, n[c], n[c])
@@ -43,7 +47,13 @@ func (r *run) attempts() string {
 // recordEntry records the entry at a position.
 func (r *run) recordEntry(reason drops.Reason, at int, detail string) {
 	e := r.lease.Entries[at]
-	d := drops.Drop{Reason: reason, Partition: r.lease.Partition, ID: string(e.ID), Entries: 1, Detail: detail}
+	d := drops.Drop{
+		Reason:    reason,
+		Partition: r.lease.Partition,
+		ID:        string(e.ID),
+		Entries:   1,
+		Detail:    detail,
+	}
 	if ms, known := r.clock(); known && e.Occurred > 0 {
 		d.Age = time.Duration(max(0, ms-e.Occurred)) * time.Millisecond
 	}
@@ -70,6 +80,11 @@ func (r *run) recordFailed(n int, err error) {
 		if err != nil {
 			detail = guard.WordsOf(err)
 		}
-		r.drops.Record(drops.Drop{Reason: drops.Failed, Partition: r.lease.Partition, Entries: n, Detail: detail})
+		r.drops.Record(drops.Drop{
+			Reason:    drops.Failed,
+			Partition: r.lease.Partition,
+			Entries:   n,
+			Detail:    detail,
+		})
 	}
 }

@@ -105,10 +105,14 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 			retries:   m.retries.With(with),
 			lag:       m.lag.With(with),
 		},
-		Metrics:      m.sinks.Of(with),
-		groupMetrics: groupMetrics{closed: m.closed.MustCurryWith(with), givenBack: m.givenBack.MustCurryWith(with), writeEntries: m.writeEntries.With(with)},
-		leases:       m.leases.With(with),
-		paused:       m.paused.With(with),
+		Metrics: m.sinks.Of(with),
+		groupMetrics: groupMetrics{
+			closed:       m.closed.MustCurryWith(with),
+			givenBack:    m.givenBack.MustCurryWith(with),
+			writeEntries: m.writeEntries.With(with),
+		},
+		leases: m.leases.With(with),
+		paused: m.paused.With(with),
 	}
 	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
 		n.entries.WithLabelValues(outcome)

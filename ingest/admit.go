@@ -54,7 +54,8 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 // admitEntries decides whether a produce request may bring in its entries, by
 // its options and the limits of its token. A mixed request names its partitions
 // in the body, so split checks those.
-func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target, r *request) (rejected *rejection) {
+func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target,
+	r *request) (rejected *rejection) {
 	if r.options, rejected = readOptions(ctx); rejected != nil {
 		return rejected
 	}

@@ -101,7 +101,11 @@ func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyrin
 	k, before := &keyring{protected: map[string]bool{}, keys: map[uint64][]*key{}}, s.keyring.Load()
 	for name, tokens := range tokens {
 		if !s.hasNamespace(name) {
-			return nil, &partition.FieldError{Field: "tokens", Value: name, Want: "a namespace that the store has"}
+			return nil, &partition.FieldError{
+				Field: "tokens",
+				Value: name,
+				Want:  "a namespace that the store has",
+			}
 		}
 		k.protected[name] = len(tokens) > 0
 		s.tenantOf(name, nil).memory.Divide(len(tokens) > 1)

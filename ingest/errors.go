@@ -210,7 +210,14 @@ func rejectUnknown(why error) *rejection {
 // write sets the response.
 func (r *rejection) write(ctx *fasthttp.RequestCtx) {
 	f := failures[r.code]
-	body := wire.Failure{Code: r.code, Message: f.message, Scope: r.scope, Unknown: r.unknown, Field: r.field, Value: r.value}
+	body := wire.Failure{
+		Code:    r.code,
+		Message: f.message,
+		Scope:   r.scope,
+		Unknown: r.unknown,
+		Field:   r.field,
+		Value:   r.value,
+	}
 	if r.message != "" {
 		body.Message = r.message
 	}

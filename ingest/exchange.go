@@ -89,10 +89,11 @@ func (k *key) CheckRate() *Rejection { return k.checkRate() }
 // Bearer is the token of the Authorization header; empty: none.
 func (x *Exchange) Bearer() []byte { return bearer(&x.Ctx.Request.Header) }
 
-// Authenticate finds the key that a token is in a namespace. Without tokens every
-// request is admitted, except of web pages that the namespace does not list: the key is nil.
-// The namespaces are those of the mount if it has Owns, else those of all mounts and of the store. One that neither Config.Tokens nor SetTokens
-// names is new, and its tokens are on their way: nobody is admitted yet.
+// Authenticate finds the key that a token is in a namespace. Without tokens every request is
+// admitted, except of web pages that the namespace does not list: the key is nil. The
+// namespaces are those of the mount if it has Owns, else those of all mounts and of the store.
+// One that neither Config.Tokens nor SetTokens names is new, and its tokens are on their way:
+// nobody is admitted yet.
 func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejection) {
 	exists := x.server.hasNamespace(namespace)
 	if owns := x.target.mount.Owns; owns != nil {

@@ -42,7 +42,8 @@ type boundedListener struct {
 	empty     chan struct{} // made by drain, closed when the last connection closes
 }
 
-func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config, m *metrics) *boundedListener {
+func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config,
+	m *metrics) *boundedListener {
 	l := &boundedListener{
 		Listener:  ln,
 		max:       cfg.MaxConns,

@@ -54,7 +54,8 @@ var rejectionReasons = [...]wire.Reason{
 	wire.ReasonTooManyPartitions, wire.ReasonTooManyKeys, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
 }
 
-func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func() int64) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, log *drops.Log,
+	inflight, conns func() int64) (*metrics, error) {
 	var failed error
 	register := func(c prometheus.Collector) {
 		if err := reg.Register(c); err != nil {

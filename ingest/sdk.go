@@ -27,7 +27,8 @@ func (s *Server) sdk(ctx *fasthttp.RequestCtx, t target) *rejection {
 
 // takeSDK returns what the key of a request opens, also of one that it rejects; nil: it
 // did not get to know the key, or the key opens nothing.
-func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace, rejected *rejection) {
+func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
+	t *target) (to *sdkNamespace, rejected *rejection) {
 	key := t.adapter.HeaderKey(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
 	to = s.writeKeys.find(key)
 	switch {
@@ -190,10 +191,11 @@ func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter
 	return s.seal(r)
 }
 
-// rejectUnstored adds the results up. SDKs repeat whole requests or nothing. So it
-// rejects a request of which an entry may be stored at the next attempt, although
-// others are stored: these may double, under their ids. Entries of partitions beyond
-// max_partitions, or new ones beyond the key's quota, would be rejected again, so they are dropped unless nothing was stored.
+// rejectUnstored adds the results up. SDKs repeat whole requests or nothing. So it rejects a
+// request of which an entry may be stored at the next attempt, although others are stored:
+// these may double, under their ids. Entries of partitions beyond max_partitions, or new ones
+// beyond the key's quota, would be rejected again, so they are dropped unless nothing was
+// stored.
 func (r *request) rejectUnstored() *rejection {
 	stored := r.sumResults()
 	if len(r.spans) > 0 && stored == 0 {

@@ -54,12 +54,17 @@ type writeKeys struct {
 }
 
 // newWriteKeys needs a valid Config.
-func newWriteKeys(cfg Config, store Store, origins map[string]*origins, m *metrics) (writeKeys, error) {
+func newWriteKeys(cfg Config, store Store, origins map[string]*origins,
+	m *metrics) (writeKeys, error) {
 	w := writeKeys{byKey: map[string]*sdkNamespace{}, byName: map[string]*sdkNamespace{}}
 	for name, sdk := range cfg.SDKs {
 		ns := store.Namespace(name)
 		if ns == nil {
-			return w, &partition.FieldError{Field: "write_keys", Value: name, Want: "a namespace that the store has"}
+			return w, &partition.FieldError{
+				Field: "write_keys",
+				Value: name,
+				Want:  "a namespace that the store has",
+			}
 		}
 		of := &sdkNamespace{namespace: ns, fallback: sdk.PartitionFallback, origins: origins[name]}
 		if of.fallback == "" {

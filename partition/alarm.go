@@ -78,7 +78,8 @@ func (a *alarm) sleep(ctx context.Context, c *backend.Clock, due int64, maxWait 
 // WaitDue sleeps until the store's clock reads due (Unix ms), but at most maxWait. It
 // returns earlier when a produce of this process makes a partition of the shard due
 // earlier, and when ctx ends.
-func (verbs) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64, maxWait time.Duration) {
+func (verbs) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64,
+	maxWait time.Duration) {
 	s := ns.store
 	ns.shards[shard].alarm.sleep(ctx, s.backend.Clock(), due, maxWait)
 }

@@ -129,8 +129,9 @@ func (verbs) DeadLetter(ctx context.Context, ns *Namespace, id string) (Letter, 
 	}
 }
 
-// discardTime is how long a call of Discard should take. To find a letter Redis goes through the
-// list from the nearer end: 0.3 ms for one in the middle of 10,000, and 3 ms in the middle of 100,000.
+// discardTime is how long a call of Discard should take. To find a letter Redis goes through
+// the list from the nearer end: 0.3 ms for one in the middle of 10,000, and 3 ms in the middle
+// of 100,000.
 const discardTime = 2 * time.Millisecond
 
 // nextDiscard is how many letters the next call of Discard takes, after one that took n.
@@ -145,9 +146,10 @@ func nextDiscard(n int, took time.Duration) int {
 }
 
 // Discard removes dead letters for good, those of a shard by calls of up to 64. removed is how
-// many it removed, for certain; a letter that was gone before does not count. Ledger.Dead stays as it is. After an
-// error it can be repeated. Errors: that of ctx, and those of the store.
-func (verbs) Discard(ctx context.Context, ns *Namespace, letters []Letter) (removed int, err error) {
+// many it removed, for certain; a letter that was gone before does not count. Ledger.Dead stays
+// as it is. After an error it can be repeated. Errors: that of ctx, and those of the store.
+func (verbs) Discard(ctx context.Context, ns *Namespace,
+	letters []Letter) (removed int, err error) {
 	s := ns.store
 	if err := s.ensureCompatible(ctx); err != nil {
 		return 0, err

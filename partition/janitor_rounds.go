@@ -128,7 +128,8 @@ const clockSpread = 2 * time.Second
 
 // repair returns how many partitions had stale entries, and how long the calls
 // took, which is at least as long as Redis worked.
-func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int, took time.Duration) {
+func (j *Janitor) repair(ctx context.Context, h home,
+	names []string) (stale int, took time.Duration) {
 	began := time.Now()
 	var repaired, expired int64
 	for len(names) > 0 && ctx.Err() == nil {

@@ -84,7 +84,8 @@ type Lease struct {
 // requests of a shard share one script call for up to 64 of them; more calls follow
 // when their entries are too many for one. lease is how long the leases last. A
 // partition appears in only one of the requests, and all are of one store.
-func (verbs) Claim(ctx context.Context, requests []ClaimRequest, lease time.Duration) []ClaimResult {
+func (verbs) Claim(ctx context.Context, requests []ClaimRequest,
+	lease time.Duration) []ClaimResult {
 	if len(requests) == 0 {
 		return nil
 	}

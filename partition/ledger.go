@@ -159,7 +159,8 @@ func (verbs) Audit(ctx context.Context, ns *Namespace) (residual int64, err erro
 }
 
 // countEntries adds up the lengths of the partitions' lists.
-func (s *Store) countEntries(ctx context.Context, sh *shard, names []string) (total int64, err error) {
+func (s *Store) countEntries(ctx context.Context, sh *shard,
+	names []string) (total int64, err error) {
 	if len(names) == 0 {
 		return 0, nil
 	}

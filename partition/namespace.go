@@ -99,7 +99,13 @@ func (g *Group) recordEvicted(now int64, sample []byte) {
 		}
 	} else if d.CountOne(drops.Evicted, g.Evicted) {
 		age := time.Duration(max(0, now-e.Occurred)) * time.Millisecond
-		d.Record(drops.Drop{Reason: drops.Evicted, Partition: g.Partition, Entries: g.Evicted, ID: string(e.ID), Age: age})
+		d.Record(drops.Drop{
+			Reason:    drops.Evicted,
+			Partition: g.Partition,
+			Entries:   g.Evicted,
+			ID:        string(e.ID),
+			Age:       age,
+		})
 	}
 }
 

@@ -24,9 +24,10 @@ var ErrUnreadable = errors.New("not a dead letter of Spillway")
 // ReplayOutcome is what became of one letter of a Replay.
 type ReplayOutcome struct {
 	ID string
-	// Err is nil where the entry is in its partition and the letter is gone. Otherwise the letter is kept,
-	// or may be kept; it is safe to replay it again for 24h. It is ErrUnreadable, ErrTooManyPartitions, ErrTooManyKeys, the
-	// error of ctx, or Is one of the store's errors.
+	// Err is nil where the entry is in its partition and the letter is gone. Otherwise the
+	// letter is kept, or may be kept; it is safe to replay it again for 24h. It is
+	// ErrUnreadable, ErrTooManyPartitions, ErrTooManyKeys, the error of ctx, or Is one of the
+	// store's errors.
 	Err error
 	// Repeated: an earlier replay of the same letter had stored the entry already.
 	Repeated bool
@@ -50,7 +51,8 @@ func (verbs) Replay(ctx context.Context, ns *Namespace, letters []Letter) []Repl
 }
 
 // replay replays letters of one shard.
-func (s *Store) replay(ctx context.Context, ns *Namespace, letters []Letter, outcomes []ReplayOutcome) {
+func (s *Store) replay(ctx context.Context, ns *Namespace, letters []Letter,
+	outcomes []ReplayOutcome) {
 	groups := make([]*Group, len(letters))
 	var waiting []*Group
 	now, err := s.backend.KnownTime(ctx)

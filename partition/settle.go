@@ -168,7 +168,8 @@ func (l *Lease) shard() *shard { return l.Namespace.shardOf(l.Partition) }
 // planSettlements adds calls for items, which are of one kind, to jobs: those of a
 // shard share a call until it is full. A partition that comes twice, because one
 // of the two has lost its lease, is in two calls.
-func planSettlements[T settlement](jobs []backend.Job[settlement], items []T) []backend.Job[settlement] {
+func planSettlements[T settlement](jobs []backend.Job[settlement],
+	items []T) []backend.Job[settlement] {
 	first := len(jobs)
 	var letters []int // bytes of dead letters in each job, from first on
 next:

@@ -102,7 +102,8 @@ func (s *Store) active(ctx context.Context, ns *Namespace, from Page,
 	return names, next, nil
 }
 
-// describe leaves out partitions without entries, and those with a foreign value unless they are asked for alone.
+// describe leaves out partitions without entries, and those with a foreign value unless they
+// are asked for alone.
 func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard,
 	names []string) (list []Stats, err error) {
 	alone := len(names) == 1
@@ -170,7 +171,8 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 // Describe reads several partitions, by calls of up to 200 of a shard. Those without
 // entries are left out, and the order is not that of the names. Errors: ErrTooManyReads
 // where no read slot is free within 1s, and those of the store.
-func (verbs) Describe(ctx context.Context, ns *Namespace, names []string) (list []Stats, err error) {
+func (verbs) Describe(ctx context.Context, ns *Namespace,
+	names []string) (list []Stats, err error) {
 	s := ns.store
 	byShard := map[int][]string{}
 	for _, name := range names {

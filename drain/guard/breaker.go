@@ -51,7 +51,12 @@ type breaker struct {
 }
 
 func newBreaker(maxPause time.Duration, gauge prometheus.Gauge) *breaker {
-	return &breaker{maxPause: maxPause, gauge: gauge, changed: make(chan struct{}), history: newWriteHistory()}
+	return &breaker{
+		maxPause: maxPause,
+		gauge:    gauge,
+		changed:  make(chan struct{}),
+		history:  newWriteHistory(),
+	}
 }
 
 // change wakes those who wait; b.mu is held.

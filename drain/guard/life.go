@@ -54,7 +54,8 @@ func (l *Life) Begin(start func() error, finish func()) error {
 // Only a Write that ignores its context can outlive that; its lease lapses. End may come before
 // Begin, twice and concurrently; each call waits for the end. unused frees what never began,
 // closed is what the sinks said when they were closed, and stuck names those that do not return.
-func (l *Life) End(ctx context.Context, unused func(), closed func() error, stuck func() string) error {
+func (l *Life) End(ctx context.Context, unused func(), closed func() error,
+	stuck func() string) error {
 	l.mu.Lock()
 	if !l.started && !l.stopped {
 		unused()

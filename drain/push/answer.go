@@ -11,7 +11,8 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// An answer is what a target said when it took a job. The sink may tell it when nobody waits for it any more.
+// An answer is what a target said when it took a job. The sink may tell it when nobody waits
+// for it any more.
 type answer struct {
 	mu     sync.Mutex
 	status int
@@ -35,7 +36,8 @@ func (a *answer) result() []byte {
 	return a.body
 }
 
-// deferred is how long the job stays leased, by a rule that lets it be deferred for otherwise; 0: it is done.
+// deferred is how long the job stays leased, by a rule that lets it be deferred for otherwise;
+// 0: it is done.
 func (a *answer) deferred(otherwise time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

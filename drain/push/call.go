@@ -158,8 +158,8 @@ func (t *target) claimed(s *shard, c *claim, sent time.Time) (failure error) {
 			zap.String("queue", q.name))
 		src.due, q.hold = true, now.Add(guard.Quarantine)
 	}
-	// A claim that got less than it asked for left the queue empty, unless its answer was full or its
-	// rate lets no more pass.
+	// A claim that got less than it asked for left the queue empty, unless its answer was full
+	// or its rate lets no more pass.
 	held := len(c.Held) > 0 && c.Held[0] > 0
 	if c.More || held || len(jobs) == c.Count && (len(c.Left) == 0 || c.Left[0] != 0) {
 		src.due = true

@@ -52,8 +52,9 @@ type Rule struct {
 	Writes, MinWrites int
 	// Target is the response time that nine of ten Writes have at most; with MinWrites only.
 	Target time.Duration
-	// DeferFor is how long a job stays leased that the target answered with 202, or as long as the body {"defer":"1h"} says:
-	// somebody settles it later by its id. 0: 202 acks as any 2xx does. It needs a Batch of 1.
+	// DeferFor is how long a job stays leased that the target answered with 202, or as long as
+	// the body {"defer":"1h"} says: somebody settles it later by its id. 0: 202 acks as any 2xx
+	// does. It needs a Batch of 1.
 	DeferFor time.Duration
 	// Batch is how many jobs a Write has at most; 1.
 	Batch int

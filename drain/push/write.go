@@ -164,7 +164,8 @@ func (w *write) giveBack(jobs []job.Job, outcome string) {
 }
 
 // settle tells the store what became of jobs. said is what the target did, where it took them.
-func (w *write) settle(jobs []job.Job, said *answer, outcome func(i int) (guard.Disposition, error)) {
+func (w *write) settle(jobs []job.Job, said *answer,
+	outcome func(i int) (guard.Disposition, error)) {
 	t := w.target
 	list := make([]*settlement, len(jobs))
 	for i := range jobs {

@@ -30,7 +30,8 @@ func NewLineWriter() *LineWriter {
 // Write encodes all batches into one buffer and calls put with it, in turn.
 // When ctx has ended before, nothing happens; when it ends later, Write returns
 // its error and put may still run.
-func (w *LineWriter) Write(ctx context.Context, batches []*Batch, put func(lines []byte) error) error {
+func (w *LineWriter) Write(ctx context.Context, batches []*Batch,
+	put func(lines []byte) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

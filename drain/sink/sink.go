@@ -106,8 +106,9 @@ type Job struct {
 	Tries      int       // deliveries that it may have
 	Expires    time.Time // when it is not delivered any more; zero: never
 	Attributes []byte    // a JSON object of strings, in which no line break is; nil: none
-	// Answered, where it is not nil, is told what a target said when it took the job: the status of HTTP, and the body, to
-	// which it keeps no reference. It is called before Write returns, and only of a job that is alone in its batch.
+	// Answered, where it is not nil, is told what a target said when it took the job: the
+	// status of HTTP, and the body, to which it keeps no reference. It is called before Write
+	// returns, and only of a job that is alone in its batch.
 	Answered func(status int, body []byte)
 }
 

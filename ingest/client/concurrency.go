@@ -18,15 +18,15 @@ const (
 	maxTake  = 1000 // jobs that one request asks for
 )
 
-// Auto makes Work find how many handlers may run at once, from least to most, by how long they take.
-// It begins with the least. Each second, but after ten handlers at the earliest, there may be a tenth
-// more (one at least) if there were jobs for more and nine of ten handlers ended within target. There
-// may be a fifth fewer if they did not, or once a handler returns RetryIn or an error that is
-// context.DeadlineExceeded: whoever it calls throttles or does not answer. Other errors count for
-// neither, unless they are Permanent.
+// Auto makes Work find how many handlers may run at once, from least to most, by how long they
+// take. It begins with the least. Each second, but after ten handlers at the earliest, there
+// may be a tenth more (one at least) if there were jobs for more and nine of ten handlers ended
+// within target. There may be a fifth fewer if they did not, or once a handler returns RetryIn
+// or an error that is context.DeadlineExceeded: whoever it calls throttles or does not answer.
+// Other errors count for neither, unless they are Permanent.
 //
-// Each call of Work, in each process, finds a number of its own. least is 1 or more, most is above it
-// and 32767 at most, target is 1ms to 1h.
+// Each call of Work, in each process, finds a number of its own. least is 1 or more, most is
+// above it and 32767 at most, target is 1ms to 1h.
 func Auto(least, most int, target time.Duration) Concurrency {
 	if least < 1 || most <= least || most > autoMost || target < time.Millisecond || target > time.Hour {
 		return -1 // Work says so

@@ -13,11 +13,12 @@ import (
 // PrepareOptions are what a Prepare may say, beside what a publish may.
 type PrepareOptions struct {
 	PublishOptions
-	// Check is the queue that gets a job when nobody decides: {"event":"prepared","queue","id",…}. Its worker
-	// decides by Jobs.Prepared. Default none: the job is dead after CheckAfter.
+	// Check is the queue that gets a job when nobody decides:
+	// {"event":"prepared","queue","id",…}. Its worker decides by Jobs.Prepared. Default none:
+	// the job is dead after CheckAfter.
 	Check string
-	// CheckAfter is how long the publisher has until it is asked, 1s to 24h; default 1m. Each further question
-	// waits twice as long, an hour at most.
+	// CheckAfter is how long the publisher has until it is asked, 1s to 24h; default 1m. Each
+	// further question waits twice as long, an hour at most.
 	CheckAfter time.Duration
 	// Checks is how often it is asked before the job is dead, to 100; default 15.
 	Checks int
@@ -29,10 +30,11 @@ type Prepared struct {
 	jobs      *Jobs
 }
 
-// Prepare stores a job that nobody takes before its Commit: do what shall happen together with it, such as a
-// transaction of your database, and then commit it or roll it back. Its errors are those of Publish. A publish with
-// the same Key or ID returns the same job.
-func (j *Jobs) Prepare(ctx context.Context, queue string, payload []byte, o PrepareOptions) (Prepared, error) {
+// Prepare stores a job that nobody takes before its Commit: do what shall happen together with
+// it, such as a transaction of your database, and then commit it or roll it back. Its errors
+// are those of Publish. A publish with the same Key or ID returns the same job.
+func (j *Jobs) Prepare(ctx context.Context, queue string, payload []byte,
+	o PrepareOptions) (Prepared, error) {
 	if len(payload) == 0 {
 		return Prepared{}, ErrEmpty
 	}
@@ -56,12 +58,13 @@ func (j *Jobs) Prepare(ctx context.Context, queue string, payload []byte, o Prep
 // Prepared names a prepared job, such as one that a question is about.
 func (j *Jobs) Prepared(queue, id string) Prepared { return Prepared{queue, id, j} }
 
-// Commit lets the job be taken, once its delay, which counts from the publish, is over. It can be repeated. ErrDecided:
-// it was rolled back. ErrNotPrepared: nobody decided in time, and it is dead. ErrNoJob: there is none, or it
-// ended more than a day after its commit.
+// Commit lets the job be taken, once its delay, which counts from the publish, is over. It can
+// be repeated. ErrDecided: it was rolled back. ErrNotPrepared: nobody decided in time, and it
+// is dead. ErrNoJob: there is none, or it ended more than a day after its commit.
 func (p Prepared) Commit(ctx context.Context) error { return p.decide(ctx, "/commit") }
 
-// Rollback deletes the job. It can be repeated. Its errors are those of Commit; ErrDecided: it was committed.
+// Rollback deletes the job. It can be repeated. Its errors are those of Commit; ErrDecided: it
+// was committed.
 func (p Prepared) Rollback(ctx context.Context) error { return p.decide(ctx, "/rollback") }
 
 func (p Prepared) decide(ctx context.Context, verb string) error {

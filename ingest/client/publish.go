@@ -43,8 +43,8 @@ type Published struct {
 }
 
 // Publish stores a job, and returns when the service has it. Attempts in vain do not make it
-// twice: all have the same Idempotency-Key, and end before the service forgets it. After ErrUnknown,
-// also of a ctx that ended, repeat it with the same Key.
+// twice: all have the same Idempotency-Key, and end before the service forgets it. After
+// ErrUnknown, also of a ctx that ended, repeat it with the same Key.
 func (j *Jobs) Publish(ctx context.Context, queue string, payload []byte,
 	o PublishOptions) (Published, error) {
 	if len(payload) == 0 {

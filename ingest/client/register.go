@@ -26,13 +26,15 @@ type RegisteredSchedule struct {
 	Spec        Spec
 }
 
-// Register puts the schedules of a service, deletes those that an older version of it put and this one does not have, and
-// sends a heartbeat every third of the TTL until ctx ends: the schedules fire so long, and ticks after it are not made up for.
-// Each process of the service may run it. It returns nil when ctx ends; ErrOldVersion where a newer version is registered, also
-// where that comes later; ErrOtherOwner where a schedule is another's; ErrInvalid tells the field that is wrong. While the
-// service is away it goes on trying.
+// Register puts the schedules of a service, deletes those that an older version of it put and
+// this one does not have, and sends a heartbeat every third of the TTL until ctx ends: the
+// schedules fire so long, and ticks after it are not made up for. Each process of the service
+// may run it. It returns nil when ctx ends; ErrOldVersion where a newer version is registered,
+// also where that comes later; ErrOtherOwner where a schedule is another's; ErrInvalid tells
+// the field that is wrong. While the service is away it goes on trying.
 //
-// It does not deregister at the end, as other processes of the service may live on; [Schedules.Deregister] does.
+// It does not deregister at the end, as other processes of the service may live on;
+// [Schedules.Deregister] does.
 func (s Schedules) Register(ctx context.Context, r Registration) error {
 	if r.TTL == 0 {
 		r.TTL = 30 * time.Second
@@ -85,12 +87,14 @@ func (s Schedules) Register(ctx context.Context, r Registration) error {
 	}
 }
 
-// Deregister ends the registration of a service, or returns ErrNoOwner. Its schedules stay, and do not fire.
+// Deregister ends the registration of a service, or returns ErrNoOwner. Its schedules stay, and
+// do not fire.
 func (s Schedules) Deregister(ctx context.Context, owner string) error {
 	return s.deregister(ctx, owner, "keep")
 }
 
-// DeleteOwner removes a service and all its schedules, or returns ErrNoOwner. Any version of it may register again.
+// DeleteOwner removes a service and all its schedules, or returns ErrNoOwner. Any version of it
+// may register again.
 func (s Schedules) DeleteOwner(ctx context.Context, owner string) error {
 	return s.deregister(ctx, owner, "delete")
 }

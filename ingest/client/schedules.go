@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// A Spec says when a schedule publishes, and what. One of Cron, Every and At is set; of each other field the
-// zero value is its default. SCHEDULES.md of the service says what the words mean.
+// A Spec says when a schedule publishes, and what. One of Cron, Every and At is set; of each
+// other field the zero value is its default. SCHEDULES.md of the service says what the words
+// mean.
 type Spec struct {
 	Cron   string        // five fields, or @hourly, @daily, @weekly, @monthly, @yearly
 	Zone   string        // of Cron, an IANA name such as Europe/Berlin; default UTC
@@ -116,7 +117,8 @@ type Schedule struct {
 	Spec        Spec
 }
 
-// Ticks is the account of a schedule: what became of each tick since it was made. Total is the sum of the others.
+// Ticks is the account of a schedule: what became of each tick since it was made. Total is the
+// sum of the others.
 type Ticks struct{ Total, Fired, Missed, Overlapped, Paused, Unregistered, Superseded, Waiting int64 }
 
 // EndedJobs is how the jobs of a schedule ended: OK are acked.
@@ -129,14 +131,15 @@ type ScheduleRun struct {
 	IDs   []string // ten at most
 }
 
-// Schedules are the schedules of a namespace. Its calls have the errors of Jobs; ErrInvalid of a specification tells
-// the field that is wrong.
+// Schedules are the schedules of a namespace. Its calls have the errors of Jobs; ErrInvalid of
+// a specification tells the field that is wrong.
 type Schedules struct{ jobs *Jobs }
 
 // Schedules returns the schedules of the namespace.
 func (j *Jobs) Schedules() Schedules { return Schedules{j} }
 
-func (s Schedules) call(ctx context.Context, method, queue, tail string, r jobRequest, result any) (maybe bool, err error) {
+func (s Schedules) call(ctx context.Context, method, queue, tail string, r jobRequest,
+	result any) (maybe bool, err error) {
 	if err := checkQueue(queue); err != nil {
 		return false, err
 	}
@@ -151,10 +154,11 @@ type PutOptions struct {
 	Revision int64 // replace this one only; 0: any, or none
 }
 
-// Put makes a schedule, or replaces its specification: what is due by the one before fires first. The same again
-// changes nothing. It returns the next ticks, five at most. ErrInvalid with the code revision_mismatch: it has another
-// Revision.
-func (s Schedules) Put(ctx context.Context, queue, name string, spec Spec, o PutOptions) (next []time.Time, err error) {
+// Put makes a schedule, or replaces its specification: what is due by the one before fires
+// first. The same again changes nothing. It returns the next ticks, five at most. ErrInvalid
+// with the code revision_mismatch: it has another Revision.
+func (s Schedules) Put(ctx context.Context, queue, name string, spec Spec,
+	o PutOptions) (next []time.Time, err error) {
 	body, err := json.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("client: write a specification: %w", err)
@@ -181,7 +185,8 @@ func (s Schedules) Get(ctx context.Context, queue, name string) (said Schedule, 
 	return said, err
 }
 
-// List goes through the schedules of a queue by name, a hundred a request. It ends with the first error.
+// List goes through the schedules of a queue by name, a hundred a request. It ends with the
+// first error.
 func (s Schedules) List(ctx context.Context, queue string) iter.Seq2[Schedule, error] {
 	return func(yield func(Schedule, error) bool) {
 		for after := ""; ; {
@@ -234,15 +239,17 @@ func (s Schedules) act(ctx context.Context, queue, name, verb string) error {
 
 // TriggerOptions are what a Trigger may say.
 type TriggerOptions struct {
-	// Force runs it beside a run that is unfinished; without it that is ErrUnfinished, unless Overlap is allow.
+	// Force runs it beside a run that is unfinished; without it that is ErrUnfinished, unless
+	// Overlap is allow.
 	Force bool
-	// Key makes a repeat within 2m publish nothing, and answer what the first did. Without one each call has a key
-	// of its own, for its own attempts.
+	// Key makes a repeat within 2m publish nothing, and answer what the first did. Without one
+	// each call has a key of its own, for its own attempts.
 	Key string
 }
 
 // Trigger publishes a run now, beside the ticks, also of a schedule that is paused or ended.
-func (s Schedules) Trigger(ctx context.Context, queue, name string, o TriggerOptions) (Published, error) {
+func (s Schedules) Trigger(ctx context.Context, queue, name string,
+	o TriggerOptions) (Published, error) {
 	r := jobRequest{key: o.Key, keyTTL: 2 * time.Minute, query: url.Values{}}
 	if r.key == "" {
 		r.key = s.jobs.newKey()
@@ -261,17 +268,20 @@ func (s Schedules) Trigger(ctx context.Context, queue, name string, o TriggerOpt
 	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != ""}, err
 }
 
-// Backfill publishes a run for each tick from one time to another, 1000 at most. A repeat within a day publishes only
-// what is missing. It returns how many jobs it published.
-func (s Schedules) Backfill(ctx context.Context, queue, name string, from, to time.Time) (jobs int, err error) {
+// Backfill publishes a run for each tick from one time to another, 1000 at most. A repeat
+// within a day publishes only what is missing. It returns how many jobs it published.
+func (s Schedules) Backfill(ctx context.Context, queue, name string,
+	from, to time.Time) (jobs int, err error) {
 	var said struct{ Accepted int }
 	r := jobRequest{query: url.Values{"from": {from.Format(time.RFC3339Nano)}, "to": {to.Format(time.RFC3339Nano)}}}
 	_, err = s.call(ctx, http.MethodPost, queue, named(name)+"/backfill", r, &said)
 	return said.Accepted, err
 }
 
-// Times returns up to count ticks, 1000 at most, of a specification after a time, in its zone. It stores nothing.
-func (s Schedules) Times(ctx context.Context, spec Spec, from time.Time, count int) ([]time.Time, error) {
+// Times returns up to count ticks, 1000 at most, of a specification after a time, in its zone.
+// It stores nothing.
+func (s Schedules) Times(ctx context.Context, spec Spec, from time.Time,
+	count int) ([]time.Time, error) {
 	body, err := json.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("client: write a specification: %w", err)

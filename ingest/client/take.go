@@ -75,7 +75,8 @@ func (j *Jobs) Take(ctx context.Context, queues []string, o TakeOptions) ([]Job,
 	return j.take(ctx, queues, o, 0)
 }
 
-func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempts int) ([]Job, error) {
+func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions,
+	attempts int) ([]Job, error) {
 	if len(queues) == 0 {
 		return nil, checkQueue("")
 	}
@@ -107,7 +108,11 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempt
 		return nil, errForeign
 	}
 	if len(said.Jobs) > max(o.Count, 1) {
-		return nil, &Error{Message: "an answer with more jobs than were asked for", Unknown: true, is: ErrUnknown}
+		return nil, &Error{
+			Message: "an answer with more jobs than were asked for",
+			Unknown: true,
+			is:      ErrUnknown,
+		}
 	}
 	jobs := make([]Job, len(said.Jobs))
 	for i := range said.Jobs {
@@ -120,8 +125,9 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempt
 // was acked or deleted before, or it expired.
 func (j *Jobs) Ack(ctx context.Context, job Job) error { return j.settle(ctx, job, "ack", 0, 0) }
 
-// Nack gives a job back, to be ready again after a while, 0 to 30 days; one beyond is taken for the nearest. When its tries are used up, it is
-// dead. ErrGone: the lease was over, so it comes again, or has come, anyway.
+// Nack gives a job back, to be ready again after a while, 0 to 30 days; one beyond is taken for
+// the nearest. When its tries are used up, it is dead. ErrGone: the lease was over, so it comes
+// again, or has come, anyway.
 func (j *Jobs) Nack(ctx context.Context, job Job, after time.Duration) error {
 	return j.settle(ctx, job, "nack", after, 0)
 }
@@ -134,8 +140,8 @@ func (j *Jobs) Touch(ctx context.Context, job Job, ttr time.Duration) error {
 	return j.settle(ctx, job, "touch", ttr, 0)
 }
 
-// Defer leases a job for ttr from now on, and notes that somebody else will settle it, who has its queue, id and
-// attempt. ErrGone: the lease was over.
+// Defer leases a job for ttr from now on, and notes that somebody else will settle it, who has
+// its queue, id and attempt. ErrGone: the lease was over.
 func (j *Jobs) Defer(ctx context.Context, job Job, ttr time.Duration) error {
 	return j.settle(ctx, job, "defer", ttr, 0)
 }
@@ -178,7 +184,8 @@ func newSettlement(job Job, do string, after time.Duration) settlement {
 }
 
 // settle sends one settlement, in that many attempts; 0: as configured.
-func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration, attempts int) error {
+func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration,
+	attempts int) error {
 	if err := checkQueue(job.Queue); err != nil {
 		return err
 	}
@@ -222,7 +229,13 @@ func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement,
 		switch {
 		case r.Error != "":
 			is := cmp.Or(codes[r.Error], ErrInvalid)
-			errs[i] = &Error{Status: http.StatusOK, Code: r.Error, Message: r.Message, Unknown: is == ErrUnknown, is: is}
+			errs[i] = &Error{
+				Status:  http.StatusOK,
+				Code:    r.Error,
+				Message: r.Message,
+				Unknown: is == ErrUnknown,
+				is:      is,
+			}
 		case r.State == "gone" && !maybe: // otherwise most likely because of an attempt whose answer was lost
 			errs[i] = ErrGone
 		case r.State == "":

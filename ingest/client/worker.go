@@ -41,9 +41,9 @@ type retryError struct {
 func (e *retryError) Error() string { return e.err.Error() }
 func (e *retryError) Unwrap() error { return e.err }
 
-// Deferred is a handler's error that is none: the work goes on elsewhere, and whoever does it settles the job
-// by its queue, id and attempt within ttr, 30 days at most, with Ack of a Job that has them. If nobody does, the job comes
-// again.
+// Deferred is a handler's error that is none: the work goes on elsewhere, and whoever does it
+// settles the job by its queue, id and attempt within ttr, 30 days at most, with Ack of a Job
+// that has them. If nobody does, the job comes again.
 func Deferred(ttr time.Duration) error { return &deferredError{ttr} }
 
 type deferredError struct{ ttr time.Duration }
@@ -136,11 +136,12 @@ func (c *WorkerConfig) check() error {
 //	any other error   nack with a back-off
 //	a panic, Goexit   the same
 //
-// The context of a handler ends when the lease is lost (ErrLeaseLost), or StopTimeout after
-// ctx (ErrStopped). A handler that never returns keeps its job and its slot, and Work from
-// returning: give what it waits for a timeout. Once Work has run out of patience, the job
-// comes again elsewhere when its lease ends. While the service cannot be reached Work waits with a back-off. It
-// returns an error only if the service rejects its requests, or the configuration is wrong.
+// The context of a handler ends when the lease is lost (ErrLeaseLost), or StopTimeout after ctx
+// (ErrStopped). A handler that never returns keeps its job and its slot, and Work from
+// returning: give what it waits for a timeout. Once Work has run out of patience, the job comes
+// again elsewhere when its lease ends. While the service cannot be reached Work waits with a
+// back-off. It returns an error only if the service rejects its requests, or the configuration
+// is wrong.
 func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx context.Context, job Job) error,
 	cfg WorkerConfig) error {
 	cfg.fill()

@@ -19,7 +19,8 @@ type Config struct {
 	MaxEntries int
 	// MaxEntry is the largest payload of a job, in bytes; default 32 KiB.
 	MaxEntry int
-	// MaxBody is the most bytes of jobs that shards=n makes of one, attributes included; default 1 MiB.
+	// MaxBody is the most bytes of jobs that shards=n makes of one, attributes included;
+	// default 1 MiB.
 	MaxBody int
 	// MaxWait is how long a claim may wait for jobs; default 10m.
 	MaxWait time.Duration

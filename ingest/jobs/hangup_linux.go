@@ -71,7 +71,8 @@ func (h *hangups) add(p *poll) {
 	p.watch = h.last
 	h.polls[h.last] = p
 	_ = p.Conn.Control(func(fd uintptr) {
-		// Level-triggered: a client that left before is reported, too. Once is enough: the poll ends.
+		// Level-triggered: a client that left before is reported, too. Once is enough: the poll
+		// ends.
 		_ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_ADD, int(fd),
 			&unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: h.last})
 	})

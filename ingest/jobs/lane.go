@@ -222,7 +222,12 @@ func (l *lane) flush() {
 	clear(l.batch.Claims)
 	b := &l.batch
 	l.flying = l.flying[:0]
-	*b = job.Batch{Publishes: b.Publishes[:0], Acks: b.Acks[:0], Settles: b.Settles[:0], Claims: b.Claims[:0]}
+	*b = job.Batch{
+		Publishes: b.Publishes[:0],
+		Acks:      b.Acks[:0],
+		Settles:   b.Settles[:0],
+		Claims:    b.Claims[:0],
+	}
 }
 
 // call runs the batch. After a panic the outcome is unknown.

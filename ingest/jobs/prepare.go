@@ -10,7 +10,8 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// Defaults of a publish of prepared jobs: the last question is asked some 12 hours after the publish.
+// Defaults of a publish of prepared jobs: the last question is asked some 12 hours after the
+// publish.
 const (
 	defaultCheckAfter = time.Minute
 	defaultChecks     = 15
@@ -52,7 +53,12 @@ func (a *api) decide(c *call) *ingest.Rejection {
 	if !exists {
 		return ingest.Reject(wire.CodeNoSuchJob, "")
 	}
-	d := &job.Decision{Namespace: c.namespace, Queue: c.queue(), Ref: ref, Rollback: c.route.name == "rollback"}
+	d := &job.Decision{
+		Namespace: c.namespace,
+		Queue:     c.queue(),
+		Ref:       ref,
+		Rollback:  c.route.name == "rollback",
+	}
 	return a.alone(c, true, func(ctx context.Context) ([]byte, error) {
 		if err := a.store.Decide(ctx, d); err != nil {
 			return nil, err

@@ -14,7 +14,8 @@ import (
 	"github.com/spillway-io/spillway/partition/share"
 )
 
-// reading is alone for a request that counts as one job against the rate at which the token consumes.
+// reading is alone for a request that counts as one job against the rate at which the token
+// consumes.
 func (a *api) reading(c *call, changes bool,
 	read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
 	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
@@ -135,8 +136,8 @@ func (a *api) delete(c *call) *ingest.Rejection {
 	return ingest.Reject(wire.CodeNoSuchJob, "")
 }
 
-// forecast counts the delayed jobs that come due in each of the next steps, and the ticks of schedules. Each list ends with
-// the last step that has any: those of an empty queue are empty.
+// forecast counts the delayed jobs that come due in each of the next steps, and the ticks of
+// schedules. Each list ends with the last step that has any: those of an empty queue are empty.
 func (a *api) forecast(c *call) *ingest.Rejection {
 	step, rejected := c.duration("step", 10*time.Minute, time.Second, 30*24*time.Hour)
 	if rejected != nil {

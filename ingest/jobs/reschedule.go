@@ -16,7 +16,8 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// reschedule gives a delayed job another time, another payload, or both. It counts as a publish of one job.
+// reschedule gives a delayed job another time, another payload, or both. It counts as a publish
+// of one job.
 func (a *api) reschedule(c *call) *ingest.Rejection {
 	body, rejected := c.Body()
 	if rejected != nil {
@@ -54,7 +55,8 @@ func (a *api) reschedule(c *call) *ingest.Rejection {
 // change is the body of a reschedule, each key as it was sent; "": it was not.
 type change struct{ delayMS, at, data, base64 string }
 
-// fieldsOf reads the object, strictly: a key that is unknown or given twice is rejected, as a mistyped one would be ignored.
+// fieldsOf reads the object, strictly: a key that is unknown or given twice is rejected, as a
+// mistyped one would be ignored.
 func fieldsOf(body []byte) (f change, rejected *ingest.Rejection) {
 	object := gjson.Result{}
 	if wire.ValidJSON(body) {

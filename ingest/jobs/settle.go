@@ -24,7 +24,8 @@ type settlement struct {
 	Attempt int64  `json:"attempt"`
 	Do      string `json:"do"`
 	MS      int64  `json:"ms"`
-	// DeadlineMS is that of the claim, for requeue: a repeat then takes the job from no other client.
+	// DeadlineMS is that of the claim, for requeue: a repeat then takes the job from no other
+	// client.
 	DeadlineMS int64 `json:"deadline_ms"`
 	// Result is of the work, for the follow-up of an ack: any JSON.
 	Result json.RawMessage `json:"result"`

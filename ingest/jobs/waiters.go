@@ -226,8 +226,8 @@ func (e *Engine) wake(q *queue, n int, failing bool) {
 	}
 }
 
-// hold lets a poll ask once the rate of a queue lets jobs pass again: those that wait cost the store
-// nothing until then.
+// hold lets a poll ask once the rate of a queue lets jobs pass again: those that wait cost the
+// store nothing until then.
 func (e *Engine) hold(q *queue, ms int64) {
 	q.release()
 	q.held = time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {

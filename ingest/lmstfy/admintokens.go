@@ -46,7 +46,8 @@ func (a *Admin) createToken(w http.ResponseWriter, r *http.Request, who string) 
 	}
 }
 
-func (a *Admin) create(w http.ResponseWriter, r *http.Request, ns control.Namespace, t control.Token) {
+func (a *Admin) create(w http.ResponseWriter, r *http.Request, ns control.Namespace,
+	t control.Token) {
 	if t.Text == "" {
 		t.Text = rand.Text() // 130 bits
 	}

@@ -106,7 +106,8 @@ func (c *call) answer() *rejection {
 type AccessLog struct{ on atomic.Bool }
 
 // write logs a request. Its query is left out: it may hold a token.
-func (l *AccessLog) write(log *zap.Logger, ctx *fasthttp.RequestCtx, status int, took time.Duration) {
+func (l *AccessLog) write(log *zap.Logger, ctx *fasthttp.RequestCtx, status int,
+	took time.Duration) {
 	if !l.on.Load() {
 		return
 	}

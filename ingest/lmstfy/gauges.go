@@ -94,7 +94,8 @@ func (g *Gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (g *Gauges) set(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+func (g *Gauges) set(d *prometheus.Desc, kind prometheus.ValueType, value float64,
+	labels ...string) {
 	g.last = append(g.last, prometheus.MustNewConstMetric(d, kind, value, labels...))
 }
 

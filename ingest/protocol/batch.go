@@ -117,7 +117,11 @@ func (b *Batch) Read(raw string, paths Paths) (e Event, why wire.Reason) {
 	if !root.IsObject() {
 		return Event{}, wire.ReasonBadItem
 	}
-	e = Event{Data: unsafe.Slice(unsafe.StringData(raw), len(raw)), SentAt: b.SentAt, HasSentAt: b.HasSentAt}
+	e = Event{
+		Data:      unsafe.Slice(unsafe.StringData(raw), len(raw)),
+		SentAt:    b.SentAt,
+		HasSentAt: b.HasSentAt,
+	}
 	var ts, other gjson.Result
 	var tops [MaxPaths]gjson.Result
 	n := b.names

@@ -26,7 +26,11 @@ type Machine struct {
 // ThisMachine describes the machine and the two programs. What it cannot read
 // stays empty: that changes no figure.
 func ThisMachine(ctx context.Context, redisServer, spillway string) Machine {
-	m := Machine{CPUs: runtime.NumCPU(), Go: runtime.Version(), Date: time.Now().UTC().Format(time.DateOnly)}
+	m := Machine{
+		CPUs: runtime.NumCPU(),
+		Go:   runtime.Version(),
+		Date: time.Now().UTC().Format(time.DateOnly),
+	}
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {

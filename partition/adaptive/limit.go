@@ -14,9 +14,9 @@ const (
 	fallBy, riseBy = 5, 10
 )
 
-// Limit is how many calls may run at once. Once a window it falls, if more than a tenth of the calls
-// took longer than the target, or rises, if they did not and more calls were wanted. A call that was
-// throttled or timed out makes it fall at once, but once a window at most.
+// Limit is how many calls may run at once. Once a window it falls, if more than a tenth of the
+// calls took longer than the target, or rises, if they did not and more calls were wanted. A
+// call that was throttled or timed out makes it fall at once, but once a window at most.
 type Limit struct {
 	min, max int
 	target   time.Duration
@@ -53,8 +53,8 @@ func (l *Limit) Wanted() {
 // Answered learns from a call that began then, and was answered now.
 func (l *Limit) Answered(began time.Time) { l.learn(began, time.Since(began) > l.target, false) }
 
-// Overloaded learns from a call that began then, and was throttled or timed out now. Calls that fail
-// otherwise say nothing about how many the server takes: the limit is told of neither.
+// Overloaded learns from a call that began then, and was throttled or timed out now. Calls that
+// fail otherwise say nothing about how many the server takes: the limit is told of neither.
 func (l *Limit) Overloaded(began time.Time) { l.learn(began, true, true) }
 
 func (l *Limit) learn(began time.Time, slow, overloaded bool) {

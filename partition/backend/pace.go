@@ -24,10 +24,10 @@ type Pace struct {
 // NewPace makes a Pace without a rest.
 func NewPace() *Pace { return &Pace{turn: share.NewTurns(1, maxQueue)} }
 
-// Do runs call after the rest that its predecessor earned. It returns the error of ctx
-// where that ends before, and ErrTooManyReads where many of the tenant wait; then call did not run. call gets a context that does
-// not end with ctx, because a script that is cut off has an unknown outcome. The time-outs
-// of the connection bound it.
+// Do runs call after the rest that its predecessor earned. It returns the error of ctx where
+// that ends before, and ErrTooManyReads where many of the tenant wait; then call did not run.
+// call gets a context that does not end with ctx, because a script that is cut off has an
+// unknown outcome. The time-outs of the connection bound it.
 func (p *Pace) Do(ctx context.Context, call func(context.Context)) error {
 	err := ErrTooManyReads
 	if !p.turn.Do(ctx, func() { err = p.do(ctx, call) }) && ctx.Err() != nil {

@@ -56,9 +56,9 @@ func NewCall(script *lua.Script, breaker *Breaker, keys []string, argv ...any) *
 	return c
 }
 
-// Spare are keys of a shard that its scripts need once something there uses them. A script that lacks
-// them answers SPARE, before it writes anything, and runs again with them behind its keys; from then on
-// each call brings them.
+// Spare are keys of a shard that its scripts need once something there uses them. A script that
+// lacks them answers SPARE, before it writes anything, and runs again with them behind its
+// keys; from then on each call brings them.
 type Spare struct {
 	Keys   []any
 	needed atomic.Bool
@@ -82,8 +82,8 @@ func (c *Call) bring() {
 
 func lacksSpare(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "SPARE ") }
 
-// Begin makes c a call of script on the shard of a breaker, with the given number of keys. The caller
-// appends the keys and arguments to Args.
+// Begin makes c a call of script on the shard of a breaker, with the given number of keys. The
+// caller appends the keys and arguments to Args.
 func (c *Call) Begin(script *lua.Script, breaker *Breaker, keys int) {
 	c.script, c.breaker, c.cmd, c.Spare, c.brought = script, breaker, nil, nil, false
 	c.Args = append(c.Args[:0], "evalsha", script.SHA, keys)
@@ -149,7 +149,8 @@ func (b *Backend) Run(ctx context.Context, client redis.UniversalClient, calls [
 }
 
 // runWith is Run, and waits for the given number of replicas.
-func (b *Backend) runWith(ctx context.Context, client redis.UniversalClient, calls []*Call, replicas int) {
+func (b *Backend) runWith(ctx context.Context, client redis.UniversalClient, calls []*Call,
+	replicas int) {
 	if calls = b.reachable(calls); len(calls) == 0 {
 		return
 	}
@@ -183,7 +184,8 @@ func (b *Backend) runWith(ctx context.Context, client redis.UniversalClient, cal
 	reportToBreakers(calls)
 }
 
-func (b *Backend) exec(ctx context.Context, client redis.UniversalClient, calls []*Call, replicas int) {
+func (b *Backend) exec(ctx context.Context, client redis.UniversalClient, calls []*Call,
+	replicas int) {
 	pipe := client.Pipeline()
 	for _, c := range calls {
 		_ = pipe.Process(ctx, c.command(ctx))

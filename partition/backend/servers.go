@@ -78,8 +78,8 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 // MemoryFull is part of the warning of a server that takes nothing new.
 const MemoryFull = "its memory is full"
 
-// memoryFull reports whether a server rejects writes that take memory. One that was full is so until
-// a twentieth is free again: while clients go on, the figure swings around the limit.
+// memoryFull reports whether a server rejects writes that take memory. One that was full is so
+// until a twentieth is free again: while clients go on, the figure swings around the limit.
 func (b *Backend) memoryFull(addr string, info map[string]string) bool {
 	number := func(key string) float64 { n, _ := strconv.ParseFloat(info[key], 64); return n }
 	limit, used := number("maxmemory"), number("used_memory")-number("mem_not_counted_for_evict")

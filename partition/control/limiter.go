@@ -13,10 +13,10 @@ import (
 // slicesOfWindow is in how many parts a window is granted to the processes.
 const slicesOfWindow = 64
 
-// A Limiter is this process's share of a rate that all processes share. Redis grants it
-// slices of a sixty-fourth of each window, so it is asked 64 times a window at most, and once more by
-// each process that finds the window used up. All processes together never take more than the rate
-// allows in a window. They may be rejected early by what others were granted and do not
+// A Limiter is this process's share of a rate that all processes share. Redis grants it slices
+// of a sixty-fourth of each window, so it is asked 64 times a window at most, and once more by
+// each process that finds the window used up. All processes together never take more than the
+// rate allows in a window. They may be rejected early by what others were granted and do not
 // use: less than a slice each, and what was refunded to them.
 //
 // A nil Limiter is no limit.
@@ -95,7 +95,8 @@ func (l *Limiter) reserve() (credit, window int64) {
 
 // settle puts an answer and what was reserved together. It takes n, says how long to wait,
 // or neither, when what was reserved is of a window that has ended.
-func (l *Limiter) settle(n, mine, window int64, g granted, err error) (Taken, time.Duration, error) {
+func (l *Limiter) settle(n, mine, window int64, g granted,
+	err error) (Taken, time.Duration, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {

@@ -36,9 +36,9 @@ const (
 	placesTimeout = 500 * time.Millisecond // of one pool
 )
 
-// Check is backend.ErrIncompatible, until it passed once, where Redis has a namespace of the file in
-// another pool: nobody would serve its data. Later that is a warning, as is data that no namespace
-// is for.
+// Check is backend.ErrIncompatible, until it passed once, where Redis has a namespace of the
+// file in another pool: nobody would serve its data. Later that is a warning, as is data that
+// no namespace is for.
 func (p *Places) Check(ctx context.Context) ([]string, error) {
 	if now := time.Now(); now.Before(p.next) || p.control.Refresh(ctx) != nil {
 		return p.warnings, nil
@@ -129,9 +129,9 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 	return warnings, nil
 }
 
-// open lets publish store jobs in the namespaces of the file in a pool: one of that name may have
-// been deleted at run time, here or by a process that has another file. It is two round trips. After
-// an error the next look tries again.
+// open lets publish store jobs in the namespaces of the file in a pool: one of that name may
+// have been deleted at run time, here or by a process that has another file. It is two round
+// trips. After an error the next look tries again.
 func (p *Places) open(ctx context.Context, pool string, b *backend.Backend) {
 	ledger := func(name string, shard int) string {
 		return backend.ShardPrefix(p.control.prefix, name, shard) + "ledger"
@@ -159,7 +159,8 @@ var ledgerFields = strings.Fields("shards epoch accepted reclaimed dead_count de
 
 // held is how many entries and dead letters, or jobs, of a namespace a pool has, by the ledgers;
 // epoch names its first ledger, and is empty where there is none.
-func (p *Places) held(ctx context.Context, pool, name string) (held int64, epoch string, err error) {
+func (p *Places) held(ctx context.Context,
+	pool, name string) (held int64, epoch string, err error) {
 	b := p.pools[pool]
 	if b == nil {
 		return 0, "", nil

@@ -21,8 +21,8 @@ const (
 	Purged  Reason = "purged"  // an operator removed it
 )
 
-// Delivered is no drop: a sample of what a sink accepted, so that "where is my event?" has an answer
-// as well. It is not among Reasons, and in no query but its own.
+// Delivered is no drop: a sample of what a sink accepted, so that "where is my event?" has an
+// answer as well. It is not among Reasons, and in no query but its own.
 const Delivered Reason = "delivered"
 
 // Entries and requests that ingest rejected.

@@ -29,8 +29,8 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string,
 	return s.purge(ctx, ns, ns.Shards(queue), queue, state)
 }
 
-// PurgeAll deletes all jobs of a namespace, and the follow-ups that are on their way. It returns how
-// many, also beside an error.
+// PurgeAll deletes all jobs of a namespace, and the follow-ups that are on their way. It
+// returns how many, also beside an error.
 func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err error) {
 	queues, err := s.Queues(ctx, ns)
 	for _, queue := range queues {
@@ -50,7 +50,8 @@ func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err
 	return deleted + n, err
 }
 
-func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int, queue, state string) (deleted int64, err error) {
+func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
+	queue, state string) (deleted int64, err error) {
 	for _, number := range shards {
 		sh := ns.shards[number]
 		for more := true; more; {
@@ -102,7 +103,8 @@ func (s *Store) Respawn(ctx context.Context, ns *Namespace, queue string, limit 
 
 // DeleteDead deletes the oldest dead letters of a queue. It returns how many, also beside
 // an error.
-func (s *Store) DeleteDead(ctx context.Context, ns *Namespace, queue string, limit int) (int, error) {
+func (s *Store) DeleteDead(ctx context.Context, ns *Namespace, queue string,
+	limit int) (int, error) {
 	return s.respawn(ctx, ns, queue, "delete", limit, 0)
 }
 

@@ -7,11 +7,11 @@
 //	c := &job.Claim{Namespace: mail, Queues: []string{"out"}, TTR: time.Minute, Count: 10}
 //	store.Run(ctx, lane, &job.Batch{Publishes: []*job.Publish{p}, Claims: []*job.Claim{c}})
 //
-// A job is ready, prepared, delayed, leased or dead. A claim leases ready jobs, for a time to run (TTR).
-// Who holds a job acks it, gives it back for later (nack), gives it up (bury), leases it for
-// longer (touch), or gives it back uncounted (requeue). A lease that lapses ends as a nack does.
-// After as many claims as its tries allow, a job becomes a dead letter. An operator respawns or
-// deletes those.
+// A job is ready, prepared, delayed, leased or dead. A claim leases ready jobs, for a time to
+// run (TTR). Who holds a job acks it, gives it back for later (nack), gives it up (bury),
+// leases it for longer (touch), or gives it back uncounted (requeue). A lease that lapses ends
+// as a nack does. After as many claims as its tries allow, a job becomes a dead letter. An
+// operator respawns or deletes those.
 //
 //	publish ─delay▶ delayed ─due▶ ready ─claim▶ leased ─ack▶ gone
 //	                   ▲           ▲  ▲            │

@@ -73,8 +73,8 @@ func NewMover(s *Store) *Mover {
 const (
 	// moveEvery is how often the outboxes are looked at, for what a process left that has died.
 	moveEvery = time.Second
-	// learnEvery is how many such looks apart it asks which shards have an outbox, for what processes
-	// left that have all died.
+	// learnEvery is how many such looks apart it asks which shards have an outbox, for what
+	// processes left that have all died.
 	learnEvery = 30
 	movePage   = 128
 	moveLease  = 30 * time.Second
@@ -115,8 +115,8 @@ func (m *Mover) learn(ctx context.Context) {
 	})
 }
 
-// each sends a command or two to the shards that it chooses, in one pipeline a server, and calls what read
-// them.
+// each sends a command or two to the shards that it chooses, in one pipeline a server, and
+// calls what read them.
 func (m *Mover) each(ctx context.Context, chosen func(*shard) bool,
 	ask func(redis.Pipeliner, DueShard, *shard) func()) {
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
@@ -183,7 +183,11 @@ func (m *Mover) move(ctx context.Context, at DueShard) {
 			if err != nil {
 				m.store.log.Error("a follow-up that nobody can read is given up", zap.Error(err),
 					zap.String("namespace", at.Namespace.Name))
-				settle.Acks = append(settle.Acks, &Ack{Namespace: at.Namespace, Queue: outbox, Ref: c.Jobs[i].Ref})
+				settle.Acks = append(settle.Acks, &Ack{
+					Namespace: at.Namespace,
+					Queue:     outbox,
+					Ref:       c.Jobs[i].Ref,
+				})
 				continue
 			}
 			publish.Publishes = append(publish.Publishes, p)
@@ -197,8 +201,10 @@ func (m *Mover) move(ctx context.Context, at DueShard) {
 	}
 }
 
-// settlements acks what was published, and gives back the rest for a while: a full queue makes room.
-func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish, to *Batch) (failed error) {
+// settlements acks what was published, and gives back the rest for a while: a full queue makes
+// room.
+func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish,
+	to *Batch) (failed error) {
 	by := map[string]*Publish{}
 	for _, p := range published {
 		by[p.Key] = p
@@ -226,8 +232,8 @@ func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish, to 
 
 func moveKeyOf(j *Job) string { return fmt.Sprintf("on_end %d-%d", j.Seq, j.Shard) }
 
-// followUp is the publish of a job of the outbox: lines of the time, the queue that wants to hear, the
-// queue, the sequence, the caller's id, the event; the rest is the result.
+// followUp is the publish of a job of the outbox: lines of the time, the queue that wants to
+// hear, the queue, the sequence, the caller's id, the event; the rest is the result.
 func followUp(ns *Namespace, j *Job) (*Publish, error) {
 	parts := bytes.SplitN(j.Payload, []byte("\n"), 7)
 	if len(parts) != 7 {

@@ -21,9 +21,9 @@ type DueShard struct {
 	Shard     int
 }
 
-// dueShards are those where something was found since they were taken. Those of schedules are the promoter's: it looks
-// at each shard when something comes due there, so schedules cost a shard that has none one command a second in a
-// pipeline.
+// dueShards are those where something was found since they were taken. Those of schedules are
+// the promoter's: it looks at each shard when something comes due there, so schedules cost a
+// shard that has none one command a second in a pipeline.
 type dueShards struct {
 	mu   sync.Mutex
 	all  map[DueShard]bool
@@ -70,8 +70,8 @@ type DueSchedule struct {
 // dueAhead is how far DueSchedules looks ahead, in ms, so that the caller knows how long to sleep.
 const dueAhead = 1000
 
-// DueSchedules returns the schedules of a shard that are due now, or within the next second, at most
-// limit, without the first skip. now is the store's time.
+// DueSchedules returns the schedules of a shard that are due now, or within the next second, at
+// most limit, without the first skip. now is the store's time.
 func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 	limit int) (now int64, list []DueSchedule, err error) {
 	if passed, err := s.space.Known(ns.Home); !passed || err != nil {
@@ -94,8 +94,10 @@ func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 	return c.Now, list, nil
 }
 
-// PutOff lets a schedule that cannot be read deserve its next look in a minute, so that it hides none behind it.
-func (s *Store) PutOff(ctx context.Context, ns *Namespace, shard int, d DueSchedule, now int64) error {
+// PutOff lets a schedule that cannot be read deserve its next look in a minute, so that it
+// hides none behind it.
+func (s *Store) PutOff(ctx context.Context, ns *Namespace, shard int, d DueSchedule,
+	now int64) error {
 	sh := ns.shards[shard]
 	return backend.Classify(s.backend.ClientFor(ctx, sh.Ledger).ZAddXX(ctx, sh.due,
 		redis.Z{Score: float64(now + 60_000), Member: d.Name + " " + d.Queue}).Err())
@@ -154,8 +156,9 @@ const (
 	Foreign      FireStatus = -1
 )
 
-// Fire fires schedules of one shard in one script call; made is the store's time at which they were planned, Unix ms. One that is
-// done by somebody else, or too late, changes nothing: its Status says so. at is when it ran, by the store's clock.
+// Fire fires schedules of one shard in one script call; made is the store's time at which they
+// were planned, Unix ms. One that is done by somebody else, or too late, changes nothing: its
+// Status says so. at is when it ran, by the store's clock.
 func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	firings []*Firing) (at int64, err error) {
 	if err := s.mayRun(ctx, ns); err != nil {

@@ -20,8 +20,8 @@ const (
 	maxForecastJobs  = 100_000
 )
 
-// ErrTooManyDelayed: a queue shares its shards with so many delayed jobs, or ticks of schedules, that counting its own
-// would take long. Ask for the namespace.
+// ErrTooManyDelayed: a queue shares its shards with so many delayed jobs, or ticks of
+// schedules, that counting its own would take long. Ask for the namespace.
 var ErrTooManyDelayed = fmt.Errorf("too many delayed jobs or ticks to tell those of one queue: %w",
 	backend.ErrUnavailable)
 
@@ -33,8 +33,8 @@ func (s *Store) Forecast(ctx context.Context, ns *Namespace, queue string, step 
 	return s.forecast(ctx, ns, queue, step, n, func(sh *shard) string { return sh.delay })
 }
 
-// NextTicks counts the next tick of each active schedule in each of the next n steps, as Forecast counts jobs. One that is
-// more than a week away counts when it deserves a look.
+// NextTicks counts the next tick of each active schedule in each of the next n steps, as
+// Forecast counts jobs. One that is more than a week away counts when it deserves a look.
 func (s *Store) NextTicks(ctx context.Context, ns *Namespace, queue string, step time.Duration,
 	n int) ([]int64, error) {
 	return s.forecast(ctx, ns, queue, step, n, func(sh *shard) string { return sh.due })
@@ -121,8 +121,9 @@ func (s *Store) forecastQueue(ctx context.Context, ns *Namespace, queue string, 
 // scanPage is how many schedules ScanSchedules reads at once: 6 MiB of specifications at most.
 const scanPage = 100
 
-// ScanSchedules hands the schedules of a queue, or of the namespace where queue is empty, to visit, page by page. all is
-// false where there are more than most, and then it reads none, and where visit says that it has enough.
+// ScanSchedules hands the schedules of a queue, or of the namespace where queue is empty, to
+// visit, page by page. all is false where there are more than most, and then it reads none, and
+// where visit says that it has enough.
 func (s *Store) ScanSchedules(ctx context.Context, ns *Namespace, queue string, most int,
 	visit func([]Schedule) bool) (all bool, err error) {
 	if queue != "" && !ValidQueue(queue) {

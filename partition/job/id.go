@@ -13,10 +13,10 @@ import (
 //	20 bits  hash of all these, namespace, queue and the caller's id
 //	40 bits  mark: hash of the 88 bits before and the caller's id
 //
-// With a caller's id it is followed by '-' and that. Ids are in the order of their
-// sequences. The hash tells an id of another queue or namespace from one of this queue
-// without asking Redis. The mark tells an id that Spillway made, and so the name of a reply
-// queue, from any other text of that form, such as a ULID: one in 10^12 of these has it. Neither is a secret.
+// With a caller's id it is followed by '-' and that. Ids are in the order of their sequences.
+// The hash tells an id of another queue or namespace from one of this queue without asking
+// Redis. The mark tells an id that Spillway made, and so the name of a reply queue, from any
+// other text of that form, such as a ULID: one in 10^12 of these has it. Neither is a secret.
 // Ids of earlier versions have 60 bits of the hash and no mark.
 const idLen = 26
 
@@ -51,7 +51,8 @@ func (r Ref) text() string {
 }
 
 // AppendID appends the id of a job to dst.
-func (n *Namespace) AppendID(dst []byte, shard int, queue string, seq int64, callerID string) []byte {
+func (n *Namespace) AppendID(dst []byte, shard int, queue string, seq int64,
+	callerID string) []byte {
 	high := uint64(seq/1000)<<16 | uint64(seq%1000)<<6 | uint64(shard)>>4                // #nosec G115 -- both are positive
 	low := marked(high, uint64(shard)<<60|n.hash(shard, queue, seq, callerID), callerID) // #nosec G115 -- see above
 	at := len(dst)
@@ -192,7 +193,8 @@ func validName[T string | []byte](s T) bool {
 	return true
 }
 
-// ValidOwnName is ValidQueue without a leading '_', which is Spillway's: the names of the native API.
+// ValidOwnName is ValidQueue without a leading '_', which is Spillway's: the names of the
+// native API.
 func ValidOwnName(s string) bool { return ValidQueue(s) && s[0] != '_' }
 
 // ValidCallerID reports whether s matches ^[A-Za-z0-9_-]{1,64}$.

@@ -40,25 +40,30 @@ func (sh *shard) ownedOr(owner string) string {
 
 var registerErrors = map[int64]error{0: ErrNoOwner, 4: ErrTooManySchedules, 7: ErrClosed, 9: ErrOldVersion}
 
-// Register notes that an owner lives, for ttl from now; its schedules fire so long. It only ever prolongs. It is ErrOldVersion
-// where a newer version is registered, ErrTooManySchedules beyond MaxOwners.
-func (s *Store) Register(ctx context.Context, ns *Namespace, owner string, version int64, ttl time.Duration) (Owner, error) {
+// Register notes that an owner lives, for ttl from now; its schedules fire so long. It only
+// ever prolongs. It is ErrOldVersion where a newer version is registered, ErrTooManySchedules
+// beyond MaxOwners.
+func (s *Store) Register(ctx context.Context, ns *Namespace, owner string, version int64,
+	ttl time.Duration) (Owner, error) {
 	return s.register(ctx, ns, owner, strconv.FormatInt(version, 10), ms(ttl))
 }
 
 // Heartbeat prolongs the registration of an owner, or is ErrNoOwner: it has none, or ended it.
-func (s *Store) Heartbeat(ctx context.Context, ns *Namespace, owner string, ttl time.Duration) (Owner, error) {
+func (s *Store) Heartbeat(ctx context.Context, ns *Namespace, owner string,
+	ttl time.Duration) (Owner, error) {
 	return s.register(ctx, ns, owner, "", ms(ttl))
 }
 
-// Deregister ends the registration of an owner, or is ErrNoOwner. Its schedules stay and do not fire, and its version stays.
+// Deregister ends the registration of an owner, or is ErrNoOwner. Its schedules stay and do not
+// fire, and its version stays.
 func (s *Store) Deregister(ctx context.Context, ns *Namespace, owner string) error {
 	_, err := s.register(ctx, ns, owner, "", 0)
 	return err
 }
 
 // register runs the script on all shards, as each fires for itself.
-func (s *Store) register(ctx context.Context, ns *Namespace, owner, version string, ttl int64) (Owner, error) {
+func (s *Store) register(ctx context.Context, ns *Namespace, owner, version string,
+	ttl int64) (Owner, error) {
 	if !ValidScheduleName(owner) || ttl < 0 {
 		return Owner{}, ErrBadArgument
 	}
@@ -126,7 +131,8 @@ func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err er
 }
 
 // Owned returns the schedules of an owner, by queue and name.
-func (s *Store) Owned(ctx context.Context, ns *Namespace, owner string) (list []OwnedSchedule, err error) {
+func (s *Store) Owned(ctx context.Context, ns *Namespace,
+	owner string) (list []OwnedSchedule, err error) {
 	if !ValidScheduleName(owner) {
 		return nil, ErrBadArgument
 	}
@@ -152,8 +158,8 @@ func (s *Store) Owned(ctx context.Context, ns *Namespace, owner string) (list []
 	return list, err
 }
 
-// Forget removes an owner and its version, so that any version may register again. It is for one whose schedules are deleted:
-// what it still has stays, and does not fire.
+// Forget removes an owner and its version, so that any version may register again. It is for
+// one whose schedules are deleted: what it still has stays, and does not fire.
 func (s *Store) Forget(ctx context.Context, ns *Namespace, owner string) error {
 	for _, sh := range ns.shards {
 		pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
@@ -179,4 +185,43 @@ func (s *Store) forgetOwners(ctx context.Context, sh *shard) error {
 	pipe.Del(ctx, sh.owners)
 	_, err = pipe.Exec(ctx)
 	return backend.Classify(err)
+}
+
+// deletePage is how many schedules one call of DeleteSchedules removes.
+const deletePage = 500
+
+// DeleteSchedules removes all schedules and owners of a namespace and returns how many
+// schedules there were. It is for a namespace that is being deleted, which takes no new ones.
+func (s *Store) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int64, err error) {
+	for _, sh := range ns.shards {
+		members, err := s.backend.Background.HKeys(ctx, sh.states).Result()
+		if err = backend.Classify(err); err != nil {
+			return deleted, err
+		}
+		for page := range slices.Chunk(members, deletePage) {
+			n, err := s.deleteMembers(ctx, sh, page)
+			if deleted += n; err != nil {
+				return deleted, err
+			}
+		}
+		if err := s.forgetOwners(ctx, sh); err != nil {
+			return deleted, err
+		}
+	}
+	return deleted, nil
+}
+
+// deleteMembers removes schedules, whoever owns them. What is noted of them under their owners
+// goes with these.
+func (s *Store) deleteMembers(ctx context.Context, sh *shard,
+	members []string) (deleted int64, err error) {
+	pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
+	for _, member := range members {
+		name, queue, _ := strings.Cut(member, " ")
+		pipe.HDel(ctx, sh.specs(queue), name)
+		pipe.ZRem(ctx, sh.due, member)
+	}
+	n := pipe.HDel(ctx, sh.states, members...)
+	_, err = pipe.Exec(ctx)
+	return n.Val(), backend.Classify(err)
 }

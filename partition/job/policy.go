@@ -35,7 +35,8 @@ type Policy struct {
 	// DropDead makes a job whose tries are used up expire. Default false: it becomes a dead
 	// letter.
 	DropDead bool
-	// Rules are what holds for some queues, the first that matches before those behind it: 256 at most.
+	// Rules are what holds for some queues, the first that matches before those behind it: 256
+	// at most.
 	Rules []Rule
 	// ReplyTTL is how long jobs of reply queues live at most (IsReplyQueue): 1s to 24h;
 	// default 10m.

@@ -11,11 +11,11 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
-// A Prepare makes the jobs of a publish wait for the commit of their publisher, which it sends once what it
-// does elsewhere is done. Who says nothing is asked.
+// A Prepare makes the jobs of a publish wait for the commit of their publisher, which it sends
+// once what it does elsewhere is done. Who says nothing is asked.
 type Prepare struct {
-	// Check is the queue that gets a job for each question, a FollowUp with the event "prepared"; "": nobody
-	// is asked, and Checks is 0.
+	// Check is the queue that gets a job for each question, a FollowUp with the event
+	// "prepared"; "": nobody is asked, and Checks is 0.
 	Check string
 	// After is how long the publisher has until it is asked, or the job is dead: MinCheckAfter to
 	// MaxCheckAfter. Each further question waits twice as long, an hour at most.
@@ -57,7 +57,8 @@ func (p *Publish) watched() string {
 }
 
 var (
-	// ErrPrepared: the job waits for its publisher, and only a commit or rollback changes it. Nothing was changed.
+	// ErrPrepared: the job waits for its publisher, and only a commit or rollback changes it.
+	// Nothing was changed.
 	ErrPrepared = errors.New("the job is prepared")
 	// ErrNotPrepared: the job is not, or not any more, prepared. Nothing was changed.
 	ErrNotPrepared = errors.New("the job is not prepared")
@@ -65,7 +66,8 @@ var (
 	ErrDecided = errors.New("the opposite was decided before")
 )
 
-// A Decision commits a prepared job, or rolls it back. The first one stands, and is known for DecisionTTL.
+// A Decision commits a prepared job, or rolls it back. The first one stands, and is known for
+// DecisionTTL.
 type Decision struct {
 	Namespace *Namespace
 	Queue     string
@@ -76,7 +78,8 @@ type Decision struct {
 	Due   int64 // Unix ms when a Delayed one is ready
 }
 
-// DecisionTTL is how long decisions are known, as idempotency keys of the namespace, as long as it may have more.
+// DecisionTTL is how long decisions are known, as idempotency keys of the namespace, as long as
+// it may have more.
 const DecisionTTL = 24 * time.Hour
 
 var decideErrors = map[int64]error{0: ErrNoJob, 3: ErrDecided, 4: ErrNotPrepared}

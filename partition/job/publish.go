@@ -76,7 +76,13 @@ func (r *run) planPublishes(list []*Publish) {
 			continue
 		}
 		g := r.newGroup()
-		*g = group{sh: sh, queue: p.Queue, delay: key.delay, publishes: append(g.publishes[:0], p), messages: n}
+		*g = group{
+			sh:        sh,
+			queue:     p.Queue,
+			delay:     key.delay,
+			publishes: append(g.publishes[:0], p),
+			messages:  n,
+		}
 		c.add(g, r.oneQueue[:], n, bytes)
 		if plain {
 			c.groups[key] = g

@@ -77,12 +77,13 @@ type Claim struct {
 	// Left is how many ready jobs each of Queues had after the call, -1 where unknown; nil
 	// without ReportLeft.
 	Left []int
-	// Held is how long the rate of each of Queues lets no job pass, in ms, where it has ready ones and
-	// its rate is used up; else 0. nil without ReportLeft.
+	// Held is how long the rate of each of Queues lets no job pass, in ms, where it has ready
+	// ones and its rate is used up; else 0. nil without ReportLeft.
 	Held []int64
-	// More tells that the claim got fewer jobs than Count although its queues have more, because
-	// the answer was full, other claims of the call got 1,000 or many expired jobs were in the
-	// way: ask again. False: where it got fewer, its queues had no more, or their rates let none pass.
+	// More tells that the claim got fewer jobs than Count although its queues have more,
+	// because the answer was full, other claims of the call got 1,000 or many expired jobs were
+	// in the way: ask again. False: where it got fewer, its queues had no more, or their rates
+	// let none pass.
 	More bool
 	// Err is nil also where there was no job. After ErrUnknown the jobs may be leased; the
 	// lane gives them back before its next claim of the shard.
@@ -94,8 +95,8 @@ type Job struct {
 	Queue string
 	ID    string
 	Ref
-	// Attempt is how often it was claimed, with this time; -1: unknown, of a dead job. It rises with each
-	// claim: a respawn counts all tries before as used.
+	// Attempt is how often it was claimed, with this time; -1: unknown, of a dead job. It rises
+	// with each claim: a respawn counts all tries before as used.
 	Attempt   int
 	Tries     int   // how often it is claimed at most, one more with each respawn
 	Published int64 // Unix ms

@@ -34,11 +34,12 @@ func (p Pattern) Matches(queue string) bool {
 // the first rule that matches it and has that setting; Burst comes with Rate.
 type Rule struct {
 	Match Pattern
-	// Rate is how many jobs of a queue are claimed in a span of time, by workers and by push. Default:
-	// the rule does not say. A queue with Policy.Spread splits it evenly over its shards.
+	// Rate is how many jobs of a queue are claimed in a span of time, by workers and by push.
+	// Default: the rule does not say. A queue with Policy.Spread splits it evenly over its
+	// shards.
 	Rate RateLimit
-	// Burst is how many jobs are claimed at once after a rest: 1 to 10,000; default those of a tenth
-	// of a second, 1 at least.
+	// Burst is how many jobs are claimed at once after a rest: 1 to 10,000; default those of a
+	// tenth of a second, 1 at least.
 	Burst int
 	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say.
 	Tries int

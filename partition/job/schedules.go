@@ -33,16 +33,19 @@ var (
 	ErrNoSchedule = errors.New("no such schedule")
 	// ErrTooManySchedules: a further schedule beyond Policy.MaxSchedules. Nothing was stored.
 	ErrTooManySchedules = errors.New("too many schedules")
-	// ErrUnfinished: a job of the schedule's last run is neither ended nor dead. Nothing was published.
+	// ErrUnfinished: a job of the schedule's last run is neither ended nor dead. Nothing was
+	// published.
 	ErrUnfinished = errors.New("the last run is unfinished")
 	// ErrEnded: the schedule has no further tick.
 	ErrEnded = errors.New("the schedule has ended")
 	// ErrChanged: the state is not the one that the caller read. Nothing was done: read it again.
 	ErrChanged = errors.New("the schedule has changed since it was read")
 	// ErrDue: a tick came due since the caller read the state. Nothing was done: fire it first.
-	// ErrOtherOwner: the schedule belongs to an owner that the caller does not name. Nothing was done.
+	// ErrOtherOwner: the schedule belongs to an owner that the caller does not name. Nothing
+	// was done.
 	ErrOtherOwner = errors.New("the schedule belongs to another owner")
-	// ErrOldVersion: the owner is registered with a newer version, or not at all any more. Nothing was done.
+	// ErrOldVersion: the owner is registered with a newer version, or not at all any more.
+	// Nothing was done.
 	ErrOldVersion = errors.New("a newer version of the owner is registered")
 	// ErrNoOwner: no such owner is registered.
 	ErrNoOwner = errors.New("no such owner")
@@ -57,8 +60,8 @@ func ValidScheduleName(s string) bool {
 	return len(s) <= MaxScheduleNameLen && ValidOwnName(s)
 }
 
-// ScheduleShard is the shard that has the schedules of a queue, also of one that is spread: its first one, which stays the
-// same when the spread rises.
+// ScheduleShard is the shard that has the schedules of a queue, also of one that is spread: its
+// first one, which stays the same when the spread rises.
 func (n *Namespace) ScheduleShard(queue string) int { return n.Shards(queue)[0] }
 
 func (n *Namespace) scheduleShard(queue, name string) (*shard, error) {
@@ -69,7 +72,8 @@ func (n *Namespace) scheduleShard(queue, name string) (*shard, error) {
 }
 
 // GetSchedule returns a schedule, or ErrNoSchedule.
-func (s *Store) GetSchedule(ctx context.Context, ns *Namespace, queue, name string) (Schedule, error) {
+func (s *Store) GetSchedule(ctx context.Context, ns *Namespace,
+	queue, name string) (Schedule, error) {
 	sh, err := ns.scheduleShard(queue, name)
 	if err != nil {
 		return Schedule{}, err
@@ -84,13 +88,14 @@ func (s *Store) GetSchedule(ctx context.Context, ns *Namespace, queue, name stri
 	return found[0], nil
 }
 
-// ReadSpecs reads the specifications and states of schedules of one shard. Those of one that is gone
-// are empty.
+// ReadSpecs reads the specifications and states of schedules of one shard. Those of one that is
+// gone are empty.
 func (s *Store) ReadSpecs(ctx context.Context, ns *Namespace, shard int, list []Schedule) error {
 	return s.readSchedules(ctx, ns.shards[shard], list)
 }
 
-// readSchedules reads specification and state of schedules in one transaction, so that they belong together.
+// readSchedules reads specification and state of schedules in one transaction, so that they
+// belong together.
 func (s *Store) readSchedules(ctx context.Context, sh *shard, list []Schedule) error {
 	type reads struct{ spec, state *redis.StringCmd }
 	pipe := s.backend.Background.TxPipeline()
@@ -109,14 +114,17 @@ func (s *Store) readSchedules(ctx context.Context, sh *shard, list []Schedule) e
 	return nil
 }
 
-// Schedules returns the schedules of a queue by name, at most limit of those whose name comes after
-// another. Without a queue they are those of the namespace, by queue and name, after "queue/name". more is whether there are further ones. It reads all names of the queue: 100,000 take Redis some 10 ms.
+// Schedules returns the schedules of a queue by name, at most limit of those whose name comes
+// after another. Without a queue they are those of the namespace, by queue and name, after
+// "queue/name". more is whether there are further ones. It reads all names of the queue:
+// 100,000 take Redis some 10 ms.
 func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after string,
 	limit int) (list []Schedule, more bool, err error) {
 	if queue != "" && !ValidQueue(queue) || limit < 1 {
 		return nil, false, ErrBadArgument
 	}
-	// Reading all names takes Redis long, so lists are read one at a time, with rests: whoever asks for many waits.
+	// Reading all names takes Redis long, so lists are read one at a time, with rests: whoever
+	// asks for many waits.
 	waited := s.pace.Do(ctx, func(ctx context.Context) { list, more, err = s.listSchedules(ctx, ns, queue, after, limit) })
 	return list, more, cmp.Or(waited, err)
 }
@@ -161,7 +169,8 @@ func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after s
 	return list, more, nil
 }
 
-// scheduleShards are the shards that have the schedules of a queue, or of all queues where it is empty.
+// scheduleShards are the shards that have the schedules of a queue, or of all queues where it
+// is empty.
 func (n *Namespace) scheduleShards(queue string) []int {
 	if queue != "" {
 		return []int{n.ScheduleShard(queue)}
@@ -173,7 +182,8 @@ func (n *Namespace) scheduleShards(queue string) []int {
 	return all
 }
 
-// namesOf is the hash whose fields name the schedules of a queue, or of the shard where queue is empty.
+// namesOf is the hash whose fields name the schedules of a queue, or of the shard where queue
+// is empty.
 func (sh *shard) namesOf(queue string) string {
 	if queue != "" {
 		return sh.specs(queue)
@@ -182,7 +192,8 @@ func (sh *shard) namesOf(queue string) string {
 }
 
 // scheduleNames names the schedules of a queue, or of a shard where queue is empty.
-func (s *Store) scheduleNames(ctx context.Context, sh *shard, queue string) (list []Schedule, err error) {
+func (s *Store) scheduleNames(ctx context.Context, sh *shard,
+	queue string) (list []Schedule, err error) {
 	members, err := s.backend.Background.HKeys(ctx, sh.namesOf(queue)).Result()
 	if err != nil {
 		return nil, backend.Classify(err)
@@ -197,7 +208,8 @@ func (s *Store) scheduleNames(ctx context.Context, sh *shard, queue string) (lis
 	return list, nil
 }
 
-// runSchedule runs one script on the shard of a schedule, or of a job, and returns the status that its answer begins with.
+// runSchedule runs one script on the shard of a schedule, or of a job, and returns the status
+// that its answer begins with.
 func (s *Store) runSchedule(ctx context.Context, ns *Namespace, c *backend.Call) (int64, error) {
 	if err := s.mayRun(ctx, ns); err != nil {
 		return 0, err
@@ -305,9 +317,11 @@ func (s *Store) PauseSchedule(ctx context.Context, ns *Namespace, queue, name st
 	return status == 1, c.Rest.Int(), c.Unconfirmed
 }
 
-// DeleteSchedule removes a schedule whose specification names that owner, "" for none; or is ErrNoSchedule, or ErrOtherOwner.
-// below is the version that must have put it at most, without itself; -1: any. Jobs that it published stay.
-func (s *Store) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name, owner string, below int64) error {
+// DeleteSchedule removes a schedule whose specification names that owner, "" for none; or is
+// ErrNoSchedule, or ErrOtherOwner. below is the version that must have put it at most, without
+// itself; -1: any. Jobs that it published stay.
+func (s *Store) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name, owner string,
+	below int64) error {
 	sh, err := ns.scheduleShard(queue, name)
 	if err != nil {
 		return err
@@ -326,45 +340,8 @@ func (s *Store) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name, 
 	return nil
 }
 
-// deletePage is how many schedules one call of DeleteSchedules removes.
-const deletePage = 500
-
-// DeleteSchedules removes all schedules and owners of a namespace and returns how many schedules there were. It is for a
-// namespace that is being deleted, which takes no new ones.
-func (s *Store) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int64, err error) {
-	for _, sh := range ns.shards {
-		members, err := s.backend.Background.HKeys(ctx, sh.states).Result()
-		if err = backend.Classify(err); err != nil {
-			return deleted, err
-		}
-		for page := range slices.Chunk(members, deletePage) {
-			n, err := s.deleteMembers(ctx, sh, page)
-			if deleted += n; err != nil {
-				return deleted, err
-			}
-		}
-		if err := s.forgetOwners(ctx, sh); err != nil {
-			return deleted, err
-		}
-	}
-	return deleted, nil
-}
-
-// deleteMembers removes schedules, whoever owns them. What is noted of them under their owners goes with these.
-func (s *Store) deleteMembers(ctx context.Context, sh *shard, members []string) (deleted int64, err error) {
-	pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
-	for _, member := range members {
-		name, queue, _ := strings.Cut(member, " ")
-		pipe.HDel(ctx, sh.specs(queue), name)
-		pipe.ZRem(ctx, sh.due, member)
-	}
-	n := pipe.HDel(ctx, sh.states, members...)
-	_, err = pipe.Exec(ctx)
-	return n.Val(), backend.Classify(err)
-}
-
-// Clock is the time of the server that has the schedules of a queue, Unix ms: not an estimate, by which a tick may be due
-// that is not.
+// Clock is the time of the server that has the schedules of a queue, Unix ms: not an estimate,
+// by which a tick may be due that is not.
 func (s *Store) Clock(ctx context.Context, ns *Namespace, queue string) (ms int64, err error) {
 	if !ValidQueue(queue) {
 		return 0, ErrBadArgument

@@ -47,7 +47,8 @@ type ScheduleTotals struct {
 	Overdue int64 // active ones that should have fired 10 s ago
 	Owners  int64 // that are registered
 	Gone    int64 // owners whose registration ran out
-	// Ticks are those that this process accounted for, by outcome: a process fires a part of a store's.
+	// Ticks are those that this process accounted for, by outcome: a process fires a part of a
+	// store's.
 	Ticks map[string]int64
 }
 
@@ -69,8 +70,10 @@ func (n *Namespace) ScheduleTotals() ScheduleTotals {
 	return t
 }
 
-// ask adds the commands of a count to a pipeline, if it is time, and returns what reads the answers.
-func (t *scheduleTotals) ask(ctx context.Context, pipe redis.Pipeliner, sh *shard, age, now int64) func() {
+// ask adds the commands of a count to a pipeline, if it is time, and returns what reads the
+// answers.
+func (t *scheduleTotals) ask(ctx context.Context, pipe redis.Pipeliner, sh *shard,
+	age, now int64) func() {
 	if age < t.again.Load() {
 		return func() {}
 	}
@@ -93,8 +96,8 @@ func (t *scheduleTotals) ask(ctx context.Context, pipe redis.Pipeliner, sh *shar
 	}
 }
 
-// account counts what fire made of the ticks of a firing, by the rules of the script: those that fired
-// are its first runs.
+// account counts what fire made of the ticks of a firing, by the rules of the script: those
+// that fired are its first runs.
 func (t *scheduleTotals) account(f *Firing) {
 	if f.Status != Fired && f.Status != NoRoom && f.Status != Unregistered {
 		return

@@ -112,7 +112,8 @@ type ScheduleForecasts interface {
 }
 
 // Open makes a Store on a Backend, which the caller closes after it. It does not connect.
-func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
+func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
+	log *zap.Logger) (*Store, error) {
 	if !partition.ValidNamespace(cfg.Prefix) {
 		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix,
 			Want: "1 to 64 letters, digits, '.', '_' or '-'"}
@@ -273,7 +274,8 @@ var (
 	ErrNoJob = errors.New("no such job")
 	// ErrNotDelayed: the job is in another state, or was claimed before. Nothing was changed.
 	ErrNotDelayed = errors.New("the job is not delayed, or was claimed before")
-	// ErrExpiresBefore: the ttl of the job ends before the time at which it would be ready. Nothing was changed.
+	// ErrExpiresBefore: the ttl of the job ends before the time at which it would be ready.
+	// Nothing was changed.
 	ErrExpiresBefore = errors.New("the job expires before that time")
 	// ErrTooManyJobs: more jobs than Policy.MaxJobs. Nothing was stored.
 	ErrTooManyJobs = errors.New("too many jobs")

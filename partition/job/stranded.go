@@ -20,7 +20,8 @@ type stranded struct {
 }
 
 // add counts those of one shard, which has jobs of queues.
-func (t *stranded) add(ctx context.Context, s *Store, ns *Namespace, sh *shard, queues []string) error {
+func (t *stranded) add(ctx context.Context, s *Store, ns *Namespace, sh *shard,
+	queues []string) error {
 	var left []string
 	for _, queue := range queues {
 		if !slices.Contains(ns.Shards(queue), sh.Number) {

@@ -116,7 +116,11 @@ func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
 	defer w.mu.Unlock()
 	e := w.entries[channel]
 	if e == nil {
-		e = &wanted{sh: sh, channel: channel, event: WakeEvent{Namespace: ns.Name, Shard: shard, Queue: queue}}
+		e = &wanted{
+			sh:      sh,
+			channel: channel,
+			event:   WakeEvent{Namespace: ns.Name, Shard: shard, Queue: queue},
+		}
 		w.entries[channel] = e
 	}
 	e.wants++

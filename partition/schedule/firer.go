@@ -23,8 +23,9 @@ const (
 	keptBytes = 32 << 20
 )
 
-// A Firer fires the schedules of a store when they are due. Every process runs one. They do not disturb each other: whoever
-// fires a tick first changes the state that the others have read. A job.Promoter tells it which shards have something due.
+// A Firer fires the schedules of a store when they are due. Every process runs one. They do not
+// disturb each other: whoever fires a tick first changes the state that the others have read. A
+// job.Promoter tells it which shards have something due.
 type Firer struct {
 	*lifecycle.Loop
 	store   *job.Store
@@ -129,7 +130,8 @@ func (f *Firer) work(ctx context.Context, d job.DueShard) {
 		if len(list)+skip < firePage && done == len(list) {
 			return
 		}
-		// After a burst half of the time is for others: a namespace that is never done takes no more of its Redis.
+		// After a burst half of the time is for others: a namespace that is never done takes no
+		// more of its Redis.
 		if page >= freePages && !rest(ctx, time.Since(began)) {
 			return
 		}
@@ -153,7 +155,8 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// fire plans and fires a page, and returns how many of it this process moved on, and how many somebody else did.
+// fire plans and fires a page, and returns how many of it this process moved on, and how many
+// somebody else did.
 func (f *Firer) fire(ctx context.Context, d job.DueShard, now int64,
 	list []job.DueSchedule) (done, stale int, err error) {
 	specs, err := f.read(ctx, d, list)
@@ -228,8 +231,8 @@ func (f *Firer) note(d job.DueShard, at int64, group []*job.Firing,
 	return done, stale
 }
 
-// read returns the specifications of a page by their tags, nil of those that cannot be read. It reads those that are not
-// remembered.
+// read returns the specifications of a page by their tags, nil of those that cannot be read. It
+// reads those that are not remembered.
 func (f *Firer) read(ctx context.Context, d job.DueShard,
 	list []job.DueSchedule) (map[string]*Spec, error) {
 	specs := map[string]*Spec{}

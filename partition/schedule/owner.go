@@ -49,8 +49,8 @@ type Stores interface {
 	job.OwnerOperations
 }
 
-// ParseRegistered reads the schedules of a registration, {"schedules":[{"queue":…,"name":…, and the specification}]}, as
-// strictly as Parse.
+// ParseRegistered reads the schedules of a registration, {"schedules":[{"queue":…,"name":…, and
+// the specification}]}, as strictly as Parse.
 func ParseRegistered(text []byte) ([]Registered, error) {
 	if err := eachOnce(text); err != nil {
 		return nil, err
@@ -93,9 +93,10 @@ func ParseRegistered(text []byte) ([]Registered, error) {
 	return list, nil
 }
 
-// Register puts the schedules of an owner, and deletes those that an older version of it put and this one does not have. It
-// is job.ErrOldVersion where a newer version is registered, also where that came between: what this one put until then the
-// newer one has replaced or deletes. A repeat of a registration that failed goes on where that ended.
+// Register puts the schedules of an owner, and deletes those that an older version of it put
+// and this one does not have. It is job.ErrOldVersion where a newer version is registered, also
+// where that came between: what this one put until then the newer one has replaced or deletes.
+// A repeat of a registration that failed goes on where that ended.
 func (r *Registration) Register(ctx context.Context, store Stores) error {
 	named := map[string]bool{}
 	for _, s := range r.Schedules {
@@ -129,11 +130,13 @@ func (r *Registration) Register(ctx context.Context, store Stores) error {
 }
 
 // DeleteOwned deletes all schedules of an owner.
-func DeleteOwned(ctx context.Context, store Stores, ns *job.Namespace, owner string) (deleted int, err error) {
+func DeleteOwned(ctx context.Context, store Stores, ns *job.Namespace,
+	owner string) (deleted int, err error) {
 	return deleteOwned(ctx, store, ns, owner, -1, nil)
 }
 
-// deleteOwned deletes schedules of an owner that are not named; below is as of job.Store.DeleteSchedule.
+// deleteOwned deletes schedules of an owner that are not named; below is as of
+// job.Store.DeleteSchedule.
 func deleteOwned(ctx context.Context, store Stores, ns *job.Namespace, owner string, below int64,
 	named map[string]bool) (deleted int, err error) {
 	list, err := store.Owned(ctx, ns, owner)
@@ -156,7 +159,8 @@ func deleteOwned(ctx context.Context, store Stores, ns *job.Namespace, owner str
 }
 
 // Delete removes a schedule, whoever owns it, or is job.ErrNoSchedule.
-func Delete(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string) error {
+func Delete(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace,
+	queue, name string) error {
 	for range putTries {
 		s, err := store.GetSchedule(ctx, ns, queue, name)
 		if err != nil {
@@ -170,7 +174,8 @@ func Delete(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace
 	return errBusy
 }
 
-// ownerOf is the owner that a stored specification names, "" where there is none: also of one that cannot be read.
+// ownerOf is the owner that a stored specification names, "" where there is none: also of one
+// that cannot be read.
 func ownerOf(spec []byte) string {
 	var s struct {
 		Owner string `json:"owner"`

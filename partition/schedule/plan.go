@@ -14,12 +14,13 @@ const (
 	lookAhead = int64(7 * 24 * time.Hour / 1e6) // ms: a schedule deserves a look after a week at the latest
 )
 
-// Plan says which ticks of a schedule are due at now, Unix ms, and which of them run. It is the same in every process,
-// and the only place that knows times.
+// Plan says which ticks of a schedule are due at now, Unix ms, and which of them run. It is the
+// same in every process, and the only place that knows times.
 //
-// A tick up to Till counts as paused. One that is no later than grace runs. Of later ones, missed: skip runs none; all
-// runs each, the oldest first; one runs the newest, or none where one within grace runs with it. What is older than window
-// never runs. What does not run counts as missed.
+// A tick up to Till counts as paused. One that is no later than grace runs. Of later ones,
+// missed: skip runs none; all runs each, the oldest first; one runs the newest, or none where
+// one within grace runs with it. What is older than window never runs. What does not run counts
+// as missed.
 func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *job.Firing {
 	f := &job.Firing{
 		Queue:   queue,
@@ -89,7 +90,8 @@ func (p *planner) take(tick, late int64) {
 	}
 }
 
-// First is the first tick of a specification after now, and when it deserves a look; 0 where there is none.
+// First is the first tick of a specification after now, and when it deserves a look; 0 where
+// there is none.
 func First(s *Spec, namespace, queue, name string, now int64) (tick, look int64) {
 	tick = s.Next(now)
 	return tick, min(s.fires(tick, seedOf(namespace, queue, name)), now+lookAhead)

@@ -20,20 +20,22 @@ var (
 
 const putTries = 10
 
-// maxStep is by how much, in ms, a clock may have stepped back without a put repeating a tick. One that was wrong by more
-// must not hold up a new specification.
+// maxStep is by how much, in ms, a clock may have stepped back without a put repeating a tick.
+// One that was wrong by more must not hold up a new specification.
 const maxStep = int64(24 * time.Hour / 1e6)
 
-// giveUp is how many ticks a put gives up at most, where the queue has no room for them: 23 days of seconds. What is beyond is
-// due, so the put is rejected until there is room.
+// giveUp is how many ticks a put gives up at most, where the queue has no room for them: 23
+// days of seconds. What is beyond is due, so the put is rejected until there is room.
 const giveUp = 2_000_000
 
-// countPaused is how many ticks of a pause a put counts at most: 69 days of minutes, which take a second.
+// countPaused is how many ticks of a pause a put counts at most: 69 days of minutes, which take
+// a second.
 const countPaused = 100_000
 
-// Put makes a schedule, or replaces its specification, unless it belongs to an owner; revision is the one that it must have, 0: any. What is due by the
-// specification before fires first, so that a put at a tick costs none; what cannot fire then (the queue is full)
-// counts as superseded. It returns a *FieldError where the specification has no tick from now on.
+// Put makes a schedule, or replaces its specification, unless it belongs to an owner; revision
+// is the one that it must have, 0: any. What is due by the specification before fires first, so
+// that a put at a tick costs none; what cannot fire then (the queue is full) counts as
+// superseded. It returns a *FieldError where the specification has no tick from now on.
 func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string, s *Spec,
 	revision int64) (*job.PutSchedule, error) {
 	if s.Owner != "" {
@@ -104,9 +106,9 @@ func put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 	return nil, errBusy
 }
 
-// leave says what a put gives up of the specification before: the ticks that are over, and when the next one is. It returns
-// how they fire; nil: there is none, or it is paused. A tick that only its jitter holds back fires now, as the new
-// specification begins after it.
+// leave says what a put gives up of the specification before: the ticks that are over, and when
+// the next one is. It returns how they fire; nil: there is none, or it is paused. A tick that
+// only its jitter holds back fires now, as the new specification begins after it.
 func leave(p *job.PutSchedule, spec []byte, state *State, now int64) *job.Firing {
 	old, err := Parse(spec)
 	if err != nil {
@@ -162,7 +164,8 @@ func (s *Spec) Ticks(from, to time.Time, n int) (list []int64) {
 }
 
 // Stored reads the specification of a schedule, or is ErrNoSchedule or ErrUnreadable.
-func Stored(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string) (*Spec, error) {
+func Stored(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace,
+	queue, name string) (*Spec, error) {
 	s, err := store.GetSchedule(ctx, ns, queue, name)
 	if err != nil {
 		return nil, err
@@ -196,8 +199,9 @@ func (b *Backfill) Ticks() ([]int64, error) {
 	return ticks, nil
 }
 
-// Publish publishes the runs of ticks, in calls of 32, each under a key of its own: a repeat of a request that failed goes on
-// where that ended. admit says how many jobs a call may publish next.
+// Publish publishes the runs of ticks, in calls of 32, each under a key of its own: a repeat of
+// a request that failed goes on where that ended. admit says how many jobs a call may publish
+// next.
 func (b *Backfill) Publish(ctx context.Context, store job.ScheduleOperations, ticks []int64,
 	admit func(jobs int) error) error {
 	for part := range slices.Chunk(ticks, b.Spec.RunsAtOnce()) {

@@ -50,7 +50,8 @@ const (
 	shownIDs   = 10 // of a run
 )
 
-// ErrUnreadable is ErrBroken: the schedule was written by another program, or its zone is not in the tzdata of this one.
+// ErrUnreadable is ErrBroken: the schedule was written by another program, or its zone is not
+// in the tzdata of this one.
 var ErrUnreadable = fmt.Errorf("%w: the schedule was written by another program, or its zone is not in the tzdata of this one",
 	backend.ErrBroken)
 
@@ -90,9 +91,10 @@ func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 	return shown, nil
 }
 
-// Forecast counts the ticks of a queue, or of the namespace where queue is empty, in each of the next n steps; the first has
-// those that are due now, too. by says how. It reads the specifications of 10,000 schedules and 16 MiB at most: of more it
-// counts the next tick of each.
+// Forecast counts the ticks of a queue, or of the namespace where queue is empty, in each of
+// the next n steps; the first has those that are due now, too. by says how. It reads the
+// specifications of 10,000 schedules and 16 MiB at most: of more it counts the next tick of
+// each.
 func Forecast(ctx context.Context, store job.ScheduleForecasts, ns *job.Namespace, queue string, step time.Duration,
 	n int) (counts []int64, by string, err error) {
 	now, known := store.Now()

@@ -1,7 +1,8 @@
-// Package schedule says when schedules fire, and fires them. A schedule publishes a job into a queue
-// at each of its ticks: exactly once a tick, over crashes and with any number of processes, because
-// the script that publishes compares the whole state with what its caller read. What only Go knows are times: [Plan]
-// is a pure function of specification, state and clock.
+// Package schedule says when schedules fire, and fires them. A schedule publishes a job into a
+// queue at each of its ticks: exactly once a tick, over crashes and with any number of
+// processes, because the script that publishes compares the whole state with what its caller
+// read. What only Go knows are times: [Plan] is a pure function of specification, state and
+// clock.
 //
 //	spec.go   what a caller asks for: when, and what to publish
 //	state.go  what has become of it
@@ -108,8 +109,8 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s: %.80q: %s", e.Field, e.Value, e.Want)
 }
 
-// Parse reads a specification from JSON, strictly: a field that is unknown or given twice is an error, as a
-// mistyped one would silently have its default. Its errors are *FieldError.
+// Parse reads a specification from JSON, strictly: a field that is unknown or given twice is an
+// error, as a mistyped one would silently have its default. Its errors are *FieldError.
 func Parse(text []byte) (*Spec, error) {
 	if len(text) > MaxSpec {
 		return nil, &FieldError{"", "", fmt.Sprintf("has %d bytes; write %d at most", len(text), MaxSpec)}
@@ -140,7 +141,8 @@ func decode(text []byte, into any) error {
 	return nil
 }
 
-// eachOnce rejects what encoding/json takes: an object that names a key twice, at any depth up to that of the attributes.
+// eachOnce rejects what encoding/json takes: an object that names a key twice, at any depth up
+// to that of the attributes.
 func eachOnce(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	var keys []map[string]bool // of each object that is open; nil: an array
@@ -325,7 +327,8 @@ func (s *Spec) Next(after int64) int64 {
 	return s.Next(after + 1) // a grid between two ms
 }
 
-// fires is when a tick fires: itself and its jitter, which is the same in every process. seed is of the schedule.
+// fires is when a tick fires: itself and its jitter, which is the same in every process. seed
+// is of the schedule.
 func (s *Spec) fires(tick int64, seed uint64) int64 {
 	if tick == 0 || s.Jitter == 0 {
 		return tick

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// State is what the store keeps of a schedule beside its specification, as the scripts write it: see read_state in
-// lua/job/include/schedule.lua. Times are Unix ms.
+// State is what the store keeps of a schedule beside its specification, as the scripts write
+// it: see read_state in lua/job/include/schedule.lua. Times are Unix ms.
 type State struct {
 	Revision     int64
 	Flag         byte // a active, p paused, e ended
@@ -43,7 +43,8 @@ type Run struct {
 	First, Count int64 // sequences of its jobs
 }
 
-// lastTick is the newest tick up to most that fired, of the last runs; 0: none. It is to come where the clock stepped back.
+// lastTick is the newest tick up to most that fired, of the last runs; 0: none. It is to come
+// where the clock stepped back.
 func (s *State) lastTick(most int64) (last int64) {
 	for _, run := range s.Last {
 		if run.Cause != causes['t'] && run.Cause != causes['b'] && run.Tick <= most {

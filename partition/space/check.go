@@ -89,7 +89,8 @@ func notRun(err error) error {
 
 func conclusive(err error) bool { return err == nil || errors.Is(err, backend.ErrIncompatible) }
 
-func (s *Space) conclude(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
+func (s *Space) conclude(ctx context.Context, homes []*Home,
+	record bool) (warnings []string, err error) {
 	if warnings, err = s.checkServers(ctx, record); err == nil {
 		var more []string
 		more, err = judge(homes, s.checkHomes(ctx, homes, record), s.passed)

@@ -168,7 +168,8 @@ func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string) (a
 
 var layoutFields = []string{"format", "shards", "kind", "epoch"}
 
-func (s *Space) readLayout(ctx context.Context, client redis.Cmdable, list []*layout, epoch string) {
+func (s *Space) readLayout(ctx context.Context, client redis.Cmdable, list []*layout,
+	epoch string) {
 	pipe := client.Pipeline()
 	reads := make([]*redis.SliceCmd, len(list))
 	for i, l := range list {

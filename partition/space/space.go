@@ -40,7 +40,8 @@ type Config struct {
 	Kind    *Kind
 	Prefix  string // begins every key
 	Durable bool   // a server that keeps nothing over a crash is rejected
-	// Foreign looks for values of others under the keys of the kind. nil: there are none that matter.
+	// Foreign looks for values of others under the keys of the kind. nil: there are none that
+	// matter.
 	Foreign    func(context.Context) (warnings []string, err error)
 	RolledBack prometheus.Counter
 	Log        *zap.Logger

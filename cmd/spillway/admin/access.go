@@ -212,7 +212,8 @@ type viewKey struct{}
 
 // Authorize finds the name of the token of a request to a handler of View.More. false: the
 // token has a lower role, or is none; that is answered.
-func (s *Server) Authorize(w http.ResponseWriter, r *http.Request, needs Role) (name string, ok bool) {
+func (s *Server) Authorize(w http.ResponseWriter, r *http.Request,
+	needs Role) (name string, ok bool) {
 	v, _ := r.Context().Value(viewKey{}).(View)
 	who, known := identify(r, v.Tokens)
 	switch {

@@ -57,8 +57,8 @@ type Purged struct {
 	Complete   bool  `json:"complete"`
 }
 
-// exclusively runs one purge, replay or delete at a time, unless there is a mistake in the request: of a
-// second one that is sent by mistake the first would not know.
+// exclusively runs one purge, replay or delete at a time, unless there is a mistake in the
+// request: of a second one that is sent by mistake the first would not know.
 func (s *Server) exclusively(r *request, act func(context.Context) (any, error)) (any, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -72,8 +72,8 @@ func (s *Server) exclusively(r *request, act func(context.Context) (any, error))
 	return act(ctx)
 }
 
-// inTime is the error of an act, but none where its time ended first: the answer says that it is not
-// complete, and its client sends it again.
+// inTime is the error of an act, but none where its time ended first: the answer says that it
+// is not complete, and its client sends it again.
 func inTime(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -124,7 +124,12 @@ func (s *Server) purge(r *request) (any, error) {
 // notePurged adds a purge to the samples of what was dropped.
 func (v View) notePurged(namespace, name, who string, entries int64) {
 	if log := v.Drops.Of(namespace); log.CountOne(drops.Purged, int(entries)) {
-		log.Record(drops.Drop{Reason: drops.Purged, Partition: name, Entries: int(entries), Detail: "by " + who})
+		log.Record(drops.Drop{
+			Reason:    drops.Purged,
+			Partition: name,
+			Entries:   int(entries),
+			Detail:    "by " + who,
+		})
 	}
 }
 
@@ -274,7 +279,12 @@ func (s *Server) decide(rollback bool) func(*request) (any, error) {
 		if r.decode(&struct{}{}); r.err != nil {
 			return nil, r.err
 		}
-		err := space.store.Decide(r.ctx, &job.Decision{Namespace: space.ns, Queue: queue, Ref: ref, Rollback: rollback})
+		err := space.store.Decide(r.ctx, &job.Decision{
+			Namespace: space.ns,
+			Queue:     queue,
+			Ref:       ref,
+			Rollback:  rollback,
+		})
 		return s.actedOn(r, space, queue, action, err)
 	}
 }

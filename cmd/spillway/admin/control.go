@@ -72,7 +72,8 @@ func (r *request) queues() (c Control, ns *control.Namespace) {
 	return nil, nil
 }
 
-// changed records an act, and returns the answer to it, which is done without an error of the change.
+// changed records an act, and returns the answer to it, which is done without an error of the
+// change.
 func (s *Server) changed(r *request, a Act, err error, done any) (any, error) {
 	var field *partition.FieldError
 	switch {

@@ -162,7 +162,8 @@ func hasJobs(count int64) error {
 	return conflict(fmt.Sprintf("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they))
 }
 
-// hasSchedules is why a namespace is not deleted, nil where it has no schedules: they would fire in the next of its name.
+// hasSchedules is why a namespace is not deleted, nil where it has no schedules: they would
+// fire in the next of its name.
 func hasSchedules(ctx context.Context, jobs Queues) error {
 	n, err := jobs.Schedules(ctx)
 	if err == nil && n > 0 {

@@ -94,7 +94,8 @@ func (r *request) job() (space jobSpace, queue string, ref job.Ref) {
 	return space, queue, ref
 }
 
-// codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is rejected.
+// codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is
+// rejected.
 const codeNoSuchQueue wire.Code = "no_such_queue"
 
 // QueueAccount is the answer about a namespace of kind queue.

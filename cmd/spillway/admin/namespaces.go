@@ -168,7 +168,8 @@ func (s *Server) residual(r *request, audit func(context.Context) (int64, error)
 }
 
 // paced is what f returns once it is its turn.
-func paced[T any](ctx context.Context, pace *backend.Pace, f func() (T, error)) (result T, err error) {
+func paced[T any](ctx context.Context, pace *backend.Pace,
+	f func() (T, error)) (result T, err error) {
 	waited := pace.Do(ctx, func(context.Context) { result, err = f() })
 	return result, cmp.Or(waited, err)
 }

@@ -110,7 +110,8 @@ func (s *sweep) awaitFirst(ctx context.Context, namespace string) {
 }
 
 // list returns rows of a namespace, those that keep selects.
-func (s *sweep) list(namespace string, o order, offset, limit int, keep func(*row) bool) PartitionList {
+func (s *sweep) list(namespace string, o order, offset, limit int,
+	keep func(*row) bool) PartitionList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now().UnixMilli()

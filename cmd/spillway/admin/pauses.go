@@ -87,8 +87,10 @@ func (s *Server) resume(r *request) (any, error) {
 	return s.pausedNow(r, ns, name, err)
 }
 
-// pausedNow is the answer to a change, which is how the store has it now, without an error of the change.
-func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string, err error) (any, error) {
+// pausedNow is the answer to a change, which is how the store has it now, without an error of
+// the change.
+func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string,
+	err error) (any, error) {
 	var parts []partition.PausedPart
 	if err == nil {
 		parts, err = r.view.Store.Pauses(r.ctx, ns)

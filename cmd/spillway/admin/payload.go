@@ -85,7 +85,12 @@ func (s *Server) masks(r *request) []string {
 }
 
 func entryOf(e partition.Entry, masks []string, now int64) Entry {
-	entry := Entry{Seq: e.Seq, ID: string(e.ID), OccurredMS: e.Occurred, Payload: payloadOf(e.Payload, masks)}
+	entry := Entry{
+		Seq:        e.Seq,
+		ID:         string(e.ID),
+		OccurredMS: e.Occurred,
+		Payload:    payloadOf(e.Payload, masks),
+	}
 	if e.Occurred > 0 {
 		entry.AgeMS = max(0, now-e.Occurred)
 	}

@@ -78,9 +78,10 @@ func (b *jobLedgers) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// repeat calls f until ctx ends, after a pause that leaves the store most of its time: f returns how
-// long it was busy. A call that timed out is none of its work.
-func repeat(ctx context.Context, every time.Duration, f func(context.Context) (busy time.Duration)) {
+// repeat calls f until ctx ends, after a pause that leaves the store most of its time: f
+// returns how long it was busy. A call that timed out is none of its work.
+func repeat(ctx context.Context, every time.Duration,
+	f func(context.Context) (busy time.Duration)) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {

@@ -83,7 +83,8 @@ func (s *Server) queueList(r *request) (any, error) {
 	return answer, nil
 }
 
-// queueNow counts the jobs of one queue. A queue without jobs has none; it does not exist apart from them.
+// queueNow counts the jobs of one queue. A queue without jobs has none; it does not exist apart
+// from them.
 func (s *Server) queueNow(r *request) (any, error) {
 	space, queue := r.queue()
 	counts, err := s.count(r, space, queue)
@@ -164,7 +165,8 @@ type queueCounts struct {
 
 // table counts the queues of a namespace. All readers share one table for a second, or for
 // longer where it takes long: reading takes at most a twentieth of the time, however many look.
-func (b *jobLedgers) table(ctx context.Context, space jobSpace, search string) (*queueTable, error) {
+func (b *jobLedgers) table(ctx context.Context, space jobSpace,
+	search string) (*queueTable, error) {
 	key := tableKey{space.ns.Name, search}
 	if t := b.kept(key); t != nil {
 		return t, nil

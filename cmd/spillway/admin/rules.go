@@ -59,6 +59,10 @@ func (s *Server) deleteRule(r *request) (any, error) {
 	if r.decode(&body); r.err != nil {
 		return nil, r.err
 	}
-	act := Act{Action: "delete_rule", Namespace: ns.Name, Detail: fmt.Sprintf("match %.255s", body.Match)}
+	act := Act{
+		Action:    "delete_rule",
+		Namespace: ns.Name,
+		Detail:    fmt.Sprintf("match %.255s", body.Match),
+	}
 	return s.changed(r, act, c.DeleteRule(r.ctx, ns.Name, body.Match), body)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
-// ScheduleList is a page of the schedules of a namespace, by queue and name, without their specifications.
+// ScheduleList is a page of the schedules of a namespace, by queue and name, without their
+// specifications.
 type ScheduleList struct {
 	Schedules []schedule.Shown `json:"schedules"`
 	Next      string           `json:"next"` // the after of the next page; empty: this is the last
@@ -186,12 +187,18 @@ func (s *Server) triggerSchedule(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &job.Trigger{Namespace: space.ns, Queue: queue, Name: name, Runs: spec.Runs(name, []int64{now}, 't')}
+	t := &job.Trigger{
+		Namespace: space.ns,
+		Queue:     queue,
+		Name:      name,
+		Runs:      spec.Runs(name, []int64{now}, 't'),
+	}
 	err = space.store.Trigger(r.ctx, t)
 	return s.scheduleAct(r, "trigger_schedule", space, queue, name, ScheduleRun{t.Count}, err)
 }
 
-// backfillSchedule publishes a run for each tick of a range. A repeat of one that failed goes on where that ended.
+// backfillSchedule publishes a run for each tick of a range. A repeat of one that failed goes
+// on where that ended.
 func (s *Server) backfillSchedule(r *request) (any, error) {
 	space, queue, name := r.schedule()
 	var body BackfillRequest
@@ -209,7 +216,14 @@ func (s *Server) backfillSchedule(r *request) (any, error) {
 	if err != nil {
 		return nil, failed(err)
 	}
-	b := &schedule.Backfill{Namespace: space.ns, Queue: queue, Name: name, From: body.From, To: body.To, Spec: spec}
+	b := &schedule.Backfill{
+		Namespace: space.ns,
+		Queue:     queue,
+		Name:      name,
+		From:      body.From,
+		To:        body.To,
+		Spec:      spec,
+	}
 	ticks, err := b.Ticks()
 	if err != nil {
 		return nil, failed(err)

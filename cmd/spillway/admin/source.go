@@ -100,7 +100,8 @@ func (v View) lastError(namespace, partition string) string {
 	return words
 }
 
-// sinkFails returns whether a queue is pushed to a sink that fails; nil: no sink of the namespace does.
+// sinkFails returns whether a queue is pushed to a sink that fails; nil: no sink of the
+// namespace does.
 func (v View) sinkFails(namespace string) func(queue string) bool {
 	type target struct {
 		pool int

@@ -196,7 +196,8 @@ func (s *sweep) forget(all []*partition.Namespace) {
 }
 
 // page reads the next page of a namespace. ended is true for the last one of a pass.
-func (s *sweep) page(ctx context.Context, store Store, ns *partition.Namespace) (ended bool, err error) {
+func (s *sweep) page(ctx context.Context, store Store,
+	ns *partition.Namespace) (ended bool, err error) {
 	s.mu.Lock()
 	sp := s.spaces[ns.Name]
 	from := sp.next

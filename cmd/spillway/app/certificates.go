@@ -41,7 +41,8 @@ const rereadAfter = time.Second
 
 // newCertificates reads the files of a port. It returns nil without a certificate: the
 // port then speaks plain HTTP.
-func newCertificates(f tlsFiles, reg prometheus.Registerer, log *zap.Logger) (*certificates, error) {
+func newCertificates(f tlsFiles, reg prometheus.Registerer,
+	log *zap.Logger) (*certificates, error) {
 	if f.cert == "" {
 		return nil, nil
 	}

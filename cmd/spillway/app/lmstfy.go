@@ -20,7 +20,11 @@ func (a *App) lmstfyMounts(g *generation) []ingest.Mount {
 	var gauged []lmstfy.GaugedPool
 	for _, name := range g.cfg.PoolNames() {
 		pools = append(pools, lmstfy.Pool{Name: name, Engine: g.engines[name], Store: g.jobs[name]})
-		gauged = append(gauged, lmstfy.GaugedPool{Name: name, Store: g.jobs[name], Backend: g.pools[name]})
+		gauged = append(gauged, lmstfy.GaugedPool{
+			Name:    name,
+			Store:   g.jobs[name],
+			Backend: g.pools[name],
+		})
 	}
 	cfg := lmstfy.Config{Pools: pools, AccessLog: &a.accessLog, Log: log}
 	if g.cfg.LmstfyMetrics {
@@ -59,7 +63,11 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 			a.admin.Record(r, admin.Act{Action: action, Namespace: namespace,
 				Detail: detail + ", by lmstfy's API"}, err)
 		},
-		Version:   lmstfy.Version{Commit: cmp.Or(build.Revision, "unknown"), Date: "unknown", Version: build.Version},
+		Version: lmstfy.Version{
+			Commit:  cmp.Or(build.Revision, "unknown"),
+			Date:    "unknown",
+			Version: build.Version,
+		},
 		AccessLog: &a.accessLog,
 		Log:       a.log.Named("lmstfy"),
 	})

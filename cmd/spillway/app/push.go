@@ -82,6 +82,10 @@ func withPushFallbacks(tiers []fallback.Tier, rule config.Push, log *zap.Logger)
 	for _, t := range tiers[1:] {
 		label += " " + t.Label
 	}
-	cfg := fallback.Config{MaxAge: pushPatience, BackoffBase: rule.Backoff.Base, BackoffMax: rule.Backoff.Max}
+	cfg := fallback.Config{
+		MaxAge:      pushPatience,
+		BackoffBase: rule.Backoff.Base,
+		BackoffMax:  rule.Backoff.Max,
+	}
 	return push.Sink{Sink: fallback.New(cfg, tiers, log), Label: label}
 }

@@ -149,7 +149,8 @@ func (s *sender) request(ctx context.Context, items [][]byte, deadline time.Time
 // for. A wait past the deadline ends with a last attempt shortly before it: what
 // the service asks for is an estimate, and until then nothing is lost by waiting.
 // Past that it returns an error.
-func (s *sender) backoff(ctx context.Context, attempt int, after time.Duration, deadline time.Time) error {
+func (s *sender) backoff(ctx context.Context, attempt int, after time.Duration,
+	deadline time.Time) error {
 	wait := max(after, mathrand.N(min(backoffBase<<min(attempt, 10), backoffMax)))
 	left := time.Until(deadline) - min(lastAttempt, s.timeout/4)
 	switch {

@@ -45,7 +45,13 @@ type watch struct {
 }
 
 func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *watch {
-	w := &watch{store: store, log: log, err: errStarting, unusable: time.Now(), warned: map[string]bool{}}
+	w := &watch{
+		store:    store,
+		log:      log,
+		err:      errStarting,
+		unusable: time.Now(),
+		warned:   map[string]bool{},
+	}
 	w.Loop = lifecycle.New("watch", w.begin, w.run)
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_ready", Help: "1 while the store can be used and the process is not shutting down.",

@@ -57,7 +57,8 @@ func Changes(before, after *Config) (changes []Change) {
 		func(at, name string, old, now Namespace) []Change {
 			return append(structChanges(at+".", &old, &now), secretChanges(at+".", before, after, name)...)
 		})
-	// A namespace that changes its kind is removed and added, which the store rejects while it has data.
+	// A namespace that changes its kind is removed and added, which the store rejects while it
+	// has data.
 	queues := mapChanges("namespaces.", before.Queues, after.Queues,
 		func(at, _ string, old, now Queues) []Change {
 			return structChanges(at+".", &old, &now)

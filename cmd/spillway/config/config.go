@@ -1,5 +1,5 @@
-// Package config is the configuration of the service: the file, variables and flags, their checks, their
-// printed form and what a reload may change. It opens nothing; package app does.
+// Package config is the configuration of the service: the file, variables and flags, their
+// checks, their printed form and what a reload may change. It opens nothing; package app does.
 package config
 
 import (

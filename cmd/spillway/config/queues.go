@@ -151,7 +151,11 @@ func (c *Config) validateQueues() (errs []error) {
 			for _, err := range Split(p.Rule().Validate()) {
 				var field *partition.FieldError
 				if errors.As(err, &field) {
-					err = &partition.FieldError{Field: key + field.Field, Value: field.Value, Want: field.Want}
+					err = &partition.FieldError{
+						Field: key + field.Field,
+						Value: field.Value,
+						Want:  field.Want,
+					}
 				}
 				fail(err)
 			}
@@ -176,14 +180,24 @@ func defaultQueues() Queues {
 
 // defaultPush are the defaults of a push rule.
 func defaultPush() Push {
-	return Push{Match: "*", Writes: Writes{Most: 8}, Batch: 1, Backoff: Backoff{time.Second, 10 * time.Minute}}
+	return Push{
+		Match:   "*",
+		Writes:  Writes{Most: 8},
+		Batch:   1,
+		Backoff: Backoff{time.Second, 10 * time.Minute},
+	}
 }
 
 // Policy is the part of the settings that the store needs.
 func (q Queues) Policy() job.Policy {
 	var rules []job.Rule
 	for _, r := range q.Rules {
-		rules = append(rules, job.Rule{Match: job.Pattern(r.Match), Rate: r.Rate, Burst: r.Burst, Tries: r.Tries})
+		rules = append(rules, job.Rule{
+			Match: job.Pattern(r.Match),
+			Rate:  r.Rate,
+			Burst: r.Burst,
+			Tries: r.Tries,
+		})
 	}
 	return job.Policy{
 		Rules:        rules,

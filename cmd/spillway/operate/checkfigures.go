@@ -107,7 +107,8 @@ const maxSince = 15 * time.Minute
 // dropped counts the entries of a namespace that were dropped within the given time, by
 // reason. It is nil where the service keeps no history: of namespaces beyond the first
 // 64, or in an old version.
-func (c *Connection) dropped(ctx context.Context, namespace string, within time.Duration) (*rates, error) {
+func (c *Connection) dropped(ctx context.Context, namespace string,
+	within time.Duration) (*rates, error) {
 	var history struct {
 		StepMS int64                 `json:"step_ms"`
 		Series map[string][]*float64 `json:"series"` // entries a second, the oldest first

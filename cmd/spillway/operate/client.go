@@ -147,7 +147,8 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte,
 	return answer, nil
 }
 
-func (c *client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+func (c *client) send(ctx context.Context, method, path string,
+	body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -161,8 +162,8 @@ func (c *client) send(ctx context.Context, method, path string, body []byte) (*h
 	return c.http.Do(req)
 }
 
-// A call is a request of the API that a command prepares. The first mistake in the command's flags and
-// arguments is its error: then nothing is sent.
+// A call is a request of the API that a command prepares. The first mistake in the command's
+// flags and arguments is its error: then nothing is sent.
 type call struct {
 	*client
 	path  string
@@ -319,7 +320,8 @@ type apiError struct {
 func (e *apiError) Error() string { return e.text }
 
 // explain says what is wrong with the connection, and what to change.
-func (c *client) explain(ctx context.Context, method string, timeout time.Duration, err error) error {
+func (c *client) explain(ctx context.Context, method string, timeout time.Duration,
+	err error) error {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return errors.New("interrupted")
 	}

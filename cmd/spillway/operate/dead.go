@@ -160,7 +160,12 @@ func (c *DeadRm) Run(ctx context.Context, s Streams) error {
 }
 
 func (c *selection) request() admin.DeleteRequest {
-	return admin.DeleteRequest{Letters: c.Letters, Reason: c.Reason, Partition: c.Partition, Limit: c.Limit}
+	return admin.DeleteRequest{
+		Letters:   c.Letters,
+		Reason:    c.Reason,
+		Partition: c.Partition,
+		Limit:     c.Limit,
+	}
 }
 
 func (c *selection) run(ctx context.Context, s Streams, route string, a act) error {

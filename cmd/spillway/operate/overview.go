@@ -159,7 +159,11 @@ func (o *overview) warnings() string { return escape(strings.Join(o.Store.Warnin
 func (o *overview) losses() []loss {
 	found := []loss{}
 	if !o.Store.Ready {
-		found = append(found, loss{Kind: kindStore, What: "the store is not ready: what clients send is rejected, nothing is delivered", Why: escape(o.Store.Error)})
+		found = append(found, loss{
+			Kind: kindStore,
+			What: "the store is not ready: what clients send is rejected, nothing is delivered",
+			Why:  escape(o.Store.Error),
+		})
 	}
 	if o.full() {
 		found = append(found, loss{Kind: kindRejecting, What: storeFull, Why: o.warnings()})

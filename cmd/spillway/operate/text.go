@@ -135,7 +135,8 @@ type table struct {
 
 func newTable(titles ...string) *table { return &table{titles: titles} }
 
-// details is a table of names and values, of which the first is the title. Empty values are left out.
+// details is a table of names and values, of which the first is the title. Empty values are
+// left out.
 func details(namesAndValues ...string) *table {
 	t := newTable(namesAndValues[0], escape(namesAndValues[1]))
 	for row := range slices.Chunk(namesAndValues[2:], 2) {

@@ -149,7 +149,8 @@ const (
 )
 
 // live draws until q, Ctrl-C or the end of ctx.
-func (c *Top) live(ctx context.Context, call *call, s Streams, size func() (width, height int)) error {
+func (c *Top) live(ctx context.Context, call *call, s Streams,
+	size func() (width, height int)) error {
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
 	keys := make(chan byte)

@@ -15,15 +15,17 @@ import (
 	"github.com/spillway-io/spillway/ingest/client"
 )
 
-// trainShare of the players sit in a train: there is no network for most of the time. What
-// they cannot send in four attempts, or within trainAge, is dropped by their client, which reports that.
+// trainShare of the players sit in a train: there is no network for most of the time. What they
+// cannot send in four attempts, or within trainAge, is dropped by their client, which reports
+// that.
 const (
 	trainShare = 0.1
 	trainAge   = 4 * time.Second
 )
 
 // simulate lets players play, and returns the sum of their clients' counts.
-func simulate(ctx context.Context, server string, players int, duration time.Duration) (total client.Stats, err error) {
+func simulate(ctx context.Context, server string, players int,
+	duration time.Duration) (total client.Stats, err error) {
 	playing, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	var mu sync.Mutex
@@ -56,7 +58,8 @@ type player struct {
 }
 
 // play reports a session to its end.
-func (p *player) play(server string, transport http.RoundTripper, inTrain bool) (client.Stats, error) {
+func (p *player) play(server string, transport http.RoundTripper,
+	inTrain bool) (client.Stats, error) {
 	cfg := client.Config{Namespace: "game", Transport: transport, OnDrop: func(reason client.Reason, n int64) {
 		p.report("client_dropped", map[string]any{"reason": reason, "n": n})
 	}}

@@ -78,7 +78,8 @@ func work(ctx context.Context, jobs *client.Jobs, out io.Writer) error {
 var errNoReply = errors.New("no reply in time")
 
 // request publishes a request and waits for its reply.
-func request(ctx context.Context, jobs *client.Jobs, payload []byte, wait time.Duration) ([]byte, error) {
+func request(ctx context.Context, jobs *client.Jobs, payload []byte,
+	wait time.Duration) ([]byte, error) {
 	// A request that nobody waits for any more need not be answered.
 	published, err := jobs.Publish(ctx, queue, payload, client.PublishOptions{TTL: wait})
 	if err != nil {

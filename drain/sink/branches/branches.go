@@ -209,7 +209,11 @@ func runToEnd(b *sink.Batch) (n int) {
 // key is the idempotency key of the run that ends with an entry, or of the entry alone.
 // The line break keeps it apart from the keys of clients, which are printable.
 func key(kind string, b *sink.Batch, entry int) string {
-	last := sink.Batch{Namespace: b.Namespace, Partition: b.Partition, Entries: b.Entries[entry : entry+1]}
+	last := sink.Batch{
+		Namespace: b.Namespace,
+		Partition: b.Partition,
+		Entries:   b.Entries[entry : entry+1],
+	}
 	return kind + "\n" + last.ID()
 }
 

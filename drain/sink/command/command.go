@@ -12,7 +12,8 @@
 //	BATCH_ATTEMPT    1, and more on every further presentation
 //
 // and those that New is given. None begins with SPILLWAY_, so that the process can call
-// spillway itself, which rejects variables that name no setting. Its exit code says what became of the batch:
+// spillway itself, which rejects variables that name no setting. Its exit code says what became
+// of the batch:
 //
 //	0                 accepted, but for the lines that stdout names, see sink.ReadResults
 //	65 (EX_DATAERR)   never to be accepted: one entry may be to blame, so the drain bisects;

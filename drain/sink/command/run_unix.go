@@ -26,7 +26,8 @@ const (
 
 // run starts argv in a process group of its own, gives it the input, and waits for its
 // end or that of ctx. Then no process of the group is left. The error is exec's.
-func run(ctx context.Context, argv, environ []string, input []byte) (stdout, stderr []byte, err error) {
+func run(ctx context.Context, argv, environ []string,
+	input []byte) (stdout, stderr []byte, err error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = environ
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

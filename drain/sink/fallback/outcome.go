@@ -180,7 +180,8 @@ type source struct {
 
 // pick makes batches of some entries, and tells where they are from. They have no End: the
 // next time others may be handed on.
-func pick(batches []*sink.Batch, wanted func(batch, entry int) bool) (picked []*sink.Batch, from []source) {
+func pick(batches []*sink.Batch,
+	wanted func(batch, entry int) bool) (picked []*sink.Batch, from []source) {
 	for i, b := range batches {
 		s := source{batch: i}
 		for j := range b.Entries {

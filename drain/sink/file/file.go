@@ -1,11 +1,11 @@
 // Package file is the sink "file:///path.ndjson": one line of NDJSON an entry,
 // the lines of a batch together in one write.
 //
-// Delivered means that the operating system took the bytes: they survive a
-// crash of this process, and one of the machine from the next Close on (or
-// whenever the system wrote them back). The file's directory must exist. A file that was moved or deleted under us is made anew
-// at the next batch, so logrotate needs no signal. One process writes to a file
-// at a time: a second one waits in Open.
+// Delivered means that the operating system took the bytes: they survive a crash of this
+// process, and one of the machine from the next Close on (or whenever the system wrote them
+// back). The file's directory must exist. A file that was moved or deleted under us is made
+// anew at the next batch, so logrotate needs no signal. One process writes to a file at a time:
+// a second one waits in Open.
 package file
 
 import (

@@ -147,8 +147,9 @@ func (w *write) outcome() error {
 		for _, f := range w.failed {
 			err := judge(f.err)
 			if sink.IsPermanent(err) && len(w.records)+len(w.rejected.Failed) > 1 {
-				// The broker rejected a batch of records for one of them, and does not say which. The
-				// drain finds it: alone in its Write, a record is alone in its batch.
+				// The broker rejected a batch of records for one of them, and does not say
+				// which. The drain finds it: alone in its Write, a record is alone in its
+				// batch.
 				return err
 			}
 			at := w.at[index[f.record]]

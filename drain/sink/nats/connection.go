@@ -193,7 +193,8 @@ const streamInfo = "$JS.API.STREAM.INFO."
 
 // checkStream finds what a person has to mend, and the names of the streams that take the
 // subject. A user who may not ask waits for a second in vain.
-func (c *connection) checkStream(ctx context.Context, stream, subject string) (names []string, err error) {
+func (c *connection) checkStream(ctx context.Context,
+	stream, subject string) (names []string, err error) {
 	ask, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if stream != "" {

@@ -130,7 +130,8 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("%s (%d)", strings.ToValidUTF8(e.Description[:min(len(e.Description), 200)], ""), e.Code)
 }
 
-// The codes of https://github.com/nats-io/nats-server/blob/main/server/errors.json that are told apart.
+// The codes of https://github.com/nats-io/nats-server/blob/main/server/errors.json that are
+// told apart.
 const (
 	codeMessageTooLarge = 10054 // more than the stream's max_msg_size
 	codeStreamMismatch  = 10060 // another stream than the expected one takes the subject
@@ -145,7 +146,8 @@ const (
 //	all else                                    plain
 func judge(m *nats.Msg) error {
 	if len(m.Data) == 0 {
-		// 503: no stream has the subject, which Open finds, or its servers are about to choose a leader.
+		// 503: no stream has the subject, which Open finds, or its servers are about to choose
+		// a leader.
 		return errNoStream
 	}
 	if gjson.GetBytes(m.Data, "stream").Str != "" && !gjson.GetBytes(m.Data, "error").Exists() {

@@ -59,7 +59,8 @@ func checkFault(ctx context.Context, f Fixture, fault Fault) error {
 
 // divide returns what of the batches failed with err, as the next attempt, and what
 // the sink took. It is an error where err calls permanent what is not, or the reverse.
-func (fault Fault) divide(err error, batches []*sink.Batch) (failed, taken []*sink.Batch, bad error) {
+func (fault Fault) divide(err error,
+	batches []*sink.Batch) (failed, taken []*sink.Batch, bad error) {
 	var named *sink.BatchError
 	if !errors.As(err, &named) {
 		if sink.IsPermanent(err) != fault.Permanent {

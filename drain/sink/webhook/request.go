@@ -73,7 +73,8 @@ func addJobHeaders(h http.Header, b *sink.Batch) {
 	}
 }
 
-// jobHeaders are attributes that go as headers, where they have their form: a publisher may give them any text.
+// jobHeaders are attributes that go as headers, where they have their form: a publisher may
+// give them any text.
 var jobHeaders = map[string]struct {
 	attribute string
 	form      *regexp.Regexp

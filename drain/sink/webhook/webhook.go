@@ -28,8 +28,9 @@
 //
 //	{"namespace":"mail","partition":"mail-eu","seq":…,"id":"01JD7…","attempt":1,"tries":3,"attributes":{…},"data":{…}}
 //
-// What its answer means is in outcome.go: a 2xx accepts the batch, and may name
-// entries it did not take. Of a job that is alone its body is the result, and 202 may mean later: see package push.
+// What its answer means is in outcome.go: a 2xx accepts the batch, and may name entries it did
+// not take. Of a job that is alone its body is the result, and 202 may mean later: see package
+// push.
 package webhook
 
 import (

@@ -133,7 +133,11 @@ func (p *process) ask(c command) (r reply) {
 func (p *process) Report(partition, payload string) { p.ReportAt(partition, payload, time.Time{}) }
 
 func (p *process) ReportAt(partition, payload string, at time.Time) {
-	c := command{Op: "report", Partition: partition, Payload: base64.StdEncoding.EncodeToString([]byte(payload))}
+	c := command{
+		Op:        "report",
+		Partition: partition,
+		Payload:   base64.StdEncoding.EncodeToString([]byte(payload)),
+	}
 	if !at.IsZero() {
 		c.At = at.UnixMilli()
 	}

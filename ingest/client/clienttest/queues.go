@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Queues is a Spillway with namespaces of queues in memory, as the transport of a
-// client.Jobs. Leases lapse, delayed jobs come due and jobs die by the clock of the process,
-// so it also serves in a bubble of testing/synctest. It knows no TTL and no rates, and asks no publisher
+// Queues is a Spillway with namespaces of queues in memory, as the transport of a client.Jobs.
+// Leases lapse, delayed jobs come due and jobs die by the clock of the process, so it also
+// serves in a bubble of testing/synctest. It knows no TTL and no rates, and asks no publisher
 // of a prepared job. Schedules run only when they are triggered.
 type Queues struct {
 	// Fail answers a request instead of Queues, before it runs. nil, or a nil answer: none.
@@ -51,7 +51,11 @@ type queueJob struct {
 
 // NewQueues returns a service without jobs.
 func NewQueues() *Queues {
-	return &Queues{keys: map[string][]byte{}, decided: map[string]string{}, changed: make(chan struct{})}
+	return &Queues{
+		keys:    map[string][]byte{},
+		decided: map[string]string{},
+		changed: make(chan struct{}),
+	}
 }
 
 // Requests is how many requests came.

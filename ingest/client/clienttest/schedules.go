@@ -21,7 +21,8 @@ type schedule struct {
 }
 
 // serveSchedules serves the routes of schedules; s.mu is held. rest is the path behind schedules/.
-func (s *Queues) serveSchedules(r *http.Request, path, queue, rest string, body []byte) *http.Response {
+func (s *Queues) serveSchedules(r *http.Request, path, queue, rest string,
+	body []byte) *http.Response {
 	name, verb, _ := strings.Cut(rest, "/")
 	at := slices.IndexFunc(s.schedules, func(x *schedule) bool { return x.path == path && x.Name == name })
 	switch {

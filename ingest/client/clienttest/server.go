@@ -331,7 +331,12 @@ func items(text []byte) (entries []Entry, err error) {
 		return nil, err
 	}
 	for _, e := range list {
-		entries = append(entries, Entry{Partition: e.Partition, ID: e.ID, Data: string(e.Data), TS: e.TS})
+		entries = append(entries, Entry{
+			Partition: e.Partition,
+			ID:        e.ID,
+			Data:      string(e.Data),
+			TS:        e.TS,
+		})
 	}
 	return entries, nil
 }

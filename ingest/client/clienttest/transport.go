@@ -7,9 +7,9 @@ import (
 	"net/http/httptest"
 )
 
-// Transport is a service without a network, for the tests of programs that report
-// events: client.Config{Transport: clienttest.NewTransport()}. It follows a script as Server does, and takes
-// everything without one.
+// Transport is a service without a network, for the tests of programs that report events:
+// client.Config{Transport: clienttest.NewTransport()}. It follows a script as Server does, and
+// takes everything without one.
 type Transport struct{ server *Server }
 
 // NewTransport follows the script; see Step.

@@ -26,7 +26,11 @@ func main() {
 	from, to := flag.Int("from", 0, ""), flag.Int("to", 0, "")
 	flag.Parse()
 	var sent result
-	client, err := analytics.NewWithConfig(*key, analytics.Config{Endpoint: *url + "/segment", BatchSize: 20, Callback: &sent})
+	client, err := analytics.NewWithConfig(*key, analytics.Config{
+		Endpoint:  *url + "/segment",
+		BatchSize: 20,
+		Callback:  &sent,
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
