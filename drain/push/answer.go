@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // An answer is what a target said when it took a job. The sink may tell it when nobody waits
 // for it any more.
 type answer struct {
+	most   int // bytes of body that are kept
 	mu     sync.Mutex
 	status int
 	body   []byte // JSON, short enough for a result
@@ -24,7 +24,7 @@ func (a *answer) answered(status int, body []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status = status
-	if body = bytes.TrimSpace(body); len(body) > 0 && len(body) <= job.MaxResult && sink.ValidJSON(body) {
+	if body = bytes.TrimSpace(body); len(body) > 0 && len(body) <= a.most && sink.ValidJSON(body) {
 		a.body = bytes.Clone(body)
 	}
 }

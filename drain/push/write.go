@@ -64,7 +64,7 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 		w.settle(jobs, nil, func(int) (guard.Disposition, error) { return guard.Retryable, nil })
 		return
 	}
-	batch, said := w.batch(jobs), &answer{}
+	batch, said := w.batch(jobs), &answer{most: job.MaxResult}
 	if len(jobs) == 1 {
 		batch.Jobs[0].Answered = said.answered
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // openPushers makes what pushes queues to sinks, for the pools whose queues have rules.
@@ -33,8 +32,7 @@ func (a *App) openPushers(g, before *generation) error {
 		settings := push.DefaultConfig()
 		config.CopyFields(&settings, *g.cfg)
 		store := g.jobs[pool]
-		wakes := func(on func(job.WakeEvent)) push.Wakes { return job.NewWakes(store, on) }
-		p, err := push.New(settings, store, wakes, targets, g.registerer(pool), a.log.Named("push"))
+		p, err := push.New(settings, store, pushWakes(store), targets, g.registerer(pool), a.log.Named("push"))
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/config"
+	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition/job"
@@ -119,4 +120,9 @@ func stopEach[T startStopper](ctx context.Context, all []T) error {
 	}
 	stopping.Wait()
 	return errors.Join(errs...)
+}
+
+// pushWakes are the wakes of a store, as push hears them.
+func pushWakes(store *job.Store) func(func(job.WakeEvent)) push.Wakes {
+	return func(on func(job.WakeEvent)) push.Wakes { return job.NewWakes(store, on) }
 }

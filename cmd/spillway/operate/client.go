@@ -386,3 +386,6 @@ func (c *client) rejected(res *http.Response, answer []byte) error {
 	}
 	return e
 }
+
+// validSchedule reports whether a schedule may have that name.
+func validSchedule(name string) bool { return job.ValidScheduleName(name) }

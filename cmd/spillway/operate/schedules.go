@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -78,7 +77,7 @@ type ofSchedule struct {
 
 func (c *ofSchedule) at(route string) *call {
 	call := c.queue(c.Namespace, c.Queue).named("queue", c.Queue)
-	if !job.ValidScheduleName(c.Schedule) {
+	if !validSchedule(c.Schedule) {
 		call.check(usageError{fmt.Errorf("%s is not the name of a schedule", quote(c.Schedule))})
 	}
 	return call.at("/schedules/" + c.Schedule + route)
