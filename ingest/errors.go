@@ -89,6 +89,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeNoSuchSchedule: {fasthttp.StatusNotFound, "", "the queue has no such schedule"},
 	wire.CodeNoSuchOwner:    {fasthttp.StatusNotFound, "", "no such owner is registered: PUT its schedules"},
 
+	wire.CodeNoSuchTrace:      {fasthttp.StatusNotFound, "", "no trace of the job is kept: none of its queue's rules has keep_trace, it is over, or newer ones needed the room"},
 	wire.CodeNotDelayed:       {fasthttp.StatusConflict, "", "the job is not delayed, or was claimed before: only one that was never claimed gets another time or payload"},
 	wire.CodePrepared:         {fasthttp.StatusConflict, "", "the job is prepared: commit it, or roll it back"},
 	wire.CodeNotPrepared:      {fasthttp.StatusConflict, "", "the job is not prepared, or nobody decided in time and it is dead"},

@@ -115,7 +115,7 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	for _, code := range []wire.Code{ // the package jobs reaches them
 		wire.CodeBadQueue, wire.CodeBadParameter, wire.CodeBadDelay, wire.CodeBadTTL, wire.CodeBadTries, wire.CodeBadID, wire.CodeBadShards, wire.CodeBadDedup,
 		wire.CodeBadCount, wire.CodeBadTTR, wire.CodeBadWait, wire.CodeBadState, wire.CodeBadStep, wire.CodeBadSteps, wire.CodeBadDo, wire.CodeBadLimit, wire.CodeBadOffset,
-		wire.CodeBadSchedule, wire.CodeBadName, wire.CodeBadAt, wire.CodeBadFrom, wire.CodeBadTo, wire.CodeBadForce, wire.CodeBadOnEnd, wire.CodeBadPrepare, wire.CodeBadCheck, wire.CodeBadCheckAfter, wire.CodeBadChecks, wire.CodeBadDelayMS, wire.CodeBadData, wire.CodeBadVersion, wire.CodeBadSchedules, wire.CodeNoSuchOwner, wire.CodeOtherOwner, wire.CodeOldVersion, wire.CodeNotDelayed, wire.CodePrepared, wire.CodeNotPrepared, wire.CodeAlreadyDecided, wire.CodeNoSuchSchedule, wire.CodeRunUnfinished, wire.CodeScheduleEnded,
+		wire.CodeBadSchedule, wire.CodeBadName, wire.CodeBadAt, wire.CodeBadFrom, wire.CodeBadTo, wire.CodeBadForce, wire.CodeBadOnEnd, wire.CodeBadPrepare, wire.CodeBadCheck, wire.CodeBadCheckAfter, wire.CodeBadChecks, wire.CodeBadDelayMS, wire.CodeBadData, wire.CodeBadVersion, wire.CodeBadSchedules, wire.CodeNoSuchOwner, wire.CodeOtherOwner, wire.CodeOldVersion, wire.CodeNoSuchTrace, wire.CodeNotDelayed, wire.CodePrepared, wire.CodeNotPrepared, wire.CodeAlreadyDecided, wire.CodeNoSuchSchedule, wire.CodeRunUnfinished, wire.CodeScheduleEnded,
 		wire.CodeRevisionMismatch, wire.CodeTooManySchedules, wire.CodeHungUp, wire.CodeNoSuchJob, wire.CodeTooManyJobs, wire.CodeTooManyQueues,
 	} {
 		note(p.do("GET", "/reject/"+string(code), ""))

@@ -29,6 +29,13 @@ func (a *answer) answered(status int, body []byte) {
 	}
 }
 
+// code is the status of the answer; 0: there was none, or it was an error.
+func (a *answer) code() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.status
+}
+
 // result is that of the work, for the follow-up of the job; nil: none.
 func (a *answer) result() []byte {
 	a.mu.Lock()

@@ -3,6 +3,8 @@ package push
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -136,9 +138,11 @@ func TestRedisDeferredCallbacksAndResults(t *testing.T) {
 	}
 	rule := DefaultRule()
 	rule.Match, rule.Sink, rule.DeferFor, rule.BackoffMax = "orders", "crm", time.Second, time.Second
-	x = startPush(t, "redis://"+redistest.Start(t).Addr, job.DefaultPolicy(), rule, s)
-	mover := job.NewMover(x.store)
-	if err := mover.Start(t.Context()); err != nil {
+	policy := job.DefaultPolicy()
+	policy.Rules = []job.Rule{{Match: "orders", KeepTrace: job.Span(time.Hour)}}
+	x = startPush(t, "redis://"+redistest.Start(t).Addr, policy, rule, s)
+	mover, tracer := job.NewMover(x.store), job.NewTracer(x.store)
+	if err := errors.Join(mover.Start(t.Context()), tracer.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	p := &job.Publish{Namespace: x.ns, Queue: "orders", Shard: x.ns.Shards("orders")[0], Tries: 3, OnEnd: "done"}
@@ -166,10 +170,21 @@ func TestRedisDeferredCallbacksAndResults(t *testing.T) {
 			t.Errorf("ack %d: %+v", i, a)
 		}
 	}
-	until(t, 30*time.Second, "it has ended, too", func() bool { return x.ledger(t).Ready == 5 })
+	until(t, 30*time.Second, "it has ended, too", func() bool { // the outbox counts as ready, too
+		done, err := x.store.Counts(t.Context(), x.ns, "done")
+		return err == nil && done.Ready == 5
+	})
 	x.stop(t)
-	if err := mover.Stop(context.Background()); err != nil {
+	if err := errors.Join(mover.Stop(context.Background()), tracer.Stop(context.Background())); err != nil {
 		t.Error(err)
+	}
+	events, err := x.store.Trace(t.Context(), x.ns, "orders", late)
+	var words []string
+	for _, e := range events {
+		words = append(words, fmt.Sprint(e.Event, e.By, e.Sink, e.Outcome, e.Status))
+	}
+	if told := strings.Join(words, " "); err != nil || told != "published0 claimedpush0 writtencrmaccepted202 deferredpush0 acked0" {
+		t.Errorf("its trace: %s, %v", told, err)
 	}
 	c := &job.Claim{Namespace: x.ns, Queues: []string{"done"}, TTR: time.Hour, Count: 10}
 	x.store.Run(t.Context(), lane, &job.Batch{Claims: []*job.Claim{c}})

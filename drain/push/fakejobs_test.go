@@ -125,6 +125,8 @@ func (s *fakeJobs) Queues(context.Context, *job.Namespace) (names []string, err 
 	return names, nil
 }
 
+func (s *fakeJobs) Note(*job.Namespace, string, job.Ref, job.TraceEvent) {}
+
 func (s *fakeJobs) Revert(_ context.Context, lane *job.Lane) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -209,6 +209,7 @@ func (t *target) plan(s *shard, now time.Time, pass func(queue string) bool) (cl
 				TTR:        t.p.cfg.SinkTimeout + leaseSlack,
 				Count:      min(writes*batch, job.MaxCount),
 				ReportLeft: true,
+				By:         pusher,
 			},
 			source: src,
 			batch:  batch,

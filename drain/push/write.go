@@ -2,6 +2,7 @@ package push
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -91,7 +92,28 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 		w.giveBack(jobs, unsent)
 		return
 	}
+	if w.ns.HasTraces() {
+		w.trace(jobs, said.code(), time.Since(began), func(i int) guard.Disposition {
+			d, _ := o.Of(0, i, err)
+			return d
+		})
+	}
 	w.settle(jobs, said, func(i int) (guard.Disposition, error) { return o.Of(0, i, err) })
+}
+
+// trace notes a Write of jobs.
+func (w *write) trace(jobs []job.Job, status int, took time.Duration, of func(i int) guard.Disposition) {
+	outcomes := map[guard.Disposition]string{guard.Accepted: "accepted", guard.Rejected: "rejected"}
+	for i := range jobs {
+		w.target.p.store.Note(w.ns, w.queue.name, jobs[i].Ref, job.TraceEvent{
+			Event:   "written",
+			Attempt: jobs[i].Attempt,
+			Sink:    w.target.sink,
+			Outcome: cmp.Or(outcomes[of(i)], "retried"),
+			Status:  status,
+			MS:      took.Milliseconds(),
+		})
+	}
 }
 
 // learn tells the limit of a queue how the sink answered a Write; t.mu is held.
@@ -176,7 +198,7 @@ func (w *write) settle(jobs []job.Job, said *answer,
 				list[i] = w.settlement(j, job.Defer, after)
 				break
 			}
-			list[i] = &settlement{ack: &job.Ack{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref, Result: said.result()}}
+			list[i] = &settlement{ack: &job.Ack{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref, Result: said.result(), By: pusher}}
 		case guard.Rejected:
 			t.guard.DeadLettered(w.queue.name, zap.String("job", j.ID), err)
 			list[i] = w.settlement(j, job.Bury, 0)
@@ -203,6 +225,9 @@ func (w *write) retryIn(j *job.Job, err error) time.Duration {
 // maxThrottle bounds what a sink may ask for.
 const maxThrottle = 24 * time.Hour
 
+// pusher is who claims and settles, in traces.
+const pusher = "push"
+
 // settlement ends the lease of one job.
 func (w *write) settlement(j *job.Job, verb job.Verb, after time.Duration) *settlement {
 	return &settlement{settle: &job.Settle{
@@ -212,6 +237,7 @@ func (w *write) settlement(j *job.Job, verb job.Verb, after time.Duration) *sett
 		Attempt:   j.Attempt,
 		Verb:      verb,
 		After:     after,
+		By:        pusher,
 	}}
 }
 

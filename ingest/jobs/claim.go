@@ -48,6 +48,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 		TTR:       ttr,
 		Count:     count,
 		Wait:      wait,
+		By:        c.key.Name(),
 		Conn:      c.Conn(),
 		Stopping:  c.Stopping(),
 		Revoked:   func() bool { return c.Revoked(c.key) },

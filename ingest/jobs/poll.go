@@ -25,6 +25,8 @@ type Claim struct {
 	MaxBytes int
 	// Wait is how long it waits for the first job; 0 not at all.
 	Wait time.Duration
+	// By is who claims, for traces; empty: nobody that has a name.
+	By string
 	// Conn is the client's connection. A client that closes it, or its half of it, gets no
 	// job. nil: it is not watched.
 	Conn syscall.RawConn
@@ -296,6 +298,7 @@ func (e *Engine) prepare(p *poll) *lane {
 		Count:      p.Count - len(p.jobs),
 		MaxBytes:   p.MaxBytes - p.bytes,
 		ReportLeft: p.waiters != nil,
+		By:         p.By,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

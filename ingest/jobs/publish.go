@@ -70,7 +70,7 @@ const jsonType = "application/json"
 // options reads the parameters of a publish. key is its Idempotency-Key; empty: none.
 func (a *api) options(c *call,
 	key []byte) (p *job.Publish, shards int, rejected *ingest.Rejection) {
-	p = &job.Publish{Namespace: c.namespace, Queue: c.queue()}
+	p = &job.Publish{Namespace: c.namespace, Queue: c.queue(), By: c.key.Name()}
 	if p.Delay, rejected = c.duration("delay", 0, 0, job.MaxDelay); rejected != nil {
 		return nil, 0, rejected
 	}

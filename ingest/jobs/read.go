@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"time"
@@ -89,6 +90,23 @@ func (a *api) get(c *call) *ingest.Rejection {
 	})
 }
 
+// trace tells what happened to a job, which may be gone since.
+func (a *api) trace(c *call) *ingest.Rejection {
+	ref, exists := c.namespace.ParseID(c.queue(), c.id)
+	if !exists {
+		return ingest.Reject(wire.CodeNoSuchTrace, "")
+	}
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		events, err := a.store.Trace(ctx, c.namespace, c.queue(), ref)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(struct {
+			Events []job.TraceEvent `json:"events"`
+		}{events})
+	})
+}
+
 func (a *api) shown(c *call, j job.Job, state job.State, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -123,7 +141,7 @@ func (a *api) delete(c *call) *ingest.Rejection {
 	if !exists {
 		return ingest.Reject(wire.CodeNoSuchJob, "")
 	}
-	ack := &job.Ack{Namespace: c.namespace, Queue: c.queue(), Ref: ref}
+	ack := &job.Ack{Namespace: c.namespace, Queue: c.queue(), Ref: ref, By: c.key.Name()}
 	a.Ack(ack)
 	switch {
 	case ack.Err != nil:

@@ -358,6 +358,46 @@ func cpu(b *testing.B, redis *redistest.Server) (used float64) {
 	return used
 }
 
+// Over HTTP: what happened to a job, by whom, also when it is gone.
+func TestTheTraceOfAJobOverHTTP(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Rules = []job.Rule{{Match: "q", KeepTrace: job.Span(time.Hour)}}
+	p := startProcess(t, redistest.Start(t).URL(), policy, nil)
+	tracer := job.NewTracer(p.store)
+	if err := tracer.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := p.do("POST", "/v1/mail/q?id=order-1", "x").IDs[0]
+	p.do("POST", "/v1/mail/q/claim", "")
+	p.do("POST", "/v1/mail/q/settle", `{"id":"`+id+`","attempt":1,"do":"requeue"}`)
+	p.do("DELETE", "/v1/mail/q/jobs/"+id, "")
+	if err := tracer.Stop(context.Background()); err != nil { // it writes what it holds
+		t.Fatal(err)
+	}
+	r := p.do("GET", "/v1/mail/q/jobs/"+id+"/trace", "")
+	var trace struct{ Events []job.TraceEvent }
+	told := ""
+	if err := json.Unmarshal([]byte(r.raw), &trace); err != nil || r.status != 200 {
+		t.Fatalf("got %d %s", r.status, r.raw)
+	}
+	for _, e := range trace.Events {
+		told += fmt.Sprint(e.Event, e.Attempt, " ")
+	}
+	if told != "published0 claimed1 requeued1 deleted0 " {
+		t.Errorf("got %s", r.raw)
+	}
+	other := p.do("POST", "/v1/mail/other", "x").IDs[0]
+	for _, path := range []string{"other/jobs/" + other, "q/jobs/" + other, "q/jobs/nothing"} {
+		if r := p.do("GET", "/v1/mail/"+path+"/trace", ""); r.status != 404 || r.Error != "no_such_trace" {
+			t.Errorf("%s: got %d %s", path, r.status, r.raw)
+		}
+	}
+	if r := p.do("POST", "/v1/mail/q/jobs/"+id+"/trace", ""); r.status != 405 {
+		t.Errorf("POST: got %d", r.status)
+	}
+}
+
 // Over HTTP: what an ack says of its work comes with the follow-up, and a deferred job shows itself.
 func TestFollowUpsAndDeferredJobsOverHTTP(t *testing.T) {
 	t.Parallel()

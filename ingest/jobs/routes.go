@@ -45,6 +45,7 @@ var routes = []route{
 	{"job", "GET", "jobs/{id}", nil, (*api).get},
 	{"reschedule", "PATCH", "jobs/{id}", nil, limited(writes, (*api).reschedule)},
 	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
+	{"trace", "GET", "jobs/{id}/trace", nil, (*api).trace},
 	{"commit", "POST", "jobs/{id}/commit", nil, (*api).decide},
 	{"rollback", "POST", "jobs/{id}/rollback", nil, (*api).decide},
 
@@ -255,6 +256,7 @@ var storeFailures = []struct {
 	code wire.Code
 }{
 	{job.ErrNoJob, wire.CodeNoSuchJob},
+	{job.ErrNoTrace, wire.CodeNoSuchTrace},
 	{job.ErrNotDelayed, wire.CodeNotDelayed},
 	{job.ErrPrepared, wire.CodePrepared},
 	{job.ErrNotPrepared, wire.CodeNotPrepared},

@@ -60,8 +60,10 @@ func (a *api) settle(c *call) *ingest.Rejection {
 		all = append(all, s)
 		switch {
 		case s.ack != nil:
+			s.ack.By = c.key.Name()
 			acks = append(acks, s.ack)
 		case s.change != nil:
+			s.change.By = c.key.Name()
 			changes = append(changes, s.change)
 		}
 	}

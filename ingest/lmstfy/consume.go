@@ -100,7 +100,7 @@ func (c *call) ackJob() *rejection {
 	if !ok {
 		return nil
 	}
-	a := &job.Ack{Namespace: c.namespace, Queue: c.queue, Ref: ref}
+	a := &job.Ack{Namespace: c.namespace, Queue: c.queue, Ref: ref, By: c.key.Name()}
 	if c.Engine.Ack(a); a.Err != nil {
 		return c.failed("ack", a.Err)
 	}
@@ -113,6 +113,7 @@ func (c *call) ackJob() *rejection {
 func (c *call) readClaim() (claim *jobs.Claim, rejected *rejection) {
 	claim = &jobs.Claim{
 		Namespace: c.namespace,
+		By:        c.key.Name(),
 		Conn:      c.Conn(),
 		Stopping:  c.Stopping(),
 		Revoked:   func() bool { return c.Revoked(c.key) },

@@ -141,7 +141,7 @@ func (c *call) readBody(limit int) ([]byte, *rejection) {
 
 // readPublish reads delay, ttl and tries.
 func (c *call) readPublish() (p *job.Publish, rejected *rejection) {
-	p = &job.Publish{Namespace: c.namespace, Queue: c.queue}
+	p = &job.Publish{Namespace: c.namespace, Queue: c.queue, By: c.key.Name()}
 	if p.Delay, rejected = c.seconds("delay", 0); rejected != nil {
 		return nil, rejected
 	}

@@ -74,6 +74,7 @@ const (
 	CodeNoSuchSchedule  Code = "no_such_schedule"
 	CodeNoSuchOwner     Code = "no_such_owner"
 
+	CodeNoSuchTrace      Code = "no_such_trace"
 	CodeNotDelayed       Code = "not_delayed"
 	CodePrepared         Code = "prepared"
 	CodeNotPrepared      Code = "not_prepared"

@@ -16,6 +16,7 @@
 //	counts     count the jobs of queues by state
 //	dead_page  read dead letters
 //	ledger     read the totals of a shard
+//	trace      note what happened to jobs
 //
 // of schedules:
 //
@@ -59,6 +60,7 @@ var (
 	Counts     = lua.MustLoad(files, "counts")
 	DeadPage   = lua.MustLoad(files, "dead_page")
 	Ledger     = lua.MustLoad(files, "ledger")
+	Trace      = lua.MustLoad(files, "trace")
 
 	PutSchedule    = lua.MustLoad(files, "put_schedule")
 	PauseSchedule  = lua.MustLoad(files, "pause_schedule")
@@ -74,5 +76,5 @@ var (
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
 	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Decide, Promote, Respawn, Purge, Expire, Peek, Get,
-		Counts, DeadPage, Ledger, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger, PermissionProbe}
+		Counts, DeadPage, Ledger, Trace, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger, PermissionProbe}
 }

@@ -44,12 +44,13 @@ type ruleForm struct {
 	Rate      job.RateLimit `json:"rate,omitzero"`
 	Burst     int           `json:"burst,omitempty"`
 	Tries     int           `json:"tries,omitempty"`
+	KeepTrace job.Span      `json:"keep_trace,omitempty"`
 	CreatedMS int64         `json:"created_ms"`
 	CreatedBy string        `json:"created_by,omitempty"`
 }
 
 func (r *Rule) encode() string {
-	return encode(ruleForm{r.Rate, r.Burst, r.Tries, r.CreatedMS, r.CreatedBy})
+	return encode(ruleForm{r.Rate, r.Burst, r.Tries, r.KeepTrace, r.CreatedMS, r.CreatedBy})
 }
 
 func decodeRule(name, value string) (*Rule, error) {
@@ -60,7 +61,7 @@ func decodeRule(name, value string) (*Rule, error) {
 	}
 	r := &Rule{
 		Namespace: namespace,
-		Rule:      job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst, Tries: f.Tries},
+		Rule:      job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst, Tries: f.Tries, KeepTrace: f.KeepTrace},
 		CreatedMS: f.CreatedMS,
 		CreatedBy: f.CreatedBy,
 	}

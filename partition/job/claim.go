@@ -248,6 +248,13 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 	}
 	for _, it := range j.Items {
 		for _, c := range it.(*request).claims {
+			if c.Namespace.traces {
+				for i := range c.Jobs {
+					x := &c.Jobs[i]
+					s.note(c.Namespace, x.Shard, x.Queue, x.Seq, TraceEvent{
+						AtMS: j.Now, Event: "claimed", By: c.By, Attempt: x.Attempt})
+				}
+			}
 			c.More = len(c.Jobs) < c.Count && (c.More || bytes >= answerBytes(j.Items))
 		}
 	}

@@ -261,6 +261,7 @@ func followUp(ns *Namespace, j *Job) (*Publish, error) {
 		Key:       moveKeyOf(j),
 		KeyTTL:    moveKey,
 		Messages:  []Message{{Payload: payload}},
+		By:        "on_end",
 	}
 	p.Shard = ns.Shards(queue)[seq%int64(len(ns.Shards(queue)))]
 	return p, nil

@@ -195,7 +195,9 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	for _, f := range firings {
 		f.Status, f.Fired, f.First = FireStatus(c.Rest.Int()), int(c.Rest.Int()), c.Rest.Int()
 		if f.Fired > 0 {
-			sh.Stored(round, f.jobs()*f.Fired/len(f.List))
+			jobs, each := f.jobs()*f.Fired/len(f.List), f.jobs()/len(f.List)
+			sh.Stored(round, jobs)
+			s.notePublished(ns, shard, f.Queue, "schedule "+f.Name, f.First-int64(jobs-each), jobs)
 		}
 		if !c.Rest.Broken {
 			sh.schedules.account(f)

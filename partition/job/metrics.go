@@ -18,6 +18,7 @@ type metrics struct {
 	held       prometheus.Counter // by rate
 	outbox     prometheus.Gauge
 	outboxAge  prometheus.Gauge
+	untraced   prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -36,6 +37,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		rolledBack: counter("rolled_back_total",
 			"Published jobs that a rollback of the store removed together with their ledger: a lower bound, "+
 				"from what this process knew."),
+		untraced: counter("trace_events_dropped_total",
+			"Events of traces of jobs that this process did not write, as there were too many or the store did not take them."),
 		rejected: counter("reads_rejected_total", "Reads of queues and ledgers rejected because too many were under way."),
 	}
 	m.stranded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -58,7 +61,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.promoted.WithLabelValues(state.String())
 	}
 	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack,
-		m.rejected, m.stranded, held, m.outbox, m.outboxAge)
+		m.rejected, m.stranded, held, m.outbox, m.outboxAge, m.untraced)
 	return m
 }
 

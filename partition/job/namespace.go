@@ -2,6 +2,7 @@ package job
 
 import (
 	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/spillway-io/spillway/partition"
@@ -23,6 +24,8 @@ type Namespace struct {
 	maxQueues    int64            // of a shard
 	maxKeys      int64            // of a shard
 	maxSchedules int64            // of a shard
+	maxTraces    int64            // of a shard
+	traces       bool             // some queue has any
 }
 
 // home is what all generations of a namespace share.
@@ -41,6 +44,7 @@ type shard struct {
 	looked atomic.Int64  // ms since the Store was opened when it looked last: the store's clock may step back
 
 	schedules scheduleTotals
+	trace     traced
 	// answer is the length of the last answer to a claim that brought jobs, in bytes: the
 	// initial capacity for the next one.
 	answer atomic.Int64
@@ -83,6 +87,9 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 		maxJobs: (policy.MaxJobs + shards - 1) / shards, maxQueues: (policy.MaxQueues + shards - 1) / shards,
 		maxKeys:      (policy.MaxKeys + shards - 1) / shards,
 		maxSchedules: (policy.MaxSchedules + shards - 1) / shards,
+		maxTraces:    (policy.MaxTraces + shards - 1) / shards,
+		traces: policy.MaxTraces > 0 &&
+			slices.ContainsFunc(policy.Rules, func(r Rule) bool { return r.KeepTrace > 0 }),
 	}
 	if before != nil && len(before.shards) == policy.Shards {
 		n.home = before.home

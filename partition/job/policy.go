@@ -32,6 +32,10 @@ type Policy struct {
 	// MaxSchedules is how many schedules the namespace may have, over all shards: 0 to
 	// 10,000,000; default 100,000. A further one gets ErrTooManySchedules.
 	MaxSchedules int64
+	// MaxTraces is how many traces of jobs the namespace keeps where Rules ask for them, over
+	// all shards: 0 to 10,000,000; default 10,000. Each takes about 700 bytes, up to 4 KiB; the
+	// oldest make room.
+	MaxTraces int64
 	// DropDead makes a job whose tries are used up expire. Default false: it becomes a dead
 	// letter.
 	DropDead bool
@@ -51,6 +55,7 @@ func DefaultPolicy() Policy {
 		MaxQueues:    10_000,
 		MaxKeys:      1_000_000,
 		MaxSchedules: 100_000,
+		MaxTraces:    10_000,
 		ReplyTTL:     10 * time.Minute,
 	}
 }
@@ -72,6 +77,8 @@ func (p Policy) Validate() error {
 	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,
 		"1 to 1000000000, over all shards")
 	v.Check(p.MaxSchedules >= 0 && p.MaxSchedules <= 10_000_000, "max_schedules", p.MaxSchedules,
+		"0 to 10000000, over all shards")
+	v.Check(p.MaxTraces >= 0 && p.MaxTraces <= 10_000_000, "max_traces", p.MaxTraces,
 		"0 to 10000000, over all shards")
 	v.Check(p.ReplyTTL >= time.Second && p.ReplyTTL <= 24*time.Hour, "reply_ttl", p.ReplyTTL, "1s to 24h")
 	v.Check(len(p.Rules) <= MaxRules, "queues", len(p.Rules), "256 rules at most, with those made at run time")

@@ -20,13 +20,50 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"spread.q":   func(p *job.Policy) { p.Shards, p.Spread = 2, map[string]int{"q": 3} },
 		"max_jobs":   func(p *job.Policy) { p.MaxJobs = 0 },
 		"max_queues": func(p *job.Policy) { p.MaxQueues = 10_000_001 },
-		"reply_ttl":  func(p *job.Policy) { p.ReplyTTL = time.Millisecond },
+		"max_traces": func(p *job.Policy) { p.MaxTraces = -1 },
+		"queues[0].keep_trace": func(p *job.Policy) {
+			p.Rules = []job.Rule{{Match: "a", KeepTrace: job.Span(721 * time.Hour)}}
+		},
+		"reply_ttl": func(p *job.Policy) { p.ReplyTTL = time.Millisecond },
 	} {
 		p := job.DefaultPolicy()
 		set(&p)
 		var wrong *partition.FieldError
 		if err := p.Validate(); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("got %v, want an error about %s", err, field)
+		}
+	}
+}
+
+// A rate on every queue must not hold up the follow-ups, which the mover claims from a queue of
+// their own.
+func TestNoPatternMatchesTheOutbox(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[job.Pattern]string{"*": "mail", "_*": "", "*out": "out"} {
+		got := ""
+		for _, queue := range []string{"_out", "mail", "out"} {
+			if pattern.Matches(queue) {
+				got = queue
+				break
+			}
+		}
+		if got != want {
+			t.Errorf("%s matches %q first, want %q", pattern, got, want)
+		}
+	}
+}
+
+func TestASpanIsReadAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"24h": "24h", "90m": "1h30m", "1m": "1m", "90s": "1m30s", "": "", "100h": "100h", "10m0s": "10m"} {
+		var d job.Span
+		if err := d.UnmarshalText([]byte(text)); err != nil || d.String() != want {
+			t.Errorf("%q: %v, %v", text, d, err)
+		}
+	}
+	for _, text := range []string{"0s", "24", "a day", "1d"} {
+		if err := new(job.Span).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken", text)
 		}
 	}
 }

@@ -89,9 +89,9 @@ func (s *Store) Decide(ctx context.Context, d *Decision) error {
 	if err := badJob(d.Namespace, d.Queue, d.Ref); err != nil {
 		return err
 	}
-	sh, verb := d.Namespace.shards[d.Ref.Shard], "commit"
+	sh, verb, event := d.Namespace.shards[d.Ref.Shard], "commit", "committed"
 	if d.Rollback {
-		verb = "rollback"
+		verb, event = "rollback", "rolled_back"
 	}
 	keys := []string{sh.Ledger, sh.lease, sh.attempts, sh.queues, sh.delay, sh.tombstones,
 		sh.ready(d.Queue), sh.jobs(d.Queue), sh.dead(d.Queue), sh.ids(d.Queue),
@@ -108,6 +108,9 @@ func (s *Store) Decide(ctx context.Context, d *Decision) error {
 	}
 	if d.Due = c.Rest.Int(); c.Rest.Broken {
 		return c.Misread()
+	}
+	if status != 2 {
+		s.note(d.Namespace, sh.Number, d.Queue, d.Ref.Seq, TraceEvent{AtMS: c.Now, Event: event})
 	}
 	switch {
 	case status == 2:

@@ -167,6 +167,9 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 			ready, dead, expired, lost, more := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
 			of[i].more = of[i].more || more == 1
 			p.store.ended(of[i].ns, of[i].sh.Number)
+			if of[i].ns.traces && ready+dead+expired+lost > 0 {
+				of[i].note(p.store, c.Now)
+			}
 			if c.Now < of[i].latest {
 				of[i].early = true
 				p.store.comesDue(of[i].sh, of[i].latest+promoteLate)
@@ -203,6 +206,27 @@ type page struct {
 // again reports whether the shard deserves another page at once. Each call makes progress: what
 // a key of another type keeps from being promoted is put off by the script.
 func (p *page) again() bool { return !p.failed && !p.early && (p.full || p.more) }
+
+// note notes what came due, once a call that had it did something: where others were first, both
+// say so.
+func (p *page) note(s *Store, now int64) {
+	each := func(list []redis.Z, event string) {
+		for _, z := range list {
+			member, _ := z.Member.(string)
+			text, queue, _ := strings.Cut(member, " ")
+			seq, err := strconv.ParseInt(text, 10, 64)
+			if err != nil || z.Score > float64(now) {
+				continue
+			}
+			s.note(p.ns, p.sh.Number, queue, seq, TraceEvent{AtMS: now, Event: event})
+			if _, part := math.Modf(z.Score); event == "lapsed" && part >= 0.5 && p.ns.keeps(queue) == 1 {
+				s.note(p.ns, p.sh.Number, queue, seq, TraceEvent{AtMS: now, Event: Dead.String(), Reason: Lapsed.String()})
+			}
+		}
+	}
+	each(p.delayed.Val(), "promoted")
+	each(p.lapsed.Val(), "lapsed")
+}
 
 // duePerQueue is what is due of one queue.
 type duePerQueue struct {

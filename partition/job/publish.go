@@ -218,6 +218,9 @@ func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []
 				p.Count = int(count)
 			}
 			first += int64(len(p.Messages))
+			if status == 1 {
+				s.notePublished(p.Namespace, p.Shard, p.Queue, p.By, p.First, p.Count)
+			}
 		}
 	}
 	return full

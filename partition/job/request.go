@@ -37,6 +37,7 @@ type Publish struct {
 	Prepare *Prepare
 	// Messages are 1 to MaxMessages, in order.
 	Messages []Message
+	By       string // who publishes, for traces; "": unknown
 
 	// The result. The ids are Namespace.ID(Shard, Queue, First+i, CallerID). Valid where Err
 	// is nil.
@@ -72,6 +73,7 @@ type Claim struct {
 	MaxBytes int
 	// ReportLeft fills Left.
 	ReportLeft bool
+	By         string // who claims, for traces; "": unknown
 
 	Jobs []Job
 	// Left is how many ready jobs each of Queues had after the call, -1 where unknown; nil
@@ -115,6 +117,7 @@ type Ack struct {
 	Queue     string
 	Ref       Ref
 	Result    []byte // of the work, for the follow-up: 4 KiB at most
+	By        string // who acks, for traces; "": unknown
 
 	Acked   bool // it was claimed before, once at least
 	Deleted bool // it was never claimed. Neither: there was no such job
@@ -181,6 +184,7 @@ type Settle struct {
 	// takes the attempt back: the next holder has the same one, and a repeat must not take
 	// the job from it.
 	Deadline int64
+	By       string // who settles, for traces; "": unknown
 
 	State State // that it is in now
 	Err   error

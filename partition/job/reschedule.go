@@ -55,5 +55,6 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 	if delay >= 0 {
 		s.comesDue(sh, r.Due)
 	}
+	s.note(r.Namespace, sh.Number, r.Queue, r.Ref.Seq, TraceEvent{AtMS: c.Now, Event: "rescheduled"})
 	return c.Unconfirmed
 }

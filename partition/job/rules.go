@@ -11,7 +11,7 @@ import (
 )
 
 // Pattern names queues: it is a name, or has a '*' for any characters. One with a '*' matches no
-// reply queue (IsReplyQueue).
+// reply queue (IsReplyQueue), and not the outbox: a rate would hold follow-ups up.
 type Pattern string
 
 // Valid reports whether the pattern can match a queue.
@@ -27,7 +27,7 @@ func (p Pattern) Matches(queue string) bool {
 	}
 	// Of path's patterns only '*' has characters that a queue's name or a Pattern can have.
 	ok, _ := path.Match(string(p), queue)
-	return ok && !IsReplyQueue(queue)
+	return ok && !IsReplyQueue(queue) && queue != outbox
 }
 
 // Rule is what holds for some queues, over all processes and workers. A queue has each setting from
@@ -43,6 +43,47 @@ type Rule struct {
 	Burst int
 	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say.
 	Tries int
+	// KeepTrace is how long the trace of a job is kept after what happened to it last: 1m to
+	// MaxKeepTrace. Default: the rule does not say; where none does, there are no traces.
+	KeepTrace Span
+}
+
+// MaxKeepTrace is the upper bound of Rule.KeepTrace.
+const MaxKeepTrace = 30 * 24 * time.Hour
+
+// Span is a time as a rule says it, such as 24h. The zero Span says nothing.
+type Span time.Duration
+
+// UnmarshalText reads a time with its unit. The empty text says nothing.
+func (d *Span) UnmarshalText(text []byte) error {
+	*d = 0
+	if len(text) == 0 {
+		return nil
+	}
+	span, err := time.ParseDuration(string(text))
+	if err != nil || span == 0 {
+		return fmt.Errorf("%.40q is not a time that a rule can say: write %s", text, wantKeep)
+	}
+	*d = Span(span)
+	return nil
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (d Span) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// String is the time as it is written, "" where it says nothing.
+func (d Span) String() string {
+	if d == 0 {
+		return ""
+	}
+	text := time.Duration(d).String() // such as 24h0m0s
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // RateLimit is a rate, up to 100,000 jobs a second, or none: no limit, whatever later rules say.
@@ -99,11 +140,16 @@ func (r Rule) check(v *partition.Validation, at string) {
 	v.Check(r.Burst == 0 || r.Burst >= 1 && r.Burst <= 10_000 && r.Rate.Count > 0, at+"burst", r.Burst,
 		"1 to 10000 jobs, beside a rate")
 	v.Check(r.Tries == 0 || r.Tries >= 1 && r.Tries <= MaxTries, at+"tries", r.Tries, "1 to 65535")
-	v.Check(!r.Rate.IsZero() || r.Tries > 0, at+"rate", "nothing", "rate or tries: the rule says nothing")
+	v.Check(r.KeepTrace == 0 || r.KeepTrace >= Span(time.Minute) && r.KeepTrace <= Span(MaxKeepTrace), at+"keep_trace",
+		r.KeepTrace, wantKeep)
+	v.Check(!r.Rate.IsZero() || r.Tries > 0 || r.KeepTrace > 0, at+"rate", "nothing",
+		"rate, tries or keep_trace: the rule says nothing")
 }
 
 // minRatePause is that of the highest rate, in ns.
 const minRatePause = 10_000
+
+const wantKeep = "1m to 720h, such as 24h"
 
 const wantRate = "a rate such as 50/s, 1000/min or 20/h, at most 100000/s, or none"
 
@@ -115,6 +161,16 @@ func (n *Namespace) Tries(queue string) int {
 		}
 	}
 	return 3
+}
+
+// keepTrace is how long traces of a queue's jobs are kept; 0: it has none.
+func (n *Namespace) keepTrace(queue string) time.Duration {
+	for i := range n.Policy.Rules {
+		if r := &n.Policy.Rules[i]; r.KeepTrace > 0 && r.Match.Matches(queue) {
+			return time.Duration(r.KeepTrace)
+		}
+	}
+	return 0
 }
 
 // A limit is a rate as a shard keeps it.

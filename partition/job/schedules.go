@@ -425,6 +425,9 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 		return err
 	}
 	t.First, t.Count, t.Repeated = c.Rest.Int(), int(c.Rest.Int()), status == 2
+	if !t.Repeated && !c.Rest.Broken {
+		s.notePublished(t.Namespace, sh.Number, t.Queue, "schedule "+t.Name, t.First, t.Count)
+	}
 	if !t.Repeated {
 		sh.Stored(round, t.Count)
 	}

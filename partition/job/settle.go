@@ -83,6 +83,9 @@ func (s *Store) acked(j backend.Job[item]) {
 			a.Err = ErrPrepared
 		default:
 			a.Acked, a.Deleted = done == 1, done == 2
+			if event := [...]string{1: "acked", 2: "deleted"}[done]; event != "" {
+				s.note(a.Namespace, a.Ref.Shard, a.Queue, a.Ref.Seq, TraceEvent{AtMS: j.Now, Event: event, By: a.By})
+			}
 			s.ended(a.Namespace, a.Ref.Shard)
 		}
 	}
@@ -134,6 +137,7 @@ func (s *Store) settled(j backend.Job[item]) {
 			t.Err = j.Misread()
 		default:
 			t.State = State(state)
+			s.noteSettled(t, j.Now)
 			s.ended(t.Namespace, t.Ref.Shard)
 			if t.State == Delayed || t.State == Leased {
 				s.comesDue(t.Namespace.shards[t.Ref.Shard], j.Now+ms(t.After))

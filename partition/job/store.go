@@ -57,6 +57,7 @@ type Store struct {
 	alarm      alarm
 	due        dueShards // with schedules
 	ends       dueShards // with follow-ups
+	traced     dueShards // with events of traces
 	reads      backend.ReadLimit
 	pace       *backend.Pace
 	opened     time.Time
@@ -68,6 +69,8 @@ type Operations interface {
 	Namespace(name string) *Namespace
 	NewLane() *Lane
 	Run(ctx context.Context, l *Lane, b *Batch)
+	Note(ns *Namespace, queue string, ref Ref, e TraceEvent)
+	Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error)
 	Peek(ctx context.Context, ns *Namespace, queue string) (Job, error)
 	Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
 	Reschedule(ctx context.Context, r *Reschedule) error
@@ -127,7 +130,9 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		pace:     backend.NewPace(),
 		opened:   time.Now(),
 	}
-	s.alarm.wake, s.due.wake, s.ends.wake = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	for _, wake := range []*chan struct{}{&s.alarm.wake, &s.due.wake, &s.ends.wake, &s.traced.wake} {
+		*wake = make(chan struct{}, 1)
+	}
 	if b.Cluster() {
 		s.wake = "spublish"
 	}

@@ -84,6 +84,8 @@ func runSuite(t *testing.T, on target) {
 		"an end has a follow-up":                            anEndHasAFollowUp,
 		"a prepared job waits for its publisher":            aPreparedJobWaitsForItsPublisher,
 		"a deferred job is leased":                          aDeferredJobIsLeased,
+		"a trace tells what happened to a job":              aTraceTellsWhatHappenedToAJob,
+		"the oldest traces make room":                       theOldestTracesMakeRoom,
 		"bad requests run nothing":                          badRequestsRunNothing,
 		"a policy changes while jobs wait":                  aPolicyChangesWhileJobsWait,
 	}

@@ -191,6 +191,8 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 		rejected = notFound(wire.CodeNoSuchPartition, "the partition has no entries")
 	case errors.Is(err, partition.ErrNoLetter):
 		rejected = errNoLetter
+	case errors.Is(err, job.ErrNoTrace):
+		rejected = notFound(wire.CodeNoSuchTrace, "no trace of the job is kept")
 	case errors.Is(err, job.ErrNoJob):
 		rejected = notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
 	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, partition.ErrTooManyPauses),

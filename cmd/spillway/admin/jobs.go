@@ -137,7 +137,7 @@ func policySettings(p job.Policy) []Setting {
 		dead = deadDrop
 	}
 	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues},
-		{"max_keys", p.MaxKeys}, {"max_schedules", p.MaxSchedules}, {"dead", dead},
+		{"max_keys", p.MaxKeys}, {"max_schedules", p.MaxSchedules}, {"max_traces", p.MaxTraces}, {"dead", dead},
 		{"reply_ttl", p.ReplyTTL}}
 }
 
@@ -204,6 +204,20 @@ func (s *Server) getJob(r *request) (any, error) {
 	}
 	j, state, err := space.store.Get(r.ctx, space.ns, queue, ref)
 	return jobOf(j, state, masks), err
+}
+
+// Trace is what happened to a job, the oldest event first. It holds no payload.
+type Trace struct {
+	Events []job.TraceEvent `json:"events"`
+}
+
+func (s *Server) traceOf(r *request) (any, error) {
+	space, queue, ref := r.job()
+	if r.err != nil {
+		return nil, r.err
+	}
+	events, err := space.store.Trace(r.ctx, space.ns, queue, ref)
+	return Trace{events}, err
 }
 
 // DeadJobs is a page of the dead letters of a queue, the oldest first.

@@ -9,10 +9,11 @@ import (
 
 // Rule is what holds for queues of a namespace, over all processes and workers.
 type Rule struct {
-	Match job.Pattern   `json:"match"` // a queue, or a pattern in which each * stands for any characters
-	Rate  job.RateLimit `json:"rate"`  // jobs that are claimed, such as 50/s, or none; empty: it does not say
-	Burst int           `json:"burst"` // jobs at once after a rest; 0: those of a tenth of a second
-	Tries int           `json:"tries"` // default of a publish; 0: it does not say
+	Match     job.Pattern   `json:"match"`      // a queue, or a pattern in which each * stands for any characters
+	Rate      job.RateLimit `json:"rate"`       // jobs that are claimed, such as 50/s, or none; empty: it does not say
+	Burst     int           `json:"burst"`      // jobs at once after a rest; 0: those of a tenth of a second
+	Tries     int           `json:"tries"`      // default of a publish; 0: it does not say
+	KeepTrace job.Span      `json:"keep_trace"` // how long a trace is kept, such as 24h; empty: it does not say
 }
 
 // MadeRule is a rule and where it comes from.
@@ -30,8 +31,7 @@ func (s *Server) rules(r *request) (any, error) {
 	}
 	list := []MadeRule{}
 	for _, rule := range c.Snapshot().Rules(ns.Name) {
-		list = append(list, MadeRule{Rule{rule.Match, rule.Rate, rule.Burst, rule.Tries}, rule.CreatedMS,
-			rule.CreatedBy, rule.FromFile})
+		list = append(list, MadeRule{Rule(rule.Rule), rule.CreatedMS, rule.CreatedBy, rule.FromFile})
 	}
 	return map[string]any{"rules": list}, nil
 }
@@ -46,7 +46,8 @@ func (s *Server) putRule(r *request) (any, error) {
 	act := Act{
 		Action:    "set_rule",
 		Namespace: ns.Name,
-		Detail:    fmt.Sprintf("match %s, rate %q, burst %d, tries %d", body.Match, body.Rate, body.Burst, body.Tries),
+		Detail: fmt.Sprintf("match %s, rate %q, burst %d, tries %d, keep_trace %q", body.Match, body.Rate, body.Burst, body.Tries,
+			body.KeepTrace),
 	}
 	return s.changed(r, act, c.PutRule(r.ctx, rule), body)
 }

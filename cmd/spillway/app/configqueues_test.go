@@ -32,7 +32,7 @@ namespaces:
       - {hash: "sha256:fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9", name: workers, consume: 1000/min}
     queues:
       - {match: "mail-*", rate: 100/s, burst: 50}
-      - {match: bulk, rate: none, tries: 20}
+      - {match: bulk, rate: none, tries: 20, keep_trace: 24h}
     push:
       - {match: "mail-*", sink: crm, writes: 1..64, target: 300ms, batch: 16, backoff: 2s..5m}
 `
@@ -48,10 +48,10 @@ namespaces:
 		t.Errorf("got the tokens %+v", got.Tokens)
 	}
 	got.Tokens = nil
-	want := config.Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, MaxSchedules: 100_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
+	want := config.Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, MaxSchedules: 100_000, MaxTraces: 10_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
 		Rules: []config.QueueRule{
 			{Match: "mail-*", Rate: job.RateLimit{Rate: partition.Rate{Count: 100, Per: time.Second}}, Burst: 50},
-			{Match: "bulk", Rate: job.RateLimit{None: true}, Tries: 20},
+			{Match: "bulk", Rate: job.RateLimit{None: true}, Tries: 20, Keep: job.Span(24 * time.Hour)},
 		},
 		Push: []config.Push{{
 			Match: "mail-*", Sink: "crm", Writes: config.Writes{Least: 1, Most: 64}, Target: 300 * time.Millisecond, Batch: 16,

@@ -42,7 +42,7 @@ func (a *App) openJobs(g *generation) error {
 			return g.cfg.Locate(err)
 		}
 		g.jobs[name] = store
-		g.keepers = append(g.keepers, job.NewPromoter(store), job.NewExpirer(store), job.NewMover(store),
+		g.keepers = append(g.keepers, job.NewPromoter(store), job.NewExpirer(store), job.NewMover(store), job.NewTracer(store),
 			schedule.NewFirer(store, g.registerer(name), log))
 		if g.cfg.Role == "drain" {
 			continue

@@ -25,6 +25,7 @@ type Queues struct {
 	MaxQueues    int           `name:"max-queues"`
 	MaxKeys      int           `name:"max-keys"`
 	MaxSchedules int           `name:"max-schedules"`
+	MaxTraces    int           `name:"max-traces"`
 	Dead         string        `name:"dead"` // keep or drop
 	ReplyTTL     time.Duration `name:"reply-ttl"`
 
@@ -40,6 +41,7 @@ type QueueRule struct {
 	Rate  job.RateLimit `name:"rate"`
 	Burst int           `name:"burst"`
 	Tries int           `name:"tries"`
+	Keep  job.Span      `name:"keep-trace"`
 }
 
 // Push is one rule that hands the jobs of queues to a sink.
@@ -173,6 +175,7 @@ func defaultQueues() Queues {
 		MaxQueues:    int(p.MaxQueues),
 		MaxKeys:      int(p.MaxKeys),
 		MaxSchedules: int(p.MaxSchedules),
+		MaxTraces:    int(p.MaxTraces),
 		Dead:         "keep",
 		ReplyTTL:     p.ReplyTTL,
 	}
@@ -193,10 +196,11 @@ func (q Queues) Policy() job.Policy {
 	var rules []job.Rule
 	for _, r := range q.Rules {
 		rules = append(rules, job.Rule{
-			Match: job.Pattern(r.Match),
-			Rate:  r.Rate,
-			Burst: r.Burst,
-			Tries: r.Tries,
+			Match:     job.Pattern(r.Match),
+			Rate:      r.Rate,
+			Burst:     r.Burst,
+			Tries:     r.Tries,
+			KeepTrace: r.Keep,
 		})
 	}
 	return job.Policy{
@@ -207,6 +211,7 @@ func (q Queues) Policy() job.Policy {
 		MaxQueues:    int64(q.MaxQueues),
 		MaxKeys:      int64(q.MaxKeys),
 		MaxSchedules: int64(q.MaxSchedules),
+		MaxTraces:    int64(q.MaxTraces),
 		DropDead:     q.Dead == "drop",
 		ReplyTTL:     q.ReplyTTL,
 	}

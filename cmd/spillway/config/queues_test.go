@@ -34,7 +34,7 @@ func TestErrorsOfQueueSettingsNameLineAndKey(t *testing.T) {
 		"  a: {kind: queue, queues: [{match: x, rate: 0}]}":                    `2: namespaces.a.queues[0].rate: "0" is not what a rule can say`,
 		"  a: {kind: queue, queues: [{match: x, rate: 100001/s}]}":             `2: namespaces.a.queues[0].rate: "100001/s" is not what a rule can say`,
 		"  a: {kind: queue, queues: [{match: x, burst: 5, tries: 2}]}":         `2: namespaces.a.queues[0].burst: 5 is not usable: want 1 to 10000 jobs, beside a rate`,
-		"  a: {kind: queue, queues: [{match: x}]}":                             `namespaces.a.queues[0].rate: nothing is not usable: want rate or tries`,
+		"  a: {kind: queue, queues: [{match: x}]}":                             `namespaces.a.queues[0].rate: nothing is not usable: want rate, tries or keep_trace`,
 		"  a: {kind: queue, queues: [x]}":                                      `2: namespaces.a.queues[0]: not a map`,
 		"  a: {kind: queue, queues: [{match: \"a b\", tries: 2}]}":             `2: namespaces.a.queues[0].match: a b is not usable`,
 		"  a: {kind: queue, push: [{match: \"x[a]\", sink: crm}]}":             `2: namespaces.a.push[0].match: x[a] is not usable`,

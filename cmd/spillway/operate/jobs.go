@@ -19,6 +19,7 @@ type Jobs struct {
 	Stat     JobsStat     `cmd:"" help:"Print the ledger of a namespace, or the jobs of one queue by state."`
 	Peek     JobsPeek     `cmd:"" help:"Print the job that a worker would get next. It stays where it is."`
 	Get      JobsGet      `cmd:"" help:"Print one job, in whatever state."`
+	Trace    JobsTrace    `cmd:"" help:"Print what happened to a job, where a rule with keep_trace keeps it."`
 	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first."`
 	Respawn  JobsRespawn  `cmd:"" help:"Make dead letters of a queue ready again, each for one try more. It counts them first and asks."`
 	Delete   JobsDelete   `cmd:"" help:"Delete jobs by id, or dead letters of a queue. It asks first."`
@@ -222,6 +223,42 @@ type JobsGet struct {
 // Run prints it.
 func (c *JobsGet) Run(ctx context.Context, s Streams) error {
 	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue", c.Queue).check(validJobs(c.Job)).at("/jobs/"+c.Job), c.Unmasked)
+}
+
+// JobsTrace prints what happened to a job.
+type JobsTrace struct {
+	command `embed:""`
+
+	Namespace string `arg:"" help:"The namespace."`
+	Queue     string `arg:"" help:"The queue."`
+	Job       string `arg:"" help:"Id of the job, which may be gone."`
+}
+
+// Run prints it.
+func (c *JobsTrace) Run(ctx context.Context, s Streams) error {
+	call := c.queue(c.Namespace, c.Queue).named("queue", c.Queue).check(validJobs(c.Job)).at("/jobs/" + c.Job + "/trace")
+	var trace admin.Trace
+	if done, err := c.read(ctx, s, call, &trace); done {
+		return err
+	}
+	t := newTable("AT", "EVENT", ">ATTEMPT", "BY", "DETAILS")
+	for _, e := range trace.Events {
+		attempt, details := "-", []string{}
+		if e.Attempt > 0 {
+			attempt = digits(e.Attempt)
+		}
+		if e.Sink != "" {
+			details = append(details, e.Sink, e.Outcome, "in "+since(e.MS))
+		}
+		if e.Status > 0 {
+			details = append(details, "with "+digits(e.Status))
+		}
+		if e.Reason != "" {
+			details = append(details, e.Reason)
+		}
+		t.add(clock(e.AtMS), e.Event, attempt, cmp.Or(e.By, "-"), escape(strings.Join(details, " ")))
+	}
+	return t.print(s.Out)
 }
 
 // validJobs: an id is letters, digits, dashes and underscores, and so part of a path.

@@ -32,7 +32,7 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 	if len(answer.Rules) == 0 {
 		return s.tell("%s has no rules: nothing limits its queues", c.Namespace)
 	}
-	t := newTable("MATCH", ">RATE", ">BURST", ">TRIES", "MADE", "BY")
+	t := newTable("MATCH", ">RATE", ">BURST", ">TRIES", ">TRACE", "MADE", "BY")
 	said := func(n int) string {
 		if n == 0 {
 			return "-"
@@ -40,7 +40,7 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 		return digits(n)
 	}
 	for _, r := range answer.Rules {
-		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Tries),
+		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Tries), cmp.Or(r.KeepTrace.String(), "-"),
 			made(r.FromFile, r.CreatedAtMS), r.CreatedBy)
 	}
 	return t.print(s.Out)
@@ -55,15 +55,17 @@ type RulesSet struct {
 	Rate      string `placeholder:"RATE" help:"Jobs that are claimed, over all processes and workers: 50/s, 1000/min, 20/h, or none."`
 	Burst     int    `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
 	Tries     int    `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
+	KeepTrace string `placeholder:"TIME" help:"How long what happened to a job is kept, after it happened: such as 24h."`
 }
 
 // Run makes it.
 func (c *RulesSet) Run(ctx context.Context, s Streams) error {
 	rule := map[string]any{
-		"match": c.Match,
-		"rate":  c.Rate,
-		"burst": c.Burst,
-		"tries": c.Tries,
+		"match":      c.Match,
+		"rate":       c.Rate,
+		"burst":      c.Burst,
+		"tries":      c.Tries,
+		"keep_trace": c.KeepTrace,
 	}
 	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &struct{}{})
 	if err != nil {

@@ -1,0 +1,238 @@
+package job
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
+)
+
+// A TraceEvent is what happened to a job.
+type TraceEvent struct {
+	AtMS int64 `json:"at_ms"` // Unix ms on the store's clock
+	// Event is published, rescheduled, committed, rolled_back, promoted, claimed, written,
+	// acked, nacked, buried, deferred, requeued or lapsed; or how the job ended: deleted, dead,
+	// expired, lost.
+	Event   string `json:"event"`
+	By      string `json:"by,omitempty"` // a token, "schedule NAME", on_end, push
+	Attempt int    `json:"attempt,omitempty"`
+	Reason  string `json:"reason,omitempty"`  // why it is dead
+	Sink    string `json:"sink,omitempty"`    // that was written to
+	Outcome string `json:"outcome,omitempty"` // of the write: accepted, rejected, retried
+	Status  int    `json:"status,omitempty"`  // that a webhook answered
+	MS      int64  `json:"ms,omitempty"`      // how long the write took
+}
+
+// Traces are best effort: they are noted by the processes that did something, after it was done,
+// and what a process cannot hold or write is dropped and counted. Nothing waits for them. Each
+// shard pays with a buffer of its own, so no queue takes the place of another namespace's events.
+const (
+	traceEvery = 100 * time.Millisecond // events of so long share a call
+	maxTraced  = 1024                   // events of a shard that a process holds
+	traceCall  = 256                    // events of a call: about 1 ms of Redis
+	traceSweep = time.Minute            // how often what is over is forgotten where nothing happens
+)
+
+// traced are the events of a shard that are not written yet.
+type traced struct {
+	mu     sync.Mutex
+	events []any // of trace.lua
+}
+
+// note adds an event to the trace of a job, where its queue has traces.
+func (s *Store) note(ns *Namespace, shard int, queue string, seq int64, e TraceEvent) {
+	if !ns.traces {
+		return
+	}
+	keep := ns.keepTrace(queue)
+	if keep == 0 {
+		return
+	}
+	line, _ := json.Marshal(e) // strings and numbers cannot fail
+	t := &ns.shards[shard].trace
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch len(t.events) {
+	case 3 * maxTraced:
+		s.metrics.untraced.Inc()
+		return
+	case 0:
+		s.traced.add(DueShard{ns, shard})
+	}
+	t.events = append(t.events, traceMember(seq, queue), keep.Milliseconds(), line)
+}
+
+// notePublished notes jobs with sequences in a row.
+func (s *Store) notePublished(ns *Namespace, shard int, queue, by string, first int64, count int) {
+	if !ns.traces {
+		return
+	}
+	for seq := first; seq < first+int64(count); seq++ {
+		s.note(ns, shard, queue, seq, TraceEvent{AtMS: seq / 1000, Event: "published", By: by})
+	}
+}
+
+// noteSettled notes what a settle did, and how the job ended where it did. A touch is none: a
+// worker that lives sends many.
+func (s *Store) noteSettled(t *Settle, now int64) {
+	if !t.Namespace.traces || t.State == Gone || t.Verb == Touch {
+		return
+	}
+	events := [...]string{Nack: "nacked", Bury: "buried", Defer: "deferred", Requeue: "requeued"}
+	e := TraceEvent{AtMS: now, Event: events[t.Verb], By: t.By, Attempt: t.Attempt}
+	s.note(t.Namespace, t.Ref.Shard, t.Queue, t.Ref.Seq, e)
+	if t.State == Dead || t.State == Expired || t.State == Lost {
+		e = TraceEvent{AtMS: now, Event: t.State.String()}
+		if t.State == Dead {
+			e.Reason = map[Verb]Reason{Nack: Nacked, Bury: Buried}[t.Verb].String()
+		}
+		s.note(t.Namespace, t.Ref.Shard, t.Queue, t.Ref.Seq, e)
+	}
+}
+
+// HasTraces reports whether any queue of the namespace has traces.
+func (n *Namespace) HasTraces() bool { return n.traces }
+
+func traceMember(seq int64, queue string) string { return strconv.FormatInt(seq, 10) + " " + queue }
+
+// Note notes what a caller did with a job that it holds.
+func (s *Store) Note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
+	if ns.traces && badJob(ns, queue, ref) == nil {
+		e.AtMS, _ = s.Now()
+		s.note(ns, ref.Shard, queue, ref.Seq, e)
+	}
+}
+
+// A Tracer writes the events of the traces of this process, and forgets what is over.
+type Tracer struct {
+	*lifecycle.Loop
+	store *Store
+}
+
+// NewTracer makes a tracer that is not started.
+func NewTracer(s *Store) *Tracer {
+	t := &Tracer{store: s}
+	t.Loop = lifecycle.New("tracer", nil, t.run)
+	return t
+}
+
+func (t *Tracer) run(ctx context.Context) {
+	sweep := time.NewTicker(traceSweep)
+	defer sweep.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-t.store.traced.wake:
+			select {
+			case <-ctx.Done():
+			case <-time.After(traceEvery):
+			}
+		case <-sweep.C:
+			for _, ns := range t.store.Namespaces() {
+				for _, sh := range ns.shards {
+					if ns.traces {
+						t.store.traced.add(DueShard{ns, sh.Number})
+					}
+				}
+			}
+		}
+		t.write()
+	}
+}
+
+// write writes what the shards hold. It goes on for a while when the loop ends.
+func (t *Tracer) write() {
+	s := t.store
+	ctx, cancel := context.WithTimeout(context.Background(), backend.ProbeTimeout)
+	defer cancel()
+	var calls []*backend.Call
+	var events []int // of each call
+	for _, at := range s.traced.take() {
+		sh := at.Namespace.shards[at.Shard]
+		sh.trace.mu.Lock()
+		list := sh.trace.events
+		sh.trace.events = nil
+		sh.trace.mu.Unlock()
+		if passed, err := s.space.Known(at.Namespace.Home); !passed || err != nil || sh.Breaker.Suspect() {
+			s.metrics.untraced.Add(float64(len(list) / 3))
+			continue
+		}
+		keys := []string{sh.Prefix + "traces", sh.Prefix + "traced"}
+		for first := true; first || len(list) > 0; first = false { // without any event it forgets what is over
+			n := min(len(list), 3*traceCall)
+			argv := append([]any{at.Namespace.maxTraces}, list[:n]...)
+			calls, events = append(calls, backend.NewCall(luajob.Trace, sh.Breaker, keys, argv...)), append(events, n/3)
+			list = list[n:]
+		}
+	}
+	if len(calls) > 0 {
+		s.backend.Run(ctx, s.backend.Background, calls)
+	}
+	for i, c := range calls {
+		if c.Err != nil {
+			s.metrics.untraced.Add(float64(events[i]))
+		}
+	}
+}
+
+// ErrNoTrace: no trace of the job is kept: its queue has none, it is over, or others needed the
+// room.
+var ErrNoTrace = errors.New("there is no trace of the job")
+
+// Trace returns what happened to a job, which may be gone since, the oldest event first, or
+// ErrNoTrace. It may lack events, and the last tenth of a second.
+func (s *Store) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error) {
+	if err := badJob(ns, queue, ref); err != nil {
+		return nil, err
+	}
+	sh, member := ns.shards[ref.Shard], traceMember(ref.Seq, queue)
+	var text *redis.StringCmd
+	var ends *redis.FloatCmd
+	err := s.reads.Do(ctx, func() error {
+		pipe := s.backend.Background.Pipeline()
+		text, ends = pipe.HGet(ctx, sh.Prefix+"traces", member), pipe.ZScore(ctx, sh.Prefix+"traced", member)
+		_, err := pipe.Exec(ctx)
+		if errors.Is(err, redis.Nil) {
+			return ErrNoTrace
+		}
+		return backend.Classify(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if now, known := s.Now(); known && ends.Val() < float64(now) {
+		return nil, ErrNoTrace
+	}
+	var events []TraceEvent
+	for line := range bytes.Lines([]byte(text.Val())) {
+		var e TraceEvent
+		if json.Unmarshal(line, &e) == nil {
+			events = append(events, e)
+		}
+	}
+	// Each process writes its events together, so those of several are out of order, and a claim
+	// may be answered before the publish. Two that promote at once both say so.
+	slices.SortStableFunc(events, func(a, b TraceEvent) int {
+		first := func(e TraceEvent) int64 {
+			if e.Event == "published" {
+				return 2 * e.AtMS
+			}
+			return 2*e.AtMS + 1
+		}
+		return cmp.Compare(first(a), first(b))
+	})
+	return slices.CompactFunc(events, func(a, b TraceEvent) bool {
+		return a.Event == b.Event && a.Attempt == b.Attempt && (a.Event == "promoted" || a.Event == "lapsed" || a.Event == Dead.String())
+	}), nil
+}
