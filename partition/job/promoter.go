@@ -167,7 +167,8 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 			ready, dead, expired, lost, more := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
 			of[i].more = of[i].more || more == 1
 			p.store.ended(of[i].ns, of[i].sh.Number)
-			if of[i].ns.traces && ready+dead+expired+lost > 0 {
+			if of[i].ns.traces && !of[i].noted && ready+dead+expired+lost > 0 {
+				of[i].noted = true
 				of[i].note(p.store, c.Now)
 			}
 			if c.Now < of[i].latest {
@@ -201,6 +202,7 @@ type page struct {
 	more                              bool  // a head has more to drop
 	early                             bool  // the clock of this process is ahead of the server's
 	failed                            bool
+	noted                             bool // for traces
 }
 
 // again reports whether the shard deserves another page at once. Each call makes progress: what

@@ -65,7 +65,7 @@ namespaces:
 		t.Fatal(stderr, out)
 	}
 	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
-	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, writes: 1..64, target: 300ms, batch: 16, backoff: 2s..5m}`, `- {match: mail-*, rate: 100/s, burst: 50}`, `- {match: bulk, rate: none, tries: 20}`, "name: workers, consume: 1000/min}"} {
+	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, writes: 1..64, target: 300ms, batch: 16, backoff: 2s..5m}`, `- {match: mail-*, rate: 100/s, burst: 50}`, `- {match: bulk, rate: none, tries: 20, keep_trace: 24h}`, "name: workers, consume: 1000/min}"} {
 		if code != exitOK || !strings.Contains(again, part) {
 			t.Errorf("%q is missing in\n%s%s", part, stderr, again)
 		}
