@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -145,19 +144,29 @@ func (m *Mover) each(ctx context.Context, chosen func(*shard) bool,
 	}
 }
 
-// waiting reads how many follow-ups wait in each outbox, and since when, for the metrics.
+// waiting returns the shards whose outbox has follow-ups to move. It notes how many each holds and
+// since when, also those that a full queue sent back for a while: only a first one that is ready
+// says its time, so until another is ready the time stays.
 func (m *Mover) waiting(ctx context.Context) (list []DueShard) {
 	jobs, oldest := int64(0), int64(0)
 	now, _ := m.store.Now()
 	m.each(ctx, func(sh *shard) bool { return sh.ends.Needed() }, func(pipe redis.Pipeliner, at DueShard, sh *shard) func() {
-		count, head := pipe.LLen(ctx, sh.ready(outbox)), pipe.LIndex(ctx, sh.ready(outbox), 0)
+		count, head := pipe.HLen(ctx, sh.jobs(outbox)), pipe.LIndex(ctx, sh.ready(outbox), 0)
+		t := &sh.schedules
 		return func() {
-			if count.Val() > 0 {
-				list = append(list, at)
-				jobs += count.Val()
-				seq, _ := strconv.ParseInt(head.Val(), 10, 64)
-				oldest = max(oldest, now-seq/1000)
+			if count.Err() == nil {
+				t.outbox.Store(count.Val())
 			}
+			if seq, err := head.Int64(); err == nil {
+				list = append(list, at)
+				t.outboxSince.Store(seq / 1000)
+			}
+			if t.outbox.Load() == 0 {
+				t.outboxSince.Store(0)
+			} else if since := t.outboxSince.Load(); since > 0 {
+				oldest = max(oldest, now-since)
+			}
+			jobs += t.outbox.Load()
 		}
 	})
 	m.store.metrics.outbox.Set(float64(jobs))

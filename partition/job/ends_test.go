@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
@@ -70,9 +72,22 @@ func TestAFollowUpWaitsForRoom(t *testing.T) {
 	lane := s.NewLane()
 	runOne(s, lane, &Batch{Publishes: []*Publish{blocks}}, most)
 	m := NewMover(s)
+	if got := m.waiting(t.Context()); len(got) != 1 {
+		t.Fatalf("%v wait", got)
+	}
+	_, first := ns.Outbox()
 	m.move(t.Context(), at)
 	if got := ledgerOf(t, s); blocks.Err != nil || got.Published != 3 || got.Delayed != 1 {
 		t.Fatalf("%v, got %+v", blocks.Err, got)
+	}
+	if jobs, since := ns.Outbox(); jobs != 1 || since != first {
+		t.Errorf("%d wait since %d, want 1 since %d", jobs, since, first)
+	}
+	if m.waiting(t.Context()); testutil.ToFloat64(s.metrics.outbox) != 1 {
+		t.Error("a follow-up that was sent back is not counted")
+	}
+	if jobs, since := ns.Outbox(); jobs != 1 || since != first {
+		t.Errorf("sent back, %d wait since %d, want 1 since %d", jobs, since, first)
 	}
 	runOne(s, lane, &Batch{Acks: []*Ack{{Namespace: ns, Queue: "blocks", Ref: Ref{Shard: blocks.Shard, Seq: blocks.First}}}}, most)
 	promoter := NewPromoter(s)
@@ -84,6 +99,10 @@ func TestAFollowUpWaitsForRoom(t *testing.T) {
 		m.move(t.Context(), at)
 		return ledgerOf(t, s).Published == 4
 	})
+	m.waiting(t.Context())
+	if jobs, since := ns.Outbox(); jobs != 0 || since != 0 || first == 0 {
+		t.Errorf("%d wait since %d, at first since %d", jobs, since, first)
+	}
 }
 
 // A process that knows of no follow-up finds those that others left.

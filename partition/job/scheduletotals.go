@@ -36,20 +36,21 @@ type scheduleTotals struct {
 	again                atomic.Int64 // when they are counted again, ms since the Store was opened; 0: not yet
 	all, active, overdue atomic.Int64
 	owners, gone         atomic.Int64
+	outbox, outboxSince  atomic.Int64 // follow-ups that wait, and since when the first one does, ms
 	ticks                [tickOutcomes]atomic.Int64
 }
 
 // ScheduleTotals are those of a namespace.
 type ScheduleTotals struct {
-	Known   bool  // whether schedules were counted, of the store
-	Active  int64 // schedules
-	Stopped int64 // that are paused, or have ended
-	Overdue int64 // active ones that should have fired 10 s ago
-	Owners  int64 // that are registered
-	Gone    int64 // owners whose registration ran out
+	Known   bool  `json:"-"`       // whether schedules were counted, of the store
+	Active  int64 `json:"active"`  // schedules
+	Stopped int64 `json:"stopped"` // that are paused, or have ended
+	Overdue int64 `json:"overdue"` // active ones that should have fired 10 s ago
+	Owners  int64 `json:"owners"`  // that are registered
+	Gone    int64 `json:"gone"`    // owners whose registration ran out
 	// Ticks are those that this process accounted for, by outcome: a process fires a part of a
 	// store's.
-	Ticks map[string]int64
+	Ticks map[string]int64 `json:"ticks"`
 }
 
 // ScheduleTotals returns what is known, and reads nothing.
@@ -68,6 +69,19 @@ func (n *Namespace) ScheduleTotals() ScheduleTotals {
 		}
 	}
 	return t
+}
+
+// Outbox returns how many follow-ups of the namespace wait, and since when the first of them
+// does, Unix ms; 0: none does. It reads nothing.
+func (n *Namespace) Outbox() (jobs, since int64) {
+	for _, sh := range n.shards {
+		t := &sh.schedules
+		jobs += t.outbox.Load()
+		if at := t.outboxSince.Load(); at > 0 && (since == 0 || at < since) {
+			since = at
+		}
+	}
+	return jobs, since
 }
 
 // ask adds the commands of a count to a pipeline, if it is time, and returns what reads the
