@@ -17,28 +17,6 @@ const (
 	maxOwnerTTL = 24 * time.Hour
 )
 
-// owner is one as the routes show it.
-type owner struct {
-	Owner   string `json:"owner"`
-	Version int64  `json:"version"`
-	State   string `json:"state"`              // registered, gone or ended
-	UntilMS int64  `json:"until_ms,omitempty"` // when its registration ends, or ended
-}
-
-func (a *api) owner(o job.Owner) owner {
-	now, known := a.store.Now()
-	if !known {
-		now = time.Now().UnixMilli()
-	}
-	switch {
-	case o.Until.IsZero():
-		return owner{o.Name, o.Version, "ended", 0}
-	case o.Until.UnixMilli() < now:
-		return owner{o.Name, o.Version, "gone", o.Until.UnixMilli()}
-	}
-	return owner{o.Name, o.Version, "registered", o.Until.UnixMilli()}
-}
-
 // register notes that a service lives, and that these are its schedules.
 func (a *api) register(c *call) *ingest.Rejection {
 	version, err := strconv.ParseInt(c.args["version"], 10, 64)
@@ -94,7 +72,7 @@ func (a *api) heartbeat(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(a.owner(o))
+		return json.Marshal(schedule.DescribeOwner(a.store, o))
 	})
 }
 
@@ -124,15 +102,11 @@ func (a *api) deregister(c *call) *ingest.Rejection {
 
 func (a *api) listOwners(c *call) *ingest.Rejection {
 	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
-		list, err := a.store.Owners(ctx, c.namespace)
+		list, err := schedule.Owners(ctx, a.store, c.namespace)
 		if err != nil {
 			return nil, err
 		}
-		shown := make([]owner, len(list))
-		for i, o := range list {
-			shown[i] = a.owner(o)
-		}
-		return json.Marshal(map[string]any{"owners": shown})
+		return json.Marshal(list)
 	})
 }
 
@@ -158,9 +132,9 @@ func (a *api) getOwner(c *call) *ingest.Rejection {
 				shown[i] = owned(s)
 			}
 			answer, _ := json.Marshal(struct { // of strings and numbers
-				owner
+				schedule.ShownOwner
 				Schedules []owned `json:"schedules"`
-			}{a.owner(o), shown})
+			}{schedule.DescribeOwner(a.store, o), shown})
 			return answer, err
 		}
 		return nil, job.ErrNoOwner

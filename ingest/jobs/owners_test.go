@@ -48,6 +48,7 @@ func TestARollingDeployCannotBringOldSchedulesBack(t *testing.T) {
 	p.expect(404, "no_such_schedule", "GET", "mails/schedules/b", "")
 	p.expect(200, `"schedules":[{"queue":"reports","name":"a","version":8},{"queue":"reports","name":"c","version":8}]`, "GET", "_owners/billing", "")
 	p.expect(200, `{"owners":[{"owner":"billing","version":8,"state":"registered","until_ms":`, "GET", "_owners", "")
+	p.expect(200, `,"owns":2}]}`, "GET", "_owners", "")
 
 	// Others may pause and delete what belongs to it, and not put it.
 	p.expect(409, "other_owner", "PUT", "reports/schedules/a", `{"every":"1s"}`)

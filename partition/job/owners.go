@@ -19,6 +19,8 @@ type Owner struct {
 	Name    string
 	Version int64     // of its code: the highest that was registered
 	Until   time.Time // when its registration ends, or ended; zero: it ended it itself
+	// Schedules is how many it has; of Owners only.
+	Schedules int64
 }
 
 // An OwnedSchedule is one of an owner.
@@ -110,8 +112,13 @@ func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err er
 		}
 		pipe := s.backend.Background.Pipeline()
 		versions := make([]*redis.StringCmd, len(found))
+		sizes := make([][]*redis.IntCmd, len(found))
 		for i, z := range found {
-			versions[i] = pipe.HGet(ctx, sh.owned(z.Member.(string)), "version")
+			name := z.Member.(string)
+			versions[i] = pipe.HGet(ctx, sh.owned(name), "version")
+			for _, sh := range ns.shards {
+				sizes[i] = append(sizes[i], pipe.HLen(ctx, sh.owned(name)))
+			}
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return backend.Classify(err)
@@ -119,6 +126,9 @@ func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err er
 		for i, z := range found {
 			o := Owner{Name: z.Member.(string)}
 			o.Version, _ = versions[i].Int64()
+			for _, size := range sizes[i] {
+				o.Schedules += max(0, size.Val()-1) // one field is the version
+			}
 			if z.Score > 0 {
 				o.Until = time.UnixMilli(int64(z.Score))
 			}

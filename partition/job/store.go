@@ -106,6 +106,12 @@ type OwnerOperations interface {
 	Owned(ctx context.Context, ns *Namespace, owner string) ([]OwnedSchedule, error)
 }
 
+// OwnerReads is what a list of owners asks of a store; *Store has it.
+type OwnerReads interface {
+	Now() (ms int64, ok bool)
+	Owners(ctx context.Context, ns *Namespace) ([]Owner, error)
+}
+
 // ScheduleForecasts is what a forecast of ticks asks of a store; *Store has it.
 type ScheduleForecasts interface {
 	Now() (ms int64, ok bool)

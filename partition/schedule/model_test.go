@@ -282,6 +282,11 @@ func (m *model) Forget(_ context.Context, _ *job.Namespace, owner string) error 
 func (m *model) Owners(context.Context, *job.Namespace) (list []job.Owner, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m.owners)) {
 		o := job.Owner{Name: name, Version: m.versions[name]}
+		for key := range m.owned {
+			if strings.HasPrefix(key, name+" ") {
+				o.Schedules++
+			}
+		}
 		if m.owners[name] > 0 {
 			o.Until = time.UnixMilli(m.owners[name])
 		}

@@ -158,6 +158,49 @@ func deleteOwned(ctx context.Context, store Stores, ns *job.Namespace, owner str
 	return deleted, nil
 }
 
+// ShownOwner is a service that registered schedules, as it is shown.
+type ShownOwner struct {
+	Owner   string `json:"owner"`
+	Version int64  `json:"version"`
+	State   string `json:"state"`              // registered, gone or ended
+	UntilMS int64  `json:"until_ms,omitempty"` // when its registration ends, or ended
+}
+
+// ListedOwner is one of a list.
+type ListedOwner struct {
+	ShownOwner
+	Owns int64 `json:"owns"` // schedules
+}
+
+// OwnerList is all owners of a namespace, by name.
+type OwnerList struct {
+	Owners []ListedOwner `json:"owners"`
+}
+
+// DescribeOwner is an owner as it is shown, by the clock of the store.
+func DescribeOwner(store clock, o job.Owner) ShownOwner {
+	shown := ShownOwner{Owner: o.Name, Version: o.Version, State: "registered"}
+	if o.Until.IsZero() {
+		shown.State = "ended"
+		return shown
+	}
+	shown.UntilMS = o.Until.UnixMilli()
+	if shown.UntilMS < nowOf(store) {
+		shown.State = "gone"
+	}
+	return shown
+}
+
+// Owners lists the owners of a namespace.
+func Owners(ctx context.Context, store job.OwnerReads, ns *job.Namespace) (OwnerList, error) {
+	found, err := store.Owners(ctx, ns)
+	list := OwnerList{Owners: make([]ListedOwner, len(found))}
+	for i, o := range found {
+		list.Owners[i] = ListedOwner{DescribeOwner(store, o), o.Schedules}
+	}
+	return list, err
+}
+
 // Delete removes a schedule, whoever owns it, or is job.ErrNoSchedule.
 func Delete(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace,
 	queue, name string) error {
@@ -166,7 +209,7 @@ func Delete(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace
 		if err != nil {
 			return err
 		}
-		err = store.DeleteSchedule(ctx, ns, queue, name, ownerOf(s.Spec), -1)
+		err = store.DeleteSchedule(ctx, ns, queue, name, OwnerOf(s.Spec), -1)
 		if !errors.Is(err, job.ErrOtherOwner) {
 			return err
 		}
@@ -174,9 +217,9 @@ func Delete(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace
 	return errBusy
 }
 
-// ownerOf is the owner that a stored specification names, "" where there is none: also of one
+// OwnerOf is the owner that a stored specification names, "" where there is none: also of one
 // that cannot be read.
-func ownerOf(spec []byte) string {
+func OwnerOf(spec []byte) string {
 	var s struct {
 		Owner string `json:"owner"`
 	}

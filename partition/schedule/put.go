@@ -61,7 +61,7 @@ func put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 			return nil, err
 		}
 		state, readable := ReadState(before.State)
-		if owner := ownerOf(before.Spec); owner != "" && owner != s.Owner {
+		if owner := OwnerOf(before.Spec); owner != "" && owner != s.Owner {
 			return nil, job.ErrOtherOwner
 		}
 		if revision > 0 && state.Revision != revision {

@@ -91,17 +91,33 @@ func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 	return shown, nil
 }
 
+// Failing reports whether the account of a schedule has ticks that should have fired and did
+// not, or its jobs some that did not end well. One that cannot be read fails.
+func Failing(state string) bool {
+	s, ok := ReadState(state)
+	return !ok || s.Ticks.Missed+s.Ticks.Unregistered+s.Failed > 0
+}
+
+// A clock is that of a store.
+type clock interface {
+	Now() (ms int64, ok bool)
+}
+
+// nowOf is the time of a store, Unix ms; of this process where the store's is not known yet.
+func nowOf(store clock) int64 {
+	if now, known := store.Now(); known {
+		return now
+	}
+	return time.Now().UnixMilli()
+}
+
 // Forecast counts the ticks of a queue, or of the namespace where queue is empty, in each of
 // the next n steps; the first has those that are due now, too. by says how. It reads the
 // specifications of 10,000 schedules and 16 MiB at most: of more it counts the next tick of
 // each.
 func Forecast(ctx context.Context, store job.ScheduleForecasts, ns *job.Namespace, queue string, step time.Duration,
 	n int) (counts []int64, by string, err error) {
-	now, known := store.Now()
-	if !known {
-		now = time.Now().UnixMilli()
-	}
-	f := forecast{now: now, step: step.Milliseconds(), counts: make([]int64, n), left: forecastTicks}
+	f := forecast{now: nowOf(store), step: step.Milliseconds(), counts: make([]int64, n), left: forecastTicks}
 	size := 0
 	all, err := store.ScanSchedules(ctx, ns, queue, forecastSchedules, func(page []job.Schedule) bool {
 		for _, s := range page {

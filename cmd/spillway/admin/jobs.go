@@ -15,6 +15,7 @@ type JobStore interface {
 	job.Operations
 	job.ScheduleOperations
 	job.ScheduleForecasts
+	job.OwnerReads
 	Namespaces() []*job.Namespace
 	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
 	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)

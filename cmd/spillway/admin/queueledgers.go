@@ -289,6 +289,15 @@ type QueueOverview struct {
 	Rates            map[string]float32 `json:"rates"`               // a second, by outcome; empty where not known
 	Sinks            []Sink             `json:"sinks"`               // that its jobs are pushed to
 	Waiting          *int64             `json:"waiting"`             // ready, delayed and leased jobs of the queues that are pushed to a sink that fails; null: none does, or not counted
+	// Schedules is null where they are not counted yet; ticks are of this process.
+	Schedules *job.ScheduleTotals `json:"schedules"`
+	Outbox    OutboxState         `json:"outbox"`
+}
+
+// OutboxState is the follow-ups of jobs that ended which are not in their queues yet.
+type OutboxState struct {
+	Jobs        int64 `json:"jobs"`
+	OldestAgeMS int64 `json:"oldest_age_ms"` // 0: none waits
 }
 
 // overview is what is known of the namespaces of kind queue, of all or of one.
@@ -306,6 +315,12 @@ func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOvervie
 			MaxJobs:   ns.Policy.MaxJobs,
 			Rates:     map[string]float32{},
 			Sinks:     append([]Sink{}, sinks[ns.Name]...),
+		}
+		if totals := ns.ScheduleTotals(); totals.Known {
+			q.Schedules = &totals
+		}
+		if jobs, since := ns.Outbox(); jobs > 0 {
+			q.Outbox = OutboxState{jobs, max(0, now.UnixMilli()-since)}
 		}
 		if f := b.spaces[ns.Name]; f != nil {
 			f.fill(&q, now)

@@ -71,6 +71,7 @@ func (s *Server) routes() []route {
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/dead/respawn", Operator, s.respawnJobs},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/dead/delete", Operator, s.deleteDeadJobs},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/purge", Operator, s.purgeJobs},
+		{"GET /api/v1/namespaces/{namespace}/owners", Viewer, s.owners},
 		{"GET /api/v1/namespaces/{namespace}/schedules", Viewer, s.schedules},
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}", Operator, s.scheduleNow},
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/times", Viewer, s.scheduleTimes},

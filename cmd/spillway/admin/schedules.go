@@ -3,6 +3,8 @@ package admin
 import (
 	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -78,27 +80,59 @@ func failed(err error) error {
 	return err
 }
 
+// filteredSchedules is how many a page of those that match looks at: the page may be short, or
+// empty, and still have a next one.
+const filteredSchedules = 1000
+
 func (s *Server) schedules(r *request) (any, error) {
 	space, limit := r.jobSpace(), r.number("limit", 100, 1, 1000)
+	queue, owner, after := r.param("queue"), r.param("owner"), r.param("after")
+	failing := r.flag("failing")
+	if queue != "" && !job.ValidQueue(queue) {
+		r.fail(badRequest("queue: no name of a queue: " + strconv.Quote(queue)))
+	}
 	if r.err != nil {
 		return nil, r.err
 	}
-	list, more, err := space.store.Schedules(r.ctx, space.ns, "", r.param("after"), limit)
+	look := limit
+	if owner != "" || failing {
+		look = filteredSchedules
+	}
+	if queue != "" {
+		after = strings.TrimPrefix(after, queue+"/")
+	}
+	list, more, err := space.store.Schedules(r.ctx, space.ns, queue, after, look)
 	if err != nil {
 		return nil, err
 	}
-	answer := ScheduleList{Schedules: []schedule.Shown{}}
+	answer, last := ScheduleList{Schedules: []schedule.Shown{}}, ""
 	for _, found := range list {
+		if len(answer.Schedules) == limit {
+			more = true
+			break
+		}
+		last = found.Queue + "/" + found.Name
+		if owner != "" && schedule.OwnerOf(found.Spec) != owner || failing && !schedule.Failing(found.State) {
+			continue
+		}
 		if shown, err := schedule.Describe(space.ns, found); err == nil {
 			shown.Spec = nil
 			answer.Schedules = append(answer.Schedules, shown)
 		}
 	}
-	if more && len(list) > 0 {
-		last := list[len(list)-1]
-		answer.Next = last.Queue + "/" + last.Name
+	if more {
+		answer.Next = last
 	}
 	return answer, nil
+}
+
+// owners lists the services that registered schedules.
+func (s *Server) owners(r *request) (any, error) {
+	space := r.jobSpace()
+	if r.err != nil {
+		return nil, r.err
+	}
+	return schedule.Owners(r.ctx, space.store, space.ns)
 }
 
 // scheduleNow shows one, with its specification, whose values are masked as those of payloads.

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
@@ -66,5 +70,113 @@ func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
 	expect(404, "kind buffer", "GET", "/api/v1/namespaces/default/schedules", "viewer", "")
 	for _, act := range []string{"put_schedule", "pause_schedule", "trigger_schedule", "backfill_schedule", "resume_schedule", "delete_schedule"} {
 		expect(200, `"action":"`+act+`"`, "GET", "/api/v1/audit", "viewer", "")
+	}
+}
+
+// register registers a service with schedules of the queue reports that tick once an hour.
+func (q *queued) register(owner string, names ...string) {
+	q.t.Helper()
+	r := &schedule.Registration{Namespace: q.ns, Owner: owner, Version: 7, TTL: time.Hour}
+	for _, name := range names {
+		spec, err := schedule.Parse([]byte(`{"every":"1h"}`))
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		r.Schedules = append(r.Schedules, schedule.Registered{Queue: "reports", Name: name, Spec: spec})
+	}
+	if err := r.Register(q.t.Context(), q.store); err != nil {
+		q.t.Fatal(err)
+	}
+}
+
+// miss counts a tick of a schedule as missed.
+func (q *queued) miss(queue, name string) {
+	q.t.Helper()
+	found, err := q.store.GetSchedule(q.t.Context(), q.ns, queue, name)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	state, _ := schedule.ReadState(found.State)
+	now, err := q.store.Clock(q.t.Context(), q.ns, queue)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	f := &job.Firing{Queue: queue, Name: name, State: found.State, Left: -1, Next: state.Next, Look: state.Next, Missed: 1}
+	if _, err := q.store.Fire(q.t.Context(), q.ns, q.ns.ScheduleShard(queue), now, []*job.Firing{f}); err != nil || f.Status != job.Fired {
+		q.t.Fatal(err, f.Status)
+	}
+}
+
+func TestSchedulesAreFoundByQueueOwnerAndFailure(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	for i := range 5 {
+		path := fmt.Sprint("/api/v1/namespaces/mail/queues/q", i%2, "/schedules/s", i, "/put")
+		if w := send(q.Server, "POST", path, "operator", `{"every":"1h"}`); w.Code != 200 {
+			t.Fatalf("got %d %s", w.Code, w.Body)
+		}
+	}
+	q.register("billing", "a", "b", "c")
+	q.register("mailer", "d")
+	q.miss("reports", "b")
+	for query, want := range map[string]string{
+		"":                                 "q0/s0 q0/s2 q0/s4 q1/s1 q1/s3 reports/a reports/b reports/c reports/d",
+		"queue=q1":                         "q1/s1 q1/s3",
+		"queue=q0&limit=2":                 "q0/s0 q0/s2 → q0/s2",
+		"queue=q0&limit=2&after=q0/s2":     "q0/s4",
+		"queue=none":                       "",
+		"owner=billing":                    "reports/a reports/b reports/c",
+		"owner=billing&limit=2":            "reports/a reports/b → reports/b",
+		"owner=billing&after=reports/b":    "reports/c",
+		"owner=mailer&queue=reports":       "reports/d",
+		"owner=mailer&queue=q0":            "",
+		"failing=1":                        "reports/b",
+		"failing=1&owner=mailer":           "",
+		"failing=0&after=reports/c":        "reports/d",
+		"failing=1&limit=1&after=q1/s3":    "reports/b → reports/b",
+		"failing=1&limit=1&after=reports/": "reports/b → reports/b",
+	} {
+		var list ScheduleList
+		q.ask("GET", "/schedules?"+query, "", &list)
+		var got []string
+		for _, s := range list.Schedules {
+			got = append(got, s.Queue+"/"+s.Name)
+		}
+		if list.Next != "" {
+			got = append(got, "→", list.Next)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %v, want %s", query, got, want)
+		}
+	}
+	for _, query := range []string{"queue=_out", "failing=perhaps", "limit=1001"} {
+		if w := send(q.Server, "GET", "/api/v1/namespaces/mail/schedules?"+query, "viewer", ""); w.Code != 400 {
+			t.Errorf("%s: got %d %s", query, w.Code, w.Body)
+		}
+	}
+}
+
+func TestAViewerSeesWhichServicesLive(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	q.register("billing", "a", "b")
+	q.register("mailer", "c")
+	if err := q.store.Deregister(t.Context(), q.ns, "mailer"); err != nil {
+		t.Fatal(err)
+	}
+	var list schedule.OwnerList
+	if q.ask("GET", "/owners", "", &list); len(list.Owners) != 2 {
+		t.Fatalf("got %+v", list)
+	}
+	billing, mailer := list.Owners[0], list.Owners[1]
+	if billing.UntilMS < time.Now().UnixMilli() {
+		t.Errorf("its registration ended at %d", billing.UntilMS)
+	}
+	billing.UntilMS = 0
+	if got, want := fmt.Sprint(billing, mailer), "{{billing 7 registered 0} 2} {{mailer 7 ended 0} 1}"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if w := send(q.Server, "GET", "/api/v1/namespaces/default/owners", "viewer", ""); w.Code != 404 {
+		t.Errorf("a namespace of partitions: got %d %s", w.Code, w.Body)
 	}
 }

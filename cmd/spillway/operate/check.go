@@ -75,7 +75,7 @@ func ExitCode(k *kong.Context, code int) int {
 type finding struct {
 	Status    status `json:"status"`
 	Namespace string `json:"namespace,omitempty"`
-	Check     string `json:"check"` // answer, ready, store_full, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill, sink or residual
+	Check     string `json:"check"` // answer, ready, store_full, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill, overdue, owners, outbox, sink or residual
 	Message   string `json:"message"`
 }
 

@@ -34,6 +34,10 @@ const (
 	fillCritical = 0.95
 )
 
+// outboxWarning is how long the first follow-up waits for its queue when that is a warning: a
+// mover takes a second.
+const outboxWarning = time.Minute
+
 // checkQueue holds one namespace of kind queue against the thresholds.
 func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q queueState) error {
 	var account admin.QueueAccount
@@ -77,6 +81,7 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 	if s := above(f.Fill, fillWarning, fillCritical); s != statusOK {
 		r.add(s, q.Namespace, "fill", "%s", q.risk())
 	}
+	c.checkSchedules(r, &q.QueueOverview)
 	idle := ""
 	if q.waiting() == 0 {
 		idle = "no job waits for it, the next one tries it again"
@@ -89,6 +94,22 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 	}
 	r.Queues = append(r.Queues, f)
 	return nil
+}
+
+// checkSchedules warns of what does not fire, and of follow-ups that wait.
+func (c *Check) checkSchedules(r *checkResult, q *admin.QueueOverview) {
+	if s := q.Schedules; s != nil && s.Overdue > 0 {
+		r.add(statusWarning, q.Namespace, "overdue", "%s overdue by more than 10 s",
+			some(s.Overdue, "schedule is", "schedules are"))
+	}
+	if s := q.Schedules; s != nil && s.Gone > 0 {
+		r.add(statusWarning, q.Namespace, "owners", "%s gone, and their schedules do not fire: see spillway schedules owners %s",
+			some(s.Gone, "service is", "services are"), q.Namespace)
+	}
+	if age := time.Duration(q.Outbox.OldestAgeMS) * time.Millisecond; age >= outboxWarning {
+		r.add(statusWarning, q.Namespace, "outbox", "%s for %s: the queue that should hear is full, or nobody moves them",
+			some(q.Outbox.Jobs, "follow-up waits", "follow-ups wait"), since(q.Outbox.OldestAgeMS))
+	}
 }
 
 func (f *queueFigure) text(since time.Duration) string {

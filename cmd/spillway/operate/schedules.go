@@ -27,6 +27,7 @@ type Schedules struct {
 	Trigger  SchedulesTrigger  `cmd:"" help:"Publish a run now, beside the ticks."`
 	Backfill SchedulesBackfill `cmd:"" help:"Publish a run for each tick of a range. It counts them first and asks."`
 	Times    SchedulesTimes    `cmd:"" help:"Print the ticks to come, of a specification or of a schedule."`
+	Owners   SchedulesOwners   `cmd:"" help:"List the services that registered schedules, and whether they live."`
 }
 
 // SchedulesLs lists.
@@ -34,6 +35,9 @@ type SchedulesLs struct {
 	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace, of kind queue."`
+	Queue     string `placeholder:"QUEUE" help:"Only those of this queue."`
+	Owner     string `placeholder:"OWNER" help:"Only those that this service registered."`
+	Failing   bool   `help:"Only those that missed ticks, or whose service was gone, or with jobs that did not end well."`
 	Limit     int    `default:"100" help:"Schedules to list, at most 1000."`
 	After     string `placeholder:"QUEUE/NAME" help:"Go on where a list ended."`
 }
@@ -41,11 +45,12 @@ type SchedulesLs struct {
 // Run prints the list.
 func (c *SchedulesLs) Run(ctx context.Context, s Streams) error {
 	var list admin.ScheduleList
-	call := c.namespace(c.Namespace).at("/schedules").limit(c.Limit, 1000).set("after", c.After)
+	call := c.namespace(c.Namespace).at("/schedules").limit(c.Limit, 1000).set("after", c.After).
+		set("queue", c.Queue).set("owner", c.Owner).on("failing", c.Failing)
 	if done, err := c.read(ctx, s, call, &list); done {
 		return err
 	}
-	if len(list.Schedules) == 0 {
+	if len(list.Schedules) == 0 && list.Next == "" {
 		return s.tell("no schedules")
 	}
 	t := newTable("QUEUE", "SCHEDULE", "STATE", "NEXT", ">FIRED", ">MISSED", ">OVERLAPPED", ">PAUSED", "LAST")
@@ -64,6 +69,29 @@ func (c *SchedulesLs) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	return s.tell("for more: --after %s", escape(list.Next))
+}
+
+// SchedulesOwners lists services.
+type SchedulesOwners struct {
+	command `embed:""`
+
+	Namespace string `arg:"" help:"The namespace, of kind queue."`
+}
+
+// Run prints the list.
+func (c *SchedulesOwners) Run(ctx context.Context, s Streams) error {
+	var list schedule.OwnerList
+	if done, err := c.read(ctx, s, c.namespace(c.Namespace).at("/owners"), &list); done {
+		return err
+	}
+	if len(list.Owners) == 0 {
+		return s.tell("no service registered schedules")
+	}
+	t := newTable("OWNER", "STATE", "VERSION", "UNTIL", ">SCHEDULES")
+	for _, o := range list.Owners {
+		t.add(o.Owner, o.State, digits(o.Version), clock(o.UntilMS), digits(o.Owns))
+	}
+	return t.print(s.Out)
 }
 
 // ofSchedule are the arguments of a command for one schedule.

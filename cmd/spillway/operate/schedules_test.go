@@ -59,3 +59,45 @@ func TestTheTimesOfASpecificationAskNoServiceThoseOfAScheduleDo(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckWarnsOfWhatDoesNotFireAndOfFollowUpsThatWait(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, figures, want string }{
+		{"all is well", `"schedules":{"active":3,"overdue":0,"owners":2,"gone":0},"outbox":{"jobs":5,"oldest_age_ms":59999}`, "OK\n"},
+		{"not counted yet", `"schedules":null,"outbox":{"jobs":0,"oldest_age_ms":0}`, "OK\n"},
+		{"overdue", `"schedules":{"overdue":1}`, "warning   mail: 1 schedule is overdue by more than 10 s\n"},
+		{"gone", `"schedules":{"gone":2}`, "warning   mail: 2 services are gone, and their schedules do not fire: see spillway schedules owners mail\n"},
+		{"a full queue", `"outbox":{"jobs":7,"oldest_age_ms":61000}`, "warning   mail: 7 follow-ups wait for 1m01s: the queue that should hear"},
+	} {
+		view := strings.NewReplacer(`"max_jobs":40`, `"max_jobs":4000,`+tt.figures, `"expired":0.5,"lost":0.1,"died":0.2`, `"expired":0`).Replace(mailView)
+		api := newFakeAPI(t, map[string]string{
+			"GET /readyz": `{"status":"ok"}`, "GET /api/v1/info": `{"namespaces":[],"queues":["mail"]}`,
+			"GET /api/v1/overview": view, "GET /api/v1/namespaces/mail": `{"ledger":{},"changes":{},"changes_ms":60000}`,
+		})
+		out, stderr, code := run(t, api, "check")
+		if calm := strings.HasPrefix(tt.want, "OK"); (code == 0) != calm || code > 1 || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: exit %d, %s%s", tt.name, code, out, stderr)
+		}
+	}
+}
+
+func TestServicesAndFilteredSchedulesAreListed(t *testing.T) {
+	t.Parallel()
+	const owners, schedules = "GET /api/v1/namespaces/mail/owners", "GET /api/v1/namespaces/mail/schedules"
+	one := `{"name":"daily","queue":"reports","state":"active","next":[],"ticks":{"missed":2},"last":[]}`
+	for _, tt := range []struct{ args, answer, out, stderr, asked string }{
+		{"owners mail", `{"owners":[{"owner":"billing","version":7,"state":"gone","until_ms":1763629675000,"owns":12},{"owner":"mailer","version":1,"state":"ended","owns":0}]}`,
+			"OWNER    STATE  VERSION  UNTIL                 SCHEDULES\nbilling  gone   7        2025-11-20T09:07:55Z         12\nmailer   ended  1        -                             0\n", "", owners},
+		{"owners mail", `{"owners":[]}`, "", "no service registered schedules\n", owners},
+		{"ls mail --failing --owner=billing --queue=reports", `{"schedules":[` + one + `],"next":"reports/daily"}`, "reports  daily", "for more: --after reports/daily\n",
+			schedules + "?failing=1&limit=100&owner=billing&queue=reports"},
+		{"ls mail --failing", `{"schedules":[],"next":"reports/z"}`, "QUEUE", "for more: --after reports/z\n", schedules + "?failing=1&limit=100"},
+		{"ls mail", `{"schedules":[],"next":""}`, "", "no schedules\n", schedules + "?limit=100"},
+	} {
+		api := newFakeAPI(t, map[string]string{owners: tt.answer, schedules: tt.answer})
+		out, stderr, code := run(t, api, append([]string{"schedules"}, strings.Fields(tt.args)...)...)
+		if code != 0 || !strings.Contains(out, tt.out) || stderr != tt.stderr || api.requests() != tt.asked {
+			t.Errorf("%s: exit %d, asked %s\n%s%s", tt.args, code, api.requests(), out, stderr)
+		}
+	}
+}
