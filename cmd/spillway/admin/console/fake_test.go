@@ -36,6 +36,9 @@ type fake struct {
 	queues     []object // namespaces of kind queue
 	rows       []object // their queues
 	jobs       []object
+	schedules  []object
+	services   []object
+	trace      []object       // nil: none is kept
 	down       bool           // nothing is answered
 	reject     object         // what writes are answered; nil: they work
 	writes     []object       // bodies of writes, with "path"
@@ -133,6 +136,23 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"total": 12, "jobs": f.jobs}
 	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "peek":
 		answer = f.jobs[0]
+	case parts[len(parts)-1] == "forecast":
+		answer = forecast(now, r.URL.Query())
+	case parts[len(parts)-1] == "trace" && f.trace == nil:
+		w.WriteHeader(http.StatusNotFound)
+		answer = object{"error": "no_such_trace", "message": "there is no trace of this job"}
+	case parts[len(parts)-1] == "trace":
+		answer = object{"events": f.trace}
+	case len(parts) == 6 && parts[4] == "jobs":
+		answer = f.jobs[0]
+	case len(parts) == 3 && parts[2] == "schedules":
+		answer = object{"schedules": f.schedules, "next": ""}
+	case len(parts) == 3 && parts[2] == "owners":
+		answer = object{"owners": f.services}
+	case parts[len(parts)-1] == "times":
+		answer = object{"next": []string{"2031-03-30T03:00:00+02:00", "2031-03-31T02:30:00+02:00"}}
+	case len(parts) == 6 && parts[4] == "schedules":
+		answer = f.schedules[0]
 	case len(parts) == 5 && parts[4] == "peek":
 		answer = object{"depth": 37, "entries": f.peek}
 	default:

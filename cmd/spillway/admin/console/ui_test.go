@@ -44,7 +44,8 @@ func visit(t *testing.T, browser *chromium.Browser, url string, width, height in
 			}
 		}
 		for _, asked := range record.Requests() {
-			if asked != "about:blank" && !strings.HasPrefix(login.ReplaceAllString(asked, "//"), origin) {
+			// The picture in an input of a date comes with the browser.
+			if asked != "about:blank" && !strings.HasPrefix(asked, "data:image/svg+xml;") && !strings.HasPrefix(login.ReplaceAllString(asked, "//"), origin) {
 				t.Errorf("the page asked %s", asked)
 			}
 		}

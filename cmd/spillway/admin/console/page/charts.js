@@ -46,7 +46,11 @@ export function Charts() {
   </section>`;
 }
 
-class Chart extends Component {
+/**
+ * A chart of a history {times (s), series}. Without a cursor it shows the last values; in all: their
+ * sums, of a history that is to come, in steps.
+ */
+export class Chart extends Component {
   place = createRef();
   state = { hidden: {}, at: null };
 
@@ -92,19 +96,19 @@ class Chart extends Component {
   }
 
   make() {
-    const { history, lines } = this.props;
+    const { history, lines, inAll } = this.props;
     if (!history) return;
     this.remember();
     const clock = (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }));
     const axis = { stroke: colour("muted"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 }, font: "12px system-ui, sans-serif" };
     const aged = lines.some((l) => l.scale === "age");
     this.plot = new uPlot({
-      ...this.size(), cursor, legend: { show: false },
+      ...this.size(), cursor: inAll ? { ...cursor, sync: undefined } : cursor, legend: { show: false },
       hooks: { setCursor: [(plot) => this.setState({ at: plot.cursor.idx ?? null })] },
       scales: { y: { range: (_, _min, max) => [0, Math.max(1, max) * 1.08] }, age: { range: (_, _min, max) => [0, Math.max(1000, max) * 1.08] } },
       axes: [{ ...axis, size: 30, values: clock }, { ...axis, size: 68, values: (_, ticks) => ticks.map(short) },
         ...(aged ? [{ ...axis, scale: "age", side: 1, size: 84, grid: { show: false }, values: (_, ticks) => ticks.map(duration), incrs: [100, 500, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000, 21_600_000, 86_400_000] }] : [])],
-      series: [{}, ...lines.map((l) => ({ stroke: colour(l.colour), scale: l.scale ?? "y", width: 1.5, dash: l.dash, points: { show: false }, show: !this.state.hidden[l.name], spanGaps: false }))],
+      series: [{}, ...lines.map((l) => ({ stroke: colour(l.colour), scale: l.scale ?? "y", width: 1.5, dash: l.dash, points: { show: false }, show: !this.state.hidden[l.name], spanGaps: false, ...(inAll && { paths: uPlot.paths.stepped({ align: 1 }), fill: colour(l.colour) + "33" }) }))],
     }, this.columns(), this.place.current);
   }
 
@@ -114,18 +118,19 @@ class Chart extends Component {
     this.plot?.setSeries(i + 1, { show: !hidden[line.name] });
   }
 
-  render({ title, lines, history, limit }, { hidden, at }) {
+  render({ title, lines, history, limit, inAll }, { hidden, at }) {
     const value = (l) => {
       if (l.name === "limit") return l.value(limit);
       const values = history?.series[l.name] ?? [];
+      if (at == null && inAll) return l.value(values.reduce((sum, v) => sum + v, 0));
       return l.value(at == null ? values.at(-1) : values[at]);
     };
-    const when = at != null && history?.times[at] ? new Date(history.times[at] * 1000).toLocaleTimeString("en-GB") : "now";
+    const when = at != null && history?.times[at] ? new Date(history.times[at] * 1000).toLocaleTimeString("en-GB") : inAll ? "in all" : "now";
     return html`<figure class="chart">
       <figcaption>${title} <span class="muted">(${when})</span></figcaption>
       <div class="legend">${lines.map((l, i) => html`<button type="button" aria-pressed=${String(!hidden[l.name])} onClick=${() => this.toggle(l, i)}>
         <i class=${"key " + l.colour}></i>${l.label ?? l.name} <b>${value(l)}</b></button>`)}</div>
-      <div ref=${this.place} class="plot" role="img" aria-label=${`${title}. Now: ${lines.map((l) => `${l.label ?? l.name} ${value(l)}`).join(", ")}`}></div>
+      <div ref=${this.place} class="plot" role="img" aria-label=${`${title}. ${inAll ? "In all" : "Now"}: ${lines.map((l) => `${l.label ?? l.name} ${value(l)}`).join(", ")}`}></div>
     </figure>`;
   }
 }

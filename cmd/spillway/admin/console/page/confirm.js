@@ -2,7 +2,8 @@
 // exact count, which the reader types.
 //
 // state.confirm = {title, text, verb, fields: [{name, label, type, value, hint}], act(values, count),
-//   count(values) → {n, text}: the dry run; without it nothing is typed. danger: a red button.}
+//   count(values) → {n, text}: the dry run; without it nothing is typed. danger: a red button.
+//   command(values): the same from the command line.}
 // act returns true to close the dialog, or a text that says why not.
 
 import { count } from "./format.js";
@@ -78,6 +79,7 @@ export class Confirm extends Component {
           <input type=${f.type} min=${f.min} value=${values[f.name] ?? f.value} onInput=${(e) => this.change(f, e.target.value)}
             onChange=${() => f.counts && this.count()} />
           ${f.hint && html`<small>${f.hint}</small>`}</label>`)}
+        ${spec.command && html`<div class="command"><small>The same from the command line</small><pre class="payload" tabindex="0">${spec.command(values)}</pre></div>`}
         ${counting && html`<p role="status">Counting …</p>`}
         ${counted && html`<p class="counted" role="status">${counted.text}</p>`}
         ${counted?.n > 0 && html`<label class="field typed"><span>Type <b>${counted.n}</b> to confirm</span>

@@ -59,8 +59,11 @@ export function time(at) {
   if (at == null) return "–";
   const date = new Date(at);
   const clock = date.toLocaleTimeString("en-GB");
-  return date.toDateString() === new Date().toDateString() ? clock : date.toISOString().slice(0, 10) + " " + clock;
+  return date.toDateString() === new Date().toDateString() ? clock : date.toLocaleDateString("sv-SE") + " " + clock; // 2026-11-30
 }
+
+/** How long until a time that may be over: "in 3 h", "2 s ago". */
+export const fromNow = (at, now) => (at >= now ? "in " + duration(at - now) : duration(now - at) + " ago");
 
 /** "1 entry", "2 entries". */
 export const entries = (n) => count(n) + (n === 1 ? " entry" : " entries");

@@ -2,7 +2,7 @@
 
 import { duration, latency, time, visible } from "./format.js";
 import { currentPace, refresh, setPace } from "./live.js";
-import { openQueues } from "./queues.js";
+import { openQueues, openSchedules } from "./queues.js";
 import { openDrawer, set, state } from "./state.js";
 import { chooseTheme, theme } from "./theme.js";
 import { Chip, Choice, html, NamespaceSelect } from "./ui.js";
@@ -30,7 +30,8 @@ export function Header() {
       ${names.length > 0 && html`<button type="button" onClick=${() => openDrawer("drops", state.namespace)}>Why was my event dropped?</button>
       <button type="button" onClick=${() => openDrawer("dead", state.namespace)}>Dead letters</button>
       <button type="button" onClick=${() => openDrawer("tail", state.namespace)}>Live tail</button>`}
-      ${overview?.queues?.length > 0 && html`<button type="button" onClick=${() => openDrawer("jobs", state.jobs)}>Jobs of a queue</button>`}
+      ${overview?.queues?.length > 0 && html`<button type="button" onClick=${() => openDrawer("jobs", state.jobs)}>Jobs of a queue</button>
+      <button type="button" onClick=${() => openSchedules(state.jobs)}>Schedules</button>`}
       <button type="button" onClick=${() => openDrawer("audit")}>Audit trail</button>
     </nav>
     <div class="controls">

@@ -5,9 +5,13 @@ import { failing } from "./diagnosis.js";
 import { count, duration, rate, short, time, visible } from "./format.js";
 import { poll } from "./live.js";
 import { openDrawer, set, state } from "./state.js";
+import { Forecast } from "./forecast.js";
 import { purge } from "./jobacts.js";
+import { Schedules } from "./schedules.js";
 import { FailingSinks } from "./sinks.js";
-import { Action, Chip, Component, html, Text } from "./ui.js";
+import { Action, arrived, Chip, Choice, Component, html, Text, want } from "./ui.js";
+
+const views = [["queues", "queues"], ["schedules", "schedules"], ["forecast", "forecast"]];
 
 /** Jobs per second that end without an ack. */
 export const failed = (rates) => (rates.expired ?? 0) + (rates.lost ?? 0) + (rates.died ?? 0);
@@ -22,19 +26,34 @@ export function QueueNamespaces() {
     <table class="jobs">
       <thead><tr><th scope="col">namespace</th><th scope="col">push</th><th scope="col" class="n">published/s</th><th scope="col" class="n">acked/s</th><th scope="col" class="n">failed/s</th>
         <th scope="col" class="n">ready</th><th scope="col" class="n">delayed</th><th scope="col" class="n">leased</th><th scope="col" class="n">dead</th>
-        <th scope="col" class="n">lost</th><th scope="col" class="n">oldest ready</th><th scope="col" class="n">queues</th><th scope="col" class="n">of at most</th></tr></thead>
+        <th scope="col" class="n">lost</th><th scope="col" class="n">oldest ready</th><th scope="col" class="n">queues</th><th scope="col" class="n">of at most</th><th scope="col" class="n">schedules</th></tr></thead>
       <tbody>${shown.map((q) => html`<${Row} key=${q.namespace} q=${q} open=${q === open} />`)}</tbody>
     </table></div>
-    ${open && html`<${Account} q=${open} /><${QueueTable} key=${open.namespace} namespace=${open.namespace} />`}
+    ${open && html`<${Account} q=${open} />`}
+    <div class="bar views" id="views"><${Choice} name="view" label=${open ? html`Of <${Text} of=${open.namespace} cut=${40} />` : "Of all"} value=${state.view} options=${views} onChoose=${(view) => set({ view })} /></div>
+    <${Shown} open=${open} shown=${shown} />
   </section>`;
 }
 
-let wanted = false; // the reader opened a table, which may be out of sight
+function Shown({ open, shown }) {
+  const of = open ? [open] : shown;
+  if (state.view === "schedules") return html`<${Schedules} key=${of.map((q) => q.namespace).join(" ")} of=${of} />`;
+  if (!open) return html`<p class="muted">Choose a namespace in the table.</p>`;
+  return state.view === "forecast" ? html`<${Forecast} key=${open.namespace} namespace=${open.namespace} />` : html`<${QueueTable} key=${open.namespace} namespace=${open.namespace} />`;
+}
+
+if (state.view !== "queues" && !state.drawer) want("views");
+
+/** Shows the schedules of a namespace, or of all, and brings them into sight. */
+export function openSchedules(namespace = "") {
+  want("views");
+  set({ jobs: namespace, view: "schedules", schedules: { queue: "", owner: "", failing: false } });
+}
 
 /** Opens the queues of a namespace, and brings them into sight. */
 export function openQueues(namespace) {
-  wanted = true;
-  set({ jobs: namespace });
+  want("queues-of");
+  set({ jobs: namespace, view: "queues" });
 }
 
 function Row({ q, open }) {
@@ -49,7 +68,16 @@ function Row({ q, open }) {
     <td class="n">${figure(rates.published)}</td><td class="n">${figure(rates.acked)}</td><td class=${bad > 0 ? "n bad-text" : "n"}>${figure(bad)}</td>
     <td class="n">${short(l.ready)}</td><td class="n">${short(l.delayed)}</td><td class="n">${short(l.leased)}</td><td class=${l.dead > 0 ? "n warn-text" : "n"}>${short(l.dead)}</td>
     <td class=${l.lost > 0 ? "n bad-text" : "n"}>${short(l.lost)}</td><td class="n">${duration(q.oldest_ready_age_ms)}</td><td class="n">${short(q.queues)}</td><td class="n">${short(q.max_jobs)}</td>
+    <td class="n"><${Scheduled} namespace=${q.namespace} s=${q.schedules} /></td>
   </tr>`;
+}
+
+// How many schedules there are, and what is wrong with them.
+function Scheduled({ namespace, s }) {
+  if (!s) return "–";
+  const bad = [[s.overdue, "overdue"], [s.gone, s.gone === 1 ? "service gone" : "services gone"]].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
+  const all = s.active + s.stopped;
+  return html`${bad.length > 0 && html`<${Chip} kind="bad">${bad.join(", ")}<//> `}${all === 0 ? "0" : html`<button type="button" class="link" aria-label=${`${count(all)} schedules of ${visible(namespace)}`} onClick=${() => openSchedules(namespace)}>${short(all)}</button>`}`;
 }
 
 function Push({ sinks, known }) {
@@ -78,9 +106,7 @@ class QueueTable extends Component {
   }
 
   componentDidUpdate() {
-    if (!wanted || !this.state.answer) return; // with its rows, the page is long enough to scroll
-    wanted = false;
-    document.getElementById("queues-of")?.scrollIntoView();
+    if (this.state.answer) arrived("queues-of");
   }
 
   componentWillUnmount() {

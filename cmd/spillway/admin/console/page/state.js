@@ -20,18 +20,24 @@ function fromAddress() {
   return {
     namespace: text("namespace"), // "" is all of them
     jobs: text("jobs"), // the namespace of kind queue whose queues are shown
+    view: text("view", "queues"), // what is shown of it: queues, schedules or forecast
+    schedules: { queue: text("queue"), owner: text("owner"), failing: text("failing") === "1" }, // those that are shown
     range: text("range", "15m") === "24h" ? "24h" : "15m",
     table: { namespace: text("of"), sort: text("sort", "oldest_age"), order: text("order", "desc") === "asc" ? "asc" : "desc", q: text("q"), paused: text("paused") === "1" },
-    drawer: chosen.has("show") ? { tab: text("show"), namespace: text("in"), partition: text("partition"), part: text("part") } : null,
+    drawer: chosen.has("show") ? { tab: text("show"), namespace: text("in"), partition: text("partition"), part: text("part"), id: text("id") } : null,
   };
 }
 
 function toAddress() {
-  const { namespace, jobs, range, table, drawer } = state;
+  const { namespace, jobs, view, schedules, range, table, drawer } = state;
   const chosen = new URLSearchParams();
   const keep = (key, value, otherwise = "") => { if (value && value !== otherwise) chosen.set(key, value); };
   keep("namespace", namespace);
   keep("jobs", jobs);
+  keep("view", view, "queues");
+  keep("queue", schedules.queue);
+  keep("owner", schedules.owner);
+  keep("failing", schedules.failing ? "1" : "");
   keep("range", range, "15m");
   keep("of", table.namespace);
   keep("sort", table.sort, "oldest_age");
@@ -43,6 +49,7 @@ function toAddress() {
     keep("in", drawer.namespace);
     keep("partition", drawer.partition);
     keep("part", drawer.part);
+    keep("id", drawer.id);
   }
   const hash = chosen.size ? "#" + chosen : " ";
   if (hash.trim() !== location.hash) history.replaceState(null, "", hash.trim() || location.pathname + location.search);
@@ -74,9 +81,12 @@ addEventListener("hashchange", () => set(fromAddress()));
 /** Changes what the table of partitions shows. */
 export const setTable = (change) => set({ table: { ...state.table, ...change } });
 
-/** Opens the drawer: tab is peek, tail, dead, drops, jobs or audit. partition is a queue for jobs, and part which of them: next, dead or id. */
-export function openDrawer(tab, namespace = "", partition = "", part = "") {
-  set({ drawer: { tab, namespace, partition, part } });
+/**
+ * Opens the drawer: tab is peek, tail, dead, drops, jobs, schedule or audit. partition is a queue for jobs and a schedule, part
+ * which of the jobs: next, dead or id. id is that of a job, or the name of the schedule.
+ */
+export function openDrawer(tab, namespace = "", partition = "", part = "", id = "") {
+  set({ drawer: { tab, namespace, partition, part, id } });
 }
 
 /** Why the reader may not do what needs a role; "" when they may. */

@@ -25,6 +25,18 @@ export function Action({ needs, onAct, children, kind = "", label }) {
     title=${why || undefined} aria-label=${label && visible(why ? `${label} (${why})` : label)} onClick=${act}>${children}</button>`;
 }
 
+let wanted = ""; // id of a part that may be out of sight
+
+/** Brings a part of the page into sight, as soon as it has its rows: then the page is long enough to scroll. */
+export const want = (id) => (wanted = id);
+
+/** Tells that a part has its rows. */
+export function arrived(id) {
+  if (wanted !== id) return;
+  wanted = "";
+  document.getElementById(id)?.scrollIntoView();
+}
+
 /** A state in one word, with a colour that repeats it. kind: ok, warn, bad or none. */
 export function Chip({ kind = "", title, children }) {
   return html`<span class=${"chip " + kind} title=${title}>${children}</span>`;

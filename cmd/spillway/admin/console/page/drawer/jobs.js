@@ -6,19 +6,20 @@ import { remove, removeDead, respawn } from "../jobacts.js";
 import { forbidden, set, state } from "../state.js";
 import { Action, Choice, Component, html, NamespaceSelect } from "../ui.js";
 import { Payload, PayloadChoices } from "./payload.js";
+import { Trace } from "./trace.js";
 
 const page = 20; // dead letters at once
 
 export class Jobs extends Component {
-  state = { job: "", list: [], total: null, pretty: true, unmasked: false, error: "" };
+  state = { list: [], total: null, pretty: true, unmasked: false, error: "" };
 
   componentDidMount() {
     this.ask();
   }
 
   componentDidUpdate(before) {
-    const { namespace, partition, part } = this.props.drawer;
-    if (before.drawer.namespace !== namespace || before.drawer.partition !== partition || before.drawer.part !== part) this.ask();
+    const { namespace, partition, part, id } = this.props.drawer;
+    if (before.drawer.namespace !== namespace || before.drawer.partition !== partition || before.drawer.part !== part || before.drawer.id !== id) this.ask();
   }
 
   componentWillUnmount() {
@@ -31,8 +32,8 @@ export class Jobs extends Component {
 
   // more asks for the dead letters after those shown.
   async ask(more = false) {
-    const { partition: queue, part } = this.props.drawer;
-    const { job, unmasked, list } = this.state;
+    const { partition: queue, part, id: job } = this.props.drawer;
+    const { unmasked, list } = this.state;
     const why = forbidden("operator");
     if (why || !queue || !this.namespace()) return this.setState({ list: [], total: null, error: why });
     const route = path("namespaces", this.namespace(), "queues", queue);
@@ -57,16 +58,16 @@ export class Jobs extends Component {
     this.setState(to, () => !("pretty" in to) && this.ask());
   }
 
-  render({ drawer }, { job, list, total, pretty, unmasked, error }) {
+  render({ drawer }, { list, total, pretty, unmasked, error }) {
     const namespace = this.namespace();
-    const queue = drawer.partition;
+    const { partition: queue, id: job } = drawer;
     const part = drawer.part || "next";
     const choose = (to) => set({ drawer: { ...state.drawer, ...to } });
     const done = () => this.ask();
     return html`<div class="bar"><${NamespaceSelect} value=${namespace} names=${(state.overview.queues ?? []).map((q) => q.namespace)} onChoose=${(n) => choose({ namespace: n, partition: "" })} />
         <label class="field"><span>Queue</span><input type="text" value=${queue} placeholder="name of a queue" spellcheck=${false} onChange=${(e) => choose({ partition: e.target.value.trim() })} /></label>
         <${Choice} name="part" label="Which" value=${part} options=${[["next", "next"], ["dead", "dead letters"], ["id", "by id"]]} onChoose=${(v) => choose({ part: v })} />
-        ${part === "id" && html`<label class="field"><span>Job</span><input type="text" value=${job} placeholder="id of a job" spellcheck=${false} onChange=${(e) => this.change({ job: e.target.value.trim() })} /></label>`}
+        ${part === "id" && html`<label class="field"><span>Job</span><input type="text" value=${job} placeholder="id of a job" spellcheck=${false} onChange=${(e) => choose({ id: e.target.value.trim() })} /></label>`}
         <${PayloadChoices} pretty=${pretty} unmasked=${unmasked} onChange=${(to) => this.change(to)} />
         <button type="button" onClick=${done}>Look again</button></div>
       ${error && html`<p class="rejected" role="alert">${error}</p>`}
@@ -74,7 +75,8 @@ export class Jobs extends Component {
       ${total != null && html`<div class="bar"><span class="muted">${count(total)} dead ${total === 1 ? "letter" : "letters"}, the oldest first</span>
         ${total > 0 && html`<${Action} needs="operator" onAct=${() => respawn(namespace, queue, done)}>Respawn …<//>
           <${Action} needs="operator" kind="danger" onAct=${() => removeDead(namespace, queue, done)}>Delete …<//>`}</div>`}
-      <ol class="entries">${list.map((j) => html`<${OneJob} key=${j.job} j=${j} pretty=${pretty} onRemove=${() => remove(namespace, queue, j.job, done)} />`)}</ol>
+      <ol class="entries">${list.map((j) => html`<${OneJob} key=${j.job} j=${j} pretty=${pretty} onRemove=${() => remove(namespace, queue, j.job, done)} onTrace=${part !== "id" && (() => choose({ part: "id", id: j.job }))} />`)}</ol>
+      ${part === "id" && queue && job && !forbidden("operator") && html`<${Trace} key=${job} namespace=${namespace} queue=${queue} job=${job} />`}
       ${total > list.length && list.length > 0 && html`<button type="button" onClick=${() => this.ask(true)}>Show more</button>`}`;
   }
 }
@@ -82,13 +84,13 @@ export class Jobs extends Component {
 const until = { delayed: "until", leased: "until", dead: "since" };
 const deaths = { nacked: "nacked at its last try", lapsed: "its last lease lapsed", buried: "buried" };
 
-function OneJob({ j, pretty, onRemove }) {
+function OneJob({ j, pretty, onRemove, onTrace }) {
   return html`<li class="entry">
     <p class="meta"><b class=${j.state === "dead" ? "bad-text" : ""}>${j.state}${until[j.state] ? ` ${until[j.state]} ${time(j.at_ms)}` : ""}${j.reason ? `, ${deaths[j.reason] ?? visible(j.reason)}` : ""}</b> <span>id <b>${visible(j.job)}</b></span>
       <span>${j.attempt == null ? `tries: ${count(j.tries)}` : `attempt ${count(j.attempt)} of ${count(j.tries)}`}</span> <span>published ${time(j.published_at_ms)}, ${duration(j.age_ms)} ago</span>
       ${j.state !== "dead" && html`<span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> `}<span>${bytes(j.bytes)}</span></p>
     ${j.attributes && html`<p class="detail">${visible(JSON.stringify(j.attributes))}</p>`}
     <${Payload} of=${j} pretty=${pretty} />
-    <p class="acts"><${Action} needs="operator" kind="danger" onAct=${onRemove}>delete<//></p>
+    <p class="acts">${onTrace && html`<button type="button" class="action" onClick=${onTrace}>what happened</button>`}<${Action} needs="operator" kind="danger" onAct=${onRemove}>delete<//></p>
   </li>`;
 }

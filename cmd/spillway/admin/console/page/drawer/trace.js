@@ -1,0 +1,43 @@
+// What happened to a job, where a rule keeps it.
+
+import { get, path } from "../api.js";
+import { duration, latency, time, visible } from "../format.js";
+import { Component, html } from "../ui.js";
+
+const bad = new Set(["nacked", "buried", "expired", "dead", "rolled_back"]);
+const good = new Set(["acked", "committed"]);
+
+export class Trace extends Component {
+  state = { events: null, said: "" };
+
+  async componentDidMount() {
+    const { namespace, queue, job } = this.props;
+    let change;
+    try {
+      const answer = await get(path("namespaces", namespace, "queues", queue, "jobs", job, "trace"));
+      change = { events: answer.events };
+    } catch (err) {
+      change = { said: err.code === "no_such_trace" ? "No trace is kept. A rule with keep_trace keeps one." : err.message };
+    }
+    if (!this.gone) this.setState(change);
+  }
+
+  componentWillUnmount() {
+    this.gone = true;
+  }
+
+  render(_, { events, said }) {
+    return html`<section class="trace" aria-label="What happened"><h2>What happened</h2>
+      ${!events && html`<p class="muted" role="status">${said || "Asking the server …"}</p>`}
+      ${events && html`<ol>${events.map((e, i) => html`<${Event} e=${e} since=${i > 0 ? e.at_ms - events[i - 1].at_ms : null} />`)}</ol>`}</section>`;
+  }
+}
+
+function Event({ e, since }) {
+  const kind = bad.has(e.event) || e.status >= 400 ? "bad-text" : good.has(e.event) ? "ok-text" : "";
+  return html`<li><p class="meta"><span>${time(e.at_ms)}</span> <b class=${kind}>${visible(e.event).replace("_", " ")}</b>
+      ${e.attempt != null && html`<span>attempt ${visible(e.attempt)}</span>`} ${e.by && html`<span>by ${visible(e.by)}</span>`} ${e.sink && html`<span>to ${visible(e.sink)}</span>`}
+      ${e.status != null && html`<span>answered <b class=${kind}>${visible(e.status)}</b></span>`} ${e.ms != null && html`<span>took ${latency(e.ms)}</span>`}
+      ${since != null && html`<span>${duration(since)} later</span>`}</p>
+    ${e.error && html`<p class="detail bad-text">${visible(e.error)}</p>`}</li>`;
+}

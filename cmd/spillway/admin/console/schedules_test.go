@@ -1,0 +1,170 @@
+//go:build ui
+
+package console
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
+)
+
+// forecast has a delayed job in each step, and ticks each fourth.
+func forecast(now int64, query url.Values) object {
+	steps, _ := strconv.Atoi(query.Get("steps"))
+	step, _ := strconv.Atoi(query.Get("step_ms"))
+	due, scheduled := make([]int, steps), make([]int, steps)
+	for i := range steps {
+		due[i] = 20 + i*7%30
+		if i%4 == 0 {
+			scheduled[i] = 12
+		}
+	}
+	return object{"now_ms": now, "step_ms": step, "due": due, "scheduled": scheduled, "scheduled_by": "estimate"}
+}
+
+// withSchedules gives the fake a namespace with three schedules, of two services, and a job with a trace.
+func (f *fake) withSchedules(text string) {
+	f.withQueues("welcome")
+	f.queues = f.queues[:1]
+	f.queues[0]["schedules"] = object{"active": 2, "stopped": 1, "overdue": 0, "owners": 1, "gone": 1, "ticks": object{}}
+	now := time.Now().UnixMilli()
+	next := func(in time.Duration) []string { return []string{time.Now().Add(in).Format(time.RFC3339)} }
+	ticks := func(fired, missed int) object {
+		return object{"total": fired + missed, "fired": fired, "missed": missed, "overlapped": 0, "paused": 0, "unregistered": 0, "superseded": 0, "waiting": 0}
+	}
+	run := object{"tick": "2026-11-25T01:30:00Z", "cause": "caught_up", "at_ms": now - 61_000, "ids": []string{strings.Repeat("0", 26)}}
+	f.schedules = []object{
+		{"name": "daily" + text, "queue": "reports", "state": "active", "owner": "billing" + text, "rev": 3, "next": next(3 * time.Hour), "ticks": ticks(40, 2), "jobs": object{"ok": 38, "failed": 1},
+			"last": []object{run}, "spec": object{"cron": "30 2 * * *", "tz": "Europe/Berlin", "data": object{"report": text}, "track": true}},
+		{"name": "hourly", "queue": "mails", "state": "active", "rev": 1, "next": next(7 * time.Minute), "ticks": ticks(812, 0), "last": []object{run}},
+		{"name": "old", "queue": "mails", "state": "paused", "rev": 2, "next": []string{}, "ticks": ticks(0, 0), "last": []object{}},
+	}
+	f.services = []object{
+		{"owner": "mailer", "version": 12, "state": "registered", "until_ms": now + 25_000, "owns": 1},
+		{"owner": "billing" + text, "version": 7, "state": "gone", "until_ms": now - 95_000, "owns": 1},
+	}
+	f.trace = []object{
+		{"at_ms": now - 9000, "event": "published", "by": "schedule daily" + text}, {"at_ms": now - 8990, "event": "claimed", "by": "push", "attempt": 1},
+		{"at_ms": now - 8800, "event": "written", "sink": "http://crm/in", "status": 503, "ms": 187.5, "error": "upstream connect error" + text}, {"at_ms": now - 8790, "event": "nacked", "attempt": 1},
+		{"at_ms": now - 5000, "event": "rolled_back"}, {"at_ms": now - 4000, "event": "acked", "by": "push", "attempt": 2},
+	}
+}
+
+func TestAxeFindsNothingInSchedules(t *testing.T) {
+	t.Parallel()
+	script := axe(t)
+	browser := chromium.Start(t)
+	f := newFake(t)
+	f.withSchedules("")
+	for _, scheme := range []string{"dark", "light"} {
+		for _, width := range []int{1280, 390} {
+			when := fmt.Sprintf("%s-%d", scheme, width)
+			page, _ := visit(t, browser, f.URL+"/#view=schedules", width, 900)
+			if err := page.Prefer(scheme); err != nil {
+				t.Fatal(err)
+			}
+			shows(t, page, "in 2 h")
+			if err := page.Eval(script+";0", nil); err != nil {
+				t.Fatal(err)
+			}
+			look := func(what, text string) {
+				t.Helper()
+				shows(t, page, text)
+				until(t, page, what+" is no wider than the window", `document.documentElement.scrollWidth <= innerWidth`)
+				check(t, page, when+", "+what)
+				picture(t, page, "schedules-"+when+"-"+what, width, 900)
+			}
+			look("list", "was due")
+			click(t, page, "daily")
+			look("one", "03:00:00+02:00")
+			click(t, page, "Backfill …")
+			look("dialog", "spillway schedules backfill mail reports daily --from")
+			click(t, page, "Cancel")
+			click(t, page, "Job "+strings.Repeat("0", 26))
+			look("trace", "rolled back")
+			click(t, page, "Close")
+			click(t, page, "3 schedules of mail")
+			if err := page.Eval(`[...document.querySelectorAll("[name=view]")].at(-1).click()`, nil); err != nil {
+				t.Fatal(err)
+			}
+			until(t, page, "the chart is drawn", `document.querySelector("[aria-label^='Due in the next 24 hours'] canvas") && document.querySelectorAll(".due tbody tr").length === 4`)
+			look("forecast", "Later ticks of some expressions are estimated.")
+		}
+	}
+}
+
+func TestSchedulesOfStrangersAreOnlyTexts(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.withSchedules(`<img src=x onerror="window.pwned=1">` + "\u202e")
+	page, _ := visit(t, chromium.Start(t), f.URL+"/#view=schedules&show=schedule&in=mail&partition=reports&id=daily", 1280, 900)
+	until(t, page, "the list and one are shown", `document.querySelector(".schedules")?.innerText.includes("<img src=x") && document.querySelector(".drawer .payload")?.innerText.includes("<img src=x")`)
+	click(t, page, "Job "+strings.Repeat("0", 26))
+	until(t, page, "the trace is shown", `document.querySelector(".trace .detail")?.innerText.includes("<img src=x")`)
+	until(t, page, "nothing was made of it", `!window.pwned && document.images.length === 0 && !/\u202e/.test(document.body.innerText)`)
+}
+
+func TestAJobWithoutATraceSaysHowToKeepOne(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.withQueues("welcome")
+	page, _ := visit(t, chromium.Start(t), f.URL+"/#show=jobs&in=mail&partition=welcome&part=dead", 1280, 900)
+	click(t, page, "what happened")
+	shows(t, page, "No trace is kept. A rule with keep_trace keeps one.")
+	until(t, page, "the job is shown, and in the address", `document.querySelector(".drawer .entry") && location.hash.includes("part=id&id=000")`)
+}
+
+func TestAViewerSeesWhenAScheduleFiresAndIsToldWhyNoMore(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.role = "viewer"
+	f.withSchedules("")
+	page, _ := visit(t, chromium.Start(t), f.URL+"/#view=schedules", 1280, 900)
+	click(t, page, "daily")
+	const why = "this needs the role operator; yours is viewer"
+	shows(t, page, "2031-03-31 02:30:00+02:00")
+	shows(t, page, "Its account, runs and specification: "+why)
+	click(t, page, "Trigger …")
+	until(t, page, "a notice says why", fmt.Sprintf(`document.querySelector(".notices").innerText.includes(%q)`, why))
+	if asked := locked(f, func() int { return f.asked["namespaces/mail/queues/reports/schedules/daily"] }); asked > 0 {
+		t.Error("the page asked for what its reader may not see")
+	}
+}
+
+func TestTheKeyboardReachesAScheduleAndItsActs(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.withSchedules("")
+	page, _ := visit(t, chromium.Start(t), f.URL+"/#view=schedules", 1280, 900)
+	until(t, page, "the list is shown", `document.querySelector(".schedules")`)
+	press := func(keys ...string) {
+		for _, key := range keys {
+			if err := page.Press(key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := page.Eval(`document.querySelector(".schedules").parentElement.focus()`, nil); err != nil {
+		t.Fatal(err)
+	}
+	press("Tab", "Enter") // the first schedule
+	until(t, page, "the drawer has the focus", `document.activeElement.getAttribute("aria-label") === "Schedule" && document.querySelector(".drawer .acts")`)
+	for range 30 {
+		var there bool
+		if err := page.Eval(`document.activeElement.innerText === "Pause …"`, &there); err != nil || there {
+			break
+		}
+		press("Tab")
+	}
+	press("Enter")
+	shows(t, page, "spillway schedules pause mail reports daily")
+	press("Escape")
+	until(t, page, "the focus is back on the act", `!document.querySelector("dialog") && document.activeElement.innerText === "Pause …"`)
+	press("Escape")
+	until(t, page, "and on the row", `!document.querySelector(".drawer") && document.activeElement.innerText === "daily"`)
+}
