@@ -14,8 +14,21 @@ import (
 	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
 )
 
-// send sends a request to the data port.
+// send sends a request to the data port, again where a busy store does not confirm it.
 func (s *spillway) send(method, path string, body any) []byte {
+	s.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		status, said := s.try(method, path, body)
+		if status/100 == 2 {
+			return said
+		}
+		if status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+			s.t.Fatalf("%s %s is answered %d: %s", method, path, status, said)
+		}
+	}
+}
+
+func (s *spillway) try(method, path string, body any) (status int, said []byte) {
 	s.t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -31,11 +44,10 @@ func (s *spillway) send(method, path string, body any) []byte {
 		s.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	said, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode/100 != 2 {
-		s.t.Fatalf("%s %s is answered %d: %s, %v", method, path, resp.StatusCode, said, err)
+	if said, err = io.ReadAll(resp.Body); err != nil {
+		s.t.Fatal(err)
 	}
-	return said
+	return resp.StatusCode, said
 }
 
 // register registers a service with n schedules, spread over queues out-0 to out-9.
