@@ -103,16 +103,13 @@ func TestFiveHundredSchedulesOfWhichThreeFailArePleasant(t *testing.T) {
 	until(t, page, "what is secret is masked", `/"password": "\*\*\*"/.test(document.querySelector(".drawer .payload")?.innerText)`)
 	until(t, page, "how its jobs ended", `document.querySelector(".drawer .meta").innerText.includes("1 failed")`)
 
-	click(t, page, "Pause …")
-	shows(t, page, "spillway schedules pause mail out-3 billing-123")
-	click(t, page, "Pause")
-	shows(t, page, "out-3/billing-123: paused")
-	click(t, page, "Resume …")
-	click(t, page, "Resume")
-	shows(t, page, "out-3/billing-123: active")
-	click(t, page, "Trigger …")
-	click(t, page, "Trigger")
-	shows(t, page, "out-3/billing-123: published 1 job")
+	for _, act := range []struct{ verb, said string }{{"Pause", "paused"}, {"Resume", "active"}, {"Trigger", "published 1 job"}} {
+		click(t, page, act.verb+" …")
+		shows(t, page, "spillway schedules "+strings.ToLower(act.verb)+" mail out-3 billing-123")
+		click(t, page, act.verb)
+		shows(t, page, "out-3/billing-123: "+act.said)
+		until(t, page, "the dialog is closed", `!document.querySelector("dialog")`)
+	}
 	click(t, page, "Backfill …")
 	choose(t, page, "The first time", "2026-10-01T12:00")
 	choose(t, page, "The last time", "2026-10-04T12:00")
