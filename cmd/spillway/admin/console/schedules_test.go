@@ -50,7 +50,7 @@ func (f *fake) withSchedules(text string) {
 	}
 	f.trace = []object{
 		{"at_ms": now - 9000, "event": "published", "by": "schedule daily" + text}, {"at_ms": now - 8990, "event": "claimed", "by": "push", "attempt": 1},
-		{"at_ms": now - 8800, "event": "written", "sink": "http://crm/in", "status": 503, "ms": 187.5, "error": "upstream connect error" + text}, {"at_ms": now - 8790, "event": "nacked", "attempt": 1},
+		{"at_ms": now - 8800, "event": "written", "sink": "http://crm/in" + text, "outcome": "retried", "status": 503, "ms": 187}, {"at_ms": now - 8790, "event": "nacked", "attempt": 1},
 		{"at_ms": now - 5000, "event": "rolled_back"}, {"at_ms": now - 4000, "event": "acked", "by": "push", "attempt": 2},
 	}
 }
@@ -105,7 +105,7 @@ func TestSchedulesOfStrangersAreOnlyTexts(t *testing.T) {
 	page, _ := visit(t, chromium.Start(t), f.URL+"/#view=schedules&show=schedule&in=mail&partition=reports&id=daily", 1280, 900)
 	until(t, page, "the list and one are shown", `document.querySelector(".schedules")?.innerText.includes("<img src=x") && document.querySelector(".drawer .payload")?.innerText.includes("<img src=x")`)
 	click(t, page, "Job "+strings.Repeat("0", 26))
-	until(t, page, "the trace is shown", `document.querySelector(".trace .detail")?.innerText.includes("<img src=x")`)
+	until(t, page, "the trace is shown", `document.querySelector(".trace")?.innerText.includes("<img src=x")`)
 	until(t, page, "nothing was made of it", `!window.pwned && document.images.length === 0 && !/\u202e/.test(document.body.innerText)`)
 }
 
@@ -129,6 +129,13 @@ func TestAViewerSeesWhenAScheduleFiresAndIsToldWhyNoMore(t *testing.T) {
 	const why = "this needs the role operator; yours is viewer"
 	shows(t, page, "2031-03-31 02:30:00+02:00")
 	shows(t, page, "Its account, runs and specification: "+why)
+	if err := page.Eval(`location.hash = "#show=jobs&in=mail&partition=reports&part=id&id=x"`, nil); err != nil {
+		t.Fatal(err)
+	}
+	until(t, page, "what happened to a job is for viewers, too", `document.querySelector(".trace")?.innerText.includes("schedule daily")`)
+	if err := page.Eval(`history.back()`, nil); err != nil {
+		t.Fatal(err)
+	}
 	click(t, page, "Trigger …")
 	until(t, page, "a notice says why", fmt.Sprintf(`document.querySelector(".notices").innerText.includes(%q)`, why))
 	if asked := locked(f, func() int { return f.asked["namespaces/mail/queues/reports/schedules/daily"] }); asked > 0 {

@@ -123,7 +123,7 @@ func TestFiveHundredSchedulesOfWhichThreeFailArePleasant(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, page, "the job of the run that failed is shown", `document.querySelector(".drawer .entry")?.innerText.includes("dead since")`)
-	shows(t, page, "What happened")
+	until(t, page, "and what happened to it", `/published by schedule billing-123[^]*claimed[^]*buried/.test(document.querySelector(".trace")?.innerText.replace(/\s+/g, " "))`)
 	click(t, page, "Close")
 
 	if err := page.Eval(`[...document.querySelectorAll("[name=view]")].at(-1).click()`, nil); err != nil {

@@ -76,7 +76,7 @@ export class Jobs extends Component {
         ${total > 0 && html`<${Action} needs="operator" onAct=${() => respawn(namespace, queue, done)}>Respawn …<//>
           <${Action} needs="operator" kind="danger" onAct=${() => removeDead(namespace, queue, done)}>Delete …<//>`}</div>`}
       <ol class="entries">${list.map((j) => html`<${OneJob} key=${j.job} j=${j} pretty=${pretty} onRemove=${() => remove(namespace, queue, j.job, done)} onTrace=${part !== "id" && (() => choose({ part: "id", id: j.job }))} />`)}</ol>
-      ${part === "id" && queue && job && !forbidden("operator") && html`<${Trace} key=${job} namespace=${namespace} queue=${queue} job=${job} />`}
+      ${part === "id" && queue && job && html`<${Trace} key=${job} namespace=${namespace} queue=${queue} job=${job} />`}
       ${total > list.length && list.length > 0 && html`<button type="button" onClick=${() => this.ask(true)}>Show more</button>`}`;
   }
 }
