@@ -342,7 +342,7 @@ spillway_account_jobs{namespace="mail",state="ready"} 2
 		t.Errorf("nothing is pushed, and the overview says %s", raw)
 	}
 	body := send(q.Server, "GET", "/api/v1/namespaces", "viewer", "").Body.String()
-	if !strings.Contains(body, `{"namespace":"mail","kind":"queue","shards":1,"max_jobs":10000000,"max_queues":10000,"max_keys":1000000,"max_schedules":100000,"dead":"keep","reply_ttl_ms":600000}`) {
+	if !strings.Contains(body, `{"namespace":"mail","kind":"queue","shards":1,"max_jobs":10000000,"max_queues":10000,"max_keys":1000000,"max_schedules":100000,"max_traces":10000,"dead":"keep","reply_ttl_ms":600000}`) {
 		t.Errorf("namespaces: %s", body)
 	}
 }
