@@ -13,6 +13,7 @@ import (
 // Errors of Jobs, beside ErrTooLarge and ErrEmpty. Each is what an *Error Is.
 var (
 	ErrNoJob            = errors.New("client: there is no such job, or the queue has none")
+	ErrNoTrace          = errors.New("client: no trace of the job is kept")
 	ErrGone             = errors.New("client: the job is not leased to this attempt any more")
 	ErrTooManyJobs      = errors.New("client: the namespace has max_jobs jobs")
 	ErrNoSchedule       = errors.New("client: there is no such schedule")
@@ -68,6 +69,7 @@ func (e *Error) temporary() bool {
 // a status below 500.
 var codes = map[string]error{
 	"no_such_job":        ErrNoJob,
+	"no_such_trace":      ErrNoTrace,
 	"no_such_schedule":   ErrNoSchedule,
 	"too_many_schedules": ErrTooManySchedules,
 	"run_unfinished":     ErrUnfinished,

@@ -236,6 +236,23 @@ func TestAnswersAreErrorsThatTellWhatToDo(t *testing.T) {
 	}
 }
 
+func TestATraceIsRead(t *testing.T) {
+	t.Parallel()
+	body := `{"events":[{"at_ms":1764000000000,"event":"claimed","by":"push","attempt":1},{"at_ms":1764000000040,"event":"written","attempt":1,"sink":"crm","outcome":"retried","status":503,"ms":40}]}`
+	j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Attempts: 1, Transport: &answers{status: 200, body: body}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := j.Trace(t.Context(), "welcome", "0AT")
+	want := []client.TraceEvent{
+		{At: time.UnixMilli(1764000000000), Event: "claimed", By: "push", Attempt: 1},
+		{At: time.UnixMilli(1764000000040), Event: "written", Attempt: 1, Sink: "crm", Outcome: "retried", Status: 503, Took: 40 * time.Millisecond},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 // Every code of the service means one of the errors: a new code must be looked at.
 func TestEveryCodeHasAnError(t *testing.T) {
 	t.Parallel()
