@@ -27,7 +27,7 @@ func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
 		r.namespace, r.received = namespace, now
 		r.setPartition(path)
 		if rejected := s.addLines(r, body); rejected != nil {
-			t.Error(rejected.code)
+			t.Error(rejected.Code)
 		}
 		r.seal()
 	}

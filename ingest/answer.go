@@ -107,7 +107,7 @@ func (r *request) addRetries() {
 // code is the answer. If the entries of a part may be stored, the answer says
 // that the outcome is unknown. If the codes differ, it is store_unavailable.
 func rejectParts(r *request) (rejected *rejection) {
-	defer func() { rejected.counted = true }()
+	defer func() { rejected.Counted = true }()
 	code, _ := codesFor(r.parts[0].err)
 	ofToken := true
 	for i := range r.parts {

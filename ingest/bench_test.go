@@ -209,10 +209,10 @@ func BenchmarkAdmit(b *testing.B) {
 			for b.Loop() {
 				var t target
 				if rejected := s.findRoute(ctx, &t); rejected != nil {
-					b.Fatal(rejected.code)
+					b.Fatal(rejected.Code)
 				}
 				if rejected := s.admit(ctx, &t); rejected != nil {
-					b.Fatal(rejected.code)
+					b.Fatal(rejected.Code)
 				}
 				if t.key.checkRate() != nil || t.key.admitPartition("com.acme.kart") != nil || t.key.charge(1) != nil {
 					b.Fatal("limited")
@@ -288,7 +288,7 @@ func BenchmarkAllowOrigin(b *testing.B) {
 			ctx.Request.Header.Set("Origin", game)
 			var t target
 			if rejected := s.findRoute(ctx, &t); rejected != nil {
-				b.Fatal(rejected.code)
+				b.Fatal(rejected.Code)
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -17,7 +17,7 @@
 //	lane.go       queue, and flush what waits
 //	flush.go      cut what waits into one call of the store
 //	answer.go     say what became of the entries
-//	errors.go     error codes, and how they are answered
+//	errors.go     which code an error of the store has, and how it is answered
 //
 // DESIGN.md draws it.
 //

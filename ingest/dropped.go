@@ -142,30 +142,26 @@ var rejectionDrops = map[wire.Code]drops.Reason{
 
 // recordRejection records a request that is rejected as a whole, before its entries
 // have results. One whose entries were not counted counts as one entry.
-func (s *Server) recordRejection(t *target, r *rejection) {
+func (s *Server) recordRejection(t *target, r *rejection, opened *sdkNamespace) {
 	ns := t.namespace
-	if r.opened != nil {
-		ns = r.opened.namespace
+	if opened != nil {
+		ns = opened.namespace
 	}
-	if s.cfg.Drops == nil || ns == nil || r.counted || t.route == nil ||
+	if s.cfg.Drops == nil || ns == nil || r.Counted || t.route == nil ||
 		t.route.method != fasthttp.MethodPost {
 		return
 	}
-	reason, known := rejectionDrops[r.code]
+	reason, known := rejectionDrops[r.Code]
 	if !known {
 		reason = drops.BadRequest
 	}
-	entries := max(1, r.entries)
+	entries := max(1, r.Entries)
 	if log := s.metrics.namespace(ns).drops; log.CountOne(reason, entries) {
-		message := r.message
-		if message == "" {
-			message = failures[r.code].message
-		}
 		log.Record(drops.Drop{
 			Reason:    reason,
 			Partition: string(t.partition),
 			Entries:   entries,
-			Detail:    string(r.code) + ": " + message,
+			Detail:    string(r.Code) + ": " + r.Text(),
 		})
 	}
 }

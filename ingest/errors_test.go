@@ -42,19 +42,19 @@ func constants(t *testing.T, typeName string) (values []string) {
 func TestEveryCodeHasItsRow(t *testing.T) {
 	t.Parallel()
 	codes := constants(t, "Code")
-	if len(codes) != len(failures) {
-		t.Errorf("%d codes, %d rows", len(codes), len(failures))
+	if len(codes) != len(wire.Responses) {
+		t.Errorf("%d codes, %d rows", len(codes), len(wire.Responses))
 	}
 	for _, code := range codes {
-		f, ok := failures[wire.Code(code)]
-		if !ok || f.status < 400 || f.message == "" {
+		f, ok := wire.Responses[wire.Code(code)]
+		if !ok || f.Status < 400 || f.Message == "" {
 			t.Errorf("%s: row %+v", code, f)
 		}
-		if wantRetry := f.status == 429 || f.status == 503; wantRetry != (f.retryAfter != "") {
-			t.Errorf("%s: %d with Retry-After %q", code, f.status, f.retryAfter)
+		if wantRetry := f.Status == 429 || f.Status == 503; wantRetry != (f.RetryAfter != "") {
+			t.Errorf("%s: %d with Retry-After %q", code, f.Status, f.RetryAfter)
 		}
-		if strings.ContainsAny(f.message, "\"\n") {
-			t.Errorf("%s: %q needs escaping", code, f.message)
+		if strings.ContainsAny(f.Message, "\"\n") {
+			t.Errorf("%s: %q needs escaping", code, f.Message)
 		}
 	}
 	for _, reason := range constants(t, "Reason") {
@@ -149,13 +149,13 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 		note(withToken.post("/v1/small/p", "1\n2", asNDJSON, bearerHeader("slow")))
 	}
 
-	for code, f := range failures {
+	for code, f := range wire.Responses {
 		r := reached[string(code)]
 		if r == nil {
 			t.Errorf("%s was not reached", code)
 			continue
 		}
-		if r.status != f.status || r.header.Get("Retry-After") != f.retryAfter || r.body.Message == "" {
+		if r.status != f.Status || r.header.Get("Retry-After") != f.RetryAfter || r.body.Message == "" {
 			t.Errorf("%s: got %d, Retry-After %q, %s", code, r.status, r.header.Get("Retry-After"), r.raw)
 		}
 		if p.metric("rejections_total", string(code))+withToken.metric("rejections_total", string(code)) == 0 {

@@ -27,41 +27,20 @@ type Rejection = rejection
 // Reject rejects with the status and message of the code. A message, if given, takes the
 // place of the code's; it must hold nothing that a client sent.
 func Reject(code wire.Code, message string) *Rejection {
-	return &rejection{code: code, message: message}
+	return &rejection{Failure: wire.Failure{Code: code, Message: message}}
 }
 
 // RejectUnknown rejects because the store did not confirm: what was asked may have been
 // done.
 func RejectUnknown(message string) *Rejection {
-	return &rejection{code: wire.CodeStoreUnavailable, message: message, unknown: true}
-}
-
-// Code is the reason.
-func (r *rejection) Code() wire.Code { return r.code }
-
-// Message is the reason for people.
-func (r *rejection) Message() string {
-	if r.message != "" {
-		return r.message
-	}
-	return failures[r.code].message
-}
-
-// RetryIn makes a client wait before it tries again, in seconds.
-func (r *rejection) RetryIn(seconds int) *Rejection {
-	r.retryAfter = seconds
-	return r
-}
-
-// Of says which field of the body is wrong, and its value.
-func (r *rejection) Of(field, value string) *Rejection {
-	r.field, r.value = field, value
-	return r
+	return &rejection{Failure: wire.Failure{Code: wire.CodeStoreUnavailable, Message: message, Unknown: true}}
 }
 
 // RejectMethod answers 405. allowed lists the methods of the path, with commas.
 func RejectMethod(allowed string) *Rejection {
-	return &rejection{code: wire.CodeMethodNotAllowed, allow: allowed}
+	rejected := reject(wire.CodeMethodNotAllowed)
+	rejected.Allow = allowed
+	return rejected
 }
 
 // SetRoute says which route the request is in metrics. It must be one of few names.

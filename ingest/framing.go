@@ -32,10 +32,10 @@ var singletonHeaders = []string{
 // feeds, any version of the form HTTP/d.d, and repeated headers.
 func checkFraming(h *fasthttp.RequestHeader) *rejection {
 	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
-		return &rejection{code: wire.CodeVersionUnsupported, close: true}
+		return reject(wire.CodeVersionUnsupported).Closing()
 	}
 	bad := func(message string) *rejection {
-		return &rejection{code: wire.CodeBadRequest, message: message, close: true}
+		return rejectf(wire.CodeBadRequest, "%s", message).Closing()
 	}
 	hasLength, hasCoding := false, false
 	seen, repeated := 0, -1 // one bit for each of singletonHeaders, and the index of one sent twice

@@ -21,7 +21,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	var t target
 	defer func() {
 		if s.panicked(recover()) {
-			s.conclude(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
+			s.conclude(ctx, &t, reject(wire.CodeInternal).Closing())
 		}
 	}()
 	rejected := s.findRoute(ctx, &t)
@@ -37,8 +37,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 // conclude answers a request that is rejected, reads what is left of its body, and counts it.
 func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	// After a request timeout the rest of the body will not come.
-	timedOut := r != nil && r.code == wire.CodeRequestTimeout
-	linger := r != nil && r.close
+	timedOut := r != nil && r.Code == wire.CodeRequestTimeout
+	linger := r != nil && r.Close
 	if !timedOut && !linger {
 		linger = t.skipBody || !s.discardBody(ctx)
 	}
@@ -53,7 +53,7 @@ func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	}
 	switch {
 	case r != nil:
-		s.allowOrigin(ctx, t, r.opened)
+		s.allowOrigin(ctx, t, openedBy(ctx))
 	case t.adapter == nil || t.route.method == fasthttp.MethodOptions: // sdk knows the namespace
 		s.allowOrigin(ctx, t, nil)
 	}
@@ -63,21 +63,21 @@ func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 // reject answers with an error, in the form of the route's protocol, and counts it. Nobody reads
 // the answer to a beacon.
 func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
-	if t.mount != nil && r.message == "" {
-		r.message = jobMessages[r.code]
+	if t.mount != nil && r.Message == "" {
+		r.Message = jobMessages[r.Code]
 	}
-	r.write(ctx)
+	writeRejection(ctx, r)
 	switch {
 	case t.route.isBeacon():
 		ctx.Response.Reset()
 		ctx.SetStatusCode(fasthttp.StatusNoContent)
 	case t.adapter != nil:
-		r.writeSDK(ctx, t.adapter)
+		writeSDK(ctx, r, t.adapter)
 	case t.mount != nil && t.mount.Failure != nil:
 		s.failMount(ctx, *t, r)
 	}
-	s.recordRejection(t, r)
-	s.metrics.rejections[r.code].Inc()
+	s.recordRejection(t, r, openedBy(ctx))
+	s.metrics.rejections[r.Code].Inc()
 }
 
 // panicked counts and logs what recover returned; it is false for nil. Each
@@ -98,7 +98,7 @@ func (s *Server) handleExpect(ctx *fasthttp.RequestCtx) (status int) {
 	var t target
 	defer func() {
 		if s.panicked(recover()) {
-			s.conclude(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
+			s.conclude(ctx, &t, reject(wire.CodeInternal).Closing())
 			status = ctx.Response.StatusCode()
 		}
 	}()
@@ -107,7 +107,7 @@ func (s *Server) handleExpect(ctx *fasthttp.RequestCtx) (status int) {
 		rejected = s.admit(ctx, &t)
 	}
 	if rejected != nil {
-		rejected.close = true // the client may send the body although it was rejected
+		rejected.Close = true // the client may send the body although it was rejected
 		s.conclude(ctx, &t, rejected)
 		return ctx.Response.StatusCode()
 	}
@@ -123,7 +123,7 @@ func (s *Server) handleReadError(ctx *fasthttp.RequestCtx, err error) {
 	var t target // fasthttp has reset the request, so a page cannot read this answer
 	defer func() {
 		if s.panicked(recover()) {
-			s.conclude(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
+			s.conclude(ctx, &t, reject(wire.CodeInternal).Closing())
 		}
 	}()
 	if c, ok := ctx.Conn().(*tls.Conn); ok && !c.ConnectionState().HandshakeComplete {
@@ -138,11 +138,11 @@ func rejectReadError(err error) *rejection {
 	var small *fasthttp.ErrSmallBuffer
 	switch {
 	case errors.As(err, &small):
-		return &rejection{code: wire.CodeHeadersTooLarge, close: true}
+		return reject(wire.CodeHeadersTooLarge).Closing()
 	case timedOut(err):
 		return reject(wire.CodeRequestTimeout)
 	}
-	return &rejection{code: wire.CodeBadRequest, close: true}
+	return reject(wire.CodeBadRequest).Closing()
 }
 
 // timedOut also looks at the text: fasthttp's ErrBrokenChunk hides its cause.

@@ -22,8 +22,6 @@ import (
 // partition was sent to the store.
 var errNewPartitions = errors.New("too many new partitions for one token")
 
-const scopeToken = "token"
-
 // limits are the quotas of a token that each process counts for itself, and the metrics of
 // all its limits.
 type limits struct {
@@ -69,7 +67,7 @@ func (k *key) charge(n int) *rejection {
 		return nil
 	}
 	rejected := k.rejectRate(n)
-	rejected.entries = n
+	rejected.Entries = n
 	return rejected
 }
 
@@ -77,8 +75,7 @@ func (k *key) charge(n int) *rejection {
 func (k *key) rejectRate(n int) *rejection {
 	k.rateLimited.Inc()
 	missing := float64(n) - k.entries.Tokens()
-	return &rejection{code: wire.CodeRateLimited, scope: scopeToken,
-		retryAfter: seconds(missing / float64(k.entries.Limit()))}
+	return rejectToken(wire.CodeRateLimited, missing/float64(k.entries.Limit()))
 }
 
 // Limiters are the rates that the token has over all processes. Those of a nil Key are no
@@ -95,16 +92,15 @@ func (k *key) Take(ctx context.Context, l *control.Limiter, n int) (control.Take
 	taken, wait, err := l.Take(ctx, int64(n))
 	switch {
 	case err != nil:
-		return taken, &rejection{code: wire.CodeStoreUnavailable,
-			message: "the store does not answer, and it counts what the token used of its rate"}
+		return taken, rejectf(wire.CodeStoreUnavailable,
+			"the store does not answer, and it counts what the token used of its rate")
 	case wait < 0:
 		k.rateLimited.Inc()
 		return taken, rejectf(wire.CodeTooManyEntries,
 			"the request has more than the token's rate ever allows at once: send fewer, or raise the rate")
 	case wait > 0:
 		k.rateLimited.Inc()
-		return taken, &rejection{code: wire.CodeRateLimited, scope: scopeToken,
-			retryAfter: seconds(wait.Seconds())}
+		return taken, rejectToken(wire.CodeRateLimited, wait.Seconds())
 	}
 	return taken, nil
 }
@@ -121,15 +117,17 @@ func (k *key) admitPartition(partition string) error {
 
 // rejectNewPartition answers a request of which no partition was admitted.
 func (k *key) rejectNewPartition() *rejection {
-	return &rejection{
-		code:       wire.CodeTooManyPartitions,
-		scope:      scopeToken,
-		retryAfter: seconds(1 / float64(k.newPartitions.limiter.Limit())),
-		message:    "the token has used its quota of new partitions: use fewer partitions, or raise its new_partitions",
-	}
+	rejected := rejectToken(wire.CodeTooManyPartitions, 1/float64(k.newPartitions.limiter.Limit()))
+	rejected.Message = "the token has used its quota of new partitions: use fewer partitions, or raise its new_partitions"
+	return rejected
 }
 
-func seconds(s float64) int { return int(max(1, math.Ceil(s))) }
+// rejectToken says in how many seconds the token's quota allows the request.
+func rejectToken(code wire.Code, seconds float64) *rejection {
+	rejected := reject(code).RetryIn(int(max(1, math.Ceil(seconds))))
+	rejected.Scope = "token"
+	return rejected
+}
 
 // newPartitionLimiter bounds how fast one token uses new partitions. It remembers
 // the hashes of the names in two generations. A name that neither generation

@@ -50,7 +50,7 @@ func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config,
 		perIP:     cfg.MaxConnsPerIP,
 		tls:       cfg.TLS,
 		metrics:   m,
-		rejection: rawRejection(wire.CodeOverloaded, failures[wire.CodeOverloaded].message),
+		rejection: rawRejection(wire.CodeOverloaded, wire.Responses[wire.CodeOverloaded].Message),
 		closed:    make(chan struct{}),
 		conns:     make(map[*conn]struct{}),
 		byIP:      make(map[netip.Addr]int),
@@ -242,12 +242,12 @@ func isTemporary(err error) bool {
 
 // rawRejection is a whole HTTP response, for a connection without a handler.
 func rawRejection(code wire.Code, message string) []byte {
-	f := failures[code]
+	how := wire.Responses[code]
 	body := (&wire.Failure{Code: code, Message: message}).Append(nil)
-	head := "HTTP/1.1 " + strconv.Itoa(f.status) + " " + fasthttp.StatusMessage(f.status) +
+	head := "HTTP/1.1 " + strconv.Itoa(how.Status) + " " + fasthttp.StatusMessage(how.Status) +
 		"\r\nConnection: close"
-	if f.retryAfter != "" {
-		head += "\r\nRetry-After: " + f.retryAfter
+	if how.RetryAfter != "" {
+		head += "\r\nRetry-After: " + how.RetryAfter
 	}
 	head += "\r\nContent-Type: " + jsonType + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
 	return append([]byte(head), body...)

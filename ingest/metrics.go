@@ -119,9 +119,9 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 
 	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true,
 		fasthttp.StatusNoContent: true}
-	for code, f := range failures {
+	for code, how := range wire.Responses {
 		m.rejections[code] = rejections.WithLabelValues(string(code))
-		statuses[f.status] = true
+		statuses[how.Status] = true
 	}
 	count := func(r *route, name string) {
 		m.requests[r] = make(map[int]prometheus.Counter)

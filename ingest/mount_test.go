@@ -35,7 +35,7 @@ func mounted(edit func(*Config)) func(*Config) {
 	return func(c *Config) {
 		c.Mounts = []Mount{
 			{Name: "api", Prefix: "/api/", MaxBody: 4 << 20, Handler: echo, Failure: func(x *Exchange, r *Rejection) {
-				x.Ctx.SetBodyString(`{"message":"failed: ` + string(r.Code()) + `"}`)
+				x.Ctx.SetBodyString(`{"message":"failed: ` + string(r.Code) + `"}`)
 			}},
 			{Name: "jobs", Owns: func(name string) bool { return name == "mail" }, Handler: func(x *Exchange) *Rejection {
 				name, _, _ := strings.Cut(string(x.Path()), "/")
@@ -119,7 +119,7 @@ func TestAMountReservesMemoryAndGivesItBack(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), mounted(func(c *Config) {
 		c.Mounts[0].Handler = func(x *Exchange) *Rejection {
-			if rejected := x.Reserve(65 << 20); rejected == nil || rejected.Code() != wire.CodeOverloaded {
+			if rejected := x.Reserve(65 << 20); rejected == nil || rejected.Code != wire.CodeOverloaded {
 				return Reject(wire.CodeInternal, "reserved more than there is")
 			}
 			if rejected := x.Reserve(1 << 20); rejected != nil {

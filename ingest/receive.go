@@ -98,7 +98,7 @@ func (s *Server) readLarge(stream io.Reader, limit, maxBody int, r *request) ([]
 		switch {
 		case len(r.large) > maxBody:
 			rejected := bodyTooLarge(maxBody)
-			rejected.close = true // the rest of the body may be of any length
+			rejected.Close = true // the rest of the body may be of any length
 			return nil, rejected
 		case errors.Is(err, io.EOF):
 			s.bodyComplete(r)

@@ -80,7 +80,7 @@ func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	t.segmentPrefix = s.segmentPrefix
 	t.length, t.skipBody = bodyLength(h)
 	if tooManyHeaders(h) {
-		return &rejection{code: wire.CodeHeadersTooLarge, close: true}
+		return reject(wire.CodeHeadersTooLarge).Closing()
 	}
 	if rejected := checkFraming(h); rejected != nil {
 		return rejected
@@ -195,9 +195,9 @@ func (t *target) matchRoute(pattern string, method []byte, rejected *rejection) 
 	}
 	switch {
 	case exists:
-		return &rejection{code: wire.CodeMethodNotAllowed, allow: allowedMethods(pattern)}
+		return RejectMethod(allowedMethods(pattern))
 	case !known:
-		return &rejection{code: wire.CodeMethodNotAllowed, allow: "GET, HEAD, OPTIONS, POST"}
+		return RejectMethod("GET, HEAD, OPTIONS, POST")
 	case rejected != nil:
 		return rejected
 	}

@@ -18,11 +18,19 @@ import (
 func (s *Server) sdk(ctx *fasthttp.RequestCtx, t target) *rejection {
 	opened, rejected := s.takeSDK(ctx, &t)
 	if rejected != nil {
-		rejected.opened = opened
+		ctx.SetUserValue(openedKey{}, opened)
 		return rejected
 	}
 	s.allowOrigin(ctx, &t, opened)
 	return nil
+}
+
+// openedKey is of what the key of an SDK opens, where its request is rejected.
+type openedKey struct{}
+
+func openedBy(ctx *fasthttp.RequestCtx) *sdkNamespace {
+	opened, _ := ctx.UserValue(openedKey{}).(*sdkNamespace)
+	return opened
 }
 
 // takeSDK returns what the key of a request opens, also of one that it rejects; nil: it
@@ -205,20 +213,17 @@ func (r *request) rejectUnstored() *rejection {
 		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) &&
 			!errors.Is(err, errNewPartitions) {
 			rejected := rejectUnknown(err)
-			rejected.counted = true
+			rejected.Counted = true
 			return rejected
 		}
 	}
 	return nil
 }
 
-// writeSDK gives a rejection that write has set the form of a protocol.
-func (r *rejection) writeSDK(ctx *fasthttp.RequestCtx, adapter protocol.Adapter) {
-	f := protocol.Failure{Code: r.code, Status: ctx.Response.StatusCode(), Message: r.message}
-	if f.Message == "" {
-		f.Message = failures[r.code].message
-	}
-	switch r.code {
+// writeSDK gives a rejection that writeRejection has set the form of a protocol.
+func writeSDK(ctx *fasthttp.RequestCtx, r *rejection, adapter protocol.Adapter) {
+	f := protocol.Failure{Code: r.Code, Status: ctx.Response.StatusCode(), Message: r.Text()}
+	switch r.Code {
 	case wire.CodeUnauthorized:
 		f.Message = "no namespace lists this key under write_keys"
 	case wire.CodeRateLimited:

@@ -100,7 +100,7 @@ func TestASharedRateWithoutItsStoreRejects(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := &key{Token: Token{Limiters: made.Limiters}}
-	if _, rejected := of.Take(context.Background(), of.Limiters().Produce, 1); rejected == nil || rejected.Code() != wire.CodeStoreUnavailable {
+	if _, rejected := of.Take(context.Background(), of.Limiters().Produce, 1); rejected == nil || rejected.Code != wire.CodeStoreUnavailable {
 		t.Errorf("got %v", rejected)
 	}
 }

@@ -82,7 +82,7 @@ func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejecti
 	taken, rejected := c.take(c.key.Limiters().Consume, len(jobs)-1)
 	switch {
 	case rejected == nil:
-	case rejected.Code() == wire.CodeRateLimited || rejected.Code() == wire.CodeTooManyEntries:
+	case rejected.Code == wire.CodeRateLimited || rejected.Code == wire.CodeTooManyEntries:
 		a.GiveBack(c.namespace, jobs[1:])
 		jobs = jobs[:1]
 	default:

@@ -259,7 +259,7 @@ func appendSettled(dst []byte, all []*settlement) []byte {
 			dst = append(append(dst, `","message":`...), message...)
 		case s.err() != nil:
 			rejected := Reject(s.err())
-			dst = append(append(dst, `,"error":"`...), rejected.Code()...)
+			dst = append(append(dst, `,"error":"`...), rejected.Code...)
 			dst = append(dst, '"')
 		default:
 			dst = append(append(dst, `,"state":"`...), s.state()...)

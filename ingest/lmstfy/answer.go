@@ -52,11 +52,11 @@ func badRequest(text string) *rejection {
 // rejectedBody is the rejection of a body that the server could not read.
 func rejectedBody(r *ingest.Rejection) *rejection {
 	rejected := badRequest("failed to read body")
-	switch r.Code() {
+	switch r.Code {
 	case wire.CodeBodyTooLarge:
-		rejected = reject(r.Code(), fasthttp.StatusRequestEntityTooLarge, "body too large")
+		rejected = reject(r.Code, fasthttp.StatusRequestEntityTooLarge, "body too large")
 	case wire.CodeOverloaded:
-		rejected = reject(r.Code(), fasthttp.StatusServiceUnavailable, r.Message())
+		rejected = reject(r.Code, fasthttp.StatusServiceUnavailable, r.Text())
 	}
 	rejected.rejected = r
 	return rejected
@@ -93,8 +93,8 @@ func failure(x *ingest.Exchange, rejected *ingest.Rejection) {
 	x.Ctx.Response.Header.Set(headerRequestID, id)
 	r, known := x.Ctx.UserValue(rejectionKey{}).(*rejection)
 	if !known {
-		r = &rejection{status: x.Ctx.Response.StatusCode(), field: "error", text: rejected.Message()}
-		if rejected.Code() == wire.CodeBodyTooLarge {
+		r = &rejection{status: x.Ctx.Response.StatusCode(), field: "error", text: rejected.Text()}
+		if rejected.Code == wire.CodeBodyTooLarge {
 			r.text = "body too large"
 		}
 	}

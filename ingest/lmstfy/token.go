@@ -35,8 +35,8 @@ func (c *call) authenticate() *rejection {
 		c.key, rejected = c.Authenticate(c.namespaceName, []byte(token))
 	}
 	switch {
-	case rejected != nil && (rejected.Code() == wire.CodeCrossOrigin || rejected.Code() == wire.CodeBadHost):
-		return reject(rejected.Code(), fasthttp.StatusForbidden, rejected.Message())
+	case rejected != nil && (rejected.Code == wire.CodeCrossOrigin || rejected.Code == wire.CodeBadHost):
+		return reject(rejected.Code, fasthttp.StatusForbidden, rejected.Text())
 	case known && rejected == nil:
 		return nil
 	case c.route.open:
@@ -83,7 +83,7 @@ func (c *call) take(limiter *control.Limiter, n int, action string) (control.Tak
 	switch {
 	case rejected == nil:
 		return taken, nil
-	case rejected.Code() == wire.CodeStoreUnavailable:
+	case rejected.Code == wire.CodeStoreUnavailable:
 		return taken, internalError()
 	}
 	c.Metrics.limited(c, action)
