@@ -60,7 +60,9 @@ func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target,
 		return rejected
 	}
 	r.namespace, r.key = t.namespace, t.key
-	r.tenant = s.tenantOf(r.namespace.Name, r.key)
+	if rejected = r.charge(s.tenantOf(r.namespace.Name, r.key)); rejected != nil {
+		return rejected
+	}
 	r.drops = s.metrics.namespace(r.namespace).drops
 	if rejected = t.key.checkRate(); rejected != nil {
 		return rejected

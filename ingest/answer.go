@@ -10,10 +10,6 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// smallAnswer, in bytes, is the largest answer that is copied into a buffer of
-// the connection. A larger one is reserved until the client has taken it.
-const smallAnswer = 4 << 10
-
 // answer says what became of a request that has all its results.
 func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	stored := r.sumResults()
@@ -37,29 +33,10 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	}
 	r.out = a.Append(r.out[:0])
 	ctx.Response.Header.SetContentType(jsonType)
-	if sendBody(ctx, s.payer(r.tenant), r.out) {
+	if r.body.send(ctx, r.out) {
 		r.out = nil
 	}
 	return nil
-}
-
-// sendBody sets the body of an answer. A large one is kept, and reserved until the client
-// has taken it.
-func sendBody(ctx *fasthttp.RequestCtx, payer *tenant, body []byte) (kept bool) {
-	if len(body) <= smallAnswer {
-		ctx.Response.SetBody(body) // copied
-		return false
-	}
-	if c := connOf(ctx.Conn()); c != nil {
-		if c.reserved != payer.memory {
-			c.releaseAnswer()
-			c.reserved = payer.memory
-		}
-		c.answer.Add(int64(cap(body)))
-		c.reserved.Give(-int64(cap(body)))
-	}
-	ctx.Response.SetBodyRaw(body)
-	return true
 }
 
 // sumResults adds the results of the parts up in the answer. Entries of a failed

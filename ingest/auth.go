@@ -108,14 +108,13 @@ func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyrin
 			}
 		}
 		k.protected[name] = len(tokens) > 0
-		s.tenantOf(name, nil).memory.Divide(len(tokens) > 1)
+		all := s.memory.tenant(name)
+		all.divide(len(tokens) > 1)
 		for _, t := range tokens {
 			at := hashPrefix(t.Hash)
 			of := before.find(name, t)
 			if of == nil {
-				all := s.tenantOf(name, nil)
-				of = &key{t, name, &tenant{name, all.memory.Tenant(), all.arriving},
-					newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
+				of = &key{t, name, all.token(), newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
 			}
 			k.keys[at] = append(k.keys[at], of)
 		}
@@ -124,6 +123,14 @@ func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyrin
 		k.protected[name] = true
 	}
 	return k, nil
+}
+
+// tenantOf finds who pays for a request of a namespace that exists. k may be nil.
+func (s *Server) tenantOf(namespace string, k *key) *tenant {
+	if k != nil && k.tenant != nil {
+		return k.tenant
+	}
+	return s.memory.tenant(namespace)
 }
 
 // find returns the key of a token as it is; nil: there is none.

@@ -1,142 +1,180 @@
 package ingest
 
 import (
+	"fmt"
 	"math/bits"
-	"unsafe"
+	"sync"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/share"
 )
 
+// memory is the budget of all bodies, and what they share.
+type memory struct {
+	held     *share.Account // bytes reserved, see Config.MaxInflightBytes
+	arriving *share.Account // those of bodies that are still arriving
+	tenants  sync.Map       // by namespace: *tenant
+	unknown  *tenant
+	buffers  *buffers
+	inflater *inflater
+	pool     sync.Pool // of bodies
+}
+
+func newMemory(cfg Config) (*memory, error) {
+	inflater, err := newInflater(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make decompressor: %w", err)
+	}
+	m := &memory{
+		held:     share.NewBudget(cfg.MaxInflightBytes),
+		arriving: share.NewBudget(cfg.MaxInflightBytes / 2),
+		buffers:  newBuffers(),
+		inflater: inflater,
+	}
+	m.unknown = m.newTenant("")
+	m.pool.New = func() any {
+		b := m.newBody()
+		return &b
+	}
+	return m, nil
+}
+
+func (m *memory) newBody() body { return body{memory: m, payer: m.unknown} }
+
 // tenant is who pays for the memory of a request: a namespace, one of its tokens, or all
 // requests together whose namespace is not known yet.
 type tenant struct {
 	namespace string         // empty: not known
-	memory    *share.Account // of Server.memory
-	arriving  *share.Account // of Server.arriving; the tokens of a namespace have one together
+	held      *share.Account // of memory.held
+	arriving  *share.Account // of memory.arriving; the tokens of a namespace have one together
 }
 
-func (s *Server) newTenant(namespace string) *tenant {
-	return &tenant{namespace, s.memory.Tenant(), s.arriving.Tenant()}
+func (m *memory) newTenant(namespace string) *tenant {
+	return &tenant{namespace, m.held.Tenant(), m.arriving.Tenant()}
 }
 
-// tenantOf finds who pays for a request of a namespace that exists. k may be nil.
-func (s *Server) tenantOf(namespace string, k *key) *tenant {
-	if k != nil && k.tenant != nil {
-		return k.tenant
-	}
-	if t, known := s.tenants.Load(namespace); known {
+// tenant is the one of a namespace that exists.
+func (m *memory) tenant(namespace string) *tenant {
+	if t, known := m.tenants.Load(namespace); known {
 		return t.(*tenant)
 	}
-	t, _ := s.tenants.LoadOrStore(namespace, s.newTenant(namespace))
+	t, _ := m.tenants.LoadOrStore(namespace, m.newTenant(namespace))
 	return t.(*tenant)
 }
 
-// charge makes t pay for a request, also for what that has reserved.
-func (s *Server) charge(r *request, t *tenant) *rejection {
-	before := s.payer(r.tenant)
-	if before == t {
-		return nil
-	}
-	if !t.memory.Take(r.reserved, 0) {
-		return reject(wire.CodeOverloaded)
-	}
-	before.memory.Give(r.reserved)
-	r.tenant = t
-	return nil
-}
+// divide says whether the tokens of a namespace share what it may hold.
+func (t *tenant) divide(parts bool) { t.held.Divide(parts) }
 
-func (s *Server) payer(t *tenant) *tenant {
-	if t == nil {
-		return s.unknown
-	}
-	return t
-}
-
-// reserve raises what a request has reserved of MaxInflightBytes to total
-// bytes. Memory is reserved before it is allocated, and given back by release.
-func (s *Server) reserve(r *request, total int) *rejection {
-	more := int64(total) - r.reserved
-	if !s.payer(r.tenant).memory.Take(more, r.reserved) {
-		return reject(wire.CodeOverloaded)
-	}
-	r.reserved += more
-	return nil
-}
-
-// reserveIncomplete is reserve for a body that is still arriving. All of those
-// together may have half of the budget: clients that send slowly, or never
-// finish, leave the other half to complete requests.
-func (s *Server) reserveIncomplete(r *request, total int) *rejection {
-	more := int64(total) - r.incomplete
-	if !s.payer(r.tenant).arriving.Take(more, r.incomplete) {
-		return reject(wire.CodeOverloaded)
-	}
-	r.incomplete += more
-	return s.reserve(r, total)
-}
-
-// bodyComplete ends what reserveIncomplete began, also after an error. Nobody else may pay
-// for the request before.
-func (s *Server) bodyComplete(r *request) {
-	if r.incomplete != 0 {
-		s.payer(r.tenant).arriving.Give(r.incomplete)
-		r.incomplete = 0
-	}
-}
+// token makes a tenant of one of a namespace's tokens.
+func (t *tenant) token() *tenant { return &tenant{t.namespace, t.held.Tenant(), t.arriving} }
 
 // noRoomFor reports whether there is no memory for a body of n bytes.
-func (s *Server) noRoomFor(n int64) bool {
-	return s.memory.Used()+n > s.memory.Limit() || s.arriving.Used()+n > s.arriving.Limit()
+func (m *memory) noRoomFor(n int64) bool {
+	return m.held.Used()+n > m.held.Limit() || m.arriving.Used()+n > m.arriving.Limit()
 }
 
-// release gives back what a request has reserved, and puts the request into the
-// pool. Past half of the budget it leaves the request to the garbage collector
-// instead: the next request would be charged for buffers it does not need.
-func (s *Server) release(r *request) {
-	s.releaseBody(r)
-	s.bodyComplete(r)
-	s.payer(r.tenant).memory.Give(r.reserved)
-	r.reset()
-	if s.memory.Used() <= s.memory.Limit()/2 {
-		s.requests.Put(r)
+// scarce is true past half of the budget. What a request leaves goes to the garbage collector
+// then, and not into a pool: the next request would be charged for buffers it does not need.
+func (m *memory) scarce() bool { return m.held.Used() > m.held.Limit()/2 }
+
+// get returns a body that payer pays for; nil: not known yet.
+func (m *memory) get(payer *tenant) *body {
+	b := m.pool.Get().(*body)
+	if payer != nil {
+		b.payer = payer
+	}
+	return b
+}
+
+// put releases a body that get returned.
+func (m *memory) put(b *body) {
+	b.release()
+	if !m.scarce() {
+		m.pool.Put(b)
 	}
 }
 
-// releaseBody gives the buffer of a large body back, once its entries are encoded.
-func (s *Server) releaseBody(r *request) {
-	s.buffers.put(r.large)
-	r.large = nil
+// body is the body of a request, and what the request has reserved of the budget.
+type body struct {
+	memory   *memory
+	small    []byte // what arrived with the headers
+	large    []byte // what arrived later; from memory.buffers
+	inflated []byte // decompressed
+
+	payer      *tenant
+	reserved   int64 // bytes
+	incomplete int64 // the part of reserved that is for a body still arriving
 }
 
-// What a request holds beside its buffers, in bytes. A test compares it with the
-// heap.
-const (
-	// requestCost is the request itself, its channel and map, its slots in the
-	// queues of a lane, and what the allocator rounds up.
-	requestCost = int(unsafe.Sizeof(request{})) + 512
-	// nameCost is what a partition of a mixed request takes beside the bytes of its
-	// name: its share of a map that has just doubled.
-	nameCost = 80
-)
+// maxPooledBytes is how large a buffer goes back to the pool, so that one large request does
+// not keep its memory for ever.
+const maxPooledBytes = 256 << 10
 
-// footprint is the memory that a sealed request holds, in bytes. Buffers count by
-// capacity: a pooled request that once was large stays large.
-func (r *request) footprint() int {
-	n := requestCost + r.maxNames*nameCost + len(r.idempotencyKey) +
-		cap(r.small) + cap(r.large) + cap(r.inflated) + cap(r.encoded) + cap(r.name) + cap(r.out) +
-		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards)
-	for i := range r.parts {
-		n += len(r.parts[i].name)
+// charge makes t pay, also for what is reserved.
+func (b *body) charge(t *tenant) *rejection {
+	if b.payer == t {
+		return nil
 	}
-	return n
+	if !t.held.Take(b.reserved, 0) {
+		return reject(wire.CodeOverloaded)
+	}
+	b.payer.held.Give(b.reserved)
+	b.payer = t
+	return nil
 }
 
-// size is the memory of a buffer, in bytes.
-func size[T any](buffer []T) int {
-	var element T
-	return cap(buffer) * int(unsafe.Sizeof(element))
+// reserve reserves n more bytes of MaxInflightBytes. Memory is reserved before it is
+// allocated, and given back by release.
+func (b *body) reserve(n int) *rejection { return b.reserveInAll(int(b.reserved) + n) }
+
+// reserveInAll raises what is reserved to total bytes.
+func (b *body) reserveInAll(total int) *rejection {
+	more := int64(total) - b.reserved
+	if !b.payer.held.Take(more, b.reserved) {
+		return reject(wire.CodeOverloaded)
+	}
+	b.reserved += more
+	return nil
 }
+
+// reserveIncomplete is reserveInAll for a body that is still arriving. All of those
+// together may have half of the budget: clients that send slowly, or never
+// finish, leave the other half to complete requests.
+func (b *body) reserveIncomplete(total int) *rejection {
+	more := int64(total) - b.incomplete
+	if !b.payer.arriving.Take(more, b.incomplete) {
+		return reject(wire.CodeOverloaded)
+	}
+	b.incomplete += more
+	return b.reserveInAll(total)
+}
+
+// complete ends what reserveIncomplete began, also after an error. Nobody else may pay
+// before.
+func (b *body) complete() {
+	if b.incomplete != 0 {
+		b.payer.arriving.Give(b.incomplete)
+		b.incomplete = 0
+	}
+}
+
+// release gives back what is reserved, and the body.
+func (b *body) release() {
+	b.releaseLarge()
+	b.complete()
+	b.payer.held.Give(b.reserved)
+	m := b.memory
+	*b = body{memory: m, payer: m.unknown, small: b.small[:0], inflated: reuse(b.inflated, maxPooledBytes)}
+}
+
+// releaseLarge gives the buffer of a large body back, once its entries are encoded.
+func (b *body) releaseLarge() {
+	b.memory.buffers.put(b.large)
+	b.large = nil
+}
+
+// size is the memory of the buffers, in bytes.
+func (b *body) size() int { return cap(b.small) + cap(b.large) + cap(b.inflated) }
 
 // buffers keeps body buffers for the next large bodies, by size. What it keeps
 // is bounded. A body gets a buffer of at most twice the bytes that have arrived.

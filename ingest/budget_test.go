@@ -83,12 +83,12 @@ func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 				t.Errorf("%s: got %d, want %d", name, got, c.want)
 			}
 		}
-		eventually(t, func() bool { return p.memory.Used() == 0 && p.arriving.Used() == 0 })
+		eventually(t, func() bool { return p.memory.held.Used() == 0 && p.memory.arriving.Used() == 0 })
 	}
 
 	ctx := contextFor("/v1/default/p", ndjsonType, nil)
 	ctx.Request.SetBodyStream(readerFunc(func([]byte) (int, error) {
-		if p.memory.Used() == 0 {
+		if p.memory.held.Used() == 0 {
 			t.Error("nothing is reserved before the panic")
 		}
 		panic("a bug")
@@ -101,7 +101,7 @@ func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 		}()
 		p.produce(ctx, target{namespace: p.store.namespaces["default"]})
 	}()
-	if got := p.memory.Used(); got != 0 {
+	if got := p.memory.held.Used(); got != 0 {
 		t.Errorf("a panic leaves %d bytes reserved", got)
 	}
 }
@@ -120,7 +120,7 @@ func TestIncompleteBodiesLeaveMemoryForCompleteRequests(t *testing.T) {
 	}
 	// Each of them holds 1 MiB, or is rejected.
 	eventually(t, func() bool {
-		if got := p.memory.Used(); got > half {
+		if got := p.memory.held.Used(); got > half {
 			t.Errorf("%d bytes are reserved by incomplete bodies, want at most half of %d", got, 2*half)
 		}
 		return p.metric("rejections_total", "overloaded") >= 20

@@ -152,3 +152,26 @@ func lingerOnClose(ctx *fasthttp.RequestCtx) {
 		c.linger.Store(true)
 	}
 }
+
+// smallAnswer, in bytes, is the largest answer that is copied into a buffer of
+// the connection. A larger one is reserved until the client has taken it.
+const smallAnswer = 4 << 10
+
+// send sets the body of an answer. A large one is kept, and reserved until the client
+// has taken it. Of a small one the request need not have a body.
+func (b *body) send(ctx *fasthttp.RequestCtx, answer []byte) (kept bool) {
+	if len(answer) <= smallAnswer {
+		ctx.Response.SetBody(answer) // copied
+		return false
+	}
+	if c := connOf(ctx.Conn()); c != nil {
+		if c.reserved != b.payer.held {
+			c.releaseAnswer()
+			c.reserved = b.payer.held
+		}
+		c.answer.Add(int64(cap(answer)))
+		c.reserved.Give(-int64(cap(answer)))
+	}
+	ctx.Response.SetBodyRaw(answer)
+	return true
+}

@@ -57,7 +57,7 @@ func TestALargeAnswerIsReservedUntilTheClientHasReadIt(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		c := p.sends(request)
 		eventually(t, func() bool {
-			return p.memory.Used() > 30_000 && p.memory.Used() < 80_000 && p.metric("requests_total", "200", "mixed") > 0
+			return p.memory.held.Used() > 30_000 && p.memory.held.Used() < 80_000 && p.metric("requests_total", "200", "mixed") > 0
 		})
 		if leaves {
 			c.Close()
@@ -66,7 +66,7 @@ func TestALargeAnswerIsReservedUntilTheClientHasReadIt(t *testing.T) {
 		} else {
 			go func() { _, _ = io.Copy(io.Discard, c) }()
 		}
-		eventually(t, func() bool { return p.memory.Used() == 0 })
+		eventually(t, func() bool { return p.memory.held.Used() == 0 })
 	}
 }
 
@@ -101,7 +101,7 @@ func TestAConnectionHoldsAtMostItsDocumentedMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			each := (liveMemory() - before - p.memory.Used()) / conns
+			each := (liveMemory() - before - p.memory.held.Used()) / conns
 			t.Logf("%s, %s: %d bytes a connection, the client's side included", what, name, each)
 			if each > limit {
 				t.Errorf("%s, %s: a connection holds %d bytes, want at most %d", what, name, each, limit)

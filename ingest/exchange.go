@@ -17,8 +17,8 @@ type Exchange struct {
 
 	server *Server
 	target target
-	memory *request // what it has reserved; nil: nothing
-	tenant *tenant  // who pays; nil: not known yet
+	memory *body   // what it has reserved; nil: nothing
+	tenant *tenant // who pays; nil: not known yet
 }
 
 // Rejection says why a request is not served. Its code is counted.
@@ -90,7 +90,7 @@ func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejectio
 		keepConn(x.Ctx)
 		x.tenant = x.server.tenantOf(namespace, found)
 		if x.memory != nil {
-			rejected = x.server.charge(x.memory, x.tenant)
+			rejected = x.memory.charge(x.tenant)
 		}
 	}
 	return found, rejected
@@ -114,7 +114,7 @@ func (x *Exchange) Path() []byte {
 // Body is the body, decompressed, within the bounds of the mount and of the server's
 // memory. An empty one is rejected with wire.CodeEmptyBody. It is valid until Release.
 func (x *Exchange) Body() ([]byte, *Rejection) {
-	return x.server.receive(x.Ctx, x.reservation(), x.target.mount.MaxBody)
+	return x.reservation().receive(x.Ctx, x.target.mount.MaxBody)
 }
 
 // RawBody is the body as it was sent, whatever its Content-Encoding, of at most max bytes
@@ -124,7 +124,7 @@ func (x *Exchange) RawBody(max int) ([]byte, *Rejection) {
 	if x.Ctx.Request.Header.ContentLength() > max {
 		return nil, bodyTooLarge(max)
 	}
-	body, rejected := x.server.readBody(x.Ctx, x.reservation(), max)
+	body, rejected := x.reservation().read(x.Ctx, max)
 	if rejected == nil && len(body) > max { // in chunks, all of which had arrived
 		return nil, bodyTooLarge(max)
 	}
@@ -133,25 +133,21 @@ func (x *Exchange) RawBody(max int) ([]byte, *Rejection) {
 
 // Reserve reserves n more bytes of the server's memory, until Release or the end of the
 // request, or rejects with wire.CodeOverloaded.
-func (x *Exchange) Reserve(n int) *Rejection {
-	r := x.reservation()
-	return x.server.reserve(r, int(r.reserved)+n)
-}
+func (x *Exchange) Reserve(n int) *Rejection { return x.reservation().reserve(n) }
 
 // Release gives back the body and all that was reserved, before a long wait.
 func (x *Exchange) Release() { x.release() }
 
-func (x *Exchange) reservation() *request {
+func (x *Exchange) reservation() *body {
 	if x.memory == nil {
-		x.memory = x.server.requests.Get().(*request)
-		x.memory.tenant = x.tenant
+		x.memory = x.server.memory.get(x.tenant)
 	}
 	return x.memory
 }
 
 func (x *Exchange) release() {
 	if x.memory != nil {
-		x.server.release(x.memory)
+		x.server.memory.put(x.memory)
 		x.memory = nil
 	}
 }
@@ -166,7 +162,7 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 	}
 	x.Ctx.SetStatusCode(status)
 	x.Ctx.Response.Header.SetContentType(contentType)
-	sendBody(x.Ctx, x.server.payer(x.tenant), body)
+	x.memory.send(x.Ctx, body)
 	return nil
 }
 

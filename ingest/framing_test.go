@@ -145,10 +145,10 @@ func FuzzFraming(f *testing.F) {
 	}
 	var bodies []string // of the connection that is being served
 	s.http.Handler = func(ctx *fasthttp.RequestCtx) {
-		r := newRequest()
-		defer s.release(r)
+		b := s.memory.get(nil)
+		defer s.memory.put(b)
 		_, skipped := bodyLength(&ctx.Request.Header)
-		body, rejected := s.readBody(ctx, r, s.cfg.MaxBody)
+		body, rejected := b.read(ctx, s.cfg.MaxBody)
 		if skipped || rejected != nil || checkFraming(&ctx.Request.Header) != nil {
 			ctx.SetConnectionClose()
 			return

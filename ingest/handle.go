@@ -40,7 +40,7 @@ func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	timedOut := r != nil && r.Code == wire.CodeRequestTimeout
 	linger := r != nil && r.Close
 	if !timedOut && !linger {
-		linger = t.skipBody || !s.discardBody(ctx)
+		linger = t.skipBody || !discardBody(ctx)
 	}
 	if r != nil {
 		s.reject(ctx, t, r)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -30,7 +31,8 @@ var errTooLarge = errors.New("decompressed body is too large")
 // inflater decompresses bodies. It runs one decoder a core, in turns by namespace, and one
 // more, so that a namespace that uses all cores leaves a place to another.
 type inflater struct {
-	limit int // of a decompressed body, bytes
+	limit int           // of a decompressed body, bytes
+	wait  time.Duration // for a turn
 	turns *share.Turns
 	gzip  sync.Pool
 	zstd  *zstd.Decoder
@@ -69,6 +71,7 @@ func newInflater(cfg Config) (*inflater, error) {
 	}
 	f := &inflater{
 		limit: limit,
+		wait:  cfg.ProduceTimeout,
 		turns: share.NewTurns(cores+1, math.MaxInt),
 		zstd:  z,
 		slots: make(chan struct{}, decoders),
@@ -168,21 +171,21 @@ func (f *inflater) unzstd(dst, body []byte, reserve reserveFunc) ([]byte, error)
 	return dst, reserve(cap(dst))
 }
 
-// inflate decompresses a body into r.
-func (s *Server) inflate(r *request, coding string, body []byte) ([]byte, *rejection) {
-	received := int(r.reserved)
+// inflate decompresses what was sent.
+func (b *body) inflate(coding string, sent []byte) ([]byte, *rejection) {
+	f, received := b.memory.inflater, int(b.reserved)
 	reserve := func(n int) error {
-		if s.reserve(r, received+n) != nil {
+		if b.reserveInAll(received+n) != nil {
 			return errNoRoom
 		}
 		return nil
 	}
 	err := errNoRoom
-	s.inflater.turns.DoFor(s.payer(r.tenant).namespace, s.cfg.ProduceTimeout, func() {
+	f.turns.DoFor(b.payer.namespace, f.wait, func() {
 		if coding == "zstd" {
-			r.inflated, err = s.inflater.unzstd(r.inflated[:0], body, reserve)
+			b.inflated, err = f.unzstd(b.inflated[:0], sent, reserve)
 		} else {
-			r.inflated, err = s.inflater.gunzip(r.inflated[:0], body, reserve)
+			b.inflated, err = f.gunzip(b.inflated[:0], sent, reserve)
 		}
 	})
 	switch {
@@ -190,11 +193,11 @@ func (s *Server) inflate(r *request, coding string, body []byte) ([]byte, *rejec
 		return nil, reject(wire.CodeOverloaded)
 	case errors.Is(err, errTooLarge):
 		return nil, rejectf(wire.CodeBodyTooLarge,
-			"the decompressed body is larger than %d bytes: send less a request", s.cfg.MaxDecompressed)
+			"the decompressed body is larger than %d bytes: send less a request", f.limit)
 	case err != nil:
 		return nil, reject(wire.CodeBadEncoding)
-	case len(r.inflated) == 0:
+	case len(b.inflated) == 0:
 		return nil, reject(wire.CodeEmptyBody)
 	}
-	return r.inflated, nil
+	return b.inflated, nil
 }

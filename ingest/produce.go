@@ -23,7 +23,7 @@ func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if rejected := s.admitEntries(ctx, t, r); rejected != nil {
 		return rejected
 	}
-	body, rejected := s.receive(ctx, r, s.cfg.MaxBody)
+	body, rejected := r.receive(ctx, s.cfg.MaxBody)
 	if rejected != nil {
 		return rejected
 	}

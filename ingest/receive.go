@@ -21,26 +21,25 @@ const prefetched = 8 << 10
 
 // receive returns the body of an admitted request, decompressed. As it is sent, it may
 // have maxBody bytes.
-func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request, maxBody int) ([]byte, *rejection) {
-	body, coding, rejected := s.receiveSent(ctx, r, maxBody)
+func (b *body) receive(ctx *fasthttp.RequestCtx, maxBody int) ([]byte, *rejection) {
+	sent, coding, rejected := b.receiveSent(ctx, maxBody)
 	if rejected != nil || coding == "" {
-		return body, rejected
+		return sent, rejected
 	}
-	return s.inflate(r, coding, body)
+	return b.inflate(coding, sent)
 }
 
 // receiveSent returns the body of a request as it was sent, and its coding.
-func (s *Server) receiveSent(ctx *fasthttp.RequestCtx, r *request,
-	maxBody int) (body []byte, coding string, rejected *rejection) {
+func (b *body) receiveSent(ctx *fasthttp.RequestCtx, maxBody int) (sent []byte, coding string, rejected *rejection) {
 	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
 	if !known {
 		return nil, "", reject(wire.CodeUnsupportedEncoding)
 	}
-	body, rejected = s.readBody(ctx, r, maxBody)
-	if rejected == nil && len(body) == 0 {
+	sent, rejected = b.read(ctx, maxBody)
+	if rejected == nil && len(sent) == 0 {
 		rejected = reject(wire.CodeEmptyBody)
 	}
-	return body, coding, rejected
+	return sent, coding, rejected
 }
 
 // contentCoding is gzip, zstd, or empty for a body that is not compressed.
@@ -56,53 +55,53 @@ func contentCoding(headers [][]byte) (name string, known bool) {
 	return "", bytes.EqualFold(headers[0], []byte("identity"))
 }
 
-// readBody reads the body as it was sent. Memory grows with what has arrived,
+// read reads the body as it was sent. Memory grows with what has arrived,
 // by doubling, and is reserved before it is allocated. So a body that is
 // announced and does not come costs only what has arrived of it.
-func (s *Server) readBody(ctx *fasthttp.RequestCtx, r *request, maxBody int) ([]byte, *rejection) {
+func (b *body) read(ctx *fasthttp.RequestCtx, maxBody int) ([]byte, *rejection) {
 	stream, n := ctx.Request.BodyStream(), ctx.Request.Header.ContentLength()
 	switch {
 	case stream == nil: // there is no body
-		body := ctx.PostBody()
-		return body, s.reserve(r, len(body))
+		sent := ctx.PostBody()
+		return sent, b.reserveInAll(len(sent))
 	case n < 0:
-		return s.readLarge(stream, maxBody+1, maxBody, r)
+		return b.readLarge(stream, maxBody+1, maxBody)
 	case n > prefetched:
-		body, rejected := s.readLarge(stream, n, maxBody, r)
-		if rejected == nil && len(body) < n { // to fasthttp this is the end of the body
+		sent, rejected := b.readLarge(stream, n, maxBody)
+		if rejected == nil && len(sent) < n { // to fasthttp this is the end of the body
 			return nil, rejectReadError(io.ErrUnexpectedEOF)
 		}
-		return body, rejected
+		return sent, rejected
 	}
-	if rejected := s.reserve(r, n); rejected != nil {
+	if rejected := b.reserveInAll(n); rejected != nil {
 		return nil, rejected
 	}
-	r.small = slices.Grow(r.small[:0], n)[:n]
-	if _, err := io.ReadFull(stream, r.small); err != nil {
+	b.small = slices.Grow(b.small[:0], n)[:n]
+	if _, err := io.ReadFull(stream, b.small); err != nil {
 		return nil, rejectReadError(err)
 	}
-	return r.small, nil
+	return b.small, nil
 }
 
 // readLarge reads up to limit bytes, or to the end of the stream. It rejects more than
 // maxBody.
-func (s *Server) readLarge(stream io.Reader, limit, maxBody int, r *request) ([]byte, *rejection) {
+func (b *body) readLarge(stream io.Reader, limit, maxBody int) ([]byte, *rejection) {
 	for {
-		if len(r.large) == cap(r.large) {
-			if rejected := s.enlarge(r, min(2*cap(r.large), limit)); rejected != nil {
+		if len(b.large) == cap(b.large) {
+			if rejected := b.enlarge(min(2*cap(b.large), limit)); rejected != nil {
 				return nil, rejected
 			}
 		}
-		n, err := stream.Read(r.large[len(r.large):cap(r.large)])
-		r.large = r.large[:len(r.large)+n]
+		n, err := stream.Read(b.large[len(b.large):cap(b.large)])
+		b.large = b.large[:len(b.large)+n]
 		switch {
-		case len(r.large) > maxBody:
+		case len(b.large) > maxBody:
 			rejected := bodyTooLarge(maxBody)
 			rejected.Close = true // the rest of the body may be of any length
 			return nil, rejected
 		case errors.Is(err, io.EOF):
-			s.bodyComplete(r)
-			return r.large, nil
+			b.complete()
+			return b.large, nil
 		case err != nil:
 			return nil, rejectReadError(err)
 		}
@@ -111,21 +110,21 @@ func (s *Server) readLarge(stream io.Reader, limit, maxBody int, r *request) ([]
 
 // enlarge moves a body that is still arriving into a buffer of n bytes or more.
 // While it is copied, both buffers are reserved.
-func (s *Server) enlarge(r *request, n int) *rejection {
-	before := cap(r.large)
-	if rejected := s.reserveIncomplete(r, before+bufferSize(n)); rejected != nil {
+func (b *body) enlarge(n int) *rejection {
+	before := cap(b.large)
+	if rejected := b.reserveIncomplete(before + bufferSize(n)); rejected != nil {
 		return rejected
 	}
-	buffer := append(s.buffers.get(n), r.large...)
-	s.buffers.put(r.large)
-	r.large = buffer
-	return s.reserveIncomplete(r, cap(buffer))
+	buffer := append(b.memory.buffers.get(n), b.large...)
+	b.memory.buffers.put(b.large)
+	b.large = buffer
+	return b.reserveIncomplete(cap(buffer))
 }
 
 // discardBody reads what a handler left of a body, up to 64 KiB, so that another
 // request can follow on the connection. When it returns false, more is left, and
 // the connection has to be closed.
-func (s *Server) discardBody(ctx *fasthttp.RequestCtx) bool {
+func discardBody(ctx *fasthttp.RequestCtx) bool {
 	stream, n := ctx.Request.BodyStream(), ctx.Request.Header.ContentLength()
 	if stream == nil || 0 <= n && n <= prefetched {
 		return true

@@ -26,15 +26,15 @@ func TestABodyReservesMemoryForWhatHasArrived(t *testing.T) {
 			for range conns {
 				all = append(all, p.sends(text))
 			}
-			eventually(t, func() bool { return p.memory.Used() == conns*each })
-			if got := p.arriving.Used(); got != conns*each {
+			eventually(t, func() bool { return p.memory.held.Used() == conns*each })
+			if got := p.memory.arriving.Used(); got != conns*each {
 				t.Errorf("%s over %s: %d bytes count as incomplete, want all", name, over, got)
 			}
 			p.post("/v1/default/p", "x").expect(t, 200, "")
 			for _, c := range all {
 				c.Close()
 			}
-			eventually(t, func() bool { return p.memory.Used() == 0 && p.arriving.Used() == 0 })
+			eventually(t, func() bool { return p.memory.held.Used() == 0 && p.memory.arriving.Used() == 0 })
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestALargeBodyWithoutMemoryForItIsNotRead(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), nil)
 	taken := p.cfg.MaxInflightBytes - largeBody
-	p.memory.Give(-taken)
+	p.memory.held.Give(-taken)
 	r, closed := p.raw(headersOnly("/v1/default/p", "", largeBody+1))
 	if r.body.Error != "overloaded" || r.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("got %d %s, closed %t", r.status, r.raw, closed)
@@ -179,7 +179,7 @@ func TestALargeBodyWithoutMemoryForItIsNotRead(t *testing.T) {
 	r, _ = p.raw(headersOnly("/v1/default/p", "", p.cfg.MaxBody+1))
 	r.expect(t, 413, "body_too_large")
 	p.post("/v1/default/p", "x").expect(t, 200, "") // there is memory for it
-	p.memory.Give(taken)
+	p.memory.held.Give(taken)
 	p.post("/v1/default/p", string(make([]byte, largeBody+1))).expect(t, 413, "entry_too_large")
 	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s", p.cfg.MaxBody+2, make([]byte, p.cfg.MaxBody+1))))
 	r.expect(t, 413, "body_too_large")

@@ -3,6 +3,7 @@ package ingest
 import (
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
@@ -13,15 +14,13 @@ import (
 // own buffers, because fasthttp reuses its memory as soon as the handler returns.
 // Requests are pooled with their buffers.
 type request struct {
+	body
 	options
 	namespace *partition.Namespace
 	key       *key  // limits new partitions of a mixed request; nil: none
 	received  int64 // Unix ms on the store's clock
 	count     int   // entries added or dropped so far: the index of the next
 
-	small    []byte   // body that arrived with its headers
-	large    []byte   // body that arrived later; from Server.buffers
-	inflated []byte   // decompressed body
 	encoded  []byte   // entries in the store's form, back to back
 	spans    []span   // where each of them is
 	entries  [][]byte // the same as slices, grouped by part
@@ -36,11 +35,8 @@ type request struct {
 	answer wire.Answer
 	out    []byte // encoded answer
 
-	tenant     *tenant       // who pays; nil: not known yet
-	reserved   int64         // bytes reserved of the budget
-	incomplete int64         // the part of reserved that is for a body still arriving
-	pending    atomic.Int32  // parts without a result
-	done       chan struct{} // receives one value when pending is 0, unless the request has ack=none
+	pending atomic.Int32  // parts without a result
+	done    chan struct{} // receives one value when pending is 0, unless the request has ack=none
 }
 
 // span is one encoded entry: encoded[previous end:end].
@@ -74,15 +70,20 @@ type part struct {
 // for them: one call of 16 MiB took 98 ms of its processor, and kept others waiting for 300 ms.
 const maxPart = 256 << 10
 
-// Larger buffers do not go back to the pool, so that one large request does not
-// keep its memory for ever.
-const (
-	maxPooledBytes   = 256 << 10
-	maxPooledEntries = 1024
-)
+// maxPooledEntries is maxPooledBytes for what there is one of for each entry.
+const maxPooledEntries = 1024
 
 func newRequest() *request {
 	return &request{byName: make(map[string]int32), done: make(chan struct{}, 1)}
+}
+
+// release gives back what a request has reserved, and puts the request into the pool.
+func (s *Server) release(r *request) {
+	r.body.release()
+	r.reset()
+	if !s.memory.scarce() {
+		s.requests.Put(r)
+	}
 }
 
 // reset clears everything but the buffers.
@@ -91,8 +92,7 @@ func (r *request) reset() {
 	clear(r.parts)
 	clear(r.byName)
 	*r = request{
-		small:    r.small[:0],
-		inflated: reuse(r.inflated, maxPooledBytes),
+		body:     r.body,
 		encoded:  reuse(r.encoded, maxPooledBytes),
 		spans:    reuse(r.spans, maxPooledEntries),
 		entries:  reuse(r.entries, maxPooledEntries),
@@ -111,4 +111,33 @@ func reuse[T any](buffer []T, maxCap int) []T {
 		return nil
 	}
 	return buffer[:0]
+}
+
+// What a request holds beside its buffers, in bytes. A test compares it with the
+// heap.
+const (
+	// requestCost is the request itself, its channel and map, its slots in the
+	// queues of a lane, and what the allocator rounds up.
+	requestCost = int(unsafe.Sizeof(request{})) + 512
+	// nameCost is what a partition of a mixed request takes beside the bytes of its
+	// name: its share of a map that has just doubled.
+	nameCost = 80
+)
+
+// footprint is the memory that a sealed request holds, in bytes. Buffers count by
+// capacity: a pooled request that once was large stays large.
+func (r *request) footprint() int {
+	n := requestCost + r.maxNames*nameCost + len(r.idempotencyKey) +
+		r.body.size() + cap(r.encoded) + cap(r.name) + cap(r.out) +
+		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards)
+	for i := range r.parts {
+		n += len(r.parts[i].name)
+	}
+	return n
+}
+
+// size is the memory of a buffer, in bytes.
+func size[T any](buffer []T) int {
+	var element T
+	return cap(buffer) * int(unsafe.Sizeof(element))
 }

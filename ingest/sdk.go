@@ -95,7 +95,7 @@ func (s *Server) payBySDK(r *request, to *sdkNamespace) *rejection {
 	if r.received, known = s.store.NowOf(to.namespace); !known {
 		return reject(wire.CodeStoreUnavailable)
 	}
-	return s.charge(r, s.tenantOf(to.namespace.Name, to.limits))
+	return r.charge(s.tenantOf(to.namespace.Name, to.limits))
 }
 
 // openSDK receives a body and opens it, as what to or a key at its beginning says who pays.
@@ -103,7 +103,7 @@ func (s *Server) payBySDK(r *request, to *sdkNamespace) *rejection {
 // anybody can send such a body. size is that of the decompressed body.
 func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	to *sdkNamespace) (batch protocol.Batch, size int, rejected *rejection) {
-	body, coding, rejected := s.receiveSent(ctx, r, s.cfg.MaxBody)
+	body, coding, rejected := r.receiveSent(ctx, s.cfg.MaxBody)
 	if rejected != nil {
 		return batch, 0, rejected
 	}
@@ -114,16 +114,16 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	if to == nil {
 		head := body
 		if coding != "" {
-			head = s.inflater.head(body)
+			head = s.memory.inflater.head(body)
 		}
 		names := t.adapter.BodyKeys()
 		if to = s.writeKeys.find(cmp.Or(queryKey(ctx, t.adapter), protocol.FindKey(head, names))); to != nil {
-			rejected = s.charge(r, s.tenantOf(to.namespace.Name, to.limits))
+			rejected = r.charge(s.tenantOf(to.namespace.Name, to.limits))
 		}
 	}
 	open := func() {
 		if coding != "" {
-			body, rejected = s.inflate(r, coding, body)
+			body, rejected = r.inflate(coding, body)
 		}
 		if size = len(body); rejected == nil {
 			var err error

@@ -227,8 +227,8 @@ func TestALargeBodyUnderAWrongWriteKeyIsNotRead(t *testing.T) {
 		t.Errorf("got %d %s, closed %t, want 401", r.status, r.raw, closed)
 	}
 	taken := p.cfg.MaxInflightBytes - largeBody
-	p.memory.Give(-taken)
-	defer p.memory.Give(taken)
+	p.memory.held.Give(-taken)
+	defer p.memory.held.Give(taken)
 	r, closed = p.raw(headersOnly("/segment/v1/batch", basic("wk:")+"\r\n", largeBody+1))
 	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("got %d %s, closed %t, want 503", r.status, r.raw, closed)

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -39,15 +38,10 @@ type Server struct {
 	origins    map[string]*origins // by namespace; nil when no namespace lists any
 	sdkOrigins *origins            // of all namespaces that SDKs reach
 	writeKeys  writeKeys
-	inflater   *inflater
 	lanes      *lanes
 	mounts     []*mount
 	requests   sync.Pool
-	buffers    *buffers
-	memory     *share.Account // bytes reserved, see Config.MaxInflightBytes
-	arriving   *share.Account // those of bodies that are still arriving
-	tenants    sync.Map       // by namespace: *tenant
-	unknown    *tenant
+	memory     *memory
 	keyless    *share.Turns // of large bodies of SDKs whose key is not known
 	conns      atomic.Int64 // open connections
 	ready      atomic.Pointer[func() error]
@@ -84,27 +78,28 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	inflater, err := newInflater(cfg)
+	memory, err := newMemory(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("make decompressor: %w", err)
+		return nil, err
 	}
 	s := &Server{
-		cfg:      cfg,
-		store:    store,
-		log:      log,
-		pages:    log.WithOptions(zap.WrapCore(fewLines)),
-		inflater: inflater,
-		buffers:  newBuffers(),
-		failed:   make(chan error, 1),
-		ending:   make(chan struct{}),
+		cfg:    cfg,
+		store:  store,
+		log:    log,
+		pages:  log.WithOptions(zap.WrapCore(fewLines)),
+		memory: memory,
+		failed: make(chan error, 1),
+		ending: make(chan struct{}),
 	}
 	s.end = sync.OnceFunc(func() { close(s.ending) })
-	s.memory, s.arriving = share.NewBudget(cfg.MaxInflightBytes), share.NewBudget(cfg.MaxInflightBytes/2)
-	s.unknown = s.newTenant("")
 	s.keyless = share.NewTurns(min(4, runtime.GOMAXPROCS(0)), maxKeyless)
 	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)
-	s.requests.New = func() any { return newRequest() }
-	if s.metrics, err = newMetrics(reg, cfg.Drops, s.memory.Used, s.conns.Load); err != nil {
+	s.requests.New = func() any {
+		r := newRequest()
+		r.body = memory.newBody()
+		return r
+	}
+	if s.metrics, err = newMetrics(reg, cfg.Drops, memory.held.Used, s.conns.Load); err != nil {
 		return nil, err
 	}
 	if s.mounts, err = newMounts(cfg); err != nil {

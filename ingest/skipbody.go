@@ -24,7 +24,7 @@ func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestCo
 	defer func() { s.panicked(recover()) }() // the handler panics for the same reason, and answers
 	n := h.ContentLength()
 	if tooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= largeBody &&
-		(s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
+		(s.memory.noRoomFor(int64(n)) || s.unauthenticated(h)) {
 		h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(n), 10))
 		h.SetContentLength(0)
 	}

@@ -42,7 +42,7 @@ func (s *Server) growEncoded(r *request, body int) *rejection {
 	if n <= cap(r.encoded) {
 		return nil
 	}
-	if rejected := s.reserve(r, int(r.reserved)+n); rejected != nil {
+	if rejected := r.reserve(n); rejected != nil {
 		return rejected
 	}
 	r.encoded = slices.Grow(r.encoded, n)
@@ -55,8 +55,8 @@ func (s *Server) seal(r *request) *rejection {
 		return rejected
 	}
 	r.seal()
-	s.releaseBody(r)
-	return s.reserve(r, r.footprint())
+	r.releaseLarge()
+	return r.reserveInAll(r.footprint())
 }
 
 // mediaType is the Content-Type without parameters, if split treats the type
