@@ -33,7 +33,7 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	}
 	r.out = a.Append(r.out[:0])
 	ctx.Response.Header.SetContentType(jsonType)
-	if r.body.send(ctx, r.out) {
+	if send(ctx, r.account(), r.out) {
 		r.out = nil
 	}
 	return nil

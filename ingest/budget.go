@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
+	"time"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/share"
@@ -11,7 +12,7 @@ import (
 
 // memory is the budget of all bodies, and what they share.
 type memory struct {
-	held     *share.Account // bytes reserved, see Config.MaxInflightBytes
+	held     *share.Account // bytes reserved
 	arriving *share.Account // those of bodies that are still arriving
 	tenants  sync.Map       // by namespace: *tenant
 	unknown  *tenant
@@ -20,14 +21,29 @@ type memory struct {
 	pool     sync.Pool // of bodies
 }
 
-func newMemory(cfg Config) (*memory, error) {
+// memoryConfig bounds the bodies of a server.
+type memoryConfig struct {
+	maxInflightBytes int64
+	maxDecompressed  int           // bytes, of one body
+	wait             time.Duration // how long a body waits for its turn to be decompressed
+}
+
+// maxMemory is what bodies may hold in the worst case, in bytes: twice what is reserved, the
+// buffers that are kept for the next bodies, and what each zstd decoder may take beyond its
+// reservation.
+func (c memoryConfig) maxMemory() int64 {
+	const growth = 3 // while a buffer grows, it exists twice, and the new one is larger by a quarter
+	return 2*c.maxInflightBytes + buffersMemory + int64(c.zstdDecoders())*growth*int64(max(c.maxDecompressed, zstdWindow))
+}
+
+func newMemory(cfg memoryConfig) (*memory, error) {
 	inflater, err := newInflater(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
 	m := &memory{
-		held:     share.NewBudget(cfg.MaxInflightBytes),
-		arriving: share.NewBudget(cfg.MaxInflightBytes / 2),
+		held:     share.NewBudget(cfg.maxInflightBytes),
+		arriving: share.NewBudget(cfg.maxInflightBytes / 2),
 		buffers:  newBuffers(),
 		inflater: inflater,
 	}
@@ -73,10 +89,6 @@ func (m *memory) noRoomFor(n int64) bool {
 	return m.held.Used()+n > m.held.Limit() || m.arriving.Used()+n > m.arriving.Limit()
 }
 
-// scarce is true past half of the budget. What a request leaves goes to the garbage collector
-// then, and not into a pool: the next request would be charged for buffers it does not need.
-func (m *memory) scarce() bool { return m.held.Used() > m.held.Limit()/2 }
-
 // get returns a body that payer pays for; nil: not known yet.
 func (m *memory) get(payer *tenant) *body {
 	b := m.pool.Get().(*body)
@@ -88,8 +100,7 @@ func (m *memory) get(payer *tenant) *body {
 
 // put releases a body that get returned.
 func (m *memory) put(b *body) {
-	b.release()
-	if !m.scarce() {
+	if b.release() {
 		m.pool.Put(b)
 	}
 }
@@ -106,9 +117,9 @@ type body struct {
 	incomplete int64 // the part of reserved that is for a body still arriving
 }
 
-// maxPooledBytes is how large a buffer goes back to the pool, so that one large request does
-// not keep its memory for ever.
-const maxPooledBytes = 256 << 10
+// maxKept is up to how many bytes a buffer is kept for the next body, so that one large body
+// does not keep its memory for ever.
+const maxKept = 256 << 10
 
 // charge makes t pay, also for what is reserved.
 func (b *body) charge(t *tenant) *rejection {
@@ -123,7 +134,7 @@ func (b *body) charge(t *tenant) *rejection {
 	return nil
 }
 
-// reserve reserves n more bytes of MaxInflightBytes. Memory is reserved before it is
+// reserve reserves n more bytes of the budget. Memory is reserved before it is
 // allocated, and given back by release.
 func (b *body) reserve(n int) *rejection { return b.reserveInAll(int(b.reserved) + n) }
 
@@ -158,19 +169,32 @@ func (b *body) complete() {
 	}
 }
 
-// release gives back what is reserved, and the body.
-func (b *body) release() {
+// release gives back what is reserved. Past half of the budget its owner must not keep the
+// buffers in a pool: the next request would be charged for what it does not need.
+func (b *body) release() (keep bool) {
 	b.releaseLarge()
 	b.complete()
 	b.payer.held.Give(b.reserved)
 	m := b.memory
-	*b = body{memory: m, payer: m.unknown, small: b.small[:0], inflated: reuse(b.inflated, maxPooledBytes)}
+	*b = body{memory: m, payer: m.unknown, small: b.small[:0], inflated: b.inflated[:0]}
+	if cap(b.inflated) > maxKept {
+		b.inflated = nil
+	}
+	return m.held.Used() <= m.held.Limit()/2
 }
 
 // releaseLarge gives the buffer of a large body back, once its entries are encoded.
 func (b *body) releaseLarge() {
 	b.memory.buffers.put(b.large)
 	b.large = nil
+}
+
+// account is who pays for what is reserved; nil for no body.
+func (b *body) account() *share.Account {
+	if b == nil {
+		return nil
+	}
+	return b.payer.held
 }
 
 // size is the memory of the buffers, in bytes.

@@ -35,9 +35,11 @@ func (c Config) MaxMemory() int64 {
 	if c.TLS != nil {
 		perConn += tlsMemory
 	}
-	const growth = 3 // while a buffer grows, it exists twice, and the new one is larger by a quarter
-	decoders := int64(zstdDecoders(c)) * growth * int64(max(c.MaxDecompressed, zstdWindow))
-	return int64(c.MaxConns)*perConn + 2*c.MaxInflightBytes + buffersMemory + decoders
+	return int64(c.MaxConns)*perConn + c.memory().maxMemory()
+}
+
+func (c Config) memory() memoryConfig {
+	return memoryConfig{maxInflightBytes: c.MaxInflightBytes, maxDecompressed: c.MaxDecompressed, wait: c.ProduceTimeout}
 }
 
 // maxLanes bounds Config.Lanes; maxTotalLanes is how many lanes that makes.

@@ -3,16 +3,21 @@ package ingest
 import (
 	"container/list"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/share"
 )
 
@@ -153,25 +158,85 @@ func lingerOnClose(ctx *fasthttp.RequestCtx) {
 	}
 }
 
+// onLost, after an answer, has lost called once if the connection ends before the system has
+// taken as many bytes as the body has.
+func onLost(ctx *fasthttp.RequestCtx, lost func()) {
+	if c := connOf(ctx.Conn()); c != nil {
+		c.onLost(len(ctx.Response.Body()), lost)
+	}
+}
+
+// rawConn is the connection to the client, below TLS; nil: it is none of the system.
+func rawConn(ctx *fasthttp.RequestCtx) syscall.RawConn {
+	c := connOf(ctx.Conn())
+	if c == nil {
+		return nil
+	}
+	of, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := of.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// plainConn is the connection of a client that spoke plain HTTP to a port with TLS, by the
+// error of the handshake; nil: err is another one. It lingers.
+func plainConn(err error) net.Conn {
+	var first tls.RecordHeaderError
+	if !errors.As(err, &first) {
+		return nil
+	}
+	c, ok := first.Conn.(*conn)
+	if !ok {
+		return nil
+	}
+	c.linger.Store(true)
+	return c
+}
+
+// rejectReadError says why a request could not be read to its end.
+func rejectReadError(err error) *rejection {
+	var small *fasthttp.ErrSmallBuffer
+	switch {
+	case errors.As(err, &small):
+		return reject(wire.CodeHeadersTooLarge).Closing()
+	case timedOut(err):
+		return reject(wire.CodeRequestTimeout)
+	}
+	return reject(wire.CodeBadRequest).Closing()
+}
+
+// timedOut also looks at the text: fasthttp's ErrBrokenChunk hides its cause.
+// fasthttp's ErrTimeout, returned for a trailer, is no net.Error.
+func timedOut(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout() || errors.Is(err, fasthttp.ErrTimeout) ||
+		strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
+}
+
 // smallAnswer, in bytes, is the largest answer that is copied into a buffer of
 // the connection. A larger one is reserved until the client has taken it.
 const smallAnswer = 4 << 10
 
-// send sets the body of an answer. A large one is kept, and reserved until the client
-// has taken it. Of a small one the request need not have a body.
-func (b *body) send(ctx *fasthttp.RequestCtx, answer []byte) (kept bool) {
-	if len(answer) <= smallAnswer {
-		ctx.Response.SetBody(answer) // copied
+// send sets the body of an answer. A large one is kept, and reserved of pays until the
+// client has taken it; a small one needs no account.
+func send(ctx *fasthttp.RequestCtx, pays *share.Account, body []byte) (kept bool) {
+	if len(body) <= smallAnswer {
+		ctx.Response.SetBody(body) // copied
 		return false
 	}
 	if c := connOf(ctx.Conn()); c != nil {
-		if c.reserved != b.payer.held {
+		if c.reserved != pays {
 			c.releaseAnswer()
-			c.reserved = b.payer.held
+			c.reserved = pays
 		}
-		c.answer.Add(int64(cap(answer)))
-		c.reserved.Give(-int64(cap(answer)))
+		c.answer.Add(int64(cap(body)))
+		c.reserved.Give(-int64(cap(body)))
 	}
-	ctx.Response.SetBodyRaw(answer)
+	ctx.Response.SetBodyRaw(body)
 	return true
 }

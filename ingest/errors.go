@@ -106,3 +106,16 @@ func writeRejection(ctx *fasthttp.RequestCtx, r *rejection) {
 		ctx.Response.Header.Set(fasthttp.HeaderAcceptEncoding, "gzip, zstd")
 	}
 }
+
+// rawRejection is a whole HTTP response, for a connection without a handler.
+func rawRejection(code wire.Code, message string) []byte {
+	how := wire.Responses[code]
+	body := (&wire.Failure{Code: code, Message: message}).Append(nil)
+	head := "HTTP/1.1 " + strconv.Itoa(how.Status) + " " + fasthttp.StatusMessage(how.Status) +
+		"\r\nConnection: close"
+	if how.RetryAfter != "" {
+		head += "\r\nRetry-After: " + how.RetryAfter
+	}
+	head += "\r\nContent-Type: " + jsonType + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
+	return append([]byte(head), body...)
+}

@@ -162,7 +162,7 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 	}
 	x.Ctx.SetStatusCode(status)
 	x.Ctx.Response.Header.SetContentType(contentType)
-	x.memory.send(x.Ctx, body)
+	send(x.Ctx, x.memory.account(), body)
 	return nil
 }
 
@@ -170,31 +170,13 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 // taken as many bytes as the body has: the client cannot have the whole answer. An answer that
 // was taken and did not arrive is not seen. lost is called when the handler has returned, and
 // does not use the Exchange.
-func (x *Exchange) OnLost(lost func()) {
-	if c := connOf(x.Ctx.Conn()); c != nil {
-		c.onLost(len(x.Ctx.Response.Body()), lost)
-	}
-}
+func (x *Exchange) OnLost(lost func()) { onLost(x.Ctx, lost) }
 
 // Stopping is closed when the server stops or retires: who waits for jobs answers then.
 func (x *Exchange) Stopping() <-chan struct{} { return x.server.ending }
 
 // Conn is the connection to the client, below TLS; nil: it is none of the system.
-func (x *Exchange) Conn() syscall.RawConn {
-	c := connOf(x.Ctx.Conn())
-	if c == nil {
-		return nil
-	}
-	of, ok := c.Conn.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := of.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	return raw
-}
+func (x *Exchange) Conn() syscall.RawConn { return rawConn(x.Ctx) }
 
 // Preflight answers OPTIONS for a path that allows these methods, as the server does on its
 // own routes: browsers may send what the namespace lists under cors_origins.

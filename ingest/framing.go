@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -31,6 +32,9 @@ var singletonHeaders = []string{
 // a second request), an identity transfer coding, folded headers, bare line
 // feeds, any version of the form HTTP/d.d, and repeated headers.
 func checkFraming(h *fasthttp.RequestHeader) *rejection {
+	if tooManyHeaders(h) {
+		return reject(wire.CodeHeadersTooLarge).Closing()
+	}
 	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
 		return reject(wire.CodeVersionUnsupported).Closing()
 	}
@@ -88,4 +92,29 @@ func checkFraming(h *fasthttp.RequestHeader) *rejection {
 func isHeader(line []byte, name string) bool {
 	return len(line) > len(name) && line[len(name)] == ':' &&
 		strings.EqualFold(unsafe.String(unsafe.SliceData(line), len(name)), name)
+}
+
+// headerSkippedBody holds the announced length of a body that is not read. No
+// client can send it: a header name holds no space.
+var headerSkippedBody = []byte(" unread")
+
+// skipBody tells fasthttp that a request has no body, and keeps the announced length.
+func skipBody(h *fasthttp.RequestHeader) {
+	h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(h.ContentLength()), 10))
+	h.SetContentLength(0)
+}
+
+// bodyLength is the announced length of a body in bytes, and whether the body
+// is skipped. A length below 0 means that the body comes in chunks, or that
+// there is none.
+func bodyLength(h *fasthttp.RequestHeader) (n int, skipped bool) {
+	if n = h.ContentLength(); n != 0 {
+		return n, false
+	}
+	value := h.PeekCanonical(headerSkippedBody)
+	if len(value) == 0 {
+		return 0, false
+	}
+	n, _ = strconv.Atoi(string(value))
+	return n, true
 }

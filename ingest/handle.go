@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -133,36 +132,11 @@ func (s *Server) handleReadError(ctx *fasthttp.RequestCtx, err error) {
 	s.conclude(ctx, &t, rejectReadError(err))
 }
 
-// rejectReadError says why a request could not be read to its end.
-func rejectReadError(err error) *rejection {
-	var small *fasthttp.ErrSmallBuffer
-	switch {
-	case errors.As(err, &small):
-		return reject(wire.CodeHeadersTooLarge).Closing()
-	case timedOut(err):
-		return reject(wire.CodeRequestTimeout)
-	}
-	return reject(wire.CodeBadRequest).Closing()
-}
-
-// timedOut also looks at the text: fasthttp's ErrBrokenChunk hides its cause.
-// fasthttp's ErrTimeout, returned for a trailer, is no net.Error.
-func timedOut(err error) bool {
-	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout() || errors.Is(err, fasthttp.ErrTimeout) ||
-		strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
-}
-
 // handshakeFailed ends a connection whose TLS handshake failed. Only a client
 // that spoke plain HTTP can read an answer.
 func (s *Server) handshakeFailed(err error) {
 	s.metrics.handshakes.Inc()
-	var first tls.RecordHeaderError
-	if !errors.As(err, &first) || first.Conn == nil {
-		return
-	}
-	if c, ok := first.Conn.(*conn); ok {
-		c.linger.Store(true)
+	if c := plainConn(err); c != nil {
 		s.metrics.rejections[wire.CodeBadRequest].Inc()
 		_, _ = c.Write(rawRejection(wire.CodeBadRequest, "this port speaks TLS: use https"))
 	}

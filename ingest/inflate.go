@@ -46,10 +46,10 @@ type reserveFunc func(n int) error
 var errNoRoom = errors.New("no memory left for the decompressed body")
 
 // zstdDecoders is how many bodies zstd decodes at once. Each reserves
-// MaxDecompressed, so all together take at most a quarter of the budget,
+// maxDecompressed, so all together take at most a quarter of the budget,
 // unless one alone takes more.
-func zstdDecoders(cfg Config) int {
-	fits := int(cfg.MaxInflightBytes / 4 / int64(cfg.MaxDecompressed))
+func (c memoryConfig) zstdDecoders() int {
+	fits := int(c.maxInflightBytes / 4 / int64(c.maxDecompressed))
 	return min(max(1, fits), runtime.GOMAXPROCS(0))
 }
 
@@ -58,8 +58,8 @@ type gzipDecoder struct {
 	gzip.Reader
 }
 
-func newInflater(cfg Config) (*inflater, error) {
-	limit, cores, decoders := cfg.MaxDecompressed, runtime.GOMAXPROCS(0), zstdDecoders(cfg)
+func newInflater(cfg memoryConfig) (*inflater, error) {
+	limit, cores, decoders := cfg.maxDecompressed, runtime.GOMAXPROCS(0), cfg.zstdDecoders()
 	z, err := zstd.NewReader(nil,
 		zstd.WithDecoderConcurrency(decoders),
 		// The decoder needs memory for a whole window, so unzstd checks the exact
@@ -71,7 +71,7 @@ func newInflater(cfg Config) (*inflater, error) {
 	}
 	f := &inflater{
 		limit: limit,
-		wait:  cfg.ProduceTimeout,
+		wait:  cfg.wait,
 		turns: share.NewTurns(cores+1, math.MaxInt),
 		zstd:  z,
 		slots: make(chan struct{}, decoders),
@@ -81,10 +81,11 @@ func newInflater(cfg Config) (*inflater, error) {
 }
 
 // head returns the first KiB of a body that gzip may have compressed, or what there is of it.
-func (f *inflater) head(body []byte) []byte {
+func (b *body) head(sent []byte) []byte {
+	f := b.memory.inflater
 	d := f.gzip.Get().(*gzipDecoder)
 	defer f.free(d)
-	d.src.Reset(body[:min(len(body), maxHeadInput)])
+	d.src.Reset(sent[:min(len(sent), maxHeadInput)])
 	if d.Reset(&d.src) != nil {
 		return nil
 	}

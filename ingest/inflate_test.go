@@ -131,7 +131,7 @@ func FuzzInflate(f *testing.F) {
 	const limit = 4 << 10
 	cfg := DefaultConfig()
 	cfg.MaxDecompressed = limit
-	in, err := newInflater(cfg)
+	in, err := newInflater(cfg.memory())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // SetListener gives the server its listener. Call it once, before Start. The
@@ -12,7 +14,16 @@ import (
 func (s *Server) SetListener(ln net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ln = newBoundedListener(ln, &s.conns, s.cfg, s.metrics)
+	s.ln = newBoundedListener(ln, listenerConfig{
+		maxConns:      s.cfg.MaxConns,
+		maxConnsPerIP: s.cfg.MaxConnsPerIP,
+		tls:           s.cfg.TLS,
+		full:          rawRejection(wire.CodeOverloaded, wire.Responses[wire.CodeOverloaded].Message),
+		open:          &s.conns,
+		rejected:      s.metrics.rejections[wire.CodeOverloaded],
+		acceptErrors:  s.metrics.acceptErrors,
+		evicted:       s.metrics.evictedConns,
+	})
 }
 
 // Start serves on the listener until Stop, in goroutines of its own. It does

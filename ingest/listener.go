@@ -7,27 +7,20 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
-	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // boundedListener keeps a server running that has no file descriptors left, and
-// rejects connections past MaxConns with the documented answer. fasthttp's own
+// rejects connections beyond the bound with the documented answer. fasthttp's own
 // answer is not JSON and carries no Retry-After.
 type boundedListener struct {
 	net.Listener
-	max       int
-	perIP     int
-	tls       *tls.Config // nil: plain HTTP
-	metrics   *metrics
-	rejection []byte // what a connection past max gets
+	cfg       listenerConfig
 	closed    chan struct{}
 	closeOnce sync.Once
 	closeErr  error
@@ -38,28 +31,30 @@ type boundedListener struct {
 	// strangers are the conns on which no request was admitted, the oldest first.
 	strangers list.List
 	evicted   int           // conns that were closed for others, and whose workers have not ended
-	open      *atomic.Int64 // number of conns, for the metric
 	empty     chan struct{} // made by drain, closed when the last connection closes
 }
 
-func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config,
-	m *metrics) *boundedListener {
-	l := &boundedListener{
-		Listener:  ln,
-		max:       cfg.MaxConns,
-		perIP:     cfg.MaxConnsPerIP,
-		tls:       cfg.TLS,
-		metrics:   m,
-		rejection: rawRejection(wire.CodeOverloaded, wire.Responses[wire.CodeOverloaded].Message),
-		closed:    make(chan struct{}),
-		conns:     make(map[*conn]struct{}),
-		byIP:      make(map[netip.Addr]int),
-		open:      open,
+// listenerConfig says what a listener admits, and counts.
+type listenerConfig struct {
+	maxConns, maxConnsPerIP int
+	tls                     *tls.Config   // nil: plain HTTP
+	full                    []byte        // what a connection beyond gets, unless it speaks TLS
+	open                    *atomic.Int64 // number of connections
+
+	rejected, acceptErrors, evicted prometheus.Counter
+}
+
+func newBoundedListener(ln net.Listener, cfg listenerConfig) *boundedListener {
+	if cfg.tls != nil {
+		cfg.full = nil // only after a handshake, which costs more than the request
 	}
-	if l.tls != nil {
-		l.rejection = nil // only after a handshake, which costs more than the request
+	return &boundedListener{
+		Listener: ln,
+		cfg:      cfg,
+		closed:   make(chan struct{}),
+		conns:    make(map[*conn]struct{}),
+		byIP:     make(map[netip.Addr]int),
 	}
-	return l
 }
 
 // Accept returns the next connection within the bound.
@@ -71,19 +66,19 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		switch {
 		case err == nil:
 			if added := l.add(c); added != nil {
-				if l.tls != nil {
+				if l.cfg.tls != nil {
 					// The connection's own worker runs the handshake.
-					return tls.Server(added, l.tls), nil
+					return tls.Server(added, l.cfg.tls), nil
 				}
 				return added, nil
 			}
-			l.metrics.rejections[wire.CodeOverloaded].Inc()
+			l.cfg.rejected.Inc()
 			// A full send buffer must not delay the next connection.
 			_ = c.SetWriteDeadline(time.Now().Add(minPause))
-			_, _ = c.Write(l.rejection)
+			_, _ = c.Write(l.cfg.full)
 			_ = c.Close()
 		case isTemporary(err):
-			l.metrics.acceptErrors.Inc()
+			l.cfg.acceptErrors.Inc()
 			select {
 			case <-time.After(pause):
 				pause = min(2*pause, maxPause)
@@ -112,26 +107,30 @@ func (l *boundedListener) add(c net.Conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	added := &conn{Conn: c, listener: l, addr: addrOf(c)}
-	if added.addr.IsValid() && l.byIP[added.addr] >= l.perIP {
+	if added.addr.IsValid() && l.byIP[added.addr] >= l.cfg.maxConnsPerIP {
 		return nil
 	}
-	if len(l.conns) >= l.max {
+	if len(l.conns) >= l.cfg.maxConns {
 		oldest := l.strangers.Front()
-		if oldest == nil || l.evicted >= maxEvicted(l.max) {
+		if oldest == nil || l.evicted >= maxEvicted(l.cfg.maxConns) {
 			return nil
 		}
 		evicted := oldest.Value.(*conn)
 		l.evicted++
 		_ = evicted.Conn.Close() // its worker ends
 		l.forget(evicted)
-		l.metrics.evictedConns.Inc()
+		l.cfg.evicted.Inc()
 	}
 	l.conns[added] = struct{}{}
 	l.byIP[added.addr]++
 	added.place = l.strangers.PushBack(added)
-	l.open.Add(1)
+	l.cfg.open.Add(1)
 	return added
 }
+
+// workers is how many goroutines serve the connections of a listener. One is free a moment
+// after its connection has closed, so there are more than connections.
+func workers(maxConns int) int { return 2*maxConns + 64 + maxEvicted(maxConns) }
 
 // maxEvicted bounds the workers of connections that were closed for others.
 func maxEvicted(maxConns int) int { return maxConns + 512 }
@@ -171,7 +170,7 @@ func (l *boundedListener) forget(c *conn) {
 		delete(l.byIP, c.addr)
 	}
 	l.leave(c)
-	l.open.Add(-1)
+	l.cfg.open.Add(-1)
 }
 
 func (l *boundedListener) remove(c *conn) {
@@ -238,17 +237,4 @@ func isTemporary(err error) bool {
 		}
 	}
 	return false
-}
-
-// rawRejection is a whole HTTP response, for a connection without a handler.
-func rawRejection(code wire.Code, message string) []byte {
-	how := wire.Responses[code]
-	body := (&wire.Failure{Code: code, Message: message}).Append(nil)
-	head := "HTTP/1.1 " + strconv.Itoa(how.Status) + " " + fasthttp.StatusMessage(how.Status) +
-		"\r\nConnection: close"
-	if how.RetryAfter != "" {
-		head += "\r\nRetry-After: " + how.RetryAfter
-	}
-	head += "\r\nContent-Type: " + jsonType + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	return append([]byte(head), body...)
 }

@@ -19,6 +19,11 @@ import (
 // one, and of one in chunks, the handler reads the rest.
 const prefetched = 8 << 10
 
+// largeBody, in bytes: before a body of this size is read, its headers are
+// checked. Reading a smaller body of a rejected request costs less than another
+// connection does.
+const largeBody = 64 << 10
+
 // receive returns the body of an admitted request, decompressed. As it is sent, it may
 // have maxBody bytes.
 func (b *body) receive(ctx *fasthttp.RequestCtx, maxBody int) ([]byte, *rejection) {

@@ -70,8 +70,12 @@ type part struct {
 // for them: one call of 16 MiB took 98 ms of its processor, and kept others waiting for 300 ms.
 const maxPart = 256 << 10
 
-// maxPooledEntries is maxPooledBytes for what there is one of for each entry.
-const maxPooledEntries = 1024
+// Larger buffers do not go back to the pool, so that one large request does not
+// keep its memory for ever.
+const (
+	maxPooledBytes   = 256 << 10
+	maxPooledEntries = 1024
+)
 
 func newRequest() *request {
 	return &request{byName: make(map[string]int32), done: make(chan struct{}, 1)}
@@ -79,9 +83,9 @@ func newRequest() *request {
 
 // release gives back what a request has reserved, and puts the request into the pool.
 func (s *Server) release(r *request) {
-	r.body.release()
+	keep := r.body.release()
 	r.reset()
-	if !s.memory.scarce() {
+	if keep {
 		s.requests.Put(r)
 	}
 }

@@ -79,9 +79,6 @@ func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	h := &ctx.Request.Header
 	t.segmentPrefix = s.segmentPrefix
 	t.length, t.skipBody = bodyLength(h)
-	if tooManyHeaders(h) {
-		return reject(wire.CodeHeadersTooLarge).Closing()
-	}
 	if rejected := checkFraming(h); rejected != nil {
 		return rejected
 	}

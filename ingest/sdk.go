@@ -114,7 +114,7 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	if to == nil {
 		head := body
 		if coding != "" {
-			head = s.memory.inflater.head(body)
+			head = r.head(body)
 		}
 		names := t.adapter.BodyKeys()
 		if to = s.writeKeys.find(cmp.Or(queryKey(ctx, t.adapter), protocol.FindKey(head, names))); to != nil {

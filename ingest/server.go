@@ -78,7 +78,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	memory, err := newMemory(cfg)
+	memory, err := newMemory(cfg.memory())
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +134,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		StreamRequestBody:  true, // receive reads bodies, and reserves their memory first
 		ReadBufferSize:     maxHeaderBytes,
 		MaxRequestsPerConn: maxRequestsPerConn,
-		// The listener bounds the connections. A worker is free a moment after
-		// its connection has closed, so there are more workers than connections.
-		Concurrency: 2*cfg.MaxConns + 64 + maxEvicted(cfg.MaxConns),
+		Concurrency:        workers(cfg.MaxConns), // the listener bounds the connections
 
 		NoDefaultServerHeader:        true,
 		NoDefaultContentType:         true,

@@ -2,20 +2,10 @@ package ingest
 
 import (
 	"bytes"
-	"strconv"
 	"unsafe"
 
 	"github.com/valyala/fasthttp"
 )
-
-// largeBody, in bytes: before a body of this size is read, its headers are
-// checked. Reading a smaller body of a rejected request costs less than another
-// connection does.
-const largeBody = 64 << 10
-
-// headerSkippedBody holds the announced length of a body that is not read. No
-// client can send it: a header name holds no space.
-var headerSkippedBody = []byte(" unread")
 
 // headerReceived keeps fasthttp from waiting for the body of a request that is
 // rejected for its headers. It tells fasthttp that the request has no body;
@@ -25,25 +15,9 @@ func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestCo
 	n := h.ContentLength()
 	if tooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= largeBody &&
 		(s.memory.noRoomFor(int64(n)) || s.unauthenticated(h)) {
-		h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(n), 10))
-		h.SetContentLength(0)
+		skipBody(h)
 	}
 	return c
-}
-
-// bodyLength is the announced length of a body in bytes, and whether the body
-// is skipped. A length below 0 means that the body comes in chunks, or that
-// there is none.
-func bodyLength(h *fasthttp.RequestHeader) (n int, skipped bool) {
-	if n = h.ContentLength(); n != 0 {
-		return n, false
-	}
-	value := h.PeekCanonical(headerSkippedBody)
-	if len(value) == 0 {
-		return 0, false
-	}
-	n, _ = strconv.Atoi(string(value))
-	return n, true
 }
 
 // requestPath is the path of a request as it was sent, before fasthttp parses it.
