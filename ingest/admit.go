@@ -5,6 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -44,7 +45,7 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 			return rejected
 		}
 	}
-	keepConn(ctx)
+	transport.Keep(ctx)
 	if t.skipBody {
 		return reject(wire.CodeOverloaded)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -33,7 +34,7 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	}
 	r.out = a.Append(r.out[:0])
 	ctx.Response.Header.SetContentType(jsonType)
-	if send(ctx, r.account(), r.out) {
+	if transport.Send(ctx, r.account(), r.out) {
 		r.out = nil
 	}
 	return nil

@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,58 +119,6 @@ func liveMemory() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
-}
-
-// fewConn takes so many bytes, then fails.
-type fewConn struct {
-	net.Conn
-	left int
-}
-
-func (c *fewConn) Write(p []byte) (int, error) {
-	n := min(len(p), c.left)
-	if c.left -= n; n < len(p) {
-		return n, net.ErrClosed
-	}
-	return n, nil
-}
-
-// A client may send its next request before it has the answer to the last one: both answers may
-// be in one Write.
-func TestEachAnswerOfPipelinedRequestsIsLostByItself(t *testing.T) {
-	t.Parallel()
-	for taken, want := range map[int]string{0: "abc", 99: "abc", 100: "bc", 299: "bc", 300: "c", 349: "c", 350: ""} {
-		c, lost := &conn{Conn: &fewConn{left: taken}}, ""
-		for _, answer := range []struct {
-			name string
-			size int
-		}{{"a", 100}, {"b", 200}, {"c", 50}} {
-			c.onLost(answer.size, func() { lost += answer.name })
-		}
-		_, _ = c.Write(make([]byte, 350))
-		c.answersLost()
-		if lost != want {
-			t.Errorf("of 350 bytes %d were taken: %q are lost, want %q", taken, lost, want)
-		}
-	}
-}
-
-// A server that stops closes idle connections, with an alert over TLS, while a next request may
-// have come.
-func TestAnAnswerMayBeginWhileItsConnectionIsClosed(t *testing.T) {
-	t.Parallel()
-	c := &conn{Conn: &fewConn{}}
-	var lost atomic.Int32
-	var both sync.WaitGroup
-	both.Go(func() {
-		c.onLost(100, func() { lost.Add(1) })
-		c.answersLost()
-	})
-	both.Go(func() { _, _ = c.Write(make([]byte, 31)) })
-	both.Wait()
-	if lost.Load() != 1 {
-		t.Errorf("it is lost %d times", lost.Load())
-	}
 }
 
 func TestRetireLetsTheNextServerAnswerOpenConnections(t *testing.T) {

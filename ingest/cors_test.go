@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -355,7 +356,7 @@ func TestABeaconMayBringCookies(t *testing.T) {
 func TestPagesMaySendEveryHeaderThatIsRead(t *testing.T) {
 	t.Parallel()
 	allowed := strings.Split(string(corsRequestHeaders), ", ")
-	for _, header := range append(slices.Clone(singletonHeaders), "Prefer") {
+	for _, header := range append(slices.Clone(transport.SingletonHeaders), "Prefer") {
 		if !slices.Contains(allowed, header) {
 			t.Errorf("%s is not among %v", header, allowed)
 		}

@@ -3,10 +3,10 @@
 //
 // A request takes these steps, and calls go only down this list:
 //
-//	listener.go   accept the connection, within MaxConns
+//	transport     accept the connection, within MaxConns
 //	skipbody.go   check the headers of a large body before it is read
 //	handle.go     run the next steps, and recover from panics
-//	route.go      find the route by method and path; framing.go checks the headers
+//	route.go      find the route by method and path; transport checks the headers
 //	admit.go      check namespace, token and limits
 //	produce.go    run the next steps of a produce request
 //	receive.go    read the body; inflate.go decompresses it

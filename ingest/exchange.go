@@ -5,6 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -87,7 +88,7 @@ func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejectio
 		rejected = x.server.rejectPage(x.Ctx, namespace, x.server.origins[namespace], false)
 	}
 	if rejected == nil {
-		keepConn(x.Ctx)
+		transport.Keep(x.Ctx)
 		x.tenant = x.server.tenantOf(namespace, found)
 		if x.memory != nil {
 			rejected = x.memory.charge(x.tenant)
@@ -155,14 +156,14 @@ func (x *Exchange) release() {
 // Answer sends a body that the caller does not use afterwards. A large one stays reserved
 // until the client has taken it; the memory must have room for it.
 func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejection {
-	if len(body) > smallAnswer {
+	if len(body) > transport.SmallAnswer {
 		if rejected := x.Reserve(cap(body)); rejected != nil {
 			return rejected
 		}
 	}
 	x.Ctx.SetStatusCode(status)
 	x.Ctx.Response.Header.SetContentType(contentType)
-	send(x.Ctx, x.memory.account(), body)
+	transport.Send(x.Ctx, x.memory.account(), body)
 	return nil
 }
 
@@ -170,13 +171,13 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 // taken as many bytes as the body has: the client cannot have the whole answer. An answer that
 // was taken and did not arrive is not seen. lost is called when the handler has returned, and
 // does not use the Exchange.
-func (x *Exchange) OnLost(lost func()) { onLost(x.Ctx, lost) }
+func (x *Exchange) OnLost(lost func()) { transport.OnLost(x.Ctx, lost) }
 
 // Stopping is closed when the server stops or retires: who waits for jobs answers then.
 func (x *Exchange) Stopping() <-chan struct{} { return x.server.ending }
 
 // Conn is the connection to the client, below TLS; nil: it is none of the system.
-func (x *Exchange) Conn() syscall.RawConn { return rawConn(x.Ctx) }
+func (x *Exchange) Conn() syscall.RawConn { return transport.Raw(x.Ctx) }
 
 // Preflight answers OPTIONS for a path that allows these methods, as the server does on its
 // own routes: browsers may send what the namespace lists under cors_origins.

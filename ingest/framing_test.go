@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/transport"
 )
 
 // request11 is a raw HTTP/1.1 request: request line, headers and body.
@@ -147,9 +149,9 @@ func FuzzFraming(f *testing.F) {
 	s.http.Handler = func(ctx *fasthttp.RequestCtx) {
 		b := s.memory.get(nil)
 		defer s.memory.put(b)
-		_, skipped := bodyLength(&ctx.Request.Header)
+		_, skipped := transport.BodyLength(&ctx.Request.Header)
 		body, rejected := b.read(ctx, s.cfg.MaxBody)
-		if skipped || rejected != nil || checkFraming(&ctx.Request.Header) != nil {
+		if skipped || rejected != nil || transport.CheckFraming(&ctx.Request.Header) != nil {
 			ctx.SetConnectionClose()
 			return
 		}

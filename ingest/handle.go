@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -48,7 +49,7 @@ func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 		ctx.SetConnectionClose()
 	}
 	if linger {
-		lingerOnClose(ctx)
+		transport.Linger(ctx)
 	}
 	switch {
 	case r != nil:
@@ -129,14 +130,14 @@ func (s *Server) handleReadError(ctx *fasthttp.RequestCtx, err error) {
 		s.handshakeFailed(err)
 		return
 	}
-	s.conclude(ctx, &t, rejectReadError(err))
+	s.conclude(ctx, &t, transport.ReadError(err))
 }
 
 // handshakeFailed ends a connection whose TLS handshake failed. Only a client
 // that spoke plain HTTP can read an answer.
 func (s *Server) handshakeFailed(err error) {
 	s.metrics.handshakes.Inc()
-	if c := plainConn(err); c != nil {
+	if c := transport.Plain(err); c != nil {
 		s.metrics.rejections[wire.CodeBadRequest].Inc()
 		_, _ = c.Write(rawRejection(wire.CodeBadRequest, "this port speaks TLS: use https"))
 	}

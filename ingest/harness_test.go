@@ -54,6 +54,46 @@ func listenTCP(t testing.TB, store Store, edit func(*Config)) *port {
 	return listenOn(t, store, edit, ln, dial, zap.NewNop())
 }
 
+// listenRead is listenTCP that says when the server has read from a connection and waits for
+// more.
+func listenRead(t testing.TB, store Store, edit func(*Config)) (*port, <-chan struct{}) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
+	read := make(chan struct{}, 1)
+	return listenOn(t, store, edit, readListener{ln, read}, dial, zap.NewNop()), read
+}
+
+type readListener struct {
+	net.Listener
+	read chan<- struct{}
+}
+
+func (l readListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &readConn{Conn: c, read: l.read}, err
+}
+
+type readConn struct {
+	net.Conn
+	some bool
+	read chan<- struct{}
+}
+
+func (c *readConn) Read(p []byte) (int, error) {
+	if c.some {
+		select {
+		case c.read <- struct{}{}:
+		default:
+		}
+	}
+	n, err := c.Conn.Read(p)
+	c.some = c.some || n > 0
+	return n, err
+}
+
 // listenOn runs a server until the test ends, and then checks that it released all
 // it had reserved.
 func listenOn(t testing.TB, store Store, edit func(*Config), ln net.Listener, dial func() (net.Conn, error), log *zap.Logger) *port {

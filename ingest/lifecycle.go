@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -14,15 +15,15 @@ import (
 func (s *Server) SetListener(ln net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ln = newBoundedListener(ln, listenerConfig{
-		maxConns:      s.cfg.MaxConns,
-		maxConnsPerIP: s.cfg.MaxConnsPerIP,
-		tls:           s.cfg.TLS,
-		full:          rawRejection(wire.CodeOverloaded, wire.Responses[wire.CodeOverloaded].Message),
-		open:          &s.conns,
-		rejected:      s.metrics.rejections[wire.CodeOverloaded],
-		acceptErrors:  s.metrics.acceptErrors,
-		evicted:       s.metrics.evictedConns,
+	s.ln = transport.Listen(ln, transport.Config{
+		MaxConns:      s.cfg.MaxConns,
+		MaxConnsPerIP: s.cfg.MaxConnsPerIP,
+		TLS:           s.cfg.TLS,
+		Full:          rawRejection(wire.CodeOverloaded, wire.Responses[wire.CodeOverloaded].Message),
+		Open:          &s.conns,
+		Rejected:      s.metrics.rejections[wire.CodeOverloaded],
+		AcceptErrors:  s.metrics.acceptErrors,
+		Evicted:       s.metrics.evictedConns,
 	})
 }
 
@@ -80,8 +81,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	// fasthttp waits only for connections of a listener that its Serve knows, so
 	// Serve has to have returned before.
 	<-served
-	ln.closeUnused()
-	err = errors.Join(err, s.http.ShutdownWithContext(ctx), s.lanes.stop(ctx), ln.drain(ctx))
+	ln.CloseUnused()
+	err = errors.Join(err, s.http.ShutdownWithContext(ctx), s.lanes.stop(ctx), ln.Drain(ctx))
 	s.losses.report(s.log)
 	return err
 }

@@ -168,7 +168,7 @@ func TestStopFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	entered, open := store.blockProduce()
-	p := listenTCP(t, store, longProduceTimeout)
+	p, read := listenRead(t, store, longProduceTimeout)
 	defer open()
 
 	half, err := p.dial()
@@ -179,20 +179,10 @@ func TestStopFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 	if _, err := io.WriteString(half, "POST /v1/default/late HTTP/1.1\r\nHost: x\r\n"); err != nil {
 		t.Fatal(err)
 	}
+	<-read // a connection on which nothing was read is closed
 	answered := make(chan *reply)
 	go func() { answered <- p.post("/v1/default/p", "x") }()
 	<-entered
-	eventually(t, func() bool { // a connection on which nothing was read is closed
-		p.ln.mu.Lock()
-		defer p.ln.mu.Unlock()
-		used := 0
-		for c := range p.ln.conns {
-			if c.used.Load() {
-				used++
-			}
-		}
-		return used == 2
-	})
 
 	stopped := make(chan error, 2)
 	for range 2 {
@@ -295,7 +285,7 @@ func TestAStopThatRunsOutOfTimeRejectsTheRest(t *testing.T) {
 
 func TestAStopThatRunsOutOfTimeClosesConnections(t *testing.T) {
 	t.Parallel()
-	p := listenTCP(t, newFake(), nil)
+	p, read := listenRead(t, newFake(), nil)
 	c, err := p.dial()
 	if err != nil {
 		t.Fatal(err)
@@ -304,14 +294,7 @@ func TestAStopThatRunsOutOfTimeClosesConnections(t *testing.T) {
 	if _, err := io.WriteString(c, "POST /v1/default/p HTTP/1.1\r\nHost: x\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { // the server has read of the request
-		p.ln.mu.Lock()
-		defer p.ln.mu.Unlock()
-		for c := range p.ln.conns {
-			return c.used.Load()
-		}
-		return false
-	})
+	<-read
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -74,7 +75,7 @@ func (b *body) read(ctx *fasthttp.RequestCtx, maxBody int) ([]byte, *rejection) 
 	case n > prefetched:
 		sent, rejected := b.readLarge(stream, n, maxBody)
 		if rejected == nil && len(sent) < n { // to fasthttp this is the end of the body
-			return nil, rejectReadError(io.ErrUnexpectedEOF)
+			return nil, transport.ReadError(io.ErrUnexpectedEOF)
 		}
 		return sent, rejected
 	}
@@ -83,7 +84,7 @@ func (b *body) read(ctx *fasthttp.RequestCtx, maxBody int) ([]byte, *rejection) 
 	}
 	b.small = slices.Grow(b.small[:0], n)[:n]
 	if _, err := io.ReadFull(stream, b.small); err != nil {
-		return nil, rejectReadError(err)
+		return nil, transport.ReadError(err)
 	}
 	return b.small, nil
 }
@@ -108,7 +109,7 @@ func (b *body) readLarge(stream io.Reader, limit, maxBody int) ([]byte, *rejecti
 			b.complete()
 			return b.large, nil
 		case err != nil:
-			return nil, rejectReadError(err)
+			return nil, transport.ReadError(err)
 		}
 	}
 }

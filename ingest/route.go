@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -78,8 +79,8 @@ type target struct {
 func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	h := &ctx.Request.Header
 	t.segmentPrefix = s.segmentPrefix
-	t.length, t.skipBody = bodyLength(h)
-	if rejected := checkFraming(h); rejected != nil {
+	t.length, t.skipBody = transport.BodyLength(h)
+	if rejected := transport.CheckFraming(h); rejected != nil {
 		return rejected
 	}
 	if len(s.mounts) > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -66,7 +67,7 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 			return to, rejected
 		}
 	}
-	keepConn(ctx)
+	transport.Keep(ctx)
 	answer := protocol.Answer{Bytes: size, Received: r.received}
 	if rejected := s.splitSDK(r, to, t.adapter, &batch, size); rejected != nil {
 		return to, rejected

@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/share"
 )
@@ -56,7 +57,7 @@ type Server struct {
 	segmentPrefix string
 
 	mu     sync.Mutex
-	ln     *boundedListener
+	ln     *transport.Listener
 	served chan struct{} // made by Start, closed when the server accepts no more
 	failed chan error
 }
@@ -124,7 +125,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		HeaderReceived: s.serveHeader,
 		ErrorHandler:   s.handleReadError,
 		ExpectHandler:  s.serveExpect,
-		ConnState:      connStateChanged,
+		ConnState:      transport.StateChanged,
 		Logger:         connLog{log},
 
 		ReadTimeout:        cfg.ReadTimeout,
@@ -134,7 +135,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		StreamRequestBody:  true, // receive reads bodies, and reserves their memory first
 		ReadBufferSize:     maxHeaderBytes,
 		MaxRequestsPerConn: maxRequestsPerConn,
-		Concurrency:        workers(cfg.MaxConns), // the listener bounds the connections
+		Concurrency:        transport.Workers(cfg.MaxConns), // the listener bounds the connections
 
 		NoDefaultServerHeader:        true,
 		NoDefaultContentType:         true,

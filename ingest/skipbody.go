@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/transport"
 )
 
 // headerReceived keeps fasthttp from waiting for the body of a request that is
@@ -13,9 +15,9 @@ import (
 func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	defer func() { s.panicked(recover()) }() // the handler panics for the same reason, and answers
 	n := h.ContentLength()
-	if tooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= largeBody &&
+	if transport.TooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= largeBody &&
 		(s.memory.noRoomFor(int64(n)) || s.unauthenticated(h)) {
-		skipBody(h)
+		transport.SkipBody(h)
 	}
 	return c
 }

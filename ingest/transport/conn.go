@@ -1,4 +1,4 @@
-package ingest
+package transport
 
 import (
 	"container/list"
@@ -25,7 +25,7 @@ import (
 // the client is still sending.
 type conn struct {
 	net.Conn
-	listener *boundedListener
+	listener *Listener
 	addr     netip.Addr    // of the client, of IPv6 its /64; not valid: it has none
 	place    *list.Element // in listener.strangers; nil: it is no stranger, or closed. The listener's lock guards it
 	known    atomic.Bool   // a request on it was admitted
@@ -122,9 +122,9 @@ func (c *conn) releaseAnswer() {
 	}
 }
 
-// connStateChanged is called by fasthttp, on the goroutine that serves the connection. A
+// StateChanged is called by fasthttp, on the goroutine that serves the connection. A
 // connection is idle when its answer has been sent, or lies behind another request.
-func connStateChanged(c net.Conn, state fasthttp.ConnState) {
+func StateChanged(c net.Conn, state fasthttp.ConnState) {
 	switch counted := connOf(c); {
 	case counted == nil:
 	case state == fasthttp.StateIdle:
@@ -135,7 +135,7 @@ func connStateChanged(c net.Conn, state fasthttp.ConnState) {
 }
 
 // connOf is the conn below a connection of fasthttp's; nil for one that did not
-// come through a boundedListener.
+// come through a Listener.
 func connOf(c net.Conn) *conn {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
@@ -144,30 +144,30 @@ func connOf(c net.Conn) *conn {
 	return counted
 }
 
-// keepConn notes that the client of a request was admitted to a namespace.
-func keepConn(ctx *fasthttp.RequestCtx) {
+// Keep notes that the client of a request was admitted to a namespace.
+func Keep(ctx *fasthttp.RequestCtx) {
 	if c := connOf(ctx.Conn()); c != nil && !c.known.Swap(true) {
 		c.listener.keep(c)
 	}
 }
 
-// lingerOnClose sets linger on the connection of a request.
-func lingerOnClose(ctx *fasthttp.RequestCtx) {
+// Linger sets linger on the connection of a request.
+func Linger(ctx *fasthttp.RequestCtx) {
 	if c := connOf(ctx.Conn()); c != nil {
 		c.linger.Store(true)
 	}
 }
 
-// onLost, after an answer, has lost called once if the connection ends before the system has
+// OnLost, after an answer, has lost called once if the connection ends before the system has
 // taken as many bytes as the body has.
-func onLost(ctx *fasthttp.RequestCtx, lost func()) {
+func OnLost(ctx *fasthttp.RequestCtx, lost func()) {
 	if c := connOf(ctx.Conn()); c != nil {
 		c.onLost(len(ctx.Response.Body()), lost)
 	}
 }
 
-// rawConn is the connection to the client, below TLS; nil: it is none of the system.
-func rawConn(ctx *fasthttp.RequestCtx) syscall.RawConn {
+// Raw is the connection to the client, below TLS; nil: it is none of the system.
+func Raw(ctx *fasthttp.RequestCtx) syscall.RawConn {
 	c := connOf(ctx.Conn())
 	if c == nil {
 		return nil
@@ -183,9 +183,9 @@ func rawConn(ctx *fasthttp.RequestCtx) syscall.RawConn {
 	return raw
 }
 
-// plainConn is the connection of a client that spoke plain HTTP to a port with TLS, by the
+// Plain is the connection of a client that spoke plain HTTP to a port with TLS, by the
 // error of the handshake; nil: err is another one. It lingers.
-func plainConn(err error) net.Conn {
+func Plain(err error) net.Conn {
 	var first tls.RecordHeaderError
 	if !errors.As(err, &first) {
 		return nil
@@ -198,16 +198,16 @@ func plainConn(err error) net.Conn {
 	return c
 }
 
-// rejectReadError says why a request could not be read to its end.
-func rejectReadError(err error) *rejection {
+// ReadError says why a request could not be read to its end.
+func ReadError(err error) *wire.Rejection {
 	var small *fasthttp.ErrSmallBuffer
 	switch {
 	case errors.As(err, &small):
-		return reject(wire.CodeHeadersTooLarge).Closing()
+		return wire.Reject(wire.CodeHeadersTooLarge).Closing()
 	case timedOut(err):
-		return reject(wire.CodeRequestTimeout)
+		return wire.Reject(wire.CodeRequestTimeout)
 	}
-	return reject(wire.CodeBadRequest).Closing()
+	return wire.Reject(wire.CodeBadRequest).Closing()
 }
 
 // timedOut also looks at the text: fasthttp's ErrBrokenChunk hides its cause.
@@ -218,14 +218,14 @@ func timedOut(err error) bool {
 		strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
 }
 
-// smallAnswer, in bytes, is the largest answer that is copied into a buffer of
+// SmallAnswer, in bytes, is the largest answer that is copied into a buffer of
 // the connection. A larger one is reserved until the client has taken it.
-const smallAnswer = 4 << 10
+const SmallAnswer = 4 << 10
 
-// send sets the body of an answer. A large one is kept, and reserved of pays until the
+// Send sets the body of an answer. A large one is kept, and reserved of pays until the
 // client has taken it; a small one needs no account.
-func send(ctx *fasthttp.RequestCtx, pays *share.Account, body []byte) (kept bool) {
-	if len(body) <= smallAnswer {
+func Send(ctx *fasthttp.RequestCtx, pays *share.Account, body []byte) (kept bool) {
+	if len(body) <= SmallAnswer {
 		ctx.Response.SetBody(body) // copied
 		return false
 	}

@@ -1,4 +1,6 @@
-package ingest
+// Package transport accepts the connections of the data port, within bounds, and checks what
+// fasthttp does not of how requests are framed. It knows neither routes nor bodies.
+package transport
 
 import (
 	"container/list"
@@ -15,12 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// boundedListener keeps a server running that has no file descriptors left, and
+// Listener keeps a server running that has no file descriptors left, and
 // rejects connections beyond the bound with the documented answer. fasthttp's own
 // answer is not JSON and carries no Retry-After.
-type boundedListener struct {
+type Listener struct {
 	net.Listener
-	cfg       listenerConfig
+	cfg       Config
 	closed    chan struct{}
 	closeOnce sync.Once
 	closeErr  error
@@ -31,24 +33,25 @@ type boundedListener struct {
 	// strangers are the conns on which no request was admitted, the oldest first.
 	strangers list.List
 	evicted   int           // conns that were closed for others, and whose workers have not ended
-	empty     chan struct{} // made by drain, closed when the last connection closes
+	empty     chan struct{} // made by Drain, closed when the last connection closes
 }
 
-// listenerConfig says what a listener admits, and counts.
-type listenerConfig struct {
-	maxConns, maxConnsPerIP int
-	tls                     *tls.Config   // nil: plain HTTP
-	full                    []byte        // what a connection beyond gets, unless it speaks TLS
-	open                    *atomic.Int64 // number of connections
+// Config says what a Listener admits, and counts.
+type Config struct {
+	MaxConns, MaxConnsPerIP int
+	TLS                     *tls.Config   // nil: plain HTTP
+	Full                    []byte        // what a connection beyond gets, unless it speaks TLS
+	Open                    *atomic.Int64 // number of connections
 
-	rejected, acceptErrors, evicted prometheus.Counter
+	Rejected, AcceptErrors, Evicted prometheus.Counter
 }
 
-func newBoundedListener(ln net.Listener, cfg listenerConfig) *boundedListener {
-	if cfg.tls != nil {
-		cfg.full = nil // only after a handshake, which costs more than the request
+// Listen makes the Listener of one that listens.
+func Listen(ln net.Listener, cfg Config) *Listener {
+	if cfg.TLS != nil {
+		cfg.Full = nil // only after a handshake, which costs more than the request
 	}
-	return &boundedListener{
+	return &Listener{
 		Listener: ln,
 		cfg:      cfg,
 		closed:   make(chan struct{}),
@@ -58,7 +61,7 @@ func newBoundedListener(ln net.Listener, cfg listenerConfig) *boundedListener {
 }
 
 // Accept returns the next connection within the bound.
-func (l *boundedListener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	const minPause, maxPause = 5 * time.Millisecond, time.Second
 	pause := minPause
 	for {
@@ -66,19 +69,19 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		switch {
 		case err == nil:
 			if added := l.add(c); added != nil {
-				if l.cfg.tls != nil {
+				if l.cfg.TLS != nil {
 					// The connection's own worker runs the handshake.
-					return tls.Server(added, l.cfg.tls), nil
+					return tls.Server(added, l.cfg.TLS), nil
 				}
 				return added, nil
 			}
-			l.cfg.rejected.Inc()
+			l.cfg.Rejected.Inc()
 			// A full send buffer must not delay the next connection.
 			_ = c.SetWriteDeadline(time.Now().Add(minPause))
-			_, _ = c.Write(l.cfg.full)
+			_, _ = c.Write(l.cfg.Full)
 			_ = c.Close()
 		case isTemporary(err):
-			l.cfg.acceptErrors.Inc()
+			l.cfg.AcceptErrors.Inc()
 			select {
 			case <-time.After(pause):
 				pause = min(2*pause, maxPause)
@@ -92,7 +95,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 }
 
 // Close may be called twice: by Stop and by fasthttp.
-func (l *boundedListener) Close() error {
+func (l *Listener) Close() error {
 	l.closeOnce.Do(func() {
 		close(l.closed)
 		l.closeErr = l.Listener.Close()
@@ -103,34 +106,34 @@ func (l *boundedListener) Close() error {
 // add counts a connection; it returns nil when max connections are open, or perIP of its
 // address. It closes the oldest stranger when there is no other room: silent connections
 // must not keep clients out.
-func (l *boundedListener) add(c net.Conn) *conn {
+func (l *Listener) add(c net.Conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	added := &conn{Conn: c, listener: l, addr: addrOf(c)}
-	if added.addr.IsValid() && l.byIP[added.addr] >= l.cfg.maxConnsPerIP {
+	if added.addr.IsValid() && l.byIP[added.addr] >= l.cfg.MaxConnsPerIP {
 		return nil
 	}
-	if len(l.conns) >= l.cfg.maxConns {
+	if len(l.conns) >= l.cfg.MaxConns {
 		oldest := l.strangers.Front()
-		if oldest == nil || l.evicted >= maxEvicted(l.cfg.maxConns) {
+		if oldest == nil || l.evicted >= maxEvicted(l.cfg.MaxConns) {
 			return nil
 		}
 		evicted := oldest.Value.(*conn)
 		l.evicted++
 		_ = evicted.Conn.Close() // its worker ends
 		l.forget(evicted)
-		l.cfg.evicted.Inc()
+		l.cfg.Evicted.Inc()
 	}
 	l.conns[added] = struct{}{}
 	l.byIP[added.addr]++
 	added.place = l.strangers.PushBack(added)
-	l.cfg.open.Add(1)
+	l.cfg.Open.Add(1)
 	return added
 }
 
-// workers is how many goroutines serve the connections of a listener. One is free a moment
+// Workers is how many goroutines serve the connections of a listener. One is free a moment
 // after its connection has closed, so there are more than connections.
-func workers(maxConns int) int { return 2*maxConns + 64 + maxEvicted(maxConns) }
+func Workers(maxConns int) int { return 2*maxConns + 64 + maxEvicted(maxConns) }
 
 // maxEvicted bounds the workers of connections that were closed for others.
 func maxEvicted(maxConns int) int { return maxConns + 512 }
@@ -150,13 +153,13 @@ func addrOf(c net.Conn) netip.Addr {
 }
 
 // keep notes that a connection is no stranger's any more.
-func (l *boundedListener) keep(c *conn) {
+func (l *Listener) keep(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave(c)
 }
 
-func (l *boundedListener) leave(c *conn) {
+func (l *Listener) leave(c *conn) {
 	if c.place != nil {
 		l.strangers.Remove(c.place)
 		c.place = nil
@@ -164,16 +167,16 @@ func (l *boundedListener) leave(c *conn) {
 }
 
 // forget counts an open connection no more. The lock is held.
-func (l *boundedListener) forget(c *conn) {
+func (l *Listener) forget(c *conn) {
 	delete(l.conns, c)
 	if l.byIP[c.addr]--; l.byIP[c.addr] == 0 {
 		delete(l.byIP, c.addr)
 	}
 	l.leave(c)
-	l.cfg.open.Add(-1)
+	l.cfg.Open.Add(-1)
 }
 
-func (l *boundedListener) remove(c *conn) {
+func (l *Listener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, open := l.conns[c]; !open { // add forgot it for another
@@ -187,9 +190,9 @@ func (l *boundedListener) remove(c *conn) {
 	}
 }
 
-// closeUnused closes connections on which nothing was sent. Browsers open some for later,
+// CloseUnused closes connections on which nothing was sent. Browsers open some for later,
 // and fasthttp waits ReadTimeout for their first request.
-func (l *boundedListener) closeUnused() {
+func (l *Listener) CloseUnused() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.conns {
@@ -199,9 +202,9 @@ func (l *boundedListener) closeUnused() {
 	}
 }
 
-// drain waits until all connections are closed. The listener is closed before.
-// When ctx ends first, drain closes the connections and returns ctx's error.
-func (l *boundedListener) drain(ctx context.Context) error {
+// Drain waits until all connections are closed. The listener is closed before.
+// When ctx ends first, Drain closes the connections and returns ctx's error.
+func (l *Listener) Drain(ctx context.Context) error {
 	l.mu.Lock()
 	if len(l.conns) == 0 {
 		l.mu.Unlock()

@@ -1,4 +1,4 @@
-package ingest
+package transport
 
 import (
 	"bytes"
@@ -15,34 +15,35 @@ import (
 // beside each, so a header of 5 bytes takes 85 for as long as its body arrives.
 const maxHeaders = 128
 
-func tooManyHeaders(h *fasthttp.RequestHeader) bool {
+// TooManyHeaders reports whether a request has more than maxHeaders.
+func TooManyHeaders(h *fasthttp.RequestHeader) bool {
 	raw := h.RawHeaders()
 	return len(raw) > maxHeaders*len("a:b\r\n") && bytes.Count(raw, []byte{'\n'}) > maxHeaders
 }
 
-// singletonHeaders may be sent once. Of two, a proxy in front may have used the
+// SingletonHeaders may be sent once. Of two, a proxy in front may have used the
 // other one than this server would.
-var singletonHeaders = []string{
+var SingletonHeaders = []string{
 	"Authorization", "Content-Encoding", "Content-Type",
 	"Idempotency-Key", "X-Client-Discards", "X-Event-Ts", "X-Sent-At",
 }
 
-// checkFraming rejects what two HTTP implementations might read as different
+// CheckFraming rejects what two HTTP implementations might read as different
 // requests. fasthttp accepts these: both lengths at once (it serves the rest as
 // a second request), an identity transfer coding, folded headers, bare line
 // feeds, any version of the form HTTP/d.d, and repeated headers.
-func checkFraming(h *fasthttp.RequestHeader) *rejection {
-	if tooManyHeaders(h) {
-		return reject(wire.CodeHeadersTooLarge).Closing()
+func CheckFraming(h *fasthttp.RequestHeader) *wire.Rejection {
+	if TooManyHeaders(h) {
+		return wire.Reject(wire.CodeHeadersTooLarge).Closing()
 	}
 	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
-		return reject(wire.CodeVersionUnsupported).Closing()
+		return wire.Reject(wire.CodeVersionUnsupported).Closing()
 	}
-	bad := func(message string) *rejection {
-		return rejectf(wire.CodeBadRequest, "%s", message).Closing()
+	bad := func(message string) *wire.Rejection {
+		return wire.Rejectf(wire.CodeBadRequest, "%s", message).Closing()
 	}
 	hasLength, hasCoding := false, false
-	seen, repeated := 0, -1 // one bit for each of singletonHeaders, and the index of one sent twice
+	seen, repeated := 0, -1 // one bit for each of SingletonHeaders, and the index of one sent twice
 	for rest := h.RawHeaders(); len(rest) > 0; {
 		end := bytes.IndexByte(rest, '\n')
 		if end < 1 || rest[end-1] != '\r' {
@@ -55,7 +56,7 @@ func checkFraming(h *fasthttp.RequestHeader) *rejection {
 		}
 		switch line[0] {
 		case 'a', 'A', 'c', 'C', 'i', 'I', 'x', 'X':
-			for i, header := range singletonHeaders {
+			for i, header := range SingletonHeaders {
 				if isHeader(line, header) {
 					if seen&(1<<i) != 0 {
 						repeated = i
@@ -83,7 +84,7 @@ func checkFraming(h *fasthttp.RequestHeader) *rejection {
 		return bad("send either Content-Length or Transfer-Encoding")
 	}
 	if repeated >= 0 {
-		return rejectf(wire.CodeBadHeader, "%s is given twice: send it once", singletonHeaders[repeated])
+		return wire.Rejectf(wire.CodeBadHeader, "%s is given twice: send it once", SingletonHeaders[repeated])
 	}
 	return nil
 }
@@ -98,16 +99,16 @@ func isHeader(line []byte, name string) bool {
 // client can send it: a header name holds no space.
 var headerSkippedBody = []byte(" unread")
 
-// skipBody tells fasthttp that a request has no body, and keeps the announced length.
-func skipBody(h *fasthttp.RequestHeader) {
+// SkipBody tells fasthttp that a request has no body, and keeps the announced length.
+func SkipBody(h *fasthttp.RequestHeader) {
 	h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(h.ContentLength()), 10))
 	h.SetContentLength(0)
 }
 
-// bodyLength is the announced length of a body in bytes, and whether the body
+// BodyLength is the announced length of a body in bytes, and whether the body
 // is skipped. A length below 0 means that the body comes in chunks, or that
 // there is none.
-func bodyLength(h *fasthttp.RequestHeader) (n int, skipped bool) {
+func BodyLength(h *fasthttp.RequestHeader) (n int, skipped bool) {
 	if n = h.ContentLength(); n != 0 {
 		return n, false
 	}
