@@ -5,6 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
@@ -14,7 +15,7 @@ import (
 // rejected here before it sends its body.
 func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	if t.length > s.maxBodyOf(t) {
-		return bodyTooLarge(s.maxBodyOf(t))
+		return memory.TooLarge(s.maxBodyOf(t))
 	}
 	switch {
 	case t.route.method == fasthttp.MethodOptions:
@@ -61,7 +62,7 @@ func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target,
 		return rejected
 	}
 	r.namespace, r.key = t.namespace, t.key
-	if rejected = r.charge(s.tenantOf(r.namespace.Name, r.key)); rejected != nil {
+	if rejected = r.Charge(s.tenantOf(r.namespace.Name, r.key)); rejected != nil {
 		return rejected
 	}
 	r.drops = s.metrics.namespace(r.namespace).drops

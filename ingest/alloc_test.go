@@ -161,7 +161,7 @@ func TestTheFootprintOfARequestMatchesTheHeap(t *testing.T) {
 			}
 		}
 		grown := heap() - before
-		reserved := s.memory.held.Used()
+		reserved := s.memory.Held.Used()
 		t.Logf("%s: a request holds %d bytes and reserves %d", c.name, grown/int64(c.requests), reserved/int64(c.requests))
 		const server = 16 << 10 // what the server itself allocates
 		if reserved < grown-server || reserved > 2*grown {

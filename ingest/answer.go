@@ -34,7 +34,7 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	}
 	r.out = a.Append(r.out[:0])
 	ctx.Response.Header.SetContentType(jsonType)
-	if transport.Send(ctx, r.account(), r.out) {
+	if transport.Send(ctx, r.Account(), r.out) {
 		r.out = nil
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
@@ -49,7 +50,7 @@ type keyring struct {
 type key struct {
 	Token
 	namespace string
-	tenant    *tenant // nil: the namespace
+	tenant    *memory.Tenant // nil: the namespace
 	limits
 }
 
@@ -108,13 +109,13 @@ func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyrin
 			}
 		}
 		k.protected[name] = len(tokens) > 0
-		all := s.memory.tenant(name)
-		all.divide(len(tokens) > 1)
+		all := s.memory.Tenant(name)
+		all.Divide(len(tokens) > 1)
 		for _, t := range tokens {
 			at := hashPrefix(t.Hash)
 			of := before.find(name, t)
 			if of == nil {
-				of = &key{t, name, all.token(), newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
+				of = &key{t, name, all.Token(), newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
 			}
 			k.keys[at] = append(k.keys[at], of)
 		}
@@ -126,11 +127,11 @@ func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyrin
 }
 
 // tenantOf finds who pays for a request of a namespace that exists. k may be nil.
-func (s *Server) tenantOf(namespace string, k *key) *tenant {
+func (s *Server) tenantOf(namespace string, k *key) *memory.Tenant {
 	if k != nil && k.tenant != nil {
 		return k.tenant
 	}
-	return s.memory.tenant(namespace)
+	return s.memory.Tenant(namespace)
 }
 
 // find returns the key of a token as it is; nil: there is none.

@@ -33,7 +33,7 @@ func (s *Server) beacon(ctx *fasthttp.RequestCtx, t target) *rejection {
 		return rejected
 	}
 	r.noAck = true
-	body, rejected := r.receive(ctx, s.cfg.MaxBody)
+	body, rejected := r.Receive(ctx, s.cfg.MaxBody)
 	if rejected != nil {
 		return rejected
 	}

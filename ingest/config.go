@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 )
@@ -35,11 +36,11 @@ func (c Config) MaxMemory() int64 {
 	if c.TLS != nil {
 		perConn += tlsMemory
 	}
-	return int64(c.MaxConns)*perConn + c.memory().maxMemory()
+	return int64(c.MaxConns)*perConn + c.memory().Max()
 }
 
-func (c Config) memory() memoryConfig {
-	return memoryConfig{maxInflightBytes: c.MaxInflightBytes, maxDecompressed: c.MaxDecompressed, wait: c.ProduceTimeout}
+func (c Config) memory() memory.Config {
+	return memory.Config{MaxInflightBytes: c.MaxInflightBytes, MaxDecompressed: c.MaxDecompressed, Wait: c.ProduceTimeout}
 }
 
 // maxLanes bounds Config.Lanes; maxTotalLanes is how many lanes that makes.

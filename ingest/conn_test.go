@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/memory"
 )
 
 func TestAClientThatIsStillSendingLearnsWhyItIsRejected(t *testing.T) {
@@ -55,7 +57,7 @@ func TestALargeAnswerIsReservedUntilTheClientHasReadIt(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		c := p.sends(request)
 		eventually(t, func() bool {
-			return p.memory.held.Used() > 30_000 && p.memory.held.Used() < 80_000 && p.metric("requests_total", "200", "mixed") > 0
+			return p.memory.Held.Used() > 30_000 && p.memory.Held.Used() < 80_000 && p.metric("requests_total", "200", "mixed") > 0
 		})
 		if leaves {
 			c.Close()
@@ -64,7 +66,7 @@ func TestALargeAnswerIsReservedUntilTheClientHasReadIt(t *testing.T) {
 		} else {
 			go func() { _, _ = io.Copy(io.Discard, c) }()
 		}
-		eventually(t, func() bool { return p.memory.held.Used() == 0 })
+		eventually(t, func() bool { return p.memory.Held.Used() == 0 })
 	}
 }
 
@@ -81,9 +83,9 @@ func TestAConnectionHoldsAtMostItsDocumentedMemory(t *testing.T) {
 		}, ln, nil, zap.NewNop())
 		for what, text := range map[string]string{
 			"half a head":    "POST /v1/default/p HTTP/1.1\r\nX-A: " + strings.Repeat("a", 7<<10),
-			"a body to come": request11("POST /v1/default/p", "X-A: "+strings.Repeat("a", 7<<10)+"\r\nContent-Length: 1048576\r\n", strings.Repeat("x", prefetched-1)),
-			"a large body":   request11("POST /v1/default/p", "X-A: "+strings.Repeat("a", 7<<10)+"\r\nContent-Length: 1048576\r\n", strings.Repeat("x", prefetched+1)),
-			"many headers":   request11("POST /v1/default/p", strings.Repeat("A: "+strings.Repeat("b", 50)+"\r\n", 120)+"Content-Length: 1048576\r\n", strings.Repeat("x", prefetched-1)),
+			"a body to come": request11("POST /v1/default/p", "X-A: "+strings.Repeat("a", 7<<10)+"\r\nContent-Length: 1048576\r\n", strings.Repeat("x", memory.Prefetched-1)),
+			"a large body":   request11("POST /v1/default/p", "X-A: "+strings.Repeat("a", 7<<10)+"\r\nContent-Length: 1048576\r\n", strings.Repeat("x", memory.Prefetched+1)),
+			"many headers":   request11("POST /v1/default/p", strings.Repeat("A: "+strings.Repeat("b", 50)+"\r\n", 120)+"Content-Length: 1048576\r\n", strings.Repeat("x", memory.Prefetched-1)),
 		} {
 			before := liveMemory()
 			var all []net.Conn
@@ -99,7 +101,7 @@ func TestAConnectionHoldsAtMostItsDocumentedMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			each := (liveMemory() - before - p.memory.held.Used()) / conns
+			each := (liveMemory() - before - p.memory.Held.Used()) / conns
 			t.Logf("%s, %s: %d bytes a connection, the client's side included", what, name, each)
 			if each > limit {
 				t.Errorf("%s, %s: a connection holds %d bytes, want at most %d", what, name, each, limit)

@@ -9,7 +9,7 @@
 //	route.go      find the route by method and path; transport checks the headers
 //	admit.go      check namespace, token and limits
 //	produce.go    run the next steps of a produce request
-//	receive.go    read the body; inflate.go decompresses it
+//	memory        read the body, decompress it, reserve its memory
 //	sdk.go        the same for SDKs of other vendors, with the adapters of protocol
 //	split.go      cut the body into entries, and encode them
 //	request.go    the entries, grouped by partition

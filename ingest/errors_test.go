@@ -131,9 +131,9 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	store.now = func() (int64, bool) { panic("a bug") }
 	note(p.post("/v1/default/p", "x"))
 	store.now = func() (int64, bool) { return now, true }
-	p.memory.held.Give(-p.cfg.MaxInflightBytes)
+	p.memory.Held.Give(-p.cfg.MaxInflightBytes)
 	note(p.post("/v1/default/p", "x"))
-	p.memory.held.Give(p.cfg.MaxInflightBytes)
+	p.memory.Held.Give(p.cfg.MaxInflightBytes)
 	p.SetReady(func() error { return errors.New("the store's \"clock\" is unknown\n") })
 	note(p.do("GET", "/readyz", ""))
 	p.stopping.Store(true)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
@@ -18,8 +19,8 @@ type Exchange struct {
 
 	server *Server
 	target target
-	memory *body   // what it has reserved; nil: nothing
-	tenant *tenant // who pays; nil: not known yet
+	memory *memory.Body   // what it has reserved; nil: nothing
+	tenant *memory.Tenant // who pays; nil: not known yet
 }
 
 // Rejection says why a request is not served. Its code is counted.
@@ -91,7 +92,7 @@ func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejectio
 		transport.Keep(x.Ctx)
 		x.tenant = x.server.tenantOf(namespace, found)
 		if x.memory != nil {
-			rejected = x.memory.charge(x.tenant)
+			rejected = x.memory.Charge(x.tenant)
 		}
 	}
 	return found, rejected
@@ -115,7 +116,7 @@ func (x *Exchange) Path() []byte {
 // Body is the body, decompressed, within the bounds of the mount and of the server's
 // memory. An empty one is rejected with wire.CodeEmptyBody. It is valid until Release.
 func (x *Exchange) Body() ([]byte, *Rejection) {
-	return x.reservation().receive(x.Ctx, x.target.mount.MaxBody)
+	return x.reservation().Receive(x.Ctx, x.target.mount.MaxBody)
 }
 
 // RawBody is the body as it was sent, whatever its Content-Encoding, of at most max bytes
@@ -123,32 +124,32 @@ func (x *Exchange) Body() ([]byte, *Rejection) {
 func (x *Exchange) RawBody(max int) ([]byte, *Rejection) {
 	max = min(max, x.target.mount.MaxBody)
 	if x.Ctx.Request.Header.ContentLength() > max {
-		return nil, bodyTooLarge(max)
+		return nil, memory.TooLarge(max)
 	}
-	body, rejected := x.reservation().read(x.Ctx, max)
+	body, rejected := x.reservation().Read(x.Ctx, max)
 	if rejected == nil && len(body) > max { // in chunks, all of which had arrived
-		return nil, bodyTooLarge(max)
+		return nil, memory.TooLarge(max)
 	}
 	return body, rejected
 }
 
 // Reserve reserves n more bytes of the server's memory, until Release or the end of the
 // request, or rejects with wire.CodeOverloaded.
-func (x *Exchange) Reserve(n int) *Rejection { return x.reservation().reserve(n) }
+func (x *Exchange) Reserve(n int) *Rejection { return x.reservation().Reserve(n) }
 
 // Release gives back the body and all that was reserved, before a long wait.
 func (x *Exchange) Release() { x.release() }
 
-func (x *Exchange) reservation() *body {
+func (x *Exchange) reservation() *memory.Body {
 	if x.memory == nil {
-		x.memory = x.server.memory.get(x.tenant)
+		x.memory = x.server.memory.Get(x.tenant)
 	}
 	return x.memory
 }
 
 func (x *Exchange) release() {
 	if x.memory != nil {
-		x.server.memory.put(x.memory)
+		x.server.memory.Put(x.memory)
 		x.memory = nil
 	}
 }
@@ -163,7 +164,7 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 	}
 	x.Ctx.SetStatusCode(status)
 	x.Ctx.Response.Header.SetContentType(contentType)
-	transport.Send(x.Ctx, x.memory.account(), body)
+	transport.Send(x.Ctx, x.memory.Account(), body)
 	return nil
 }
 

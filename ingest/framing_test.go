@@ -147,10 +147,10 @@ func FuzzFraming(f *testing.F) {
 	}
 	var bodies []string // of the connection that is being served
 	s.http.Handler = func(ctx *fasthttp.RequestCtx) {
-		b := s.memory.get(nil)
-		defer s.memory.put(b)
+		b := s.memory.Get(nil)
+		defer s.memory.Put(b)
 		_, skipped := transport.BodyLength(&ctx.Request.Header)
-		body, rejected := b.read(ctx, s.cfg.MaxBody)
+		body, rejected := b.Read(ctx, s.cfg.MaxBody)
 		if skipped || rejected != nil || transport.CheckFraming(&ctx.Request.Header) != nil {
 			ctx.SetConnectionClose()
 			return

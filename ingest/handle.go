@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
@@ -40,7 +41,7 @@ func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	timedOut := r != nil && r.Code == wire.CodeRequestTimeout
 	linger := r != nil && r.Close
 	if !timedOut && !linger {
-		linger = t.skipBody || !discardBody(ctx)
+		linger = t.skipBody || !memory.Discard(ctx)
 	}
 	if r != nil {
 		s.reject(ctx, t, r)

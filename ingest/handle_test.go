@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/ingest/memory"
 )
 
 func TestAPanickingHandlerIs500AndTheServerLives(t *testing.T) {
@@ -30,10 +32,10 @@ func TestAPanickingHandlerIs500AndTheServerLives(t *testing.T) {
 func TestAPanicOutsideOfAHandlerIs500Too(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
-	large := strings.Repeat("x", largeBody)
+	large := strings.Repeat("x", memory.Large)
 	for name, sent := range map[string]string{
 		"expect":     "POST /v1/panics/p HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
-		"large body": fmt.Sprintf("POST /v1/panics/p HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", largeBody, large),
+		"large body": fmt.Sprintf("POST /v1/panics/p HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", memory.Large, large),
 	} {
 		r, closed := p.raw(sent)
 		if r.expect(t, 500, "internal"); !closed {

@@ -133,7 +133,7 @@ func listenOn(t testing.TB, store Store, edit func(*Config), ln net.Listener, di
 		if fake != nil && fake.wrong != nil {
 			t.Error(fake.wrong)
 		}
-		if bytes, incomplete, conns := s.memory.held.Used(), s.memory.arriving.Used(), s.conns.Load(); bytes != 0 || incomplete != 0 || conns != 0 {
+		if bytes, incomplete, conns := s.memory.Held.Used(), s.memory.Arriving.Used(), s.conns.Load(); bytes != 0 || incomplete != 0 || conns != 0 {
 			t.Errorf("%d bytes are still reserved, %d of them for incomplete bodies, %d connections open", bytes, incomplete, conns)
 		}
 	})

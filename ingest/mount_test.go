@@ -125,11 +125,11 @@ func TestAMountReservesMemoryAndGivesItBack(t *testing.T) {
 			if rejected := x.Reserve(1 << 20); rejected != nil {
 				return rejected
 			}
-			if held := x.server.memory.held.Used(); held < 1<<20 {
+			if held := x.server.memory.Held.Used(); held < 1<<20 {
 				return Reject(wire.CodeInternal, fmt.Sprintf("reserved %d", held))
 			}
 			x.Release()
-			if held := x.server.memory.held.Used(); held != 0 {
+			if held := x.server.memory.Held.Used(); held != 0 {
 				return Reject(wire.CodeInternal, fmt.Sprintf("kept %d", held))
 			}
 			return nil
@@ -285,7 +285,7 @@ func TestAMountHoldsNothingThatItsClientOnlyAnnounces(t *testing.T) {
 	}))
 	c := p.sends("POST /api/x HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\nabc")
 	eventually(t, func() bool { return p.Requests() == 1 || p.Connections() == 1 })
-	if held := p.memory.held.Used(); held > 1<<20 {
+	if held := p.memory.Held.Used(); held > 1<<20 {
 		t.Errorf("%d bytes are reserved for a body that did not arrive", held)
 	}
 	_ = c.Close()

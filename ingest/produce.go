@@ -8,7 +8,7 @@ import (
 // steps, in order:
 //
 //	admitEntries  options, and the limits of the token  (options.go, limits.go)
-//	receive       the body, decompressed                (receive.go, inflate.go)
+//	Receive       the body, decompressed                (package memory)
 //	split         the body into entries, by partition   (split.go, request.go)
 //	queue         each partition's entries in its lane  (lanes.go, lane.go)
 //	answer        what the store did with them          (answer.go)
@@ -23,7 +23,7 @@ func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if rejected := s.admitEntries(ctx, t, r); rejected != nil {
 		return rejected
 	}
-	body, rejected := r.receive(ctx, s.cfg.MaxBody)
+	body, rejected := r.Receive(ctx, s.cfg.MaxBody)
 	if rejected != nil {
 		return rejected
 	}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/spillway-io/spillway/ingest/memory"
 )
 
 func TestABodyReservesMemoryForWhatHasArrived(t *testing.T) {
@@ -26,15 +28,15 @@ func TestABodyReservesMemoryForWhatHasArrived(t *testing.T) {
 			for range conns {
 				all = append(all, p.sends(text))
 			}
-			eventually(t, func() bool { return p.memory.held.Used() == conns*each })
-			if got := p.memory.arriving.Used(); got != conns*each {
+			eventually(t, func() bool { return p.memory.Held.Used() == conns*each })
+			if got := p.memory.Arriving.Used(); got != conns*each {
 				t.Errorf("%s over %s: %d bytes count as incomplete, want all", name, over, got)
 			}
 			p.post("/v1/default/p", "x").expect(t, 200, "")
 			for _, c := range all {
 				c.Close()
 			}
-			eventually(t, func() bool { return p.memory.held.Used() == 0 && p.memory.arriving.Used() == 0 })
+			eventually(t, func() bool { return p.memory.Held.Used() == 0 && p.memory.Arriving.Used() == 0 })
 		}
 	}
 }
@@ -80,7 +82,7 @@ func TestTheRestOfABodyIsNotReadAsARequest(t *testing.T) {
 						break
 					}
 				}
-				if small := before < largeBody; answers > 2 || small && answers != 2 {
+				if small := before < memory.Large; answers > 2 || small && answers != 2 {
 					t.Errorf("%s, %d bytes and a request in %s: %d answers", line, before, coding, answers)
 				}
 			}
@@ -153,7 +155,7 @@ func TestALargeBodyWithoutAValidTokenIsNotRead(t *testing.T) {
 		{"/nowhere", "", "no_such_route"},
 		{"/v1/default%2fp", bearerHeader("first") + "\r\n", "bad_request"},
 	} {
-		r, closed := p.raw(headersOnly(tt.path, tt.headers, largeBody))
+		r, closed := p.raw(headersOnly(tt.path, tt.headers, memory.Large))
 		if r.body.Error != tt.code || !closed {
 			t.Errorf("%s: got %d %s, closed %t, want %s", tt.path, r.status, r.raw, closed, tt.code)
 		}
@@ -161,7 +163,7 @@ func TestALargeBodyWithoutAValidTokenIsNotRead(t *testing.T) {
 	if n := p.metric("rejections_total", "unauthorized"); n != 4 {
 		t.Errorf("%v rejections are counted, want 4", n)
 	}
-	body := string(make([]byte, largeBody))
+	body := string(make([]byte, memory.Large))
 	p.post("/v1/default/p", body, bearerHeader("first")).expect(t, 413, "entry_too_large") // it was read
 	p.post("/v1/open/p", body).expect(t, 413, "entry_too_large")
 	p.post("/v1/nobody/p", body).expect(t, 401, "unauthorized")
@@ -170,17 +172,17 @@ func TestALargeBodyWithoutAValidTokenIsNotRead(t *testing.T) {
 func TestALargeBodyWithoutMemoryForItIsNotRead(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), nil)
-	taken := p.cfg.MaxInflightBytes - largeBody
-	p.memory.held.Give(-taken)
-	r, closed := p.raw(headersOnly("/v1/default/p", "", largeBody+1))
+	taken := p.cfg.MaxInflightBytes - memory.Large
+	p.memory.Held.Give(-taken)
+	r, closed := p.raw(headersOnly("/v1/default/p", "", memory.Large+1))
 	if r.body.Error != "overloaded" || r.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("got %d %s, closed %t", r.status, r.raw, closed)
 	}
 	r, _ = p.raw(headersOnly("/v1/default/p", "", p.cfg.MaxBody+1))
 	r.expect(t, 413, "body_too_large")
 	p.post("/v1/default/p", "x").expect(t, 200, "") // there is memory for it
-	p.memory.held.Give(taken)
-	p.post("/v1/default/p", string(make([]byte, largeBody+1))).expect(t, 413, "entry_too_large")
+	p.memory.Held.Give(taken)
+	p.post("/v1/default/p", string(make([]byte, memory.Large+1))).expect(t, 413, "entry_too_large")
 	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s", p.cfg.MaxBody+2, make([]byte, p.cfg.MaxBody+1))))
 	r.expect(t, 413, "body_too_large")
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
@@ -14,7 +15,7 @@ import (
 // own buffers, because fasthttp reuses its memory as soon as the handler returns.
 // Requests are pooled with their buffers.
 type request struct {
-	body
+	memory.Body
 	options
 	namespace *partition.Namespace
 	key       *key  // limits new partitions of a mixed request; nil: none
@@ -83,7 +84,7 @@ func newRequest() *request {
 
 // release gives back what a request has reserved, and puts the request into the pool.
 func (s *Server) release(r *request) {
-	keep := r.body.release()
+	keep := r.Body.Release()
 	r.reset()
 	if keep {
 		s.requests.Put(r)
@@ -96,7 +97,7 @@ func (r *request) reset() {
 	clear(r.parts)
 	clear(r.byName)
 	*r = request{
-		body:     r.body,
+		Body:     r.Body,
 		encoded:  reuse(r.encoded, maxPooledBytes),
 		spans:    reuse(r.spans, maxPooledEntries),
 		entries:  reuse(r.entries, maxPooledEntries),
@@ -132,7 +133,7 @@ const (
 // capacity: a pooled request that once was large stays large.
 func (r *request) footprint() int {
 	n := requestCost + r.maxNames*nameCost + len(r.idempotencyKey) +
-		r.body.size() + cap(r.encoded) + cap(r.name) + cap(r.out) +
+		r.Body.Size() + cap(r.encoded) + cap(r.name) + cap(r.out) +
 		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards)
 	for i := range r.parts {
 		n += len(r.parts[i].name)

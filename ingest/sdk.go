@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -96,7 +97,7 @@ func (s *Server) payBySDK(r *request, to *sdkNamespace) *rejection {
 	if r.received, known = s.store.NowOf(to.namespace); !known {
 		return reject(wire.CodeStoreUnavailable)
 	}
-	return r.charge(s.tenantOf(to.namespace.Name, to.limits))
+	return r.Charge(s.tenantOf(to.namespace.Name, to.limits))
 }
 
 // openSDK receives a body and opens it, as what to or a key at its beginning says who pays.
@@ -104,7 +105,7 @@ func (s *Server) payBySDK(r *request, to *sdkNamespace) *rejection {
 // anybody can send such a body. size is that of the decompressed body.
 func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	to *sdkNamespace) (batch protocol.Batch, size int, rejected *rejection) {
-	body, coding, rejected := r.receiveSent(ctx, s.cfg.MaxBody)
+	body, coding, rejected := r.ReceiveSent(ctx, s.cfg.MaxBody)
 	if rejected != nil {
 		return batch, 0, rejected
 	}
@@ -115,16 +116,16 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	if to == nil {
 		head := body
 		if coding != "" {
-			head = r.head(body)
+			head = r.Head(body)
 		}
 		names := t.adapter.BodyKeys()
 		if to = s.writeKeys.find(cmp.Or(queryKey(ctx, t.adapter), protocol.FindKey(head, names))); to != nil {
-			rejected = r.charge(s.tenantOf(to.namespace.Name, to.limits))
+			rejected = r.Charge(s.tenantOf(to.namespace.Name, to.limits))
 		}
 	}
 	open := func() {
 		if coding != "" {
-			body, rejected = r.inflate(coding, body)
+			body, rejected = r.Inflate(coding, body)
 		}
 		if size = len(body); rejected == nil {
 			var err error
@@ -135,7 +136,7 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	}
 	switch {
 	case rejected != nil:
-	case to != nil, coding == "" && len(body) <= prefetched:
+	case to != nil, coding == "" && len(body) <= memory.Prefetched:
 		open()
 	case !s.keyless.DoFor("", s.cfg.ProduceTimeout, open):
 		rejected = reject(wire.CodeOverloaded)

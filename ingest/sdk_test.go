@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -207,7 +208,7 @@ func TestABodyIsNotReadWhereNoNamespaceTakesEventsOfSDKs(t *testing.T) {
 		{"/posthog/batch/", "", 401},
 		{"/amplitude/2/httpapi", "", 400},
 	} {
-		for headers, length := range map[string]int{"": largeBody, "Expect: 100-continue\r\n": 20} {
+		for headers, length := range map[string]int{"": memory.Large, "Expect: 100-continue\r\n": 20} {
 			r, closed := p.raw(headersOnly(tt.path, tt.headers+headers, length))
 			if r.status != tt.status || !closed {
 				t.Errorf("%s %q: got %d %s, closed %t, want %d", tt.path, headers, r.status, r.raw, closed, tt.status)
@@ -222,14 +223,14 @@ func TestABodyIsNotReadWhereNoNamespaceTakesEventsOfSDKs(t *testing.T) {
 func TestALargeBodyUnderAWrongWriteKeyIsNotRead(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), withSDKs)
-	r, closed := p.raw(headersOnly("/segment/v1/batch", basic("nobody:")+"\r\n", largeBody))
+	r, closed := p.raw(headersOnly("/segment/v1/batch", basic("nobody:")+"\r\n", memory.Large))
 	if r.status != http.StatusUnauthorized || !closed {
 		t.Errorf("got %d %s, closed %t, want 401", r.status, r.raw, closed)
 	}
-	taken := p.cfg.MaxInflightBytes - largeBody
-	p.memory.held.Give(-taken)
-	defer p.memory.held.Give(taken)
-	r, closed = p.raw(headersOnly("/segment/v1/batch", basic("wk:")+"\r\n", largeBody+1))
+	taken := p.cfg.MaxInflightBytes - memory.Large
+	p.memory.Held.Give(-taken)
+	defer p.memory.Held.Give(taken)
+	r, closed = p.raw(headersOnly("/segment/v1/batch", basic("wk:")+"\r\n", memory.Large+1))
 	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("got %d %s, closed %t, want 503", r.status, r.raw, closed)
 	}

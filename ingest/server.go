@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/share"
@@ -42,7 +43,7 @@ type Server struct {
 	lanes      *lanes
 	mounts     []*mount
 	requests   sync.Pool
-	memory     *memory
+	memory     *memory.Budget
 	keyless    *share.Turns // of large bodies of SDKs whose key is not known
 	conns      atomic.Int64 // open connections
 	ready      atomic.Pointer[func() error]
@@ -79,7 +80,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	memory, err := newMemory(cfg.memory())
+	budget, err := memory.New(cfg.memory())
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		store:  store,
 		log:    log,
 		pages:  log.WithOptions(zap.WrapCore(fewLines)),
-		memory: memory,
+		memory: budget,
 		failed: make(chan error, 1),
 		ending: make(chan struct{}),
 	}
@@ -97,10 +98,10 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)
 	s.requests.New = func() any {
 		r := newRequest()
-		r.body = memory.newBody()
+		r.Body = budget.NewBody()
 		return r
 	}
-	if s.metrics, err = newMetrics(reg, cfg.Drops, memory.held.Used, s.conns.Load); err != nil {
+	if s.metrics, err = newMetrics(reg, cfg.Drops, budget.Held.Used, s.conns.Load); err != nil {
 		return nil, err
 	}
 	if s.mounts, err = newMounts(cfg); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/transport"
 )
 
@@ -15,8 +16,8 @@ import (
 func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	defer func() { s.panicked(recover()) }() // the handler panics for the same reason, and answers
 	n := h.ContentLength()
-	if transport.TooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= largeBody &&
-		(s.memory.noRoomFor(int64(n)) || s.unauthenticated(h)) {
+	if transport.TooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= memory.Large &&
+		(s.memory.NoRoomFor(int64(n)) || s.unauthenticated(h)) {
 		transport.SkipBody(h)
 	}
 	return c

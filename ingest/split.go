@@ -42,7 +42,7 @@ func (s *Server) growEncoded(r *request, body int) *rejection {
 	if n <= cap(r.encoded) {
 		return nil
 	}
-	if rejected := r.reserve(n); rejected != nil {
+	if rejected := r.Reserve(n); rejected != nil {
 		return rejected
 	}
 	r.encoded = slices.Grow(r.encoded, n)
@@ -55,8 +55,8 @@ func (s *Server) seal(r *request) *rejection {
 		return rejected
 	}
 	r.seal()
-	r.releaseLarge()
-	return r.reserveInAll(r.footprint())
+	r.ReleaseLarge()
+	return r.ReserveInAll(r.footprint())
 }
 
 // mediaType is the Content-Type without parameters, if split treats the type

@@ -28,7 +28,7 @@ var (
 	connectionSeeds = seedFile{"ingest/connection_seeds_test.go", "connectionSeeds"}
 	framingSeeds    = seedFile{"ingest/framing_seeds_test.go", "framingSeeds"}
 	pathSeeds       = seedFile{"ingest/path_seeds_test.go", "pathSeeds"}
-	inflateSeeds    = seedFile{"ingest/inflate_seeds_test.go", "inflateSeeds"}
+	inflateSeeds    = seedFile{"ingest/memory/inflate_seeds_test.go", "inflateSeeds"}
 	batchSeeds      = seedFile{"ingest/wire/batch_seeds_test.go", "batchSeeds"}
 	jsonSeeds       = seedFile{"drain/sink/json_seeds_test.go", "jsonSeeds"}
 	redactSeeds     = seedFile{"drain/sink/redact_seeds_test.go", "redactSeeds"}

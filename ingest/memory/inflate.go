@@ -1,4 +1,4 @@
-package ingest
+package memory
 
 import (
 	"bytes"
@@ -46,10 +46,10 @@ type reserveFunc func(n int) error
 var errNoRoom = errors.New("no memory left for the decompressed body")
 
 // zstdDecoders is how many bodies zstd decodes at once. Each reserves
-// maxDecompressed, so all together take at most a quarter of the budget,
+// MaxDecompressed, so all together take at most a quarter of the budget,
 // unless one alone takes more.
-func (c memoryConfig) zstdDecoders() int {
-	fits := int(c.maxInflightBytes / 4 / int64(c.maxDecompressed))
+func (c Config) zstdDecoders() int {
+	fits := int(c.MaxInflightBytes / 4 / int64(c.MaxDecompressed))
 	return min(max(1, fits), runtime.GOMAXPROCS(0))
 }
 
@@ -58,8 +58,8 @@ type gzipDecoder struct {
 	gzip.Reader
 }
 
-func newInflater(cfg memoryConfig) (*inflater, error) {
-	limit, cores, decoders := cfg.maxDecompressed, runtime.GOMAXPROCS(0), cfg.zstdDecoders()
+func newInflater(cfg Config) (*inflater, error) {
+	limit, cores, decoders := cfg.MaxDecompressed, runtime.GOMAXPROCS(0), cfg.zstdDecoders()
 	z, err := zstd.NewReader(nil,
 		zstd.WithDecoderConcurrency(decoders),
 		// The decoder needs memory for a whole window, so unzstd checks the exact
@@ -71,7 +71,7 @@ func newInflater(cfg memoryConfig) (*inflater, error) {
 	}
 	f := &inflater{
 		limit: limit,
-		wait:  cfg.wait,
+		wait:  cfg.Wait,
 		turns: share.NewTurns(cores+1, math.MaxInt),
 		zstd:  z,
 		slots: make(chan struct{}, decoders),
@@ -80,9 +80,9 @@ func newInflater(cfg memoryConfig) (*inflater, error) {
 	return f, nil
 }
 
-// head returns the first KiB of a body that gzip may have compressed, or what there is of it.
-func (b *body) head(sent []byte) []byte {
-	f := b.memory.inflater
+// Head returns the first KiB of a body that gzip may have compressed, or what there is of it.
+func (b *Body) Head(sent []byte) []byte {
+	f := b.budget.inflater
 	d := f.gzip.Get().(*gzipDecoder)
 	defer f.free(d)
 	d.src.Reset(sent[:min(len(sent), maxHeadInput)])
@@ -129,7 +129,7 @@ func (f *inflater) gunzip(dst, body []byte, reserve reserveFunc) ([]byte, error)
 	for {
 		n, err := d.Read(dst[len(dst):min(cap(dst), f.limit+1)])
 		dst = dst[:len(dst)+n]
-		if len(dst) >= largeBody {
+		if len(dst) >= Large {
 			runtime.Gosched() // other requests need the core for less
 		}
 		switch {
@@ -172,11 +172,11 @@ func (f *inflater) unzstd(dst, body []byte, reserve reserveFunc) ([]byte, error)
 	return dst, reserve(cap(dst))
 }
 
-// inflate decompresses what was sent.
-func (b *body) inflate(coding string, sent []byte) ([]byte, *rejection) {
-	f, received := b.memory.inflater, int(b.reserved)
+// Inflate decompresses what was sent.
+func (b *Body) Inflate(coding string, sent []byte) ([]byte, *wire.Rejection) {
+	f, received := b.budget.inflater, int(b.reserved)
 	reserve := func(n int) error {
-		if b.reserveInAll(received+n) != nil {
+		if b.ReserveInAll(received+n) != nil {
 			return errNoRoom
 		}
 		return nil
@@ -191,14 +191,14 @@ func (b *body) inflate(coding string, sent []byte) ([]byte, *rejection) {
 	})
 	switch {
 	case errors.Is(err, errNoRoom):
-		return nil, reject(wire.CodeOverloaded)
+		return nil, wire.Reject(wire.CodeOverloaded)
 	case errors.Is(err, errTooLarge):
-		return nil, rejectf(wire.CodeBodyTooLarge,
+		return nil, wire.Rejectf(wire.CodeBodyTooLarge,
 			"the decompressed body is larger than %d bytes: send less a request", f.limit)
 	case err != nil:
-		return nil, reject(wire.CodeBadEncoding)
+		return nil, wire.Reject(wire.CodeBadEncoding)
 	case len(b.inflated) == 0:
-		return nil, reject(wire.CodeEmptyBody)
+		return nil, wire.Reject(wire.CodeEmptyBody)
 	}
 	return b.inflated, nil
 }

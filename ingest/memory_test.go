@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/partition/share"
 )
 
@@ -83,12 +84,12 @@ func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 				t.Errorf("%s: got %d, want %d", name, got, c.want)
 			}
 		}
-		eventually(t, func() bool { return p.memory.held.Used() == 0 && p.memory.arriving.Used() == 0 })
+		eventually(t, func() bool { return p.memory.Held.Used() == 0 && p.memory.Arriving.Used() == 0 })
 	}
 
 	ctx := contextFor("/v1/default/p", ndjsonType, nil)
 	ctx.Request.SetBodyStream(readerFunc(func([]byte) (int, error) {
-		if p.memory.held.Used() == 0 {
+		if p.memory.Held.Used() == 0 {
 			t.Error("nothing is reserved before the panic")
 		}
 		panic("a bug")
@@ -101,7 +102,7 @@ func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 		}()
 		p.produce(ctx, target{namespace: p.store.namespaces["default"]})
 	}()
-	if got := p.memory.held.Used(); got != 0 {
+	if got := p.memory.Held.Used(); got != 0 {
 		t.Errorf("a panic leaves %d bytes reserved", got)
 	}
 }
@@ -120,40 +121,12 @@ func TestIncompleteBodiesLeaveMemoryForCompleteRequests(t *testing.T) {
 	}
 	// Each of them holds 1 MiB, or is rejected.
 	eventually(t, func() bool {
-		if got := p.memory.held.Used(); got > half {
+		if got := p.memory.Held.Used(); got > half {
 			t.Errorf("%d bytes are reserved by incomplete bodies, want at most half of %d", got, 2*half)
 		}
 		return p.metric("rejections_total", "overloaded") >= 20
 	})
-	p.post("/v1/default/q", strings.Repeat("x", prefetched)).expect(t, 200, "")
+	p.post("/v1/default/q", strings.Repeat("x", memory.Prefetched)).expect(t, 200, "")
 	p.post("/v1/default", `{"partition":"q","data":1}`, asNDJSON).expect(t, 200, "")
 	p.post("/v1/default/q", gzipped(t, strings.Repeat("y\n", 900)), asNDJSON, "Content-Encoding: gzip").expect(t, 200, "")
-}
-
-func TestBodyBuffersAreKeptUpToABound(t *testing.T) {
-	t.Parallel()
-	b := newBuffers()
-	for _, n := range []int{0, 1, 16 << 10, 16<<10 + 1, 100_000, 1 << 20, 1<<20 + 1, 5 << 20} {
-		buffer := b.get(n)
-		if cap(buffer) < n || cap(buffer) != bufferSize(n) {
-			t.Errorf("for %d bytes: got a buffer of %d bytes, bufferSize says %d", n, cap(buffer), bufferSize(n))
-		}
-	}
-	for range 1000 {
-		for i := range b {
-			b.put(make([]byte, 0, minBuffer<<i))
-		}
-		b.put(make([]byte, 0, 1<<20+1))
-		b.put(nil)
-	}
-	kept := int64(0)
-	for i := range b {
-		kept += int64(len(b[i])) * minBuffer << i
-	}
-	if kept != buffersMemory {
-		t.Errorf("%d bytes are kept, want %d", kept, buffersMemory)
-	}
-	if buffer := b.get(20_000); len(buffer) != 0 || cap(buffer) != 32<<10 {
-		t.Errorf("got a buffer of length %d, capacity %d", len(buffer), cap(buffer))
-	}
 }
