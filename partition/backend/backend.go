@@ -200,7 +200,7 @@ func connect(raw string, before *Backend) (*Backend, error) {
 				return nil, badURL()
 			}
 			b.cluster = true
-			client = func() redis.UniversalClient { return redis.NewClusterClient(b.withLimits(o).Cluster()) }
+			client = func() redis.UniversalClient { return newCluster(b.withLimits(o).Cluster()) }
 			break
 		}
 		if o.MasterName == "" {

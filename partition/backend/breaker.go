@@ -43,11 +43,7 @@ type Breaker struct {
 // NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
 func (b *Backend) NewBreaker(ledger string) *Breaker {
 	return &Breaker{prober: b.prober, probe: func(ctx context.Context) error {
-		err := b.Out.HGet(ctx, ledger, "format").Err()
-		if Classify(err) != nil {
-			b.ReloadClusterMap(ctx)
-		}
-		return err
+		return b.Out.HGet(ctx, ledger, "format").Err()
 	}}
 }
 
