@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -207,73 +206,6 @@ func TestASpecificationThatIsWrongSaysWhichField(t *testing.T) {
 	}
 	if r := p.do("POST", "/v1/mail/_times?count=2&from=2026-10-24T12:00:00Z", `{"cron":"30 2 * * *","tz":"Europe/Berlin"}`); r.raw != `{"next":["2026-10-25T02:30:00+02:00","2026-10-26T02:30:00+01:00"]}`+"\n" {
 		t.Errorf("got %d %s", r.status, r.raw)
-	}
-}
-
-// Three processes and many who put, pause and trigger at the ticks: each tick is published once, and the account says what
-// became of it.
-func TestSeveralProcessesFireEachTickOnce(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	var procs []*process
-	for range 3 {
-		procs = append(procs, startFiring(t, redis.URL(), nil))
-	}
-	const schedules = 40
-	for i := range schedules {
-		procs[0].expect(201, "", "PUT", fmt.Sprint("reports/schedules/s", i), fmt.Sprintf(`{"every":"%ds","data":%d}`, 1+i%3, i))
-	}
-	ending := time.Now().Add(6 * time.Second)
-	var running sync.WaitGroup
-	for w, p := range procs {
-		running.Go(func() {
-			for n := 0; time.Now().Before(ending); n++ {
-				i := (n*7 + w*13) % schedules
-				path := fmt.Sprint("/v1/mail/reports/schedules/s", i)
-				switch n % 4 {
-				case 0:
-					p.do("PUT", path, fmt.Sprintf(`{"every":"%ds","data":%d,"tries":%d}`, 1+i%3, i, 1+n%9))
-				case 1:
-					p.do("POST", path+"/pause", "")
-				case 2:
-					p.do("POST", path+"/resume", "")
-				case 3:
-					p.do("POST", path+"/trigger", "")
-				}
-			}
-		})
-	}
-	running.Wait()
-	for i := range schedules {
-		procs[1].do("POST", fmt.Sprint("/v1/mail/reports/schedules/s", i, "/pause"), "")
-	}
-	seen, fired := map[string]string{}, int64(0)
-	for {
-		jobs := procs[2].do("POST", "/v1/mail/reports/claim?count=1000&ttr=1h", "").Jobs
-		if len(jobs) == 0 {
-			break
-		}
-		for _, j := range jobs {
-			if j.Attributes["cause"] == "triggered" {
-				continue
-			}
-			key := j.Attributes["schedule"] + " " + j.Attributes["tick"]
-			tick, err := time.Parse(time.RFC3339, j.Attributes["tick"])
-			if err != nil || seen[key] != "" || tick.UnixMilli() > j.Published {
-				t.Errorf("%s: %s and %s, published %d: %v", key, seen[key], j.ID, j.Published, err)
-			}
-			seen[key] = j.ID
-		}
-	}
-	for i := range schedules {
-		s := procs[0].schedule(fmt.Sprint("s", i))
-		fired += s.Ticks["fired"]
-	}
-	if fired != int64(len(seen)) || fired < schedules {
-		t.Errorf("the accounts say %d, %d were published", fired, len(seen))
-	}
-	if residual, err := procs[0].store.Audit(t.Context(), procs[0].store.Namespace("mail")); err != nil || residual != 0 {
-		t.Errorf("residual %d, %v", residual, err)
 	}
 }
 

@@ -150,6 +150,28 @@ func (c *Cluster) Failover(tb testing.TB, key string) int {
 	return i
 }
 
+// MoveSlot moves the slot of a key from one master to another, key by key, as redis-cli does.
+func (c *Cluster) MoveSlot(tb testing.TB, key string, from, to int) {
+	tb.Helper()
+	ctx := context.Background()
+	source, target := c.Masters[from].Client(), c.Masters[to].Client()
+	slot := source.ClusterKeySlot(ctx, key).Val()
+	id := target.ClusterMyID(ctx).Val()
+	must(tb, target.Do(ctx, "cluster", "setslot", slot, "importing", source.ClusterMyID(ctx).Val()).Err())
+	must(tb, source.Do(ctx, "cluster", "setslot", slot, "migrating", id).Err())
+	for {
+		keys := source.ClusterGetKeysInSlot(ctx, int(slot), 1).Val()
+		if len(keys) == 0 {
+			break
+		}
+		host, port, _ := net.SplitHostPort(c.Masters[to].Addr)
+		must(tb, source.Do(ctx, "migrate", host, port, keys[0], 0, 5000).Err())
+	}
+	for _, node := range []*redis.Client{target, source} {
+		must(tb, node.Do(ctx, "cluster", "setslot", slot, "node", id).Err())
+	}
+}
+
 func must(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -189,7 +186,7 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 	l := startLoad(t, s, queues)
 	redistest.Until(t, most, "jobs flow", func() bool { return l.workedSince(time.Time{}) })
 	from := servers.MasterOf("sw:{mail.0}:ledger")
-	moveSlot(t, servers, "sw:{mail.0}:ledger", from, 1-from)
+	servers.MoveSlot(t, "sw:{mail.0}:ledger", from, 1-from)
 	moved := time.Now()
 	redistest.Until(t, most, "jobs flow on the other master", func() bool { return l.workedSince(moved) })
 	l.stop()
@@ -203,33 +200,5 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 	}
 	if got.Lost+got.Expired+got.Deleted+got.Dead != 0 || got.Acked < int64(len(l.acked)) || got.Acked > int64(len(l.acked)+len(l.maybeAcked)) {
 		t.Errorf("got %+v, want %d acked", got, len(l.acked))
-	}
-}
-
-// moveSlot moves the slot of a key, key by key, as redis-cli does.
-func moveSlot(t *testing.T, c *redistest.Cluster, key string, from, to int) {
-	t.Helper()
-	ctx := t.Context()
-	source, target := c.Masters[from].Client(), c.Masters[to].Client()
-	slot := source.ClusterKeySlot(ctx, key).Val()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(target.Do(ctx, "cluster", "setslot", slot, "importing", source.ClusterMyID(ctx).Val()).Err())
-	must(source.Do(ctx, "cluster", "setslot", slot, "migrating", target.ClusterMyID(ctx).Val()).Err())
-	for {
-		keys := source.ClusterGetKeysInSlot(ctx, int(slot), 1).Val()
-		if len(keys) == 0 {
-			break
-		}
-		host, port, _ := net.SplitHostPort(c.Masters[to].Addr)
-		must(source.Do(ctx, "migrate", host, port, keys[0], 0, 5000).Err())
-	}
-	id := target.ClusterMyID(ctx).Val()
-	for _, node := range []*redis.Client{target, source} {
-		must(node.Do(ctx, "cluster", "setslot", slot, "node", id).Err())
 	}
 }
