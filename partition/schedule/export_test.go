@@ -1,6 +1,24 @@
 package schedule
 
+import (
+	"context"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
 // Fires is when a tick of a schedule fires.
 func (s *Spec) Fires(namespace, queue, name string, tick int64) int64 {
 	return s.fires(tick, seedOf(namespace, queue, name))
 }
+
+// ParseIn is Parse in a program with other tzdata.
+func ParseIn(text []byte, zone func(name string) (*time.Location, error)) (*Spec, error) {
+	return parseIn(text, zone)
+}
+
+// KnowZones makes the firer that of a program with other tzdata.
+func (f *Firer) KnowZones(zone func(name string) (*time.Location, error)) { f.zone = zone }
+
+// Work is what the firer does when schedules of a shard are due.
+func (f *Firer) Work(ctx context.Context, d job.DueShard) { f.work(ctx, d) }

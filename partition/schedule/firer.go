@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/lifecycle"
+	"github.com/spillway-io/spillway/partition/schedule/cron"
 )
 
 const (
@@ -38,11 +39,12 @@ type Firer struct {
 	specs   map[string]*Spec // by tag; nil: it cannot be read
 	bytes   int              // of them
 	working sync.WaitGroup
+	zone    zones
 }
 
 // NewFirer makes the firer of a store. Start sets it going.
 func NewFirer(s *job.Store, reg prometheus.Registerer, log *zap.Logger) *Firer {
-	f := &Firer{store: s, log: log, busy: map[job.DueShard]bool{}, specs: map[string]*Spec{}}
+	f := &Firer{store: s, log: log, busy: map[job.DueShard]bool{}, specs: map[string]*Spec{}, zone: cron.Zone}
 	f.fired = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillway_schedules_fired_total", Help: "Runs of schedules that this process published, by cause: due, caught_up or waited.",
 	}, []string{"reason"})
@@ -264,7 +266,7 @@ func (f *Firer) read(ctx context.Context, d job.DueShard,
 		if len(m.Spec) == 0 {
 			continue // deleted meanwhile
 		}
-		spec, err := Parse(m.Spec)
+		spec, err := parseIn(m.Spec, f.zone)
 		if err != nil {
 			f.log.Warn("specification of a schedule", zap.String("queue", m.Queue), zap.String("schedule", m.Name),
 				zap.Error(err))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule/cron"
 )
 
 // MaxRegistered is how many schedules a registration has at most.
@@ -80,7 +81,7 @@ func ParseRegistered(text []byte) ([]Registered, error) {
 		case s.Owner != "":
 			err = &FieldError{"owner", s.Owner, "is the one of the path"}
 		default:
-			err = s.complete()
+			err = s.complete(cron.Zone)
 		}
 		if err == nil && len(s.JSON()) > MaxSpec {
 			err = &FieldError{"", "", fmt.Sprintf("has more than %d bytes", MaxSpec)}

@@ -111,7 +111,12 @@ func (e *FieldError) Error() string {
 
 // Parse reads a specification from JSON, strictly: a field that is unknown or given twice is an
 // error, as a mistyped one would silently have its default. Its errors are *FieldError.
-func Parse(text []byte) (*Spec, error) {
+func Parse(text []byte) (*Spec, error) { return parseIn(text, cron.Zone) }
+
+// zones finds the time zone of a name: cron.Zone, or the tzdata of another program in tests.
+type zones func(name string) (*time.Location, error)
+
+func parseIn(text []byte, zone zones) (*Spec, error) {
 	if len(text) > MaxSpec {
 		return nil, &FieldError{"", "", fmt.Sprintf("has %d bytes; write %d at most", len(text), MaxSpec)}
 	}
@@ -122,7 +127,7 @@ func Parse(text []byte) (*Spec, error) {
 	if err := decode(text, s); err != nil {
 		return nil, err
 	}
-	if err := s.complete(); err != nil {
+	if err := s.complete(zone); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -189,7 +194,7 @@ func unreadable(err error) error {
 }
 
 // complete checks the fields, and works out the times.
-func (s *Spec) complete() error {
+func (s *Spec) complete(zone zones) error {
 	var wrong *FieldError
 	check := func(ok bool, field string, value any, want string) {
 		if !ok && wrong == nil {
@@ -245,7 +250,7 @@ func (s *Spec) complete() error {
 	if s.Size() > maxRun {
 		return &FieldError{"shards", strconv.Itoa(s.Shards), "the jobs of a run have 1 MiB together at most"}
 	}
-	return s.setTicks()
+	return s.setTicks(zone)
 }
 
 func cmpBytes(text []byte, otherwise string) []byte {
@@ -256,14 +261,14 @@ func cmpBytes(text []byte, otherwise string) []byte {
 }
 
 // setTicks makes the function of the times.
-func (s *Spec) setTicks() error {
+func (s *Spec) setTicks(zone zones) error {
 	switch {
 	case s.Cron != "":
-		zone, err := cron.Zone(cmp.Or(s.Zone, "UTC"))
+		location, err := zone(cmp.Or(s.Zone, "UTC"))
 		if err != nil {
 			return &FieldError{"tz", s.Zone, err.Error()}
 		}
-		expression, err := cron.Parse(s.Cron, zone)
+		expression, err := cron.Parse(s.Cron, location)
 		if err != nil {
 			return &FieldError{"cron", s.Cron, err.Error()}
 		}

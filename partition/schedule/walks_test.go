@@ -63,6 +63,12 @@ type onRedis struct {
 
 // openRedis opens a store on an empty database.
 func openRedis(t testing.TB, addr string, db int, mini bool) (_ *onRedis, ns *job.Namespace, closed func()) {
+	p := job.DefaultPolicy()
+	p.MaxJobs, p.MaxQueues, p.MaxSchedules = mostJobs, 2, mostSchedules
+	return openWith(t, addr, db, mini, p)
+}
+
+func openWith(t testing.TB, addr string, db int, mini bool, p job.Policy) (_ *onRedis, ns *job.Namespace, closed func()) {
 	r := &onRedis{client: redis.NewClient(&redis.Options{Addr: addr, DB: db, DisableIdentity: true}), mini: mini}
 	r.client.FlushDB(context.Background())
 	r.SetNow(time.Now())
@@ -70,8 +76,6 @@ func openRedis(t testing.TB, addr string, db int, mini bool) (_ *onRedis, ns *jo
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := job.DefaultPolicy()
-	p.MaxJobs, p.MaxQueues, p.MaxSchedules = mostJobs, 2, mostSchedules
 	r.Store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}}, back,
 		prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {

@@ -1,0 +1,228 @@
+package schedule_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
+	"github.com/spillway-io/spillway/partition/schedule/cron"
+)
+
+// A site is the firers of several processes on a redis-server whose clock the test sets.
+type site struct {
+	*onRedis
+	t        *testing.T
+	ns       *job.Namespace
+	lane     *job.Lane
+	now      time.Time
+	firers   []*schedule.Firer
+	gathered []prometheus.Gatherer
+	specs    map[string]*schedule.Spec
+	first    map[string]int64           // tick
+	fired    map[string]map[string]bool // by schedule and tick
+	atOnce   map[string]bool            // those that were edited: a put does not wait for the jitter
+}
+
+// newSite has a firer for each tzdata.
+func newSite(t *testing.T, addr string, db int, now time.Time, zones ...func(string) (*time.Location, error)) *site {
+	p := job.DefaultPolicy()
+	p.MaxJobs = 100_000
+	s := &site{
+		t:      t,
+		now:    now,
+		specs:  map[string]*schedule.Spec{},
+		first:  map[string]int64{},
+		fired:  map[string]map[string]bool{},
+		atOnce: map[string]bool{},
+	}
+	var closed func()
+	s.onRedis, s.ns, closed = openWith(t, addr, db, false, p)
+	t.Cleanup(closed)
+	s.lane = s.NewLane()
+	for _, zone := range zones {
+		reg := prometheus.NewRegistry()
+		f := schedule.NewFirer(s.Store, reg, zap.NewNop())
+		f.KnowZones(zone)
+		s.firers, s.gathered = append(s.firers, f), append(s.gathered, reg)
+	}
+	s.SetNow(now)
+	return s
+}
+
+// put makes a schedule, or replaces its specification by one with the same ticks.
+func (s *site) put(name, text string, zone func(string) (*time.Location, error)) {
+	s.t.Helper()
+	spec, err := schedule.ParseIn([]byte(text), zone)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	p, err := schedule.Put(s.t.Context(), s.Store, s.ns, queue, name, spec, 0)
+	if err != nil {
+		s.t.Fatalf("put %s %s at %s: %v", name, text, s.now, err)
+	}
+	if s.specs[name] == nil {
+		s.first[name], s.fired[name] = p.First, map[string]bool{}
+	} else {
+		s.atOnce[name] = true
+	}
+	s.specs[name] = spec
+	s.work()
+}
+
+// step sets the clock, and lets each process fire.
+func (s *site) step(d time.Duration) {
+	s.now = s.now.Add(d)
+	s.SetNow(s.now)
+	for i := range s.firers {
+		s.firers[(i+s.now.Second())%len(s.firers)].Work(s.t.Context(), job.DueShard{Namespace: s.ns})
+	}
+	s.work()
+}
+
+// pass lets time pass.
+func (s *site) pass(d, each time.Duration) {
+	for ; d > 0; d -= each {
+		s.step(each)
+	}
+}
+
+// work does all jobs: none is of a tick that had one before, and none is early.
+func (s *site) work() {
+	s.t.Helper()
+	for more := true; more; {
+		c := &job.Claim{Namespace: s.ns, Queues: []string{queue}, TTR: time.Hour, Count: 1000}
+		s.Run(s.t.Context(), s.lane, &job.Batch{Claims: []*job.Claim{c}})
+		if c.Err != nil {
+			s.t.Fatal(c.Err)
+		}
+		b := &job.Batch{}
+		for _, j := range c.Jobs {
+			b.Acks = append(b.Acks, &job.Ack{Namespace: s.ns, Queue: queue, Ref: j.Ref})
+			var a map[string]string
+			tick, err := time.Time{}, json.Unmarshal(j.Attributes, &a)
+			if err == nil {
+				tick, err = time.Parse(time.RFC3339, a["tick"])
+			}
+			name, fires := a["schedule"], tick.UnixMilli()
+			if err == nil && !s.atOnce[name] {
+				fires = s.specs[name].Fires("mail", queue, name, fires)
+			}
+			if err != nil || fires > s.now.UnixMilli() {
+				s.t.Errorf("%s of %s was fired at %s: %v", name, a["tick"], s.now, err)
+			}
+			if s.fired[name][a["tick"]] {
+				s.t.Errorf("%s was fired twice, again at %s", name+" "+a["tick"], s.now)
+			}
+			s.fired[name][a["tick"]] = true
+		}
+		s.Run(s.t.Context(), s.lane, b)
+		more = len(c.Jobs) > 0
+	}
+}
+
+// state is that of a schedule, whose account holds what was fired.
+func (s *site) state(name string) schedule.State {
+	s.t.Helper()
+	found, err := s.GetSchedule(s.t.Context(), s.ns, queue, name)
+	state, ok := schedule.ReadState(found.State)
+	if err != nil || !ok {
+		s.t.Fatalf("%s: %v", name, err)
+	}
+	if state.Ticks.Fired != int64(len(s.fired[name])) {
+		s.t.Errorf("%s: %d ticks had jobs, and the account is %+v", name, len(s.fired[name]), state.Ticks)
+	}
+	return state
+}
+
+// account holds the account of each schedule against its times.
+func (s *site) account() {
+	s.t.Helper()
+	for name, spec := range s.specs {
+		state, ticks := s.state(name), int64(0)
+		for tick := s.first[name]; tick > 0 && tick != state.Next; tick = spec.Next(tick) {
+			ticks++
+		}
+		if state.Ticks.Total() != ticks || state.Next > 0 && state.Next <= s.now.UnixMilli() && spec.Jitter == 0 {
+			s.t.Errorf("%s at %s: %d ticks until %s, and the account is %+v", name, s.now, ticks, schedule.TickText(state.Next), state.Ticks)
+		}
+	}
+	if residual, err := s.Audit(s.t.Context(), s.ns); err != nil || residual != 0 {
+		s.t.Errorf("residual %d: %v", residual, err)
+	}
+}
+
+// Redis's clock steps. Nothing fires twice, nothing early by the new clock, and each tick is accounted for. After a step back
+// what has fired waits until the clock is there again; new schedules do not.
+func TestNoStepOfTheClockFiresATickTwiceOrEarly(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr
+	for i, step := range []time.Duration{
+		5 * time.Second, -5 * time.Second, time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour,
+	} {
+		t.Run(step.String(), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, addr, i, time.Date(2026, 10, 24, 23, 58, 30, 250e6, time.UTC), cron.Zone, cron.Zone)
+			specs := map[string]string{
+				"second":   `"every":"1s"`,
+				"jitter":   `"every":"7s","jitter":"5s"`,
+				"all":      `"every":"20s","missed":"all"`,
+				"window":   `"every":"10s","missed":"all","window":"10m"`,
+				"skip":     `"every":"15s","missed":"skip","grace":"2s"`,
+				"buffer":   `"every":"5s","overlap":"buffer"`,
+				"minute":   `"cron":"* * * * *"`,
+				"midnight": `"cron":"0 2 * * *","tz":"Europe/Berlin"`, // an hour before the clock of that zone goes back
+				"once":     `"at":"2026-10-25T00:00:00Z"`,
+			}
+			for name, spec := range specs {
+				s.put(name, "{"+spec+"}", cron.Zone)
+			}
+			s.pass(100*time.Second, time.Second)
+
+			// One process has a plan in its hands.
+			s.now = s.now.Add(time.Second)
+			s.SetNow(s.now)
+			made, due, err := s.DueSchedules(t.Context(), s.ns, 0, 0, 10)
+			var plan []*job.Firing
+			for _, d := range due {
+				state, _ := schedule.ReadState(d.State)
+				if d.At <= made {
+					plan = append(plan, schedule.Plan(s.specs[d.Name], "mail", queue, d.Name, d.State, &state, made))
+				}
+			}
+			if err != nil || len(plan) == 0 {
+				t.Fatalf("%d schedules are due: %v", len(plan), err)
+			}
+			s.now = s.now.Add(step)
+			s.SetNow(s.now)
+			if _, err := s.Store.Fire(t.Context(), s.ns, 0, made, plan); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range plan {
+				if valid := step == 5*time.Second; valid != (f.Status == job.Fired) || !valid && f.Status != job.Untimely {
+					t.Errorf("%s: a plan from before the step ends as %d", f.Name, f.Status)
+				}
+			}
+			s.work()
+			s.pass(10*time.Second, time.Second)
+			for _, name := range []string{"second", "minute", "buffer", "window"} { // an edit does not forget what has fired
+				s.put(name, "{"+specs[name]+`,"tries":3}`, cron.Zone)
+			}
+			s.put("new", `{"every":"1s","data":1}`, cron.Zone)
+			s.pass(10*time.Second, time.Second)
+			if fired := len(s.fired["new"]); fired != 10 {
+				t.Errorf("a schedule that was put after the step fired %d times in 10 s", fired)
+			}
+			if step < 0 {
+				s.pass(-step, -step/50)
+			}
+			s.pass(70*time.Second, time.Second)
+			s.account()
+		})
+	}
+}
