@@ -77,7 +77,8 @@ func (j *jobRun) deliveries() {
 			_, claimed := j.when(d.Claimed, d.Asked, d.Got)
 			// It stays ready when the clock steps back.
 			if due, read := p.Start.Add(behind+p.Delay), j.highest(p.Start, claimed); read.Before(due.Add(-rounding)) {
-				early.add("uid %d, %v before its delay was over", uid, due.Sub(read))
+				early.add("uid %d, published from %v to %v with a delay of %v, claimed from %v to %v as of %v", uid, p.Start, p.End, p.Delay,
+					d.Asked, d.Got, d.Claimed)
 			}
 			// A server says when the ttl is over, by its idea of the store's clock.
 			_, ahead := j.offsets(p.Start.Add(-unaware), p.End)
