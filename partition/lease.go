@@ -101,11 +101,11 @@ func (verbs) Claim(ctx context.Context, requests []ClaimRequest,
 		}
 	}
 	for err == nil && len(claims) > 0 {
-		jobs := backend.RunJobs(planClaims(claims), func(c *backend.Call, items []*ClaimResult) { fillClaims(c, items, lease) },
+		packs := backend.RunPacks(planClaims(claims), func(c *backend.Call, items []*ClaimResult) { fillClaims(c, items, lease) },
 			func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
 		var left []*ClaimResult // the calls had no room for these; each call serves at least one
-		for _, j := range jobs {
-			left = append(left, s.claimed(j, j.Sent.Add(lease))...)
+		for _, pack := range packs {
+			left = append(left, s.claimed(pack, pack.Sent.Add(lease))...)
 		}
 		claims = left
 	}
@@ -113,20 +113,20 @@ func (verbs) Claim(ctx context.Context, requests []ClaimRequest,
 }
 
 // planClaims puts claims into calls: as many as fit, of one shard and one MaxBatches.
-func planClaims(claims []*ClaimResult) []backend.Job[*ClaimResult] {
-	var jobs []backend.Job[*ClaimResult]
+func planClaims(claims []*ClaimResult) []backend.Pack[*ClaimResult] {
+	var packs []backend.Pack[*ClaimResult]
 next:
 	for _, c := range claims {
-		for i := len(jobs) - 1; i >= 0; i-- {
-			first := jobs[i].Items[0]
-			if first.MaxBatches == c.MaxBatches && first.shard() == c.shard() && len(jobs[i].Items) < maxCallLeases {
-				jobs[i].Items = append(jobs[i].Items, c)
+		for i := len(packs) - 1; i >= 0; i-- {
+			first := packs[i].Items[0]
+			if first.MaxBatches == c.MaxBatches && first.shard() == c.shard() && len(packs[i].Items) < maxCallLeases {
+				packs[i].Items = append(packs[i].Items, c)
 				continue next
 			}
 		}
-		jobs = append(jobs, backend.Job[*ClaimResult]{Call: &backend.Call{}, Items: []*ClaimResult{c}})
+		packs = append(packs, backend.Pack[*ClaimResult]{Call: &backend.Call{}, Items: []*ClaimResult{c}})
 	}
-	return jobs
+	return packs
 }
 
 func (c *ClaimResult) shard() *shard { return c.Namespace.shardOf(c.Partition) }
@@ -149,15 +149,15 @@ func fillClaims(c *backend.Call, claims []*ClaimResult, lease time.Duration) {
 }
 
 // claimed reads the answers of a call, and returns the claims that it had no room for.
-func (s *Store) claimed(j backend.Job[*ClaimResult], until time.Time) (left []*ClaimResult) {
-	for _, c := range j.Items {
-		c.Lease, c.Expired, c.Paused, c.Err = nil, 0, NotPaused, j.Err
+func (s *Store) claimed(pack backend.Pack[*ClaimResult], until time.Time) (left []*ClaimResult) {
+	for _, c := range pack.Items {
+		c.Lease, c.Expired, c.Paused, c.Err = nil, 0, NotPaused, pack.Err
 		if c.Err != nil {
 			continue
 		}
-		if c.Err = j.Rejected(); c.Err == nil {
+		if c.Err = pack.Rejected(); c.Err == nil {
 			var served bool
-			if served, c.Err = c.read(j.Call, until); !served && c.Err == nil {
+			if served, c.Err = c.read(pack.Call, until); !served && c.Err == nil {
 				left = append(left, c)
 			}
 			c.Namespace.recordExpired(c.Partition, c.Expired)
@@ -166,8 +166,8 @@ func (s *Store) claimed(j backend.Job[*ClaimResult], until time.Time) (left []*C
 			s.backend.CountError(c.Err)
 		}
 	}
-	if j.Err == nil {
-		j.Items[0].shard().claimed.Store(int64(len(j.Answer.Raw)))
+	if pack.Err == nil {
+		pack.Items[0].shard().claimed.Store(int64(len(pack.Answer.Raw)))
 	}
 	return left
 }

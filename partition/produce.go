@@ -68,11 +68,11 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 	p := s.produces.Get().(*produceRun)
 	defer s.produces.Put(p)
 	p.window = window
-	jobs := backend.RunJobs(p.plan(groups), p.fill, func(calls []*backend.Call) {
+	packs := backend.RunPacks(p.plan(groups), p.fill, func(calls []*backend.Call) {
 		s.backend.RunDurably(ctx, s.backend.In, calls)
 	}, p.hasLater)
-	for _, j := range jobs {
-		s.produced(j, round)
+	for _, pack := range packs {
+		s.produced(pack, round)
 	}
 	p.forget()
 	s.produceAlert.observe(groups)
@@ -81,8 +81,8 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 // produceRun is the memory of one Produce, which later ones reuse.
 type produceRun struct {
 	window time.Duration // how long the results under idempotency keys are kept
-	jobs   []backend.Job[*Group]
-	calls  []plannedCall        // beside jobs
+	packs  []backend.Pack[*Group]
+	calls  []plannedCall        // beside packs
 	seen   map[string]lastGroup // partition → its latest group, where a shard has several calls
 	// followed are groups whose partition has another group in a later call. They must
 	// not be sent again after that call.
@@ -108,8 +108,8 @@ type plannedCall struct {
 
 // plan assigns the groups to calls, in order: those of a shard to one call until it
 // is full, then to the next.
-func (p *produceRun) plan(groups []*Group) []backend.Job[*Group] {
-	p.jobs, p.calls = p.jobs[:0], p.calls[:0]
+func (p *produceRun) plan(groups []*Group) []backend.Pack[*Group] {
+	p.packs, p.calls = p.packs[:0], p.calls[:0]
 	several := false
 	for _, g := range groups {
 		if len(g.Entries) == 0 {
@@ -127,12 +127,12 @@ func (p *produceRun) plan(groups []*Group) []backend.Job[*Group] {
 		c.bytes += bytes
 	}
 	for i := range p.calls {
-		p.jobs = append(p.jobs, backend.Job[*Group]{Call: p.calls[i].call, Items: p.calls[i].groups})
+		p.packs = append(p.packs, backend.Pack[*Group]{Call: p.calls[i].call, Items: p.calls[i].groups})
 	}
 	if several {
 		p.keepOrder()
 	}
-	return p.jobs
+	return p.packs
 }
 
 // room returns the call that takes a group of a shard. another is true where the shard
@@ -188,7 +188,7 @@ func (p *produceRun) forget() {
 		clear(p.calls[i].call.Args)
 		clear(p.calls[i].groups)
 	}
-	clear(p.jobs)
+	clear(p.packs)
 	clear(p.followed)
 	p.keys, p.args = p.keys[:0], p.args[:0]
 }
@@ -255,15 +255,15 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 }
 
 // produced reads the answers of a call. round is the rollback round before it was sent.
-func (s *Store) produced(j backend.Job[*Group], round uint64) {
-	if j.Err != nil {
-		for _, g := range j.Items {
-			g.Err = j.Err
+func (s *Store) produced(pack backend.Pack[*Group], round uint64) {
+	if pack.Err != nil {
+		for _, g := range pack.Items {
+			g.Err = pack.Err
 		}
 		return
 	}
-	for _, g := range j.Items {
-		g.Err = s.answered(j.Call, g, round)
+	for _, g := range pack.Items {
+		g.Err = s.answered(pack.Call, g, round)
 		if g.Err != nil && !errors.Is(g.Err, ErrTooManyPartitions) && !errors.Is(g.Err, ErrTooManyKeys) {
 			s.backend.CountError(g.Err)
 		}

@@ -147,7 +147,7 @@ func (p *purging) drop(ctx context.Context, sh *shard, names []string) error {
 	counted := 0 // where nothing is dropped: what calls before counted of the first partition
 	touched := ""
 	for len(names) > 0 && !p.limited {
-		one := backend.Job[string]{Call: &backend.Call{}, Items: names[:min(len(names), maxCallLeases)]}
+		one := backend.Pack[string]{Call: &backend.Call{}, Items: names[:min(len(names), maxCallLeases)]}
 		if counted > 0 || p.alone {
 			one.Items = names[:1]
 		}

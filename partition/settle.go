@@ -77,15 +77,15 @@ func (verbs) Settle(ctx context.Context, commits []*Commit, releases []*Release)
 			c.stamp(s.backend.Now())
 		}
 	}
-	jobs := planSettlements(planSettlements(nil, commits), releases)
-	jobs = backend.RunJobs(jobs, fillSettlements,
+	packs := planSettlements(planSettlements(nil, commits), releases)
+	packs = backend.RunPacks(packs, fillSettlements,
 		func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
-	for _, j := range jobs {
-		for _, t := range j.Items {
-			err := j.Err
+	for _, pack := range packs {
+		for _, t := range pack.Items {
+			err := pack.Err
 			if err == nil {
-				if err = j.Rejected(); err == nil {
-					err = t.read(j.Call)
+				if err = pack.Rejected(); err == nil {
+					err = t.read(pack.Call)
 				}
 				if errors.Is(err, ErrBroken) || errors.Is(err, ErrUnavailable) {
 					s.backend.CountError(err)
@@ -165,18 +165,18 @@ func (r *Release) ended(err error) { r.Err = err }
 
 func (l *Lease) shard() *shard { return l.Namespace.shardOf(l.Partition) }
 
-// planSettlements adds calls for items, which are of one kind, to jobs: those of a
+// planSettlements adds calls for items, which are of one kind, to packs: those of a
 // shard share a call until it is full. A partition that comes twice, because one
 // of the two has lost its lease, is in two calls.
-func planSettlements[T settlement](jobs []backend.Job[settlement],
-	items []T) []backend.Job[settlement] {
-	first := len(jobs)
+func planSettlements[T settlement](packs []backend.Pack[settlement],
+	items []T) []backend.Pack[settlement] {
+	first := len(packs)
 	var letters []int // bytes of dead letters in each job, from first on
 next:
 	for _, t := range items {
 		bytes := t.letterBytes()
-		for i := len(jobs) - 1; i >= first; i-- {
-			others := jobs[i].Items
+		for i := len(packs) - 1; i >= first; i-- {
+			others := packs[i].Items
 			if others[0].lease().shard() != t.lease().shard() {
 				continue
 			}
@@ -187,14 +187,14 @@ next:
 			if twice || len(others) >= maxCallLeases || letters[i-first]+bytes > maxLetterBytes {
 				break
 			}
-			jobs[i].Items = append(jobs[i].Items, t)
+			packs[i].Items = append(packs[i].Items, t)
 			letters[i-first] += bytes
 			continue next
 		}
-		jobs = append(jobs, backend.Job[settlement]{Call: &backend.Call{}, Items: []settlement{t}})
+		packs = append(packs, backend.Pack[settlement]{Call: &backend.Call{}, Items: []settlement{t}})
 		letters = append(letters, bytes)
 	}
-	return jobs
+	return packs
 }
 
 func fillSettlements(c *backend.Call, items []settlement) {

@@ -121,7 +121,7 @@ func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard,
 // foreign value is an error.
 func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, names []string,
 	alone bool) (list []Stats, left []string, err error) {
-	jobs := backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}},
+	packs := backend.RunPacks([]backend.Pack[string]{{Call: &backend.Call{}, Items: names}},
 		func(c *backend.Call, names []string) {
 			c.Begin(lua.Stats, sh.Breaker, 1+2*len(names))
 			c.Args = append(c.Args, sh.ready)
@@ -132,18 +132,18 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 				c.Args = append(c.Args, name)
 			}
 		}, func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Background, calls) }, nil)
-	for _, j := range jobs {
-		if j.Err != nil {
-			return nil, nil, j.Err
+	for _, pack := range packs {
+		if pack.Err != nil {
+			return nil, nil, pack.Err
 		}
-		for _, name := range j.Items {
-			if err := j.Rejected(); err != nil {
+		for _, name := range pack.Items {
+			if err := pack.Rejected(); err != nil {
 				if alone {
 					return nil, nil, err
 				}
 				continue
 			}
-			switch j.Rest.Int() {
+			switch pack.Rest.Int() {
 			case 0:
 				continue
 			case 2:
@@ -152,17 +152,17 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 			}
 			one := Stats{
 				Partition: name,
-				Depth:     int(j.Rest.Int()),
+				Depth:     int(pack.Rest.Int()),
 				Capacity:  ns.Policy.Capacity,
-				Leased:    j.Rest.Int() == 1,
+				Leased:    pack.Rest.Int() == 1,
 			}
-			one.OldestAge = time.Duration(j.Rest.Int()) * time.Millisecond
-			one.Accepted, one.Evicted, one.Expired = j.Rest.Int(), j.Rest.Int(), j.Rest.Int()
-			one.Due, one.Attempt = j.Rest.Int(), int(j.Rest.Int())
+			one.OldestAge = time.Duration(pack.Rest.Int()) * time.Millisecond
+			one.Accepted, one.Evicted, one.Expired = pack.Rest.Int(), pack.Rest.Int(), pack.Rest.Int()
+			one.Due, one.Attempt = pack.Rest.Int(), int(pack.Rest.Int())
 			list = append(list, one)
 		}
-		if j.Rest.Broken {
-			return nil, nil, j.Misread()
+		if pack.Rest.Broken {
+			return nil, nil, pack.Misread()
 		}
 	}
 	return list, left, nil

@@ -17,7 +17,7 @@ import (
 // state that matters, so any number of processes may share one Redis. It is safe for
 // concurrent use. Open and Close are the life of its connections.
 type Store struct {
-	verbs
+	verbs        // what its Namespaces can do too, see stores.go
 	backend      *backend.Backend
 	prefix       string
 	namespaces   map[string]*Namespace

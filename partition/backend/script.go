@@ -236,43 +236,43 @@ func noScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT ")
 }
 
-// A Job is a call for several items, which are in order.
-type Job[T any] struct {
+// A Pack is a call for several items, which are in order.
+type Pack[T any] struct {
 	*Call
 	Items []T
 }
 
-// RunJobs fills the calls of jobs and runs them. While a cluster migrates a slot, it
+// RunPacks fills the calls of packs and runs them. While a cluster migrates a slot, it
 // rejects a call where one of several keys does not exist (TRYAGAIN), although most
 // items could be served. So these items are sent again one by one, except those for
 // which hasLater is true: they would run after a later call of the same partition. It
-// returns the jobs that ended; those sent again come last.
-func RunJobs[T any](jobs []Job[T], fill func(*Call, []T), run func([]*Call),
-	hasLater func(T) bool) []Job[T] {
-	calls := make([]*Call, len(jobs))
+// returns the packs that ended; those sent again come last.
+func RunPacks[T any](packs []Pack[T], fill func(*Call, []T), run func([]*Call),
+	hasLater func(T) bool) []Pack[T] {
+	calls := make([]*Call, len(packs))
 	split := false
-	for i, j := range jobs {
-		fill(j.Call, j.Items)
-		calls[i] = j.Call
+	for i, pack := range packs {
+		fill(pack.Call, pack.Items)
+		calls[i] = pack.Call
 	}
 	run(calls)
-	for _, j := range jobs {
-		split = split || j.RejectedByMigration()
+	for _, pack := range packs {
+		split = split || pack.RejectedByMigration()
 	}
 	if !split {
-		return jobs
+		return packs
 	}
-	var all, again []Job[T]
+	var all, again []Pack[T]
 	calls = calls[:0]
-	for _, j := range jobs {
-		if !j.RejectedByMigration() {
-			all = append(all, j)
+	for _, pack := range packs {
+		if !pack.RejectedByMigration() {
+			all = append(all, pack)
 			continue
 		}
-		for i := range j.Items {
-			one := Job[T]{Call: &Call{}, Items: j.Items[i : i+1]}
-			if hasLater != nil && hasLater(j.Items[i]) {
-				one.Err = j.Err
+		for i := range pack.Items {
+			one := Pack[T]{Call: &Call{}, Items: pack.Items[i : i+1]}
+			if hasLater != nil && hasLater(pack.Items[i]) {
+				one.Err = pack.Err
 				all = append(all, one)
 				continue
 			}
@@ -285,9 +285,9 @@ func RunJobs[T any](jobs []Job[T], fill func(*Call, []T), run func([]*Call),
 	return append(all, again...)
 }
 
-func (j Job[T]) RejectedByMigration() bool {
-	return len(j.Items) > 1 && j.Err != nil && j.cmd != nil && j.cmd.Err() != nil &&
-		strings.HasPrefix(j.cmd.Err().Error(), "TRYAGAIN ")
+func (p Pack[T]) RejectedByMigration() bool {
+	return len(p.Items) > 1 && p.Err != nil && p.cmd != nil && p.cmd.Err() != nil &&
+		strings.HasPrefix(p.cmd.Err().Error(), "TRYAGAIN ")
 }
 
 // Load loads scripts into every master.

@@ -183,14 +183,14 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 const usualAnswer = 64 << 10
 
 // claimed reads the answer of a call and shares the jobs of each request out.
-func (s *Store) claimed(l *Lane, j backend.Job[item]) {
-	sh := j.Items[0].(*request).sh
-	err := j.Err
+func (s *Store) claimed(l *Lane, pack backend.Pack[item]) {
+	sh := pack.Items[0].(*request).sh
+	err := pack.Err
 	if err == nil {
-		err = s.readClaims(j, l.unknown[sh].queues)
+		err = s.readClaims(pack, l.unknown[sh].queues)
 	}
 	if err != nil {
-		for _, it := range j.Items {
+		for _, it := range pack.Items {
 			for _, c := range it.(*request).claims {
 				c.Jobs, c.Left, c.Held, c.Err = nil, nil, nil, err
 			}
@@ -202,9 +202,9 @@ func (s *Store) claimed(l *Lane, j backend.Job[item]) {
 }
 
 // readClaims reads the answer; names are the queues of the call.
-func (s *Store) readClaims(j backend.Job[item], names []string) error {
-	sh := j.Items[0].(*request).sh
-	at := &j.Rest
+func (s *Store) readClaims(pack backend.Pack[item], names []string) error {
+	sh := pack.Items[0].(*request).sh
+	at := &pack.Rest
 	expired, lost := at.Int(), at.Int()
 	left := make([]int, len(names))
 	for i := range left {
@@ -213,20 +213,20 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 		}
 	}
 	jobs, bytes := 0, 0
-	for _, it := range j.Items {
+	for _, it := range pack.Items {
 		q := it.(*request)
 		n := at.Array() / 4
 		if at.Broken {
-			return j.Misread()
+			return pack.Misread()
 		}
 		got := make([]Job, 0, n)
 		for range n {
 			i, seq, attempt, record := at.Int(), at.Bulk(), at.Int(), at.Bulk()
 			if at.Broken || i < 1 || i > int64(len(names)) {
-				return j.Misread()
+				return pack.Misread()
 			}
 			bytes += len(record)
-			job := Job{Queue: names[i-1], Attempt: int(attempt), Now: j.Now, At: j.Now + q.ttr}
+			job := Job{Queue: names[i-1], Attempt: int(attempt), Now: pack.Now, At: pack.Now + q.ttr}
 			job.Seq, _ = number(seq)
 			if !parseRecord(record, &job) {
 				s.metrics.malformed.Inc()
@@ -240,29 +240,29 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 		q.share(got)
 		q.report(names, left)
 		if len(got) > 0 {
-			s.comesDue(sh, j.Now+q.ttr)
+			s.comesDue(sh, pack.Now+q.ttr)
 		}
 	}
 	if at.Broken {
-		return j.Misread()
+		return pack.Misread()
 	}
-	for _, it := range j.Items {
+	for _, it := range pack.Items {
 		for _, c := range it.(*request).claims {
 			if c.Namespace.traces {
 				for i := range c.Jobs {
 					x := &c.Jobs[i]
 					s.note(c.Namespace, x.Shard, x.Queue, x.Seq, TraceEvent{
-						AtMS: j.Now, Event: "claimed", By: c.By, Attempt: x.Attempt})
+						AtMS: pack.Now, Event: "claimed", By: c.By, Attempt: x.Attempt})
 				}
 			}
-			c.More = len(c.Jobs) < c.Count && (c.More || bytes >= answerBytes(j.Items))
+			c.More = len(c.Jobs) < c.Count && (c.More || bytes >= answerBytes(pack.Items))
 		}
 	}
 	s.metrics.expired.Add(float64(expired))
 	s.metrics.lost.Add(float64(lost))
 	if jobs > 0 {
-		sh.answer.Store(int64(len(j.Answer.Raw)))
-		j.Answer.Raw = nil
+		sh.answer.Store(int64(len(pack.Answer.Raw)))
+		pack.Answer.Raw = nil
 	}
 	return nil
 }

@@ -172,21 +172,21 @@ var errForeign = backend.Wrap(backend.ErrBroken,
 
 // published reads the answer of a call. round is the rollback round before it was sent. It
 // returns the publishes that were rejected together with others.
-func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []*Publish) {
-	for _, it := range j.Items {
+func (s *Store) published(pack backend.Pack[item], sh *shard, round uint64) (full []*Publish) {
+	for _, it := range pack.Items {
 		g := it.(*group)
 		status, first, count := int64(-2), int64(0), int64(0)
-		err := j.Err
+		err := pack.Err
 		if err == nil {
-			status, first, count = j.Rest.Int(), j.Rest.Int(), j.Rest.Int()
-			if j.Rest.Broken {
-				err = j.Misread()
+			status, first, count = pack.Rest.Int(), pack.Rest.Int(), pack.Rest.Int()
+			if pack.Rest.Broken {
+				err = pack.Misread()
 			}
 		}
 		if err == nil {
 			err = publishErrors[status]
 			if _, known := publishErrors[status]; !known {
-				err = j.Misread()
+				err = pack.Misread()
 			}
 		}
 		switch {
@@ -197,14 +197,14 @@ func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []
 			if status == 1 {
 				sh.Stored(round, int(count))
 				if g.delay > 0 {
-					s.comesDue(sh, j.Now+g.delay)
+					s.comesDue(sh, pack.Now+g.delay)
 				}
 				if count != int64(g.messages) {
-					err = j.Misread()
+					err = pack.Misread()
 				}
 			}
 			if err == nil {
-				err = j.Unconfirmed
+				err = pack.Unconfirmed
 			}
 		case errors.Is(err, errForeign):
 			s.backend.CountError(err)

@@ -50,7 +50,7 @@ type planned struct {
 // run is the memory of Run, which the next one reuses.
 type run struct {
 	calls    []planned
-	jobs     []backend.Job[item]
+	packs    []backend.Pack[item]
 	groups   []*group
 	requests []*request
 	usedG    int
@@ -242,8 +242,8 @@ func (r *run) begin() {
 		clear(c.groups)
 		c.items, c.sh, c.last, c.jobs, c.bytes = c.items[:0], nil, "", 0, 0
 	}
-	clear(r.jobs)
-	r.calls, r.jobs, r.usedG, r.usedR, r.plainly = r.calls[:0], r.jobs[:0], 0, 0, false
+	clear(r.packs)
+	r.calls, r.packs, r.usedG, r.usedR, r.plainly = r.calls[:0], r.packs[:0], 0, 0, false
 	r.args.reset()
 }
 
@@ -315,24 +315,24 @@ func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
 	durable := 0
 	for i := range r.calls {
 		c := &r.calls[i]
-		r.jobs = append(r.jobs, backend.Job[item]{Call: c.call, Items: c.items})
+		r.packs = append(r.packs, backend.Pack[item]{Call: c.call, Items: c.items})
 		if c.kind == publishes {
 			durable++
 		}
 	}
 	round := s.space.Round() // before anything is sent
-	jobs := backend.RunJobs(r.jobs, func(c *backend.Call, items []item) { s.fill(l, c, items) },
+	packs := backend.RunPacks(r.packs, func(c *backend.Call, items []item) { s.fill(l, c, items) },
 		func(calls []*backend.Call) { s.send(ctx, calls, durable) }, notAgain)
-	for _, j := range jobs {
-		switch first := j.Items[0].(type) {
+	for _, pack := range packs {
+		switch first := pack.Items[0].(type) {
 		case *Ack:
-			s.acked(j)
+			s.acked(pack)
 		case *Settle:
-			s.settled(j)
+			s.settled(pack)
 		case *group:
-			full = append(full, s.published(j, first.sh, round)...)
+			full = append(full, s.published(pack, first.sh, round)...)
 		case *request:
-			s.claimed(l, j)
+			s.claimed(l, pack)
 		}
 	}
 	return full

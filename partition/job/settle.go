@@ -68,15 +68,15 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 	}
 }
 
-func (s *Store) acked(j backend.Job[item]) {
-	for _, it := range j.Items {
+func (s *Store) acked(pack backend.Pack[item]) {
+	for _, it := range pack.Items {
 		a := it.(*Ack)
-		if a.Err = j.Err; a.Err != nil {
+		if a.Err = pack.Err; a.Err != nil {
 			continue
 		}
-		switch done := j.Rest.Int(); {
-		case j.Rest.Broken:
-			a.Err = j.Misread()
+		switch done := pack.Rest.Int(); {
+		case pack.Rest.Broken:
+			a.Err = pack.Misread()
 		case done == -1:
 			a.Err = errForeign
 		case done == 3:
@@ -84,7 +84,7 @@ func (s *Store) acked(j backend.Job[item]) {
 		default:
 			a.Acked, a.Deleted = done == 1, done == 2
 			if event := [...]string{1: "acked", 2: "deleted"}[done]; event != "" {
-				s.note(a.Namespace, a.Ref.Shard, a.Queue, a.Ref.Seq, TraceEvent{AtMS: j.Now, Event: event, By: a.By})
+				s.note(a.Namespace, a.Ref.Shard, a.Queue, a.Ref.Seq, TraceEvent{AtMS: pack.Now, Event: event, By: a.By})
 			}
 			s.ended(a.Namespace, a.Ref.Shard)
 		}
@@ -122,25 +122,25 @@ func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 	}
 }
 
-func (s *Store) settled(j backend.Job[item]) {
-	for _, it := range j.Items {
+func (s *Store) settled(pack backend.Pack[item]) {
+	for _, it := range pack.Items {
 		t := it.(*Settle)
-		if t.Err = j.Err; t.Err != nil {
+		if t.Err = pack.Err; t.Err != nil {
 			continue
 		}
-		switch state := j.Rest.Int(); {
-		case j.Rest.Broken:
-			t.Err = j.Misread()
+		switch state := pack.Rest.Int(); {
+		case pack.Rest.Broken:
+			t.Err = pack.Misread()
 		case state == -1:
 			t.Err = errForeign
 		case state < 0 || state > int64(Leased):
-			t.Err = j.Misread()
+			t.Err = pack.Misread()
 		default:
 			t.State = State(state)
-			s.noteSettled(t, j.Now)
+			s.noteSettled(t, pack.Now)
 			s.ended(t.Namespace, t.Ref.Shard)
 			if t.State == Delayed || t.State == Leased {
-				s.comesDue(t.Namespace.shards[t.Ref.Shard], j.Now+ms(t.After))
+				s.comesDue(t.Namespace.shards[t.Ref.Shard], pack.Now+ms(t.After))
 			}
 		}
 	}
