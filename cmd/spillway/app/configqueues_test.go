@@ -40,15 +40,15 @@ namespaces:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, isBuffer := c.Namespaces["kart"]; !isBuffer || len(c.Namespaces) != 1 || len(c.Queues) != 2 {
+	if _, isBuffer := c.Namespaces["kart"]; !isBuffer || len(c.Namespaces) != 1 || len(c.QueueNamespaces) != 2 {
 		t.Fatalf("got the buffers %v and the queues %v", c.Names(), c.QueueNames())
 	}
-	got := c.Queues["mail"]
+	got := c.QueueNamespaces["mail"]
 	if n := len(got.Tokens); n != 2 || got.Tokens[1].Name != "workers" || got.Tokens[1].Consume != (partition.Rate{Count: 1000, Per: time.Minute}) {
 		t.Errorf("got the tokens %+v", got.Tokens)
 	}
 	got.Tokens = nil
-	want := config.Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, MaxSchedules: 100_000, MaxTraces: 10_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
+	want := config.QueueNamespace{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, MaxSchedules: 100_000, MaxTraces: 10_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
 		Rules: []config.QueueRule{
 			{Match: "mail-*", Rate: job.RateLimit{Rate: partition.Rate{Count: 100, Per: time.Second}}, Burst: 50},
 			{Match: "bulk", Rate: job.RateLimit{None: true}, Tries: 20, Keep: job.Span(24 * time.Hour)},

@@ -27,7 +27,7 @@ func controlFile(c *config.Config, admins []admin.Token) control.File {
 		f.Buffers = append(f.Buffers, name)
 	}
 	for _, name := range c.QueueNames() {
-		q := c.Queues[name]
+		q := c.QueueNamespaces[name]
 		f.Namespaces = append(f.Namespaces, control.Namespace{Name: name, Pool: c.PoolOf(name),
 			Policy: q.Policy()})
 		if len(q.Tokens) == 0 {

@@ -46,7 +46,7 @@ func (a *App) openPushers(g, before *generation) error {
 func pushTargets(c *config.Config, pool string, registry sink.Registry, store branches.Store,
 	log *zap.Logger) (targets []push.Target, err error) {
 	for _, name := range c.QueuesIn(pool) {
-		rules := c.Queues[name].Push
+		rules := c.QueueNamespaces[name].Push
 		if len(rules) == 0 {
 			continue
 		}

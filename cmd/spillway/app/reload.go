@@ -241,7 +241,7 @@ func (g *generation) leftIn(ctx context.Context, cfg *config.Config) (errs []err
 		}
 	}
 	for _, name := range g.cfg.QueueNames() {
-		if _, stays := cfg.Queues[name]; stays {
+		if _, stays := cfg.QueueNamespaces[name]; stays {
 			continue
 		}
 		at := "namespaces." + name

@@ -59,8 +59,8 @@ func Changes(before, after *Config) (changes []Change) {
 		})
 	// A namespace that changes its kind is removed and added, which the store rejects while it
 	// has data.
-	queues := mapChanges("namespaces.", before.Queues, after.Queues,
-		func(at, _ string, old, now Queues) []Change {
+	queues := mapChanges("namespaces.", before.QueueNamespaces, after.QueueNamespaces,
+		func(at, _ string, old, now QueueNamespace) []Change {
 			return structChanges(at+".", &old, &now)
 		})
 	return slices.Concat(changes, namespaces, poolChanges(before, after), queues)

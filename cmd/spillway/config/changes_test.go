@@ -46,7 +46,7 @@ func TestAQueueWithoutTokensIsNotServedBeyondLoopback(t *testing.T) {
 func TestTheFirstNamespaceOfAKindComesByAReload(t *testing.T) {
 	t.Parallel()
 	var none, both Config
-	both.Namespaces, both.Queues = map[string]Namespace{"events": {}}, map[string]Queues{"mail": {}}
+	both.Namespaces, both.QueueNamespaces = map[string]Namespace{"events": {}}, map[string]QueueNamespace{"mail": {}}
 	for _, c := range []struct {
 		before, after *Config
 		want          string

@@ -25,7 +25,8 @@ import (
 )
 
 // Config holds all settings of `spillway serve`. A field with a name tag is a flag,
-// an environment variable and a key of the file; see settings.go.
+// an environment variable and a key of the file; see settings.go. FlagDefaults fills
+// the ${…} of its tags.
 type Config struct {
 	File string `name:"config" placeholder:"FILE" help:"YAML file to read. Unknown keys are errors."`
 
@@ -52,8 +53,8 @@ type Config struct {
 	// Namespaces come from the file only, and inherit the settings of Default.
 	// Without any there is one, "default", with the settings of Default.
 	Namespaces map[string]Namespace `kong:"-"`
-	// Queues are the namespaces of kind queue. They come from the file only.
-	Queues map[string]Queues `kong:"-"`
+	// QueueNamespaces are the namespaces of kind queue. They come from the file only.
+	QueueNamespaces map[string]QueueNamespace `kong:"-"`
 
 	Workers     int           `name:"workers" group:"Drain:" default:"${workers}" help:"Workers per namespace, each with one lease at a time."`
 	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"Timeout of one write to a sink."`
@@ -151,7 +152,7 @@ func (c *Config) Load(p Process) error {
 	if c.origins, err = FromEnv(settings, p); err != nil {
 		errs = append(errs, err)
 	}
-	c.Namespaces, c.Queues, c.Pools, c.PushSinks, c.MaskFields = nil, nil, nil, nil, admin.DefaultMaskFields()
+	c.Namespaces, c.QueueNamespaces, c.Pools, c.PushSinks, c.MaskFields = nil, nil, nil, nil, admin.DefaultMaskFields()
 	if c.File != "" {
 		document, err := parseFile(c.File)
 		if err != nil {
@@ -160,7 +161,7 @@ func (c *Config) Load(p Process) error {
 		}
 		errs = append(errs, c.apply(document, settings)...)
 	}
-	if c.Namespaces == nil && c.Queues == nil {
+	if c.Namespaces == nil && c.QueueNamespaces == nil {
 		c.Namespaces = map[string]Namespace{"default": c.Default}
 	}
 	if err := errors.Join(append(errs, c.validate()...)...); err != nil {
@@ -265,7 +266,7 @@ func FlagDefaults(sinks string) kong.Vars {
 }
 
 func (c *Config) validateNamespaces() (errs []error) {
-	if len(c.Namespaces)+len(c.Queues) == 0 {
+	if len(c.Namespaces)+len(c.QueueNamespaces) == 0 {
 		errs = append(errs, c.FieldError("namespaces",
 			errors.New("namespaces: none given: add one, or remove the key")))
 	}

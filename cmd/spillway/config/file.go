@@ -88,17 +88,17 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 	r.named(node, "namespaces", func(name string, value *yaml.Node) {
 		path := "namespaces." + name + "."
 		if r.kindOfNamespace(value, path) == "queue" {
-			if c.Queues == nil {
-				c.Queues = map[string]Queues{}
+			if c.QueueNamespaces == nil {
+				c.QueueNamespaces = map[string]QueueNamespace{}
 			}
-			q := defaultQueues()
+			q := defaultQueueNamespace()
 			r.namespace(value, path, &q, queueKeys(), r.setOwn)
 			for _, key := range KeysOf(SettingsOf(&q)) {
 				if _, given := c.origins[path+key]; !given {
 					c.origins[path+key] = "" // not inherited from the setting of that name at the top
 				}
 			}
-			c.Queues[name] = q
+			c.QueueNamespaces[name] = q
 			return
 		}
 		ns := c.Default
@@ -106,6 +106,22 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 		c.Namespaces[name] = ns
 	})
 	c.origins["namespaces"] = r.position(node)
+}
+
+// kindOfNamespace is the value of the key kind, buffer where there is none.
+func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
+	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value != "kind" {
+			continue
+		}
+		switch kind := node.Content[i+1]; kind.Value {
+		case "buffer", "queue":
+			return kind.Value
+		default:
+			r.fail(kind, path+"kind", fmt.Sprintf("%q is neither buffer nor queue", kind.Value))
+		}
+	}
+	return "buffer"
 }
 
 // namespace reads a namespace of either kind; set is for the keys that are settings.
@@ -121,7 +137,7 @@ func (r *fileReader) namespace(node *yaml.Node, path string, to any, keys []stri
 
 // namespaceKeys are the keys of a namespace, queueKeys those of one of kind queue.
 func namespaceKeys() []string { return keysOfKind(&Namespace{}) }
-func queueKeys() []string     { return keysOfKind(&Queues{}) }
+func queueKeys() []string     { return keysOfKind(&QueueNamespace{}) }
 
 func keysOfKind(of any) []string {
 	return slices.Concat(KeysOf(SettingsOf(of)), []string{"kind"}, KeysOf(ownKeysOf(of)))

@@ -29,7 +29,7 @@ func (c *Config) PoolNames() []string {
 // PoolOf is the pool of a namespace of any kind.
 func (c *Config) PoolOf(namespace string) string {
 	pool := c.Namespaces[namespace].Pool
-	if q, ok := c.Queues[namespace]; ok {
+	if q, ok := c.QueueNamespaces[namespace]; ok {
 		pool = q.Pool
 	}
 	if pool == "" {

@@ -43,7 +43,7 @@ func (c *Config) openNamespaces() (names []string) {
 		}
 	}
 	for _, name := range c.QueueNames() {
-		if len(c.Queues[name].Tokens) == 0 {
+		if len(c.QueueNamespaces[name].Tokens) == 0 {
 			names = append(names, name)
 		}
 	}

@@ -35,7 +35,7 @@ func (c *Config) node() *yaml.Node {
 			c.namespaceNode(name, &ns, &yaml.Node{Kind: yaml.MappingNode}))
 	}
 	for _, name := range c.QueueNames() {
-		q, kind := c.Queues[name], []*yaml.Node{plain("kind"), plain("queue")}
+		q, kind := c.QueueNamespaces[name], []*yaml.Node{plain("kind"), plain("queue")}
 		spaces.Content = append(spaces.Content, plain(name),
 			c.namespaceNode(name, &q, &yaml.Node{Kind: yaml.MappingNode, Content: kind}))
 	}
@@ -46,7 +46,7 @@ func (c *Config) node() *yaml.Node {
 func (c *Config) namespaceNode(name string, of any, node *yaml.Node) *yaml.Node {
 	at := "namespaces." + name + "."
 	for _, s := range SettingsOf(of) {
-		if _, queue := of.(*Queues); !queue || s.text() != "" {
+		if _, queue := of.(*QueueNamespace); !queue || s.text() != "" {
 			c.appendSetting(node, s, at+s.Key())
 		}
 	}

@@ -9,16 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// Queues holds the settings of a namespace of `kind: queue`. They come from the file
+// QueueNamespace holds the settings of a namespace of `kind: queue`. They come from the file
 // only, and nothing is inherited: a queue has no capacity and no age.
-type Queues struct {
+type QueueNamespace struct {
 	Pool         string        `name:"pool"`
 	Shards       int           `name:"shards"`
 	MaxJobs      int           `name:"max-jobs"`
@@ -101,24 +99,8 @@ func (b Backoff) String() string {
 	return Setting{value: &b.Base}.text() + ".." + Setting{value: &b.Max}.text()
 }
 
-// kindOfNamespace is the value of the key kind, buffer where there is none.
-func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
-	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value != "kind" {
-			continue
-		}
-		switch kind := node.Content[i+1]; kind.Value {
-		case "buffer", "queue":
-			return kind.Value
-		default:
-			r.fail(kind, path+"kind", fmt.Sprintf("%q is neither buffer nor queue", kind.Value))
-		}
-	}
-	return "buffer"
-}
-
 // QueueNames returns the namespaces of kind queue in alphabetical order.
-func (c *Config) QueueNames() []string { return slices.Sorted(maps.Keys(c.Queues)) }
+func (c *Config) QueueNames() []string { return slices.Sorted(maps.Keys(c.QueueNamespaces)) }
 
 // AllNames returns the namespaces of both kinds in alphabetical order.
 func (c *Config) AllNames() []string {
@@ -128,7 +110,7 @@ func (c *Config) AllNames() []string {
 // validateQueues returns an error for each setting of a queue that cannot work.
 func (c *Config) validateQueues() (errs []error) {
 	for _, name := range c.QueueNames() {
-		q, at := c.Queues[name], "namespaces."+name+"."
+		q, at := c.QueueNamespaces[name], "namespaces."+name+"."
 		fail := func(err error) {
 			for _, err := range Split(err) {
 				var field *partition.FieldError
@@ -166,10 +148,10 @@ func (c *Config) validateQueues() (errs []error) {
 	return errs
 }
 
-// defaultQueues are the defaults of a namespace of kind queue.
-func defaultQueues() Queues {
+// defaultQueueNamespace has the defaults of a namespace of kind queue.
+func defaultQueueNamespace() QueueNamespace {
 	p := job.DefaultPolicy()
-	return Queues{
+	return QueueNamespace{
 		Shards:       p.Shards,
 		MaxJobs:      int(p.MaxJobs),
 		MaxQueues:    int(p.MaxQueues),
@@ -192,7 +174,7 @@ func defaultPush() Push {
 }
 
 // Policy is the part of the settings that the store needs.
-func (q Queues) Policy() job.Policy {
+func (q QueueNamespace) Policy() job.Policy {
 	var rules []job.Rule
 	for _, r := range q.Rules {
 		rules = append(rules, job.Rule{

@@ -9,7 +9,7 @@ import (
 func TestAFileMayHaveQueuesAlone(t *testing.T) {
 	t.Parallel()
 	c, err := loadConfig(t, nil, nil, "namespaces:\n  mail: {kind: queue}\n")
-	if err != nil || len(c.Namespaces) != 0 || len(c.Queues) != 1 {
+	if err != nil || len(c.Namespaces) != 0 || len(c.QueueNamespaces) != 1 {
 		t.Errorf("got %v, buffers %v", err, c.Names())
 	}
 }
