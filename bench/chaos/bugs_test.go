@@ -174,7 +174,7 @@ var testedBugs = map[string]testedBug{
 	"the throttle of one member holds up all": {"drain", "TestNamedEntriesOfAGroupAreThoseOfTheirPartitionsOnly", []edit{
 		{"drain/guard/outcome.go", "list[i].After, list[i].Reason = 0, \"\"", "list[i].Reason = \"\""}}},
 	"a member is forgotten when its group closes": {"drain", "TestGroupClosesAtTheBoundsOfItsSink", []edit{
-		{"drain/queue.go", "q.keep(q.waiting[n:])", "q.keep(q.waiting[min(n+1, len(q.waiting)):])"}}},
+		{"drain/groupqueue.go", "q.keep(q.waiting[n:])", "q.keep(q.waiting[min(n+1, len(q.waiting)):])"}}},
 	"half of a rejected group is forgotten": {"drain", "TestPoisonEntryOfAGroupCostsOneRecord", []edit{
 		{"drain/group.go", "parts = append(parts, part{p.members[n/2:], err}, part{p.members[:n/2], err})", "parts = append(parts, part{p.members[:n/2], err})"}}},
 	"all members pay for the poison of one": {"drain", "TestPoisonEntryOfAGroupCostsOneRecord", []edit{
