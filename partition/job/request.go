@@ -22,7 +22,8 @@ type Publish struct {
 	Delay time.Duration
 	// TTL is how long they live from now on, Delay included: 0 is for ever; to MaxTTL.
 	TTL time.Duration
-	// Tries is how often they are claimed at most: 1 to MaxTries.
+	// Tries is how often they are claimed at most: 1 to MaxTries. For a default see
+	// Namespace.Tries.
 	Tries int
 	// CallerID is part of the id. While a job of the queue has it, dead or not, no other is
 	// stored under it, and the result names that job. With one there is one message.

@@ -41,7 +41,8 @@ type Rule struct {
 	// Burst is how many jobs are claimed at once after a rest: 1 to 10,000; default those of a
 	// tenth of a second, 1 at least.
 	Burst int
-	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say.
+	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say, and
+	// where none does it is DefaultTries.
 	Tries int
 	// KeepTrace is how long the trace of a job is kept after what happened to it last: 1m to
 	// MaxKeepTrace. Default: the rule does not say; where none does, there are no traces.
@@ -153,14 +154,17 @@ const wantKeep = "1m to 720h, such as 24h"
 
 const wantRate = "a rate such as 50/s, 1000/min or 20/h, at most 100000/s, or none"
 
-// Tries is the default of Publish.Tries for a queue: 3 where no rule says otherwise.
+// DefaultTries is how often a job is claimed at most where neither its publish nor a rule says.
+const DefaultTries = 3
+
+// Tries is the default of Publish.Tries for a queue.
 func (n *Namespace) Tries(queue string) int {
 	for i := range n.Policy.Rules {
 		if r := &n.Policy.Rules[i]; r.Tries > 0 && r.Match.Matches(queue) {
 			return r.Tries
 		}
 	}
-	return 3
+	return DefaultTries
 }
 
 // keepTrace is how long traces of a queue's jobs are kept; 0: it has none.
