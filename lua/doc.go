@@ -10,6 +10,8 @@
 //	discard           remove dead letters, for an operator
 //	page              list active partitions
 //	stats             describe partitions
+//	pause             stop the drain of a partition or of a namespace
+//	resume            end a pause
 //	peek              read a few entries or dead letters
 //	permission_probe  try every command that a store needs
 //

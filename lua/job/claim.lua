@@ -7,6 +7,9 @@
 -- skipped 1,000. KEYS[5] keeps what this call hands out until the lane's next call, so that
 -- revert can take back a call whose answer got lost.
 --
+-- The .5 of a last try saves reading the record when a lease lapses or a job is nacked, and survives touch. It needs
+-- deadlines below 2⁵² ms, so ttr is at most 10¹² ms.
+--
 -- A rate is a bucket of burst jobs, which refills by one every pause, in ns. It is kept as one number (GCRA), which all
 -- processes share: when the bucket is full again. A clock that goes back empties it at most.
 --

@@ -149,6 +149,8 @@ while at <= args do
     if birth and known + 1 > max_queues then
       status, first, stored = 0, 0, 0
     else
+      -- Set when a queue begins and when its head is looked at, not at each push, which would cost a
+      -- ZADD. So an unclaimed job that comes to an empty list with a shorter ttl expires by the expirer.
       local look
       if birth then
         known = known + 1

@@ -85,8 +85,8 @@ end
 
 -- bury: end a leased job whose tries are used up: as a dead letter, or as expired where
 -- the queue keeps none or its ttl is over. The caller removes lease and attempts, and has
--- asked mortal before. reason is why: nacked, lapsed or buried; the fraction of the score
--- keeps it. Returns dead, expired or lost.
+-- asked mortal before. reason is why: nacked, lapsed, buried or undecided; the fraction of the
+-- score keeps it. Returns dead, expired or lost.
 local death_fractions = { undecided = '.125', nacked = '.25', lapsed = '.5', buried = '.75' }
 local function bury(k, totals, seq, now, keeps, reason)
   local record = redis.call('HGET', k.j, seq)

@@ -51,8 +51,9 @@ local function usable(r, j, d)
 end
 
 -- skip_tombstones: count down the tombstones of a queue by references that led nowhere and
--- are out of its list. Returns how many more there were than tombstones: something other
--- than Spillway removed those jobs, so they are lost.
+-- are out of its list, which saves a search in it. Returns how many more there were: those
+-- something other than Spillway removed, so they are lost. Once another program has changed
+-- a list, as many lost jobs may count as tombstones.
 local function skip_tombstones(tombstones, r, queue, missing)
   local left = 1
   if missing > 0 then
