@@ -34,7 +34,7 @@ type namespaceDrain struct {
 
 	slotBytes int // payload of a lease that takes one slot; 0 = any lease takes one
 
-	claiming, settling context.Context // see Drainer
+	claiming, settling context.Context // guard.Life's Claiming and Calling
 
 	running sync.WaitGroup // the claimers and the opener
 	workers sync.WaitGroup

@@ -31,7 +31,7 @@ const (
 	// go out together.
 	probeRound = 100 * time.Millisecond
 	// probesAtOnce bounds quick probes that hang: while so many Writes run, there is
-	// one probe a maxProbePause.
+	// one probe a MaxProbePause.
 	probesAtOnce = int(probeRound / minProbePause)
 )
 

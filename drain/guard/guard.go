@@ -156,14 +156,14 @@ func (g *Guard) MinLife(maxAge time.Duration) time.Duration {
 	return g.pace.minLife(g.Timeout, maxAge)
 }
 
-// trial reports whether a Write is due whose entries have less life than minLife.
+// Trial reports whether a Write is due whose entries have less life than minLife.
 func (g *Guard) Trial() bool { return g.pace.trial() }
 
-// Begin reserves a Write, which write or withdraw ends. It is false while the sink
+// Begin reserves a Write, which Write or Withdraw ends. It is false while the sink
 // is not open.
 func (g *Guard) Begin() bool { return g.opener.begin() }
 
-// withdraw ends a Write that was reserved and not made.
+// Withdraw ends a Write that was reserved and not made.
 func (g *Guard) Withdraw() { g.opener.end(false) }
 
 // Stopping reports whether Writes are cancelled, because Stop ran out of patience.

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxHistory bounds either list of a writeHistory, at about 2 MB, and the words of those
+// MaxHistory bounds either list of a writeHistory, at about 2 MB, and the words of those
 // that fail at about as much. Forgetting a
 // partition that fails lets it help to trip the breaker once more.
 const MaxHistory = 8192

@@ -98,7 +98,7 @@ func withoutNumbers(text string) string {
 	return b.String()
 }
 
-// quarantine is how long a partition or a queue that the store rejects is left alone.
+// Quarantine is how long a partition or a queue that the store rejects is left alone.
 const Quarantine = 30 * time.Second
 
 // A RejectionLog names a partition that the store rejects, once a quarantine for a

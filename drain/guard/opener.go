@@ -20,7 +20,7 @@ type opener struct {
 	log                              *zap.Logger
 	health                           *health // told of every Open
 	metrics                          *Metrics
-	after                            func(context.Context) // see guardConfig
+	after                            func(context.Context) // see Config
 
 	mu      sync.Mutex
 	changed chan struct{} // closes at the next change of what follows

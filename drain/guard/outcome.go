@@ -196,7 +196,7 @@ const (
 	ReasonStopped       = "stopped"
 )
 
-// reasonRejected is the reason of a dead letter: the sink will never take the entry.
+// ReasonRejected is the reason of a dead letter: the sink will never take the entry.
 const ReasonRejected = "rejected"
 
 func reasonOf(err error) string {

@@ -13,7 +13,7 @@ type Pending struct {
 	Stale   time.Time    // when its oldest entry goes stale
 	Oldest  int64        // the time of that entry
 	Trial   bool         // its entries have less life than minLife
-	Dropped []sink.Entry // left out by stillFresh
+	Dropped []sink.Entry // left out by StillFresh
 }
 
 func (p *Pending) StaleAt(e sink.Entry) time.Time {

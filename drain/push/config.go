@@ -11,7 +11,7 @@ import (
 )
 
 // leaseSlack is how much longer than a Write a job is leased: for the way to the sink and
-// back to the store. The last leaseMargin of it is for the settlement.
+// back to the store. What a Write leaves of it is for the settlement.
 const leaseSlack = 5 * time.Second
 
 // Config is how a Pusher works. The figures in the comments are the defaults.
@@ -71,7 +71,7 @@ func DefaultRule() Rule {
 // A job is deferred for so long.
 const minDefer, maxDefer = time.Second, 24 * time.Hour
 
-// maxPushBatch is as many jobs as a sink's batch has entries.
+// maxBatch is as many jobs as a sink's batch has entries.
 const maxBatch = partition.MaxBatch
 
 // Validate returns a *partition.FieldError for each unusable setting, joined.

@@ -62,7 +62,7 @@ type Pusher struct {
 
 // New makes a Pusher, which must be stopped even if it never starts. newWakes makes
 // the job.Wakes that calls on. Errors are *partition.FieldError, those of
-// PushTarget.Validate, a namespace given twice and metrics that are registered already.
+// Target.Validate, a namespace given twice and metrics that are registered already.
 func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, targets []Target,
 	reg prometheus.Registerer, log *zap.Logger) (*Pusher, error) {
 	if err := cfg.Validate(); err != nil {

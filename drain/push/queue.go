@@ -11,7 +11,7 @@ import (
 
 // A queue whose Writes fail slows down: from slowAfter failures in a row, twice its
 // Writes at least, one job at a time is written, slowPause apart at first and
-// maxProbePause in the end. A handler that is broken for one queue must not use up the
+// guard.MaxProbePause in the end. A handler that is broken for one queue must not use up the
 // tries of all its jobs while the sink answers for others.
 const (
 	slowAfter  = 8

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxPushClaims is how many queues one call to the store claims from: Redis runs it
+	// maxClaims is how many queues one call to the store claims from: Redis runs it
 	// in one go.
 	maxClaims = 32
 	// maxUnsettled is how many settlements may wait. Beyond it nothing is claimed.

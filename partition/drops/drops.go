@@ -46,7 +46,7 @@ const (
 	ClientDiscarded   Reason = "client_discarded" // a client discarded them before it sent them
 )
 
-// reasons lists them all. Those from firstRejection on are ingest's.
+// reasons lists them all. Those from Stale on are ingest's.
 var reasons = []Reason{
 	Evicted, Expired, Dead, Failed, Lost, Purged,
 	Stale, TooLarge, BadTS, BadID, BadPartition, BadItem, BadRequest, Unauthorized, TooManyPartitions, TooManyKeys,

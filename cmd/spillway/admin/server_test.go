@@ -60,7 +60,7 @@ type fakeHealth struct {
 func (f *fakeHealth) Ready() error       { return f.err }
 func (f *fakeHealth) Warnings() []string { return f.warns }
 
-// setupAdmin makes an admin handler on a fake store that works and is ready.
+// setup makes an admin handler on a fake store that works and is ready.
 func setup(listen string) (*fakeStore, *fakeHealth, http.Handler) {
 	f := &fakeStore{
 		overview: func() (partition.Overview, error) {

@@ -38,8 +38,8 @@ import (
 //	    ports answers with the result
 //	(7) accounts: reads the ledger of each namespace every second, for metrics and log
 //	(8) janitors: repair what no other script meets
-//	(9) jobs: for namespaces of kind queue a store, its keepers (promoter, expirer), the
-//	    engine behind the data port's routes, and pushers, which write jobs to sinks
+//	(9) jobs: for namespaces of kind queue a store, its keepers (promoter, expirer, mover,
+//	    firer), the engine behind the data port's routes, and pushers, which write jobs to sinks
 //
 // (1), (8) and (9) are one a pool, with a Redis or the embedded store each.
 //
@@ -61,7 +61,7 @@ type generation struct {
 	snapshot *control.Snapshot       // what was in use when it was built; control.go applies those that follow
 	jobs     map[string]*job.Store   // of the pools that have queues
 	engines  map[string]*jobs.Engine // the same; empty under --role drain
-	keepers  []startStopper          // promoters and expirers
+	keepers  []startStopper          // promoters, expirers, movers and firers
 	pushers  []*push.Pusher          // of the pools whose queues are pushed; none under --role ingest
 	drained  chan struct{}           // closes when a reload has stopped drain and pushers
 }

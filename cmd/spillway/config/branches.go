@@ -11,7 +11,7 @@ import (
 )
 
 // branchesOf returns the namespaces that a namespace's sinks feed. A URL with an
-// error feeds none: newSinks reports it.
+// error feeds none: package app reports it.
 func (c *Config) branchesOf(name string) (names []string) {
 	for _, raw := range c.Namespaces[name].Sinks() {
 		if u, err := url.Parse(raw); err == nil && u.Scheme == "namespaces" {

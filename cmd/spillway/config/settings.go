@@ -22,7 +22,7 @@ type Process struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	LookupEnv      func(string) (string, bool)
-	Environ        []string        // what lookupEnv searches, as NAME=value
+	Environ        []string        // what LookupEnv searches, as NAME=value
 	Name           string          // as a shell finds it; empty: spillway
 	Given          map[string]bool // keys of the flags on the command line
 	Variables      []string        // that any command knows
@@ -36,7 +36,7 @@ func (e UsageError) Unwrap() error { return e.error }
 // Usage makes a UsageError of err.
 func Usage(err error) error { return UsageError{err} }
 
-// A setting is a field of a command's struct that has a flag. Its key in the file
+// A Setting is a field of a command's struct that has a flag. Its key in the file
 // and its environment variable derive from the flag's name.
 type Setting struct {
 	Flag  string   // as in max-age

@@ -28,7 +28,7 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 	}
 }
 
-// copyFields would leave out a field of Policy that no setting has the name of.
+// CopyFields would leave out a field of Policy that no setting has the name of.
 func TestEveryFieldOfPolicyIsASettingOfANamespace(t *testing.T) {
 	t.Parallel()
 	policy, namespace := reflect.TypeFor[partition.Policy](), reflect.TypeFor[Namespace]()
