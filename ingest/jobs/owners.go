@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -112,31 +111,11 @@ func (a *api) listOwners(c *call) *ingest.Rejection {
 
 // getOwner shows an owner with its schedules.
 func (a *api) getOwner(c *call) *ingest.Rejection {
-	type owned struct {
-		Queue   string `json:"queue"`
-		Name    string `json:"name"`
-		Version int64  `json:"version"` // that put it
-	}
 	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
-		list, err := a.store.Owners(ctx, c.namespace)
+		shown, err := schedule.ShowOwner(ctx, a.store, c.namespace, c.owner)
 		if err != nil {
 			return nil, err
 		}
-		for _, o := range list {
-			if o.Name != c.owner {
-				continue
-			}
-			has, err := a.store.Owned(ctx, c.namespace, c.owner)
-			shown := make([]owned, len(has))
-			for i, s := range has {
-				shown[i] = owned(s)
-			}
-			answer, _ := json.Marshal(struct { // of strings and numbers
-				schedule.ShownOwner
-				Schedules []owned `json:"schedules"`
-			}{schedule.DescribeOwner(a.store, o), shown})
-			return answer, err
-		}
-		return nil, job.ErrNoOwner
+		return json.Marshal(shown)
 	})
 }

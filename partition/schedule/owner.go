@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
@@ -200,6 +201,43 @@ func Owners(ctx context.Context, store job.OwnerReads, ns *job.Namespace) (Owner
 		list.Owners[i] = ListedOwner{DescribeOwner(store, o), o.Schedules}
 	}
 	return list, err
+}
+
+// OwnerSchedules is an owner with its schedules.
+type OwnerSchedules struct {
+	ShownOwner
+	Schedules []OwnedSchedule `json:"schedules"`
+}
+
+// OwnedSchedule is a schedule of an owner, and the version that put it.
+type OwnedSchedule struct {
+	Queue   string `json:"queue"`
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+}
+
+// ShowOwner is an owner with its schedules, by the clock of the store, or job.ErrNoOwner.
+func ShowOwner(ctx context.Context, store showing, ns *job.Namespace, name string) (OwnerSchedules, error) {
+	list, err := store.Owners(ctx, ns)
+	if err != nil {
+		return OwnerSchedules{}, err
+	}
+	at := slices.IndexFunc(list, func(o job.Owner) bool { return o.Name == name })
+	if at < 0 {
+		return OwnerSchedules{}, job.ErrNoOwner
+	}
+	has, err := store.Owned(ctx, ns, name)
+	shown := OwnerSchedules{DescribeOwner(store, list[at]), make([]OwnedSchedule, len(has))}
+	for i, s := range has {
+		shown.Schedules[i] = OwnedSchedule(s)
+	}
+	return shown, err
+}
+
+// showing is what ShowOwner asks of a store.
+type showing interface {
+	clock
+	job.OwnerOperations
 }
 
 // Delete removes a schedule, whoever owns it, or is job.ErrNoSchedule.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // A request is one HTTP request, what runs while it is answered, and who sends it.
@@ -191,12 +190,9 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 		rejected = notFound(wire.CodeNoSuchPartition, "the partition has no entries")
 	case errors.Is(err, partition.ErrNoLetter):
 		rejected = errNoLetter
-	case errors.Is(err, job.ErrNoTrace):
-		rejected = notFound(wire.CodeNoSuchTrace, "no trace of the job is kept")
-	case errors.Is(err, job.ErrNoJob):
-		rejected = notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
-	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, partition.ErrTooManyPauses),
-		errors.Is(err, job.ErrPrepared), errors.Is(err, job.ErrNotPrepared), errors.Is(err, job.ErrDecided):
+	case jobRejection(err) != nil:
+		rejected = jobRejection(err)
+	case errors.Is(err, partition.ErrTooManyPauses):
 		rejected = conflict(err.Error())
 	default:
 		// An outage is in the log already, by the watch; a console asks every second.

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"time"
 
@@ -125,6 +126,20 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 	return answer, err
 }
 
+// jobRejection answers what the store of queues says; nil: it says none of these.
+func jobRejection(err error) *rejection {
+	switch {
+	case errors.Is(err, job.ErrNoTrace):
+		return notFound(wire.CodeNoSuchTrace, "no trace of the job is kept")
+	case errors.Is(err, job.ErrNoJob):
+		return notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
+	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err, job.ErrNotPrepared),
+		errors.Is(err, job.ErrDecided):
+		return conflict(err.Error())
+	}
+	return nil
+}
+
 // The kinds of namespaces.
 const (
 	kindBuffer = "buffer"
@@ -148,7 +163,7 @@ type Job struct {
 	Queue       string          `json:"queue"`
 	State       string          `json:"state"`             // ready, prepared, delayed, leased or dead
 	AtMS        int64           `json:"at_ms"`             // when it comes due, its lease ends or it died; 0: ready
-	Reason      string          `json:"reason,omitempty"`  // why it died: nacked, lapsed or buried; absent: unknown, or not dead
+	Reason      string          `json:"reason,omitempty"`  // why it died: nacked, lapsed, buried or undecided; absent: unknown, or not dead
 	Attempt     *int            `json:"attempt,omitempty"` // how often it was claimed; absent: unknown, of a dead job
 	Tries       int             `json:"tries"`             // how often it is claimed at most
 	PublishedMS int64           `json:"published_at_ms"`

@@ -12,7 +12,6 @@ import (
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition/control"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // controlFile is what the configuration says about what can be made at run time, too.
@@ -41,15 +40,6 @@ func controlFile(c *config.Config, admins []admin.Token) control.File {
 		f.Admins = append(f.Admins, control.Admin{Name: a.Name, Role: a.Role.String(), Hash: a.Hash})
 	}
 	return f
-}
-
-// policiesOf are those of the namespaces of kind queue in a pool.
-func policiesOf(s *control.Snapshot, pool string) map[string]job.Policy {
-	policies := map[string]job.Policy{}
-	for _, n := range s.NamespacesOf(pool) {
-		policies[n.Name] = n.Policy
-	}
-	return policies
 }
 
 // controlCheck adds what of the control document is not used to the warnings of a Check.
@@ -150,16 +140,6 @@ func (g *generation) applyTokens(s *control.Snapshot, log *zap.Logger) {
 	}
 }
 
-// queuesOf are the jobs of a namespace of kind queue; nil: it is not in use.
-func (g *generation) queuesOf(namespace string) admin.Queues {
-	for _, store := range g.jobs {
-		if ns := store.Namespace(namespace); ns != nil {
-			return queues{store, ns}
-		}
-	}
-	return nil
-}
-
 // addQueueTokens adds the tokens of the namespaces of kind queue to what the data port
 // knows of buffers. One that was made at run time is closed until it has a token.
 func addQueueTokens(in *ingest.Config, s *control.Snapshot) {
@@ -184,30 +164,4 @@ func adminTokens(s *control.Snapshot) (tokens []admin.Token) {
 		}
 	}
 	return tokens
-}
-
-// queues are the jobs of one namespace, for the admin port.
-type queues struct {
-	store *job.Store
-	ns    *job.Namespace
-}
-
-// Jobs implements admin.Queues.
-func (q queues) Jobs(ctx context.Context) (int64, error) {
-	l, err := q.store.Ledger(ctx, q.ns)
-	return l.Ready + l.Prepared + l.Delayed + l.Leased + l.Dead, err
-}
-
-// Schedules implements admin.Queues.
-func (q queues) Schedules(ctx context.Context) (int64, error) {
-	all, _, err := q.store.CountSchedules(ctx, q.ns)
-	return all, err
-}
-
-// Purge implements admin.Queues. The schedules go first: they publish jobs.
-func (q queues) Purge(ctx context.Context) (deleted int64, err error) {
-	if _, err := q.store.DeleteSchedules(ctx, q.ns); err != nil {
-		return 0, err
-	}
-	return q.store.PurgeAll(ctx, q.ns)
 }

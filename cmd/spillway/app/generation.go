@@ -12,13 +12,10 @@ import (
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain"
-	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/ingest"
-	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // generation is what follows from the settings, and what a reload replaces as a whole.
@@ -57,13 +54,10 @@ type generation struct {
 	accounts *admin.Accounts
 	view     admin.View
 
-	file     control.File            // what the configuration says about what can be made at run time, too
-	snapshot *control.Snapshot       // what was in use when it was built; control.go applies those that follow
-	jobs     map[string]*job.Store   // of the pools that have queues
-	engines  map[string]*jobs.Engine // the same; empty under --role drain
-	keepers  []startStopper          // promoters, expirers, movers and firers
-	pushers  []*push.Pusher          // of the pools whose queues are pushed; none under --role ingest
-	drained  chan struct{}           // closes when a reload has stopped drain and pushers
+	file     control.File      // what the configuration says about what can be made at run time, too
+	snapshot *control.Snapshot // what was in use when it was built; control.go applies those that follow
+	queueing                   // see queues.go
+	drained chan struct{} // closes when a reload has stopped drain and pushers
 }
 
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
+	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
@@ -21,6 +22,14 @@ import (
 type startStopper interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
+}
+
+// queueing is what a generation has for namespaces of kind queue.
+type queueing struct {
+	jobs    map[string]*job.Store   // of the pools that have queues
+	engines map[string]*jobs.Engine // the same; empty under --role drain
+	keepers []startStopper          // promoters, expirers, movers and firers
+	pushers []*push.Pusher          // of the pools whose queues are pushed; none under --role ingest
 }
 
 // openJobs opens the store of queues in every pool: any may get a namespace at run time.
@@ -55,6 +64,15 @@ func (a *App) openJobs(g *generation) error {
 		}
 	}
 	return nil
+}
+
+// policiesOf are those of the namespaces of kind queue in a pool.
+func policiesOf(s *control.Snapshot, pool string) map[string]job.Policy {
+	policies := map[string]job.Policy{}
+	for _, n := range s.NamespacesOf(pool) {
+		policies[n.Name] = n.Policy
+	}
+	return policies
 }
 
 // jobStores are the stores of queues, in the order of their pools, for the admin port.
@@ -125,4 +143,40 @@ func stopEach[T startStopper](ctx context.Context, all []T) error {
 // pushWakes are the wakes of a store, as push hears them.
 func pushWakes(store *job.Store) func(func(job.WakeEvent)) push.Wakes {
 	return func(on func(job.WakeEvent)) push.Wakes { return job.NewWakes(store, on) }
+}
+
+// queuesOf are the jobs of a namespace of kind queue; nil: it is not in use.
+func (g *generation) queuesOf(namespace string) admin.Queues {
+	for _, store := range g.jobs {
+		if ns := store.Namespace(namespace); ns != nil {
+			return queues{store, ns}
+		}
+	}
+	return nil
+}
+
+// queues are the jobs of one namespace, for the admin port.
+type queues struct {
+	store *job.Store
+	ns    *job.Namespace
+}
+
+// Jobs implements admin.Queues.
+func (q queues) Jobs(ctx context.Context) (int64, error) {
+	l, err := q.store.Ledger(ctx, q.ns)
+	return l.Ready + l.Prepared + l.Delayed + l.Leased + l.Dead, err
+}
+
+// Schedules implements admin.Queues.
+func (q queues) Schedules(ctx context.Context) (int64, error) {
+	all, _, err := q.store.CountSchedules(ctx, q.ns)
+	return all, err
+}
+
+// Purge implements admin.Queues. The schedules go first: they publish jobs.
+func (q queues) Purge(ctx context.Context) (deleted int64, err error) {
+	if _, err := q.store.DeleteSchedules(ctx, q.ns); err != nil {
+		return 0, err
+	}
+	return q.store.PurgeAll(ctx, q.ns)
 }
