@@ -43,6 +43,8 @@ var importRules = []struct {
 		"a sink is what the drainer calls; a plugin author needs the contract alone"},
 	{"drain/sink/...", "drain/push", nil,
 		"a sink is what the drainer calls; a plugin author needs the contract alone"},
+	{"drain/process", "...", nil,
+		"a child process and its bounds: what it is for, the caller knows"},
 	{"drain/guard", "...", []string{"drain/sink"},
 		"the guard of a sink knows neither who writes to it nor what a Write holds"},
 	{"drain", "drain/push", nil,

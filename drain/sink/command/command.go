@@ -38,11 +38,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spillway-io/spillway/drain/process"
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
 // Exit codes with a meaning of their own, from sysexits.h.
 const exitDataErr = 65
+
+// maxStderr is more than a dead letter shows, see sink.WithDetail.
+const maxStderr = 4 * sink.MaxDetail
 
 // Sink runs a program for each batch.
 type Sink struct {
@@ -57,7 +61,7 @@ type Sink struct {
 func New(argv, environ []string) sink.Opener {
 	return func(u *url.URL) (sink.Sink, error) {
 		switch {
-		case !supported:
+		case !process.Supported:
 			return nil, errors.New("runs on Unix only")
 		case u.String() != "exec:":
 			return nil, errors.New(`takes nothing after "exec:": the command is sink_command of the namespace, in the file`)
@@ -96,11 +100,17 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 		"BATCH_ID="+b.ID(), "BATCH_NAMESPACE="+b.Namespace, "BATCH_PARTITION="+b.Partition,
 		"BATCH_FIRST_SEQ="+strconv.FormatInt(b.FirstSeq, 10), "BATCH_ENTRIES="+strconv.Itoa(len(b.Entries)),
 		"BATCH_ATTEMPT="+strconv.Itoa(b.Attempt))
-	stdout, stderr, err := run(ctx, s.argv, environ, sink.AppendBatch(nil, b))
+	output, err := process.Command{
+		Args:      s.argv,
+		Env:       environ,
+		Input:     sink.AppendBatch(nil, b),
+		MaxStdout: sink.MaxResults + 1,
+		MaxStderr: maxStderr,
+	}.Run(ctx)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		failed, unreadable := sink.ReadResults(stdout, len(b.Entries))
+		failed, unreadable := sink.ReadResults(output.Stdout, len(b.Entries))
 		switch {
 		case unreadable != nil:
 			return fmt.Errorf("run %s: exit status 0, but stdout begins %w", s.name, unreadable)
@@ -110,11 +120,13 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("run %s: %w", s.name, ctx.Err())
+	case !output.Started:
+		return fmt.Errorf("run %s: %w", s.name, sink.Unsent(err))
 	case !errors.As(err, &exit):
 		return fmt.Errorf("run %s: %w", s.name, err)
 	}
 	// The state alone: what the program writes can be the payload.
-	err = sink.WithDetail(fmt.Errorf("run %s: %s", s.name, exit.ProcessState), stderr)
+	err = sink.WithDetail(fmt.Errorf("run %s: %s", s.name, exit.ProcessState), output.Stderr)
 	if exit.ExitCode() == exitDataErr {
 		return sink.Permanent(err)
 	}

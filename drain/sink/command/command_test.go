@@ -5,14 +5,11 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
 )
@@ -112,30 +109,11 @@ func TestAProgramThatReadsNothingDoesNotHang(t *testing.T) {
 	}
 }
 
-// gone reports whether the process of that number has ended.
-func gone(pid string) bool {
-	var n int
-	if _, err := fmt.Sscan(pid, &n); err != nil {
-		return false
-	}
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	return errors.Is(syscall.Kill(n, 0), syscall.ESRCH) || err == nil && strings.Contains(string(stat), ") Z ")
-}
-
-func awaitGone(t *testing.T, pid string) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !gone(pid); runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatalf("process %s is still there", pid)
-		}
-	}
-}
-
-func TestTheTimeoutKillsTheWholeGroup(t *testing.T) {
+func TestTheTimeoutIsAnErrorOfItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must(t, syscall.Mkfifo(dir+"/ready", 0o600))
-	s := shell(t, `sleep 1000 & echo $! >"$1/child"; trap "" TERM; echo >"$1/ready"; sleep 1000; exit 0`, dir)
+	s := shell(t, `trap "" TERM; echo >"$1/ready"; sleep 1000; exit 0`, dir)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Write(ctx, []*sink.Batch{batch("1")}) }()
@@ -143,41 +121,9 @@ func TestTheTimeoutKillsTheWholeGroup(t *testing.T) {
 	must(t, err)
 	ready.Close()
 	cancel(context.DeadlineExceeded)
-	select {
-	case err := <-done:
-		if !errors.Is(err, context.Canceled) || err.Error() != "run sh: context canceled" {
-			t.Errorf("got %v", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("Write has not returned")
+	if err := <-done; !errors.Is(err, context.Canceled) || err.Error() != "run sh: context canceled" {
+		t.Errorf("got %v", err)
 	}
-	awaitGone(t, read(t, dir+"/child"))
-}
-
-func TestAChildThatKeepsThePipesIsKilledAndNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	start := time.Now()
-	must(t, write(t, shell(t, `sleep 1000 & echo $! >"$1/child"; exit 0`, dir), batch(strings.Repeat("x", 1<<20))))
-	awaitGone(t, read(t, dir+"/child"))
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("took %s", took)
-	}
-}
-
-func TestAChildInASessionOfItsOwnDoesNotHoldTheWrite(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	must(t, syscall.Mkfifo(dir+"/end", 0o600))
-	s := shell(t, `setsid sh -c 'echo $$ >"$1/child"; read x <"$1/end"' x "$1" & while ! test -s "$1/child"; do :; done; echo no >&2; exit 65`, dir)
-	err := write(t, s, batch(strings.Repeat("x", 1<<20)))
-	if !sink.IsPermanent(err) || sink.Detail(err) != "no" {
-		t.Errorf("got %v, %q", err, sink.Detail(err))
-	}
-	end, err := os.OpenFile(dir+"/end", os.O_WRONLY, 0)
-	must(t, err)
-	must(t, end.Close())
-	awaitGone(t, read(t, dir+"/child"))
 }
 
 func TestOpenLooksForTheProgram(t *testing.T) {

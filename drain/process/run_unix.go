@@ -1,6 +1,6 @@
 //go:build unix
 
-package command
+package process
 
 import (
 	"context"
@@ -10,26 +10,20 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/spillway-io/spillway/drain/sink"
 )
 
-const supported = true
+// Supported reports whether Run works here.
+const Supported = true
 
-const (
-	// maxStderr is more than a dead letter shows, see sink.WithDetail.
-	maxStderr = 4 * sink.MaxDetail
-	// lateOutput bounds the wait for output after the process has ended. Only a process
-	// that left the group can still hold the pipes.
-	lateOutput = 100 * time.Millisecond
-)
+// lateOutput bounds the wait for output after the process has ended. Only a process that left
+// the group can still hold the pipes.
+const lateOutput = 100 * time.Millisecond
 
-// run starts argv in a process group of its own, gives it the input, and waits for its
+// Run starts the command in a process group of its own, gives it the input, and waits for its
 // end or that of ctx. Then no process of the group is left. The error is exec's.
-func run(ctx context.Context, argv, environ []string,
-	input []byte) (stdout, stderr []byte, err error) {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = environ
+func (c Command) Run(ctx context.Context) (o Output, err error) {
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
+	cmd.Env = c.Env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	killGroup := func() error {
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != syscall.ESRCH {
@@ -43,7 +37,7 @@ func run(ctx context.Context, argv, environ []string,
 	var in, out, errs pipe
 	for _, p := range []*pipe{&in, &out, &errs} {
 		if p.read, p.write, err = os.Pipe(); err != nil {
-			return nil, nil, sink.Unsent(err)
+			return o, err
 		}
 		defer p.close()
 	}
@@ -51,24 +45,25 @@ func run(ctx context.Context, argv, environ []string,
 	err = cmd.Start()
 	_, _, _ = in.read.Close(), out.write.Close(), errs.write.Close() // the process has them now
 	if err != nil {
-		return nil, nil, sink.Unsent(err)
+		return o, err
 	}
+	o.Started = true
 
 	var copying sync.WaitGroup
 	copying.Go(func() {
 		// A process need not read its input: its exit code counts.
-		_, _ = in.write.Write(input)
+		_, _ = in.write.Write(c.Input)
 		_ = in.write.Close()
 	})
-	copying.Go(func() { stdout = beginning(out.read, sink.MaxResults+1) })
-	copying.Go(func() { stderr = beginning(errs.read, maxStderr) })
+	copying.Go(func() { o.Stdout = beginning(out.read, c.MaxStdout) })
+	copying.Go(func() { o.Stderr = beginning(errs.read, c.MaxStderr) })
 	err = cmd.Wait()
 	_ = killGroup() // what it left behind, mostly nothing
 	_ = in.write.Close()
 	late := time.Now().Add(lateOutput)
 	_, _ = out.read.SetReadDeadline(late), errs.read.SetReadDeadline(late)
 	copying.Wait()
-	return stdout, stderr, err
+	return o, err
 }
 
 type pipe struct{ read, write *os.File }

@@ -1,0 +1,141 @@
+//go:build unix
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// big is more than a pipe holds.
+var big = []byte(strings.Repeat("x", 1<<20))
+
+func shell(script string, args ...string) Command {
+	return Command{
+		Args:      append([]string{"/bin/sh", "-c", script, "program"}, args...),
+		Env:       []string{"PATH=/usr/bin:/bin"},
+		Input:     big,
+		MaxStdout: 3,
+		MaxStderr: 5,
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheBeginningOfTheOutputIsKept(t *testing.T) {
+	t.Parallel()
+	got, err := shell(`cat; cat /proc/self/environ >&2; exit 3`).Run(t.Context())
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 3 || !got.Started || string(got.Stdout) != "xxx" || string(got.Stderr) != "PATH=" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestWhatCannotBeRunWasNotStarted(t *testing.T) {
+	t.Parallel()
+	got, err := Command{Args: []string{"/no/such/program"}}.Run(t.Context())
+	if got.Started || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestAProgramThatReadsNothingDoesNotHang(t *testing.T) {
+	t.Parallel()
+	_, err := shell("exit 0").Run(t.Context())
+	must(t, err)
+	_, err = shell("head -c 1 >/dev/null").Run(t.Context())
+	must(t, err)
+}
+
+// gone reports whether the process of that number has ended.
+func gone(pid string) bool {
+	var n int
+	if _, err := fmt.Sscan(pid, &n); err != nil {
+		return false
+	}
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return errors.Is(syscall.Kill(n, 0), syscall.ESRCH) || err == nil && strings.Contains(string(stat), ") Z ")
+}
+
+// awaitGone waits for the end of the process whose number is in the file.
+func awaitGone(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	pid := strings.TrimSpace(string(text))
+	for end := time.Now().Add(10 * time.Second); !gone(pid); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("process %s is still there", pid)
+		}
+	}
+}
+
+func TestTheEndOfTheContextKillsTheWholeGroup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, syscall.Mkfifo(dir+"/ready", 0o600))
+	c := shell(`sleep 1000 & echo $! >"$1/child"; trap "" TERM; echo >"$1/ready"; sleep 1000; exit 0`, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Run(ctx)
+		done <- err
+	}()
+	ready, err := os.Open(dir + "/ready") // when the program has come so far
+	must(t, err)
+	must(t, ready.Close())
+	cancel()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("got no error")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Run has not returned")
+	}
+	awaitGone(t, dir+"/child")
+}
+
+func TestAChildThatKeepsThePipesIsKilledAndNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	start := time.Now()
+	_, err := shell(`sleep 1000 & echo $! >"$1/child"; exit 0`, dir).Run(t.Context())
+	must(t, err)
+	awaitGone(t, dir+"/child")
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestAChildInASessionOfItsOwnDoesNotHoldTheEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, syscall.Mkfifo(dir+"/end", 0o600))
+	got, _ := shell(`setsid sh -c 'echo $$ >"$1/child"; read x <"$1/end"' x "$1" & while ! test -s "$1/child"; do :; done; echo no >&2; exit 65`, dir).
+		Run(t.Context())
+	if string(got.Stderr) != "no\n" {
+		t.Errorf("got %q", got.Stderr)
+	}
+	end, err := os.OpenFile(dir+"/end", os.O_WRONLY, 0)
+	must(t, err)
+	must(t, end.Close())
+	awaitGone(t, dir+"/child")
+}
