@@ -134,9 +134,7 @@ func (a *App) Start(ctx context.Context) error {
 	err := a.start(ctx)
 	a.life.Unlock()
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config().ShutdownTimeout)
-		defer cancel()
-		return errors.Join(err, a.Stop(ctx))
+		return errors.Join(err, a.StopInTime(ctx))
 	}
 	return nil
 }
@@ -239,6 +237,13 @@ func (a *App) Stop(ctx context.Context) error {
 		a.stopErr = a.stop(ctx)
 	})
 	return a.stopErr
+}
+
+// StopInTime is Stop within the time of the configuration, also when ctx has ended.
+func (a *App) StopInTime(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config().ShutdownTimeout)
+	defer cancel()
+	return a.Stop(ctx)
 }
 
 // NotReady makes the service not ready for good, so that load balancers choose another

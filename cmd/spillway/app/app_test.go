@@ -24,6 +24,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/config"
+	"github.com/spillway-io/spillway/cmd/spillway/load"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -335,7 +336,7 @@ func TestReportIsCountedExactlyInTheLedger(t *testing.T) {
 	for _, pace := range [][]string{nil, {"--replay-speed=60"}} {
 		out, stderr, code := runCommand(t, map[string]string{"SPILLWAY_SERVER": "http://" + a.Listen}, input.String(),
 			append([]string{"report", "-o", "json"}, pace...)...)
-		var sum summary
+		var sum struct{ Accepted int }
 		if err := json.Unmarshal([]byte(out), &sum); err != nil || code != exitOK || sum.Accepted != entries {
 			t.Fatalf("%v: got %d, %s, %s", pace, code, out, stderr)
 		}
@@ -362,7 +363,7 @@ func TestReportIsCountedExactlyInTheLedger(t *testing.T) {
 
 func TestReportGivesUpWhenNothingListens(t *testing.T) {
 	t.Parallel()
-	_, stderr, code := runCommand(t, nil, manyLines(2), "report", "--server=http://"+redistest.FreeAddr(t), "--timeout=2s")
+	_, stderr, code := runCommand(t, nil, `{"partition":"p","data":1}`, "report", "--server=http://"+redistest.FreeAddr(t), "--timeout=2s")
 	if code != exitFailure || !strings.Contains(stderr, "connection refused") || !strings.Contains(stderr, "gave up after 2s") {
 		t.Errorf("got %d, %s", code, stderr)
 	}
@@ -408,41 +409,19 @@ func TestDemoListensWhereItIsTold(t *testing.T) {
 	}
 }
 
-func TestDemoMarksTheEventOfAPersonAndPrintsItsInstructionsLast(t *testing.T) {
+func TestDemoPrintsItsInstructionsToAPersonLast(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	h := demoHighlighter{&out}
-	lines := "{\"namespace\":\"default\",\"partition\":\"kart.eu-1\",\"seq\":1}\n{\"namespace\":\"default\",\"partition\":\"my-game\",\"seq\":1}\n"
-	if n, err := h.Write([]byte(lines)); n != len(lines) || err != nil {
-		t.Errorf("got %d, %v", n, err)
-	}
-	if got := strings.Split(out.String(), "\n"); len(got) != 3 || strings.Contains(got[0], "your event") || !strings.HasSuffix(got[1], "◀ your event") {
-		t.Errorf("got %q", got)
-	}
 	var both lockedBuffer // stdout and stderr on one terminal
-	c := demoCmd{Duration: demoFirst + 500*time.Millisecond}
-	if err := c.run(t.Context(), config.Process{Stdout: &both, Stderr: &both, Name: "bin/spillway"}, true); err != nil {
+	c := load.Demo{Duration: 2500 * time.Millisecond}
+	if err := c.Show(t.Context(), config.Process{Stdout: &both, Stderr: &both, Name: "bin/spillway"}, newService, true); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(both.String(), "or: bin/spillway top --admin http://") {
 		t.Errorf("a command that cannot be pasted: %s", both.String())
 	}
 	before, after, found := strings.Cut(both.String(), "Spillway is running")
-	if n := strings.Count(before, `"partition"`); !found || n < len(demoGames) || strings.Count(after, `"partition"`) > 2 {
+	if n := strings.Count(before, `"partition"`); !found || n < 4 || strings.Count(after, `"partition"`) > 2 {
 		t.Errorf("%d lines before the instructions in %s", n, both.String())
-	}
-}
-
-func TestDemoUsesAFreePortWhenTheDefaultIsInUse(t *testing.T) {
-	t.Parallel()
-	a := startApp(t)
-	var stderr strings.Builder
-	if got := portOrFree(a.Listen, &stderr); got != "127.0.0.1:0" || !strings.Contains(stderr.String(), a.Listen+" is in use") {
-		t.Errorf("got %s, %s", got, stderr.String())
-	}
-	free := redistest.FreeAddr(t)
-	if got := portOrFree(free, io.Discard); got != free {
-		t.Errorf("got %s, want %s", got, free)
 	}
 }
 

@@ -57,7 +57,7 @@ type generation struct {
 	file     control.File      // what the configuration says about what can be made at run time, too
 	snapshot *control.Snapshot // what was in use when it was built; control.go applies those that follow
 	queueing                   // see queues.go
-	drained chan struct{} // closes when a reload has stopped drain and pushers
+	drained  chan struct{}     // closes when a reload has stopped drain and pushers
 }
 
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,

@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"golang.org/x/term"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 // newLogger writes one event per line to w, which is never stdout: the stdout: sink
@@ -23,14 +23,14 @@ func newLogger(w io.Writer, level, format string) *zap.Logger {
 
 // newLoggerAt is newLogger with a level that can change.
 func newLoggerAt(w io.Writer, level zap.AtomicLevel, format string) *zap.Logger {
-	config := zap.NewProductionEncoderConfig()
-	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	encoder := zapcore.NewJSONEncoder(config)
-	if format == "console" || format == "auto" && isTerminal(w) {
-		config.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		config.EncodeLevel = zapcore.CapitalLevelEncoder
-		config.EncodeDuration = zapcore.StringDurationEncoder
-		encoder = zapcore.NewConsoleEncoder(config)
+	form := zap.NewProductionEncoderConfig()
+	form.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	encoder := zapcore.NewJSONEncoder(form)
+	if format == "console" || format == "auto" && config.IsTerminal(w) {
+		form.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		form.EncodeLevel = zapcore.CapitalLevelEncoder
+		form.EncodeDuration = zapcore.StringDurationEncoder
+		encoder = zapcore.NewConsoleEncoder(form)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(escaped{w})), level))
 }
@@ -67,10 +67,4 @@ func parseLevel(text string) zapcore.Level {
 		return zapcore.InfoLevel
 	}
 	return level
-}
-
-// isTerminal reports whether w is a terminal.
-func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }

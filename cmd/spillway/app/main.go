@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
+	"github.com/spillway-io/spillway/cmd/spillway/load"
 	"github.com/spillway-io/spillway/cmd/spillway/operate"
 	"github.com/spillway-io/spillway/partition/control"
 )
@@ -30,14 +31,14 @@ const (
 
 // cli is the command line. Flags live with their commands.
 type cli struct {
-	Serve   serveCmd   `cmd:"" help:"Run the service: ingest, buffer and drain."`
-	Report  reportCmd  `cmd:"" help:"Send lines from a file or stdin to a running service."`
-	Demo    demoCmd    `cmd:"" help:"Run the service on the embedded store and send it sample events."`
-	Bench   benchCmd   `cmd:"" help:"Send load to a service and report latency and throughput."`
-	Config  configCmd  `cmd:"" help:"Check or print the configuration that serve would use."`
-	Token   tokenCmd   `cmd:"" help:"Create a token and the hash of it that goes into the configuration, or manage those of a running service."`
-	Version versionCmd `cmd:"" help:"Print the version. --version does the same."`
-	Help    helpCmd    `cmd:"" help:"Print the help of a command. --help after it does the same."`
+	Serve   serveCmd    `cmd:"" help:"Run the service: ingest, buffer and drain."`
+	Report  load.Report `cmd:"" help:"Send lines from a file or stdin to a running service."`
+	Demo    load.Demo   `cmd:"" help:"Run the service on the embedded store and send it sample events."`
+	Bench   load.Bench  `cmd:"" help:"Send load to a service and report latency and throughput."`
+	Config  configCmd   `cmd:"" help:"Check or print the configuration that serve would use."`
+	Token   tokenCmd    `cmd:"" help:"Create a token and the hash of it that goes into the configuration, or manage those of a running service."`
+	Version versionCmd  `cmd:"" help:"Print the version. --version does the same."`
+	Help    helpCmd     `cmd:"" help:"Print the help of a command. --help after it does the same."`
 
 	Completion completionCmd `cmd:"" help:"Print the script that completes command lines in a shell."`
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
@@ -145,7 +146,8 @@ func run(ctx context.Context, args []string, p config.Process) int {
 		}
 	}
 	k.BindTo(ctx, (*context.Context)(nil))
-	return fail(p, k.Run(p, operate.Streams{In: p.Stdin, Out: p.Stdout, Err: p.Stderr}))
+	return fail(p, k.Run(p, operate.Streams{In: p.Stdin, Out: p.Stdout, Err: p.Stderr},
+		load.NewService(newService)))
 }
 
 // commandPath names the command as far as it was understood, for its help.

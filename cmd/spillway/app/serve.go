@@ -51,7 +51,7 @@ func (c *serveCmd) Run(ctx context.Context, p config.Process) error {
 		return err
 	}
 	manager.notify("READY=1")
-	if isTerminal(p.Stderr) { // a person started it
+	if config.IsTerminal(p.Stderr) { // a person started it
 		fmt.Fprintf(p.Stderr, "Console: %s\n", consoleURL(app, cfg))
 	}
 	defer reloadOn(hangups, app, manager)()
@@ -65,9 +65,7 @@ func (c *serveCmd) Run(ctx context.Context, p config.Process) error {
 		failed = app.Wait(waiting)
 		cancel()
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.config().ShutdownTimeout)
-	defer cancel()
-	return errors.Join(failed, app.Stop(stopping))
+	return errors.Join(failed, app.StopInTime(ctx))
 }
 
 // consoleURL is the console of a started service.

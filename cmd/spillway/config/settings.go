@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/term"
 
 	"github.com/spillway-io/spillway/drain/sink"
 )
@@ -26,6 +28,12 @@ type Process struct {
 	Name           string          // as a shell finds it; empty: spillway
 	Given          map[string]bool // keys of the flags on the command line
 	Variables      []string        // that any command knows
+}
+
+// IsTerminal reports whether w, such as a stream of a Process, is a terminal.
+func IsTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // UsageError is an error in flags, environment or file.

@@ -1,4 +1,4 @@
-package app
+package load
 
 import (
 	"encoding/json"
@@ -82,7 +82,7 @@ func (a assertion) holds(got float64) bool {
 // measured are the figures of this run. The others say nothing: with a backlog
 // that bench writes to the store itself there are no requests, and the latencies of
 // requests that fill a backlog as fast as they can are not those of a service.
-func (c *benchCmd) measured() []string {
+func (c *Bench) measured() []string {
 	return slices.DeleteFunc(slices.Clone(benchFigures), func(key string) bool {
 		switch key {
 		case "requests", "acked", "errors", "unknown", "rejected":
@@ -97,7 +97,7 @@ func (c *benchCmd) measured() []string {
 }
 
 // print prints what was measured, and the rejected entries by code.
-func (c *benchCmd) print(w io.Writer, figures map[string]float64, rejected map[string]int64) error {
+func (c *Bench) print(w io.Writer, figures map[string]float64, rejected map[string]int64) error {
 	if c.Output == "json" {
 		all := map[string]any{"mode": c.Mode}
 		for _, key := range c.measured() {

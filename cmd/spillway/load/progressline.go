@@ -1,9 +1,11 @@
-package app
+package load
 
 import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 // progressLine says how far a command is: on a terminal on one line, once a second;
@@ -20,7 +22,7 @@ func newProgressLine(w io.Writer) *progressLine {
 	p := &progressLine{
 		w:        w,
 		every:    10 * time.Second,
-		terminal: isTerminal(w),
+		terminal: config.IsTerminal(w),
 		next:     time.Now().Add(progressFirst),
 	}
 	if p.terminal {

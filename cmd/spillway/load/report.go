@@ -1,4 +1,4 @@
-package app
+package load
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// reportCmd sends the lines of a file or of stdin. One request is in flight at a
+// Report sends the lines of a file or of stdin. One request is in flight at a
 // time, so entries of a partition keep the order of the input, even with retries.
-type reportCmd struct {
+type Report struct {
 	Input       string        `arg:"" optional:"" default:"-" help:"File of lines {\"partition\",\"data\",\"ts\"?,\"id\"?,\"offset_ms\"?}; - is stdin."`
 	Server      string        `name:"server" default:"http://127.0.0.1:8080" help:"URL of the service's data port."`
 	Namespace   string        `name:"namespace" default:"default" help:"Namespace to send to."`
@@ -57,7 +57,7 @@ type summary struct {
 	Reasons  map[string]int `json:"reasons,omitempty"` // why entries were rejected: the service's reasons and codes, or not_confirmed
 }
 
-func (c *reportCmd) validate() error {
+func (c *Report) validate() error {
 	u, err := url.Parse(c.Server)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
@@ -88,7 +88,8 @@ func validTimeout(timeout time.Duration) bool {
 	return timeout >= 10*time.Millisecond && timeout <= time.Hour
 }
 
-func (c *reportCmd) Run(ctx context.Context, p config.Process) error {
+// Run sends them and prints a summary.
+func (c *Report) Run(ctx context.Context, p config.Process) error {
 	if _, err := config.FromEnv(config.SettingsOf(c), p); err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ var errInterrupted = errors.New("interrupted before the end of the input")
 
 // reporter is the state of one run of the command.
 type reporter struct {
-	cmd    *reportCmd
+	cmd    *Report
 	stderr io.Writer
 	sender *sender
 	start  time.Time
@@ -221,7 +222,7 @@ func (r *reporter) flush(ctx context.Context) error {
 		r.sum.Reasons[reason] += n
 	}
 	r.batch, r.bytes = r.batch[:0], 0
-	if now := time.Now(); isTerminal(r.stderr) && now.Sub(r.shown) >= time.Second {
+	if now := time.Now(); config.IsTerminal(r.stderr) && now.Sub(r.shown) >= time.Second {
 		r.shown = now
 		fmt.Fprintf(r.stderr, "\r%d read, %d accepted, %d rejected", r.sum.Read, r.sum.Accepted, r.sum.Rejected)
 	}

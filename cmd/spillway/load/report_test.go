@@ -1,4 +1,4 @@
-package app
+package load
 
 import (
 	"bytes"
@@ -14,6 +14,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 func TestEachLineIsValidatedAlone(t *testing.T) {
@@ -120,15 +124,28 @@ func accept(r request) (int, string, string) {
 }
 
 // reportTo runs the command against a fake service.
-func reportTo(t *testing.T, s *service, input string, args ...string) (sum summary, stderr string, code int) {
+func reportTo(t *testing.T, s *service, input string, args ...string) (sum summary, stderr string, err error) {
 	t.Helper()
 	server := httptest.NewServer(s)
 	defer server.Close()
-	out, stderr, code := runCommand(t, nil, input, append([]string{"report", "--server", server.URL, "-o", "json"}, args...)...)
-	if err := json.Unmarshal([]byte(out), &sum); err != nil {
-		t.Fatalf("%v in %q; %s", err, out, stderr)
+	var c Report
+	line, err := kong.New(&c)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return sum, stderr, code
+	if _, err := line.Parse(append([]string{"--server", server.URL, "-o", "json"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	err = c.Run(t.Context(), config.Process{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &errs,
+		LookupEnv: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		fmt.Fprintln(&errs, err)
+	}
+	if err := json.Unmarshal(out.Bytes(), &sum); err != nil {
+		t.Fatalf("%v in %q; %s", err, &out, &errs)
+	}
+	return sum, errs.String(), err
 }
 
 func manyLines(n int) string {
@@ -142,9 +159,9 @@ func manyLines(n int) string {
 func TestReportSendsEverythingInOrderInBoundedBatches(t *testing.T) {
 	t.Parallel()
 	s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
-	sum, stderr, code := reportTo(t, s, manyLines(1234))
-	if code != exitOK || stderr != "" || sum.Read != 1234 || sum.Accepted != 1234 || sum.Rejected != 0 {
-		t.Errorf("got %d, %+v, %s", code, sum, stderr)
+	sum, stderr, failed := reportTo(t, s, manyLines(1234))
+	if failed != nil || stderr != "" || sum.Read != 1234 || sum.Accepted != 1234 || sum.Rejected != 0 {
+		t.Errorf("got %v, %+v, %s", failed, sum, stderr)
 	}
 	var got []string
 	keys := map[string]bool{}
@@ -167,9 +184,9 @@ func TestReportKeepsRequestsSmallWhenEntriesAreBig(t *testing.T) {
 	t.Parallel()
 	s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
 	big := fmt.Sprintf(`{"partition":"a","data":"%s"}`+"\n", strings.Repeat("x", 200_000))
-	sum, _, code := reportTo(t, s, strings.Repeat(big, 5))
-	if code != exitOK || sum.Accepted != 5 {
-		t.Errorf("got %d, %+v", code, sum)
+	sum, _, failed := reportTo(t, s, strings.Repeat(big, 5))
+	if failed != nil || sum.Accepted != 5 {
+		t.Errorf("got %v, %+v", failed, sum)
 	}
 	for _, r := range s.requests {
 		if len(r.items) > 2 {
@@ -184,20 +201,20 @@ func TestReportCountsBadLinesAndRejections(t *testing.T) {
 	s := &service{answer: func(int, request) (int, string, string) {
 		return 200, "", `{"accepted":1,"evicted":4,"rejected":1,"results":[{"i":1,"result":"drop","reason":"stale"}]}`
 	}}
-	sum, stderr, code := reportTo(t, s, input)
+	sum, stderr, failed := reportTo(t, s, input)
 	sum.Seconds = 0
 	if want := (summary{Read: 4, Accepted: 1, Evicted: 4, Rejected: 1, BadLines: 2, Reasons: map[string]int{"stale": 1}}); !reflect.DeepEqual(sum, want) {
 		t.Errorf("got %+v, want %+v", sum, want)
 	}
-	if code != exitFailure || !strings.Contains(stderr, "line 2: not a JSON object\nline 4: data is missing\n") || !strings.Contains(stderr, "1 rejected (stale 1), 2 bad lines") {
-		t.Errorf("got %d, %s", code, stderr)
+	if failed == nil || !strings.Contains(stderr, "line 2: not a JSON object\nline 4: data is missing\n") || !strings.Contains(stderr, "1 rejected (stale 1), 2 bad lines") {
+		t.Errorf("got %v, %s", failed, stderr)
 	}
 	s.answer = func(_ int, r request) (int, string, string) { return accept(r) }
-	if _, _, code := reportTo(t, s, input, "--skip-bad"); code != exitOK {
-		t.Errorf("--skip-bad: got %d", code)
+	if _, _, failed := reportTo(t, s, input, "--skip-bad"); failed != nil {
+		t.Errorf("--skip-bad: got %v", failed)
 	}
-	if _, _, code := reportTo(t, s, input); code != exitFailure {
-		t.Errorf("bad lines only: got %d", code)
+	if _, _, failed := reportTo(t, s, input); failed == nil {
+		t.Errorf("bad lines only: got %v", failed)
 	}
 }
 
@@ -225,15 +242,15 @@ func TestReportStopsAtAnErrorThatARetryCannotChange(t *testing.T) {
 			}
 			return status, "", answer
 		}}
-		sum, stderr, code := reportTo(t, s, manyLines(3))
-		if code != exitFailure || sum.Rejected != 3 || len(s.requests) != 1 || !strings.Contains(stderr, strings.TrimSpace(name)) {
-			t.Errorf("%s: got %d, %+v after %d requests, %s", name, code, sum, len(s.requests), stderr)
+		sum, stderr, failed := reportTo(t, s, manyLines(3))
+		if failed == nil || sum.Rejected != 3 || len(s.requests) != 1 || !strings.Contains(stderr, strings.TrimSpace(name)) {
+			t.Errorf("%s: got %v, %+v after %d requests, %s", name, failed, sum, len(s.requests), stderr)
 		}
 	}
 }
 
 // runReporter runs a reporter without sockets, for use with synctest.
-func runReporter(ctx context.Context, s *service, cmd reportCmd, input io.Reader) (summary, error) {
+func runReporter(ctx context.Context, s *service, cmd Report, input io.Reader) (summary, error) {
 	r := reporter{
 		cmd: &cmd, stderr: io.Discard, start: time.Now(), sum: summary{Reasons: map[string]int{}},
 		sender: newSender(s, "http://service", "default", cmd.Token, cmd.Timeout),
@@ -263,7 +280,7 @@ func TestRetriesRepeatTheSameBytesUnderTheSameKey(t *testing.T) {
 			}
 			return accept(r)
 		}}
-		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Minute}, strings.NewReader(manyLines(2)))
+		sum, err := runReporter(t.Context(), s, Report{Timeout: time.Minute}, strings.NewReader(manyLines(2)))
 		if err != nil || sum.Accepted != 2 || sum.Retried != 6 || len(s.requests) != 7 {
 			t.Fatalf("got %+v, %v after %d requests", sum, err, len(s.requests))
 		}
@@ -286,7 +303,7 @@ func TestNoRetryOutlivesItsKey(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &service{answer: func(int, request) (int, string, string) { return 503, "60", body }}
-			_, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Hour}, strings.NewReader(manyLines(1)))
+			_, err := runReporter(t.Context(), s, Report{Timeout: time.Hour}, strings.NewReader(manyLines(1)))
 			first, last := s.requests[0].at, s.requests[len(s.requests)-1].at
 			if d := last.Sub(first); err == nil || d > most || d < most-time.Minute {
 				t.Errorf("%s: repeated for %v: %v", body, d, err)
@@ -304,7 +321,7 @@ func TestEntriesToRetryAreSentInANewRequest(t *testing.T) {
 			}
 			return accept(r)
 		}}
-		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Minute}, strings.NewReader(manyLines(3)))
+		sum, err := runReporter(t.Context(), s, Report{Timeout: time.Minute}, strings.NewReader(manyLines(3)))
 		sum.Seconds = 0
 		want := summary{Read: 3, Accepted: 2, Evicted: 2, Rejected: 1, Retried: 1, Reasons: map[string]int{"stale": 1}}
 		if err != nil || !reflect.DeepEqual(sum, want) {
@@ -331,7 +348,7 @@ func TestRetriesEndWithTheTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &service{answer: answer}
 				start := time.Now()
-				sum, err := runReporter(t.Context(), s, reportCmd{Timeout: 20 * time.Second}, strings.NewReader(manyLines(1)))
+				sum, err := runReporter(t.Context(), s, Report{Timeout: 20 * time.Second}, strings.NewReader(manyLines(1)))
 				if err == nil || !strings.Contains(err.Error(), "gave up after 20s") || time.Since(start) > 20*time.Second {
 					t.Errorf("got %v after %v", err, time.Since(start))
 				}
@@ -355,7 +372,7 @@ func TestAServiceThatRecoversBeforeItSaidIsStillUsed(t *testing.T) {
 			}
 			return 200, "", `{"accepted":1,"results":[]}`
 		}}
-		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: 30 * time.Second}, strings.NewReader(manyLines(1)))
+		sum, err := runReporter(t.Context(), s, Report{Timeout: 30 * time.Second}, strings.NewReader(manyLines(1)))
 		if err != nil || sum.Accepted != 1 || sum.Retried != 1 {
 			t.Errorf("got %+v, %v", sum, err)
 		}
@@ -371,15 +388,15 @@ func TestRateAndReplaySpeedSetThePace(t *testing.T) {
 `
 	tests := []struct {
 		name  string
-		cmd   reportCmd
+		cmd   Report
 		input string
 		took  time.Duration
 	}{
-		{"100 at 20 a second", reportCmd{Rate: 20}, manyLines(100), 4950 * time.Millisecond},
-		{"5000 at 1000 a second", reportCmd{Rate: 1000}, manyLines(5000), 5 * time.Second},
-		{"real time", reportCmd{ReplaySpeed: 1}, replay, 60 * time.Second},
-		{"tenfold", reportCmd{ReplaySpeed: 10}, replay, 6 * time.Second},
-		{"unpaced", reportCmd{}, manyLines(100), 0},
+		{"100 at 20 a second", Report{Rate: 20}, manyLines(100), 4950 * time.Millisecond},
+		{"5000 at 1000 a second", Report{Rate: 1000}, manyLines(5000), 5 * time.Second},
+		{"real time", Report{ReplaySpeed: 1}, replay, 60 * time.Second},
+		{"tenfold", Report{ReplaySpeed: 10}, replay, 6 * time.Second},
+		{"unpaced", Report{}, manyLines(100), 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -413,7 +430,7 @@ func TestASlowWriterDoesNotDelayEntries(t *testing.T) {
 		}()
 		s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
 		start := time.Now()
-		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Second}, in)
+		sum, err := runReporter(t.Context(), s, Report{Timeout: time.Second}, in)
 		if err != nil || sum.Accepted != 3 || len(s.requests) != 3 {
 			t.Fatalf("got %+v, %v, %d requests", sum, err, len(s.requests))
 		}
@@ -429,7 +446,7 @@ func TestInterruptEndsReportAndCountsUnsentEntries(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1020*time.Millisecond)
 		defer cancel()
 		s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
-		sum, err := runReporter(ctx, s, reportCmd{Rate: 10, Timeout: time.Second}, strings.NewReader(manyLines(100)))
+		sum, err := runReporter(ctx, s, Report{Rate: 10, Timeout: time.Second}, strings.NewReader(manyLines(100)))
 		if err != errInterrupted || sum.Accepted != 11 || sum.Read != 12 || sum.Reasons["not_confirmed"] != 1 {
 			t.Errorf("got %+v, %v", sum, err)
 		}

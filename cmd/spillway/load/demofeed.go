@@ -1,4 +1,4 @@
-package app
+package load
 
 import (
 	"bytes"

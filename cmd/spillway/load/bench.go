@@ -1,4 +1,4 @@
-package app
+package load
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// benchCmd sends load with package bench to a running service, or to one that it
+// Bench sends load with package bench to a running service, or to one that it
 // starts in this process.
-type benchCmd struct {
+type Bench struct {
 	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest measures requests. e2e measures requests and waits until all entries are drained. drain writes a backlog first and measures how it is drained; drain_rate excludes the last, partly filled batches."`
 	Server      string        `name:"server" placeholder:"URL" help:"URL of the data port of a running service. Without it, bench starts a service in this process, with the sink null:."`
 	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the admin port of the running service; http://any:TOKEN@host:port if it requires a token."`
@@ -36,7 +36,7 @@ type benchCmd struct {
 	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Format of the results: text, or json with durations in seconds."`
 }
 
-func (c *benchCmd) validate() (asserts []assertion, err error) {
+func (c *Bench) validate() (asserts []assertion, err error) {
 	u, err := url.Parse(c.Server)
 	switch {
 	case err != nil || c.Server != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Port() == ""):
@@ -87,7 +87,8 @@ func (c *benchCmd) validate() (asserts []assertion, err error) {
 	return asserts, nil
 }
 
-func (c *benchCmd) Run(ctx context.Context, p config.Process) error {
+// Run prints the figures.
+func (c *Bench) Run(ctx context.Context, p config.Process, newService NewService) error {
 	if _, err := config.FromEnv(config.SettingsOf(c), p); err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (c *benchCmd) Run(ctx context.Context, p config.Process) error {
 	if err != nil {
 		return config.Usage(err)
 	}
-	figures, rejected, err := c.measure(ctx, p.Stderr)
+	figures, rejected, err := c.measure(ctx, p.Stderr, newService)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
@@ -113,27 +114,23 @@ func (c *benchCmd) Run(ctx context.Context, p config.Process) error {
 
 // measure sends load to the service of the flags and reads its ledger before and
 // after. It returns the figures, and the rejected entries by code.
-func (c *benchCmd) measure(ctx context.Context,
-	stderr io.Writer) (_ map[string]float64, rejected map[string]int64, err error) {
+func (c *Bench) measure(ctx context.Context, stderr io.Writer,
+	newService NewService) (_ map[string]float64, rejected map[string]int64, err error) {
 	data, admin, namespace := c.Server, c.Admin, c.Namespace
-	var own *App
+	var own Service
 	var before partition.Ledger
 	began := time.Now()
 	line := newProgressLine(stderr)
 	defer line.end()
 	if c.Server == "" {
-		if own, err = c.build(stderr); err != nil {
+		if own, err = c.build(newService, stderr); err != nil {
 			return nil, nil, err
 		}
 		namespace = "default"
-		defer func() {
-			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), own.config().ShutdownTimeout)
-			defer cancel()
-			err = errors.Join(err, own.Stop(stopping))
-		}()
+		defer func() { err = errors.Join(err, own.StopInTime(ctx)) }()
 		// The backlog of the mode drain is written before the drain starts.
 		if c.Mode == "drain" {
-			if before, err = c.fill(ctx, line, own.current.Load().stores[config.DefaultPool]); err != nil {
+			if before, err = c.fill(ctx, line, own.Store()); err != nil {
 				return nil, nil, err
 			}
 			began = time.Now()
@@ -141,7 +138,8 @@ func (c *benchCmd) measure(ctx context.Context,
 		if err := own.Start(ctx); err != nil {
 			return nil, nil, err
 		}
-		data, admin = "http://"+own.Listen, "http://"+own.AdminListen
+		data, admin = own.Addresses()
+		data, admin = "http://"+data, "http://"+admin
 	}
 	ledger := func(ctx context.Context) (partition.Ledger, error) {
 		a, err := bench.ReadAccount(ctx, admin, namespace, false)
@@ -196,7 +194,7 @@ func (c *benchCmd) measure(ctx context.Context,
 }
 
 // send sends the load; each second it shows how far it is and calls sample.
-func (c *benchCmd) send(ctx context.Context, line *progressLine, data, namespace string,
+func (c *Bench) send(ctx context.Context, line *progressLine, data, namespace string,
 	sample func()) (bench.Result, error) {
 	l := bench.Load{
 		URL:          data,
@@ -238,7 +236,7 @@ func perSecond(load bench.Result) float64 {
 
 // build makes a service in this process. Its partitions hold the whole load, so
 // nothing is evicted.
-func (c *benchCmd) build(stderr io.Writer) (*App, error) {
+func (c *Bench) build(newService NewService, stderr io.Writer) (Service, error) {
 	cfg, err := config.Default()
 	if err != nil {
 		return nil, err
@@ -254,16 +252,16 @@ func (c *benchCmd) build(stderr io.Writer) (*App, error) {
 		where += " miniredis, which is far slower than Redis: set --redis to measure with Redis"
 	}
 	_, _ = fmt.Fprintf(stderr, "The service runs %s.\n", where)
-	app, err := NewApp(cfg, sinkRegistry(), newLogger(stderr, "error", "auto"))
+	service, err := newService(cfg, nil, stderr, "error")
 	if err != nil {
 		return nil, config.Usage(err)
 	}
-	return app, nil
+	return service, nil
 }
 
 // fill writes the entries of rate × duration requests to the store and returns the
 // ledger from before.
-func (c *benchCmd) fill(ctx context.Context, line *progressLine,
+func (c *Bench) fill(ctx context.Context, line *progressLine,
 	store *partition.Store) (before partition.Ledger, err error) {
 	if _, err := store.Check(ctx); err != nil {
 		return before, err

@@ -1,4 +1,4 @@
-package app
+package load
 
 import (
 	"cmp"
@@ -19,9 +19,9 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// demoCmd runs the whole service with its defaults and a client that sends it
+// Demo runs the whole service with its defaults and a client that sends it
 // events, so that a new user sees batches within a second.
-type demoCmd struct {
+type Demo struct {
 	Duration    time.Duration `name:"duration" help:"Stop after this long; 0 runs until interrupted."`
 	Listen      string        `name:"listen" placeholder:"HOST:PORT" help:"Address of the data port, on this machine. Without it 127.0.0.1:8080, or a free port if that is in use."`
 	AdminListen string        `name:"admin-listen" placeholder:"HOST:PORT" help:"Address of the admin port, on this machine. Without it 127.0.0.1:8081, or a free port if that is in use."`
@@ -48,7 +48,8 @@ var (
 	paceForPeople   = demoPace{1, 2 * time.Second}
 )
 
-func (c *demoCmd) Run(ctx context.Context, p config.Process) error {
+// Run runs it until ctx ends, and prints the ledger.
+func (c *Demo) Run(ctx context.Context, p config.Process, newService NewService) error {
 	if _, err := config.FromEnv(config.SettingsOf(c), p); err != nil {
 		return err
 	}
@@ -60,11 +61,11 @@ func (c *demoCmd) Run(ctx context.Context, p config.Process) error {
 			return config.Usage(fmt.Errorf("%s: %q: want an address of this machine, such as 127.0.0.1:8090: the demo asks for no token", key, address))
 		}
 	}
-	return c.run(ctx, p, isTerminal(p.Stdout))
+	return c.Show(ctx, p, newService, config.IsTerminal(p.Stdout))
 }
 
-// run is the demo, with the output of a terminal where a person reads it.
-func (c *demoCmd) run(ctx context.Context, p config.Process, person bool) error {
+// Show is Run, with the output of a terminal where a person reads it.
+func (c *Demo) Show(ctx context.Context, p config.Process, newService NewService, person bool) error {
 	cfg, err := config.Default()
 	if err != nil {
 		return err
@@ -75,13 +76,14 @@ func (c *demoCmd) run(ctx context.Context, p config.Process, person bool) error 
 	if person {
 		out, pace, where = demoHighlighter{p.Stdout}, paceForPeople, "here, marked,"
 	}
-	app, err := NewApp(cfg, demoSinks(out), newLogger(p.Stderr, "warn", "auto"))
+	service, err := newService(cfg, demoSinks(out), p.Stderr, "warn")
 	if err != nil {
 		return err
 	}
-	if err := app.Start(ctx); err != nil {
+	if err := service.Start(ctx); err != nil {
 		return err
 	}
+	data, admin := service.Addresses()
 	if c.Duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.Duration)
@@ -91,24 +93,20 @@ func (c *demoCmd) run(ctx context.Context, p config.Process, person bool) error 
 	defer stopFeeding()
 	fed := make(chan error, 1)
 	go func() {
-		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", "",
+		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+data, "default", "",
 			10*time.Second), pace)
 	}()
 	if person {
 		guard.Sleep(ctx, demoFirst)
 	}
-	fmt.Fprintf(p.Stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(),
-		app.Listen, app.AdminListen,
-		app.Listen, app.AdminListen, cmp.Or(p.Name, "spillway"), app.AdminListen, where)
-	failed := app.Wait(ctx)
+	fmt.Fprintf(p.Stderr, demoText, data, admin, float64(pace.events)/pace.every.Seconds(), data, admin, data, admin,
+		cmp.Or(p.Name, "spillway"), admin, where)
+	failed := service.Wait(ctx)
 	stopFeeding()
 	failed = errors.Join(failed, <-fed)
-	app.awaitDrained(demoDrain)
-
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
-	defer cancel()
-	err = errors.Join(failed, app.Stop(stopping))
-	for name, o := range app.Final {
+	awaitDrained(service.Store(), demoDrain)
+	err = errors.Join(failed, service.StopInTime(ctx))
+	for name, o := range service.Final() {
 		fmt.Fprintf(p.Stderr, "\n%s: %s\n", name, equation(o.Ledger))
 	}
 	return err
@@ -163,10 +161,9 @@ func portOrFree(address string, stderr io.Writer) string {
 }
 
 // awaitDrained waits until nothing is buffered, for at most the given time.
-func (a *App) awaitDrained(timeout time.Duration) {
+func awaitDrained(store *partition.Store, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	store := a.current.Load().store
 	for guard.Sleep(ctx, demoPoll) {
 		o, err := store.Overview(ctx, store.Namespaces()[0])
 		if err != nil || o.Ledger.Buffered == 0 {
