@@ -46,7 +46,9 @@ type member struct {
 // finish tells the member's worker what became of it. Nothing else may touch it
 // afterwards.
 func (m *member) finish(o guard.Outcome, err error) {
-	m.outcome, m.err, m.finished = o, err, true
+	m.outcome = o
+	m.err = err
+	m.finished = true
 	close(m.done)
 }
 
@@ -101,7 +103,9 @@ func (q *queue) take(size int, caps groupCaps) []*member {
 	n := 0
 	for n < min(size, len(q.waiting)) && entries < caps.entries {
 		m := q.waiting[n]
-		entries, batches, bytes = entries+m.Entries, batches+len(m.Batches), bytes+m.bytes
+		entries += m.Entries
+		batches += len(m.Batches)
+		bytes += m.bytes
 		if n > 0 && (batches > caps.batches || bytes > caps.bytes) {
 			break
 		}
@@ -131,7 +135,9 @@ func (q *queue) remove(which func(*member) bool) (removed []*member) {
 // keep makes the queue hold just these.
 func (q *queue) keep(list []*member) {
 	q.waiting = slices.Clone(list)
-	q.entries, q.batches, q.bytes = 0, 0, 0
+	q.entries = 0
+	q.batches = 0
+	q.bytes = 0
 	q.closeAt, q.reason = time.Time{}, ""
 	for _, m := range q.waiting {
 		q.count(m, 1)

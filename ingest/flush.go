@@ -150,7 +150,9 @@ func (f *flush) results(complete func(*part, error)) {
 			next := p.next // complete may hand p's memory to another request
 			p.repeated = g.Repeated
 			if g.first == g.last {
-				p.accepted, p.evicted, p.depth = g.Accepted, g.Evicted, g.Depth
+				p.accepted = g.Accepted
+				p.evicted = g.Evicted
+				p.depth = g.Depth
 			} else {
 				p.accepted = len(p.entries)
 				p.evicted, p.depth = s.next(len(p.entries))
@@ -165,7 +167,9 @@ func (f *flush) results(complete func(*part, error)) {
 	clear(f.used)
 	clear(f.groups)
 	clear(f.joined)
-	f.used, f.groups, f.joined = f.used[:0], f.groups[:0], f.joined[:0]
+	f.used = f.used[:0]
+	f.groups = f.groups[:0]
+	f.joined = f.joined[:0]
 }
 
 // shares computes what each part of a group did to the partition, one part after

@@ -167,7 +167,9 @@ func (l *newPartitionLimiter) admit(name string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.current) >= l.maxNames || now.Sub(l.rotated) >= generation {
-		l.previous, l.current, l.rotated = l.current, map[uint64]struct{}{}, now
+		l.previous = l.current
+		l.current = map[uint64]struct{}{}
+		l.rotated = now
 	}
 	if _, known := l.current[hash]; known {
 		return true

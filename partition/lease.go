@@ -151,7 +151,10 @@ func fillClaims(c *backend.Call, claims []*ClaimResult, lease time.Duration) {
 // claimed reads the answers of a call, and returns the claims that it had no room for.
 func (s *Store) claimed(pack backend.Pack[*ClaimResult], until time.Time) (left []*ClaimResult) {
 	for _, c := range pack.Items {
-		c.Lease, c.Expired, c.Paused, c.Err = nil, 0, NotPaused, pack.Err
+		c.Lease = nil
+		c.Expired = 0
+		c.Paused = NotPaused
+		c.Err = pack.Err
 		if c.Err != nil {
 			continue
 		}
@@ -204,7 +207,9 @@ func (c *ClaimResult) read(a *backend.Call, until time.Time) (served bool, err e
 // readLease reads a lease: several batches, each an array, or one whose entries are
 // values of the reply itself.
 func (c *ClaimResult) readLease(at *backend.Cursor, several bool, until time.Time) *Lease {
-	from, attempt, done := at.Int(), at.Int(), at.Bulk()
+	from := at.Int()
+	attempt := at.Int()
+	done := at.Bulk()
 	n := int(at.Int())
 	if n < 1 || n > len(at.Rest) {
 		at.Broken = true

@@ -86,7 +86,15 @@ func parseLetter(shard int, raw []byte) Letter {
 	case payload == nil:
 		return l
 	}
-	l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt = line.Partition, line.Seq, line.ID, line.TS, line.DeadAt
-	l.Reason, l.Error, l.Detail, l.Attempt, l.Payload = line.Reason, line.Error, line.Detail, line.Attempt, payload
+	l.Partition = line.Partition
+	l.Seq = line.Seq
+	l.EntryID = line.ID
+	l.Occurred = line.TS
+	l.DeadAt = line.DeadAt
+	l.Reason = line.Reason
+	l.Error = line.Error
+	l.Detail = line.Detail
+	l.Attempt = line.Attempt
+	l.Payload = payload
 	return l
 }

@@ -43,7 +43,9 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	n.home.Required = true
 	for i, at := range n.home.Shards {
 		sh := &n.shards[i]
-		sh.Shard, sh.ready, sh.dead = at, at.Prefix+"ready", at.Prefix+"dead"
+		sh.Shard = at
+		sh.ready = at.Prefix + "ready"
+		sh.dead = at.Prefix + "dead"
 		sh.alarm.wake = make(chan struct{}, 1)
 	}
 	return n, nil

@@ -214,7 +214,9 @@ func (p *produceRun) key(c *backend.Call, parts ...string) {
 func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 	ns := groups[0].Namespace
 	sh := ns.shardOf(groups[0].Partition)
-	keys, largest, maxKeys := 2+2*len(groups), 0, ns.maxKeys
+	keys := 2 + 2*len(groups)
+	largest := 0
+	maxKeys := ns.maxKeys
 	for _, g := range groups {
 		if g.IdempotencyKey != "" {
 			keys++
@@ -281,7 +283,9 @@ func (s *Store) answered(c *backend.Call, g *Group, round uint64) error {
 	} else if code == 4 {
 		return ErrTooManyKeys
 	}
-	accepted, evicted, depth := c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+	accepted := c.Rest.Int()
+	evicted := c.Rest.Int()
+	depth := c.Rest.Int()
 	var sample []byte // the head of an evicted entry
 	if code == 3 {
 		sample = c.Rest.Bulk()
@@ -290,7 +294,9 @@ func (s *Store) answered(c *backend.Call, g *Group, round uint64) error {
 		return c.Misread()
 	}
 	g.Repeated = code == 2
-	g.Accepted, g.Evicted, g.Depth = int(accepted), int(evicted), int(depth)
+	g.Accepted = int(accepted)
+	g.Evicted = int(evicted)
+	g.Depth = int(depth)
 
 	sh := g.Namespace.shardOf(g.Partition)
 	if !g.Repeated {

@@ -203,7 +203,9 @@ func (p *purging) left() int64 {
 func (p *purging) writes() bool { return !p.DryRun && p.left() > 0 }
 
 func (p *purging) fill(c *backend.Call, sh *shard, names []string, writes bool, counted int) {
-	limit, bytes, drop := int64(purgeEntries), purgeBytes, 0
+	limit := int64(purgeEntries)
+	bytes := purgeBytes
+	drop := 0
 	if p.cutoff == everything {
 		limit, bytes = purgeUnread, purgeFreed
 	}

@@ -157,7 +157,9 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 				Leased:    pack.Rest.Int() == 1,
 			}
 			one.OldestAge = time.Duration(pack.Rest.Int()) * time.Millisecond
-			one.Accepted, one.Evicted, one.Expired = pack.Rest.Int(), pack.Rest.Int(), pack.Rest.Int()
+			one.Accepted = pack.Rest.Int()
+			one.Evicted = pack.Rest.Int()
+			one.Expired = pack.Rest.Int()
 			one.Due, one.Attempt = pack.Rest.Int(), int(pack.Rest.Int())
 			list = append(list, one)
 		}

@@ -82,7 +82,9 @@ func (h *health) fail(reason string, err error, opening bool) {
 	if h.failing {
 		return
 	}
-	h.failing, h.since, h.failures = true, now, 1
+	h.failing = true
+	h.since = now
+	h.failures = 1
 	fields := []zap.Field{zap.String("reason", reason), zap.Error(err)}
 	if p := (*panicError)(nil); errors.As(err, &p) {
 		fields = append(fields, zap.ByteString("stack", p.stack))

@@ -116,7 +116,11 @@ func (l *limit) update() {
 		l.learn(current)
 	}
 	l.ends = now.Add(max(minLimitInterval, time.Duration(l.mean*float64(time.Second))))
-	l.took, l.answers, l.throttle, l.wanted, l.used = 0, 0, 0, false, 0
+	l.took = 0
+	l.answers = 0
+	l.throttle = 0
+	l.wanted = false
+	l.used = 0
 }
 
 // learn takes the mean of an interval into the averages.

@@ -80,7 +80,9 @@ func outcomeOf(err error, batches []*sink.Batch) Outcome {
 	if after, ok := sink.ThrottledFor(err); ok {
 		o.After, o.Reason = after, reasonThrottled
 	} else if sink.IsPermanent(err) {
-		o.All, o.Reason, o.Unsent = Rejected, ReasonPermanent, false
+		o.All = Rejected
+		o.Reason = ReasonPermanent
+		o.Unsent = false
 	}
 	return o
 }
@@ -90,7 +92,9 @@ func (o Outcome) ofNamed(list *sink.BatchError, batches []*sink.Batch) Outcome {
 	if len(list.Failed) == 0 {
 		return bad
 	}
-	o.All, o.Reason, o.named = Accepted, reasonPartial, make(map[position]failure, len(list.Failed))
+	o.All = Accepted
+	o.Reason = reasonPartial
+	o.named = make(map[position]failure, len(list.Failed))
 	again := 0 // named entries that are to be tried again
 	unsent := true
 	for _, f := range list.Failed {
@@ -119,7 +123,9 @@ func (o Outcome) ofNamed(list *sink.BatchError, batches []*sink.Batch) Outcome {
 	}
 	o.noneTaken = again > 0 && len(o.named) == entries
 	if again == entries {
-		o.All, o.Reason, o.Unsent = Retryable, reasonOf(list.Failed[0].Err), unsent
+		o.All = Retryable
+		o.Reason = reasonOf(list.Failed[0].Err)
+		o.Unsent = unsent
 	}
 	return o
 }

@@ -113,7 +113,9 @@ func (g *Guard) describe(t *TargetStatus) {
 func (h *health) describe(t *TargetStatus) (failing bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t.Retries, t.LastError, t.LastErrorAt = h.retries, h.words, h.wordsAt
+	t.Retries = h.retries
+	t.LastError = h.words
+	t.LastErrorAt = h.wordsAt
 	if failing = h.failing && h.answered.IsZero(); failing {
 		t.FailingSince = h.unanswered
 	}

@@ -41,7 +41,9 @@ func (c Command) Run(ctx context.Context) (o Output, err error) {
 		}
 		defer p.close()
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in.read, out.write, errs.write
+	cmd.Stdin = in.read
+	cmd.Stdout = out.write
+	cmd.Stderr = errs.write
 	err = cmd.Start()
 	_, _, _ = in.read.Close(), out.write.Close(), errs.write.Close() // the process has them now
 	if err != nil {

@@ -42,7 +42,9 @@ func edits(a, b string) int {
 				row[j+1] = min(row[j+1], before[j-1]+1)
 			}
 		}
-		before, last, row = last, row, make([]int, len(b)+1)
+		before = last
+		last = row
+		row = make([]int, len(b)+1)
 	}
 	return last[len(b)]
 }

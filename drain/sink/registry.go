@@ -77,7 +77,9 @@ func Options(u *url.URL, known ...string) (map[string]string, error) {
 // authorities), and tls_cert=/FILE with tls_key=/FILE; nil: not by TLS. The certificate is read
 // for each connection, so that one that was renewed is used.
 func TLS(o map[string]string) (*tls.Config, error) {
-	ca, cert, key := o["tls_ca"], o["tls_cert"], o["tls_key"]
+	ca := o["tls_ca"]
+	cert := o["tls_cert"]
+	key := o["tls_key"]
 	switch {
 	case o["tls"] != "" && o["tls"] != "1":
 		return nil, fmt.Errorf("tls: %q, want 1 or nothing", o["tls"])

@@ -176,7 +176,9 @@ func (q *queue) take(p *part) *entry {
 	} else {
 		e.newer.older = e.older
 	}
-	e.next, e.older, e.newer = nil, nil, nil
+	e.next = nil
+	e.older = nil
+	e.newer = nil
 	one := size{1, len(e.payload)}
 	q.size.sub(one)
 	p.size.sub(one)

@@ -65,7 +65,9 @@ func (s *sender) pack(list []*entry, isJSON bool) message {
 	if isJSON {
 		s.body = appendItems(s.body[:0], list)
 	} else {
-		m.url, m.contentType, m.occurred = s.c.opaque+list[0].part.name, "application/octet-stream", list[0].occurred
+		m.url = s.c.opaque + list[0].part.name
+		m.contentType = "application/octet-stream"
+		m.occurred = list[0].occurred
 		s.body = append(s.body[:0], list[0].payload...)
 	}
 	m.body = s.body

@@ -64,7 +64,10 @@ func (w *work) fail(err error) {
 		s.Err = err
 	}
 	for _, c := range w.batch.Claims {
-		c.Err, c.Jobs, c.Left, c.Held = err, nil, nil, nil
+		c.Err = err
+		c.Jobs = nil
+		c.Left = nil
+		c.Held = nil
 	}
 }
 

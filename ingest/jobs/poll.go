@@ -326,7 +326,9 @@ func sizeOf(jobs []job.Job) (bytes int) {
 // later one may have got.
 func (e *Engine) learn(p *poll) {
 	c := &p.claim
-	namespace, n, bytes := c.Namespace.Name, len(c.Jobs), sizeOf(c.Jobs)
+	namespace := c.Namespace.Name
+	n := len(c.Jobs)
+	bytes := sizeOf(c.Jobs)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p.asked()

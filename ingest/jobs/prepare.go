@@ -36,7 +36,9 @@ func (c *call) prepare() (*job.Prepare, *ingest.Rejection) {
 		if !job.ValidOwnName(queue) {
 			return nil, badParameter("check", "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-', not '.' or '_' first")
 		}
-		p.Check, least, fallback = queue, 1, defaultChecks
+		p.Check = queue
+		least = 1
+		fallback = defaultChecks
 	} else if _, given := c.args["checks"]; given {
 		return nil, badParameter("checks", "how often check, the queue that is missing, is asked")
 	}

@@ -34,7 +34,9 @@ func (a *api) reschedule(c *call) *ingest.Rejection {
 	if !exists {
 		return ingest.Reject(wire.CodeNoSuchJob, "")
 	}
-	r.Namespace, r.Queue, r.Ref = c.namespace, c.queue(), ref
+	r.Namespace = c.namespace
+	r.Queue = c.queue()
+	r.Ref = ref
 	taken, rejected := c.take(c.key.Limiters().Produce, 1)
 	if rejected != nil {
 		return rejected

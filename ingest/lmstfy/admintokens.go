@@ -18,7 +18,9 @@ const (
 
 // createToken makes a token, and the namespace if there is none.
 func (a *Admin) createToken(w http.ResponseWriter, r *http.Request, who string) {
-	name, text, description := r.PathValue("namespace"), r.FormValue("token"), r.FormValue("description")
+	name := r.PathValue("namespace")
+	text := r.FormValue("token")
+	description := r.FormValue("description")
 	snapshot := a.Control.Snapshot()
 	pool := r.FormValue("pool")
 	ns := snapshot.Namespace(name)

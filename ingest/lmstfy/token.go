@@ -26,7 +26,9 @@ func (c *call) authenticate() *rejection {
 	}
 	c.pool = pool
 	if of := c.Pools.Of(c.namespaceName); of != nil && (pool == "" || pool == of.Name) {
-		c.Pool, c.pool, c.namespace = of, of.Name, of.Store.Namespace(c.namespaceName)
+		c.Pool = of
+		c.pool = of.Name
+		c.namespace = of.Store.Namespace(c.namespaceName)
 	}
 	c.token = token
 	known := c.namespace != nil

@@ -59,7 +59,9 @@ type gzipDecoder struct {
 }
 
 func newInflater(cfg Config) (*inflater, error) {
-	limit, cores, decoders := cfg.MaxDecompressed, runtime.GOMAXPROCS(0), cfg.zstdDecoders()
+	limit := cfg.MaxDecompressed
+	cores := runtime.GOMAXPROCS(0)
+	decoders := cfg.zstdDecoders()
 	z, err := zstd.NewReader(nil,
 		zstd.WithDecoderConcurrency(decoders),
 		// The decoder needs memory for a whole window, so unzstd checks the exact

@@ -77,5 +77,8 @@ func (l *Limit) learn(began time.Time, slow, overloaded bool) {
 	case l.wanted:
 		l.limit = min(l.max, l.limit+max(1, l.limit/riseBy))
 	}
-	l.began, l.ended, l.slow, l.wanted = now, 0, 0, false
+	l.began = now
+	l.ended = 0
+	l.slow = 0
+	l.wanted = false
 }

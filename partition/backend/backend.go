@@ -158,7 +158,9 @@ func connect(raw string, before *Backend) (*Backend, error) {
 			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{b.server.Addr()},
 				Password: b.server.password}).Simple()
 			// It shares the processors of this process, so it may be slow, but never down.
-			o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
+			o.ReadTimeout = time.Minute
+			o.WriteTimeout = time.Minute
+			o.PoolTimeout = time.Minute
 			return redis.NewClient(o)
 		}
 	case "redis", "rediss", "unix":
@@ -211,7 +213,9 @@ func connect(raw string, before *Backend) (*Backend, error) {
 	default:
 		return nil, badURL()
 	}
-	b.In, b.Out, b.Background = client(), client(), client()
+	b.In = client()
+	b.Out = client()
+	b.Background = client()
 	return b, nil
 }
 
@@ -270,8 +274,12 @@ func (b *Backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions 
 	// Each client of a cluster appends to its list of nodes. They must not share the memory.
 	o.Addrs = slices.Clip(o.Addrs)
 	o.MaxRetries = -1
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialTimeout, readTimeout, readTimeout
-	o.PoolTimeout, o.PoolSize, o.MaxActiveConns = poolTimeout, poolSize, poolSize
+	o.DialTimeout = dialTimeout
+	o.ReadTimeout = readTimeout
+	o.WriteTimeout = readTimeout
+	o.PoolTimeout = poolTimeout
+	o.PoolSize = poolSize
+	o.MaxActiveConns = poolSize
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true // Redis 7.0 has no ACL rule for CLIENT SETINFO

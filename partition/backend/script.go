@@ -85,7 +85,11 @@ func lacksSpare(err error) bool { return err != nil && strings.HasPrefix(err.Err
 // Begin makes c a call of script on the shard of a breaker, with the given number of keys. The
 // caller appends the keys and arguments to Args.
 func (c *Call) Begin(script *lua.Script, breaker *Breaker, keys int) {
-	c.script, c.breaker, c.cmd, c.Spare, c.brought = script, breaker, nil, nil, false
+	c.script = script
+	c.breaker = breaker
+	c.cmd = nil
+	c.Spare = nil
+	c.brought = false
 	c.Args = append(c.Args[:0], "evalsha", script.SHA, keys)
 	if c.Text {
 		c.WithText()

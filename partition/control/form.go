@@ -126,9 +126,17 @@ func decodeNamespace(name, value string) (*Namespace, error) {
 	if len(f.Spread) == 0 {
 		f.Spread = nil
 	}
-	n.Pool, n.Description, n.CreatedBy, n.CreatedMS = f.Pool, f.Description, f.CreatedBy, f.CreatedMS
-	p.Shards, p.Spread, p.MaxJobs, p.MaxQueues = f.Shards, f.Spread, f.MaxJobs, f.MaxQueues
-	p.MaxSchedules, p.DropDead, p.ReplyTTL = f.MaxSchedules, f.Dead == deadDrop, replyTTL
+	n.Pool = f.Pool
+	n.Description = f.Description
+	n.CreatedBy = f.CreatedBy
+	n.CreatedMS = f.CreatedMS
+	p.Shards = f.Shards
+	p.Spread = f.Spread
+	p.MaxJobs = f.MaxJobs
+	p.MaxQueues = f.MaxQueues
+	p.MaxSchedules = f.MaxSchedules
+	p.DropDead = f.Dead == deadDrop
+	p.ReplyTTL = replyTTL
 	return &n, n.Validate()
 }
 

@@ -136,7 +136,9 @@ func (p *Places) open(ctx context.Context, pool string, b *backend.Backend) {
 	ledger := func(name string, shard int) string {
 		return backend.ShardPrefix(p.control.prefix, name, shard) + "ledger"
 	}
-	shards, asking, opening := map[string]*redis.StringCmd{}, b.Background.Pipeline(), b.Background.Pipeline()
+	shards := map[string]*redis.StringCmd{}
+	asking := b.Background.Pipeline()
+	opening := b.Background.Pipeline()
 	for name, at := range p.named {
 		if at == pool {
 			shards[name] = asking.HGet(ctx, ledger(name, 0), "shards")

@@ -169,7 +169,9 @@ func (n *Namespace) Record(d Drop) {
 		d.At = time.Now()
 	}
 	d.Namespace = n.name
-	d.Partition, d.ID, d.Detail = cut(d.Partition, maxName), cut(d.ID, maxName), cut(d.Detail, maxDetail)
+	d.Partition = cut(d.Partition, maxName)
+	d.ID = cut(d.ID, maxName)
+	d.Detail = cut(d.Detail, maxDetail)
 	ring.mu.Lock()
 	defer ring.mu.Unlock()
 	if len(ring.drops) < ringSize {

@@ -145,7 +145,9 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 	full := false
 	for _, at := range ns.Shards(queue) {
 		sh := ns.shards[at]
-		skip, count, bytes := max(0, int64(offset)-total), limit-len(list), deadPageBytes
+		skip := max(0, int64(offset)-total)
+		count := limit - len(list)
+		bytes := deadPageBytes
 		if count == 0 || full {
 			skip, count, bytes = 1<<40, 1, 1 // only the total
 		}
@@ -156,7 +158,10 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 		total += c.Rest.Int()
 		n := (c.More - 1) / 4
 		for range n {
-			seq, at, reason, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
+			seq := c.Rest.Bulk()
+			at := c.Rest.Int()
+			reason := c.Rest.Int()
+			record := c.Rest.Bulk()
 			j := Job{Queue: queue, At: at, Now: c.Now}
 			if j.Seq, _ = number(seq); c.Rest.Broken || !parseRecord(record, &j) {
 				return nil, 0, c.Misread()

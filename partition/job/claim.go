@@ -192,7 +192,10 @@ func (s *Store) claimed(l *Lane, pack backend.Pack[item]) {
 	if err != nil {
 		for _, it := range pack.Items {
 			for _, c := range it.(*request).claims {
-				c.Jobs, c.Left, c.Held, c.Err = nil, nil, nil, err
+				c.Jobs = nil
+				c.Left = nil
+				c.Held = nil
+				c.Err = err
 			}
 		}
 	}
@@ -221,7 +224,10 @@ func (s *Store) readClaims(pack backend.Pack[item], names []string) error {
 		}
 		got := make([]Job, 0, n)
 		for range n {
-			i, seq, attempt, record := at.Int(), at.Bulk(), at.Int(), at.Bulk()
+			i := at.Int()
+			seq := at.Bulk()
+			attempt := at.Int()
+			record := at.Bulk()
 			if at.Broken || i < 1 || i > int64(len(names)) {
 				return pack.Misread()
 			}

@@ -228,7 +228,9 @@ func (e *Expirer) step(ctx context.Context, w *walk) (ended bool) {
 	if c.Err != nil {
 		return true
 	}
-	cursor, expired, pushed := string(c.Rest.Bulk()), c.Rest.Int(), c.Rest.Int()
+	cursor := string(c.Rest.Bulk())
+	expired := c.Rest.Int()
+	pushed := c.Rest.Int()
 	if c.Rest.Broken {
 		return true
 	}

@@ -84,7 +84,9 @@ func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 		return 0, nil, c.Err
 	}
 	for n := c.More / 3; n > 0; n-- {
-		member, at, state := string(c.Rest.Bulk()), c.Rest.Int(), string(c.Rest.Bulk())
+		member := string(c.Rest.Bulk())
+		at := c.Rest.Int()
+		state := string(c.Rest.Bulk())
 		name, queue, _ := strings.Cut(member, " ")
 		list = append(list, DueSchedule{queue, name, at, state})
 	}
@@ -193,7 +195,9 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		return 0, c.Err
 	}
 	for _, f := range firings {
-		f.Status, f.Fired, f.First = FireStatus(c.Rest.Int()), int(c.Rest.Int()), c.Rest.Int()
+		f.Status = FireStatus(c.Rest.Int())
+		f.Fired = int(c.Rest.Int())
+		f.First = c.Rest.Int()
 		if f.Fired > 0 {
 			jobs, each := f.jobs()*f.Fired/len(f.List), f.jobs()/len(f.List)
 			sh.Stored(round, jobs)

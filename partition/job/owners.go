@@ -84,7 +84,9 @@ func (s *Store) register(ctx context.Context, ns *Namespace, owner, version stri
 		if c.Err != nil {
 			return o, c.Err
 		}
-		status, until, at := c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+		status := c.Rest.Int()
+		until := c.Rest.Int()
+		at := c.Rest.Int()
 		if c.Rest.Broken {
 			return o, c.Misread()
 		}

@@ -164,7 +164,11 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 				of[i].failed = true // next time
 				continue
 			}
-			ready, dead, expired, lost, more := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+			ready := c.Rest.Int()
+			dead := c.Rest.Int()
+			expired := c.Rest.Int()
+			lost := c.Rest.Int()
+			more := c.Rest.Int()
 			of[i].more = of[i].more || more == 1
 			p.store.ended(of[i].ns, of[i].sh.Number)
 			if of[i].ns.traces && !of[i].noted && ready+dead+expired+lost > 0 {

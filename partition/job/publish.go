@@ -175,10 +175,14 @@ var errForeign = backend.Wrap(backend.ErrBroken,
 func (s *Store) published(pack backend.Pack[item], sh *shard, round uint64) (full []*Publish) {
 	for _, it := range pack.Items {
 		g := it.(*group)
-		status, first, count := int64(-2), int64(0), int64(0)
+		status := int64(-2)
+		first := int64(0)
+		count := int64(0)
 		err := pack.Err
 		if err == nil {
-			status, first, count = pack.Rest.Int(), pack.Rest.Int(), pack.Rest.Int()
+			status = pack.Rest.Int()
+			first = pack.Rest.Int()
+			count = pack.Rest.Int()
 			if pack.Rest.Broken {
 				err = pack.Misread()
 			}
@@ -213,7 +217,10 @@ func (s *Store) published(pack backend.Pack[item], sh *shard, round uint64) (ful
 			if p.Err = err; err != nil && !errors.Is(err, backend.ErrUnconfirmed) {
 				continue
 			}
-			p.First, p.Count, p.Repeated, p.Exists = first, len(p.Messages), status == 2, status == 3
+			p.First = first
+			p.Count = len(p.Messages)
+			p.Repeated = status == 2
+			p.Exists = status == 3
 			if p.Repeated {
 				p.Count = int(count)
 			}

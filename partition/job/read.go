@@ -50,7 +50,9 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, queue string) (Job, err
 		if c.Rest.Int() == 0 && !c.Rest.Broken {
 			continue
 		}
-		seq, attempts, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Bulk()
+		seq := c.Rest.Bulk()
+		attempts := c.Rest.Int()
+		record := c.Rest.Bulk()
 		j := Job{Queue: queue, Attempt: int(attempts), Now: c.Now}
 		j.Shard = shards[i]
 		j.Seq, _ = number(seq)
@@ -90,7 +92,11 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	if c.Rest.Int() == 0 && !c.Rest.Broken {
 		return Job{}, Gone, ErrNoJob
 	}
-	name, at, reason, attempts, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
+	name := c.Rest.Bulk()
+	at := c.Rest.Int()
+	reason := c.Rest.Int()
+	attempts := c.Rest.Int()
+	record := c.Rest.Bulk()
 	j = Job{Queue: queue, Ref: ref, Attempt: int(attempts), At: at, Now: c.Now}
 	for _, known := range []State{Ready, Delayed, Prepared, Leased, Dead} {
 		if string(name) == known.String() {
@@ -162,7 +168,11 @@ func (s *Store) CountAll(ctx context.Context, ns *Namespace, queues []string) ([
 	list := make([]Counts, len(queues))
 	for k, c := range calls {
 		for _, i := range of[k] {
-			ready, delayed, leased, dead, oldest := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
+			ready := c.Rest.Int()
+			delayed := c.Rest.Int()
+			leased := c.Rest.Int()
+			dead := c.Rest.Int()
+			oldest := c.Rest.Bulk()
 			if c.Rest.Broken {
 				return nil, c.Misread()
 			}

@@ -57,7 +57,10 @@ func parseRecord(record []byte, j *Job) bool {
 		return false
 	}
 	rest = rest[n:]
-	j.Expires, j.Tries, j.CallerID, j.Attributes = expires, int(tries), "", nil
+	j.Expires = expires
+	j.Tries = int(tries)
+	j.CallerID = ""
+	j.Attributes = nil
 	if len(rest) > 0 && rest[0] == '@' {
 		end := bytes.IndexAny(rest, " #")
 		if end < 0 || !ValidCallerID(rest[1:end]) {

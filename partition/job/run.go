@@ -107,7 +107,9 @@ func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
 func pending(all []*Claim) []*Claim {
 	list := make([]*Claim, 0, len(all))
 	for _, c := range all {
-		c.Jobs, c.Left, c.More = nil, nil, false
+		c.Jobs = nil
+		c.Left = nil
+		c.More = false
 		if c.Err == nil {
 			list = append(list, c)
 		}
@@ -118,7 +120,9 @@ func pending(all []*Claim) []*Claim {
 // rejectBad sets the error of each request, and clears what is left of an earlier result.
 func (s *Store) rejectBad(b *Batch) {
 	for _, a := range b.Acks {
-		a.Acked, a.Deleted, a.Err = false, false, badJob(a.Namespace, a.Queue, a.Ref)
+		a.Acked = false
+		a.Deleted = false
+		a.Err = badJob(a.Namespace, a.Queue, a.Ref)
 		if len(a.Result) > MaxResult {
 			a.Err = ErrBadArgument
 		}
@@ -131,7 +135,11 @@ func (s *Store) rejectBad(b *Batch) {
 		}
 	}
 	for _, p := range b.Publishes {
-		p.First, p.Count, p.Repeated, p.Exists, p.Err = 0, 0, false, false, p.bad()
+		p.First = 0
+		p.Count = 0
+		p.Repeated = false
+		p.Exists = false
+		p.Err = p.bad()
 	}
 	for _, c := range b.Claims {
 		c.Err = c.bad()
@@ -240,10 +248,18 @@ func (r *run) begin() {
 		clear(c.call.Args)
 		clear(c.queues)
 		clear(c.groups)
-		c.items, c.sh, c.last, c.jobs, c.bytes = c.items[:0], nil, "", 0, 0
+		c.items = c.items[:0]
+		c.sh = nil
+		c.last = ""
+		c.jobs = 0
+		c.bytes = 0
 	}
 	clear(r.packs)
-	r.calls, r.packs, r.usedG, r.usedR, r.plainly = r.calls[:0], r.packs[:0], 0, 0, false
+	r.calls = r.calls[:0]
+	r.packs = r.packs[:0]
+	r.usedG = 0
+	r.usedR = 0
+	r.plainly = false
 	r.args.reset()
 }
 

@@ -424,7 +424,9 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	if err := triggerErrors[status]; err != nil {
 		return err
 	}
-	t.First, t.Count, t.Repeated = c.Rest.Int(), int(c.Rest.Int()), status == 2
+	t.First = c.Rest.Int()
+	t.Count = int(c.Rest.Int())
+	t.Repeated = status == 2
 	if !t.Repeated && !c.Rest.Broken {
 		s.notePublished(t.Namespace, sh.Number, t.Queue, "schedule "+t.Name, t.First, t.Count)
 	}

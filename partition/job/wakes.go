@@ -270,7 +270,9 @@ func (w *Wakes) assign(ctx context.Context, running *sync.WaitGroup) {
 
 func (w *Wakes) backOffEnds() {
 	w.mu.Lock()
-	w.fresh, w.late, w.timed = append(w.fresh, w.late...), nil, false
+	w.fresh = append(w.fresh, w.late...)
+	w.late = nil
+	w.timed = false
 	w.mu.Unlock()
 	w.changed()
 }
@@ -295,7 +297,10 @@ func (w *Wakes) lost(ctx context.Context, link *wakeLink, err error) {
 				delete(w.entries, e.channel)
 				continue
 			}
-			e.link, e.sent, e.confirmed, e.leaving = nil, false, false, false
+			e.link = nil
+			e.sent = false
+			e.confirmed = false
+			e.leaving = false
 			w.fresh = append(w.fresh, e)
 		}
 	}
@@ -342,7 +347,9 @@ func (w *Wakes) received(link *wakeLink, message any) error {
 		case e.leaving && e.wants == 0:
 			delete(w.entries, m.Channel)
 		case e.leaving: // wanted again meanwhile
-			e.sent, e.confirmed, e.leaving = false, false, false
+			e.sent = false
+			e.confirmed = false
+			e.leaving = false
 			link.add(e)
 		default:
 			return fmt.Errorf("the server ended the subscription of %s: its slot moved", m.Channel)

@@ -199,7 +199,9 @@ func (f *Firer) fire(ctx context.Context, d job.DueShard, now int64,
 				return done, stale, err
 			}
 		}
-		group, jobs, bytes = append(group, firing), jobs+n, bytes+size
+		group = append(group, firing)
+		jobs += n
+		bytes += size
 	}
 	err = send()
 	return done, stale, err

@@ -373,7 +373,9 @@ func (s *Spec) run(name string, tick int64, cause byte) job.ScheduleRun {
 	if attributes == nil {
 		attributes = map[string]string{}
 	}
-	attributes["schedule"], attributes["tick"], attributes["cause"] = name, TickText(tick), causes[cause]
+	attributes["schedule"] = name
+	attributes["tick"] = TickText(tick)
+	attributes["cause"] = causes[cause]
 	for i := range s.Jobs() {
 		if s.Shards > 0 {
 			attributes["shard_index"], attributes["shard_total"] = strconv.Itoa(i), strconv.Itoa(s.Shards)

@@ -71,7 +71,9 @@ func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) ma
 
 // compare returns by home what is wrong, and whether ledgers lack what they should record.
 func (s *Space) compare(all []*layout) (errs map[*Home]error, missing, noEpoch map[*Home]bool) {
-	errs, missing, noEpoch = map[*Home]error{}, map[*Home]bool{}, map[*Home]bool{}
+	errs = map[*Home]error{}
+	missing = map[*Home]bool{}
+	noEpoch = map[*Home]bool{}
 	read := map[*Home]bool{}
 	for _, l := range all {
 		err := l.err

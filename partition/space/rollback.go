@@ -62,7 +62,9 @@ func (d *rollbackDetector) compare(round uint64, bound, total int64, epoch strin
 		d.floor = total
 	}
 	d.floor = max(d.floor, total)
-	d.round, d.base, d.epoch = round, d.floor, epoch
+	d.round = round
+	d.base = d.floor
+	d.epoch = epoch
 	return missing
 }
 

@@ -61,7 +61,10 @@ func (s *Server) note(who identity, a Act, err error) {
 
 // add keeps an act. It fills in who, when and the result.
 func (l *auditLog) add(who identity, a Act, err error) Act {
-	a.AtMS, a.Name, a.Role, a.Result = time.Now().UnixMilli(), who.name, who.role.String(), "ok"
+	a.AtMS = time.Now().UnixMilli()
+	a.Name = who.name
+	a.Role = who.role.String()
+	a.Result = "ok"
 	if err != nil {
 		a.Result = err.Error()
 	}

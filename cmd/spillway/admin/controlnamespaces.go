@@ -94,9 +94,16 @@ func (s *Server) createNamespace(r *request) (any, error) {
 	case f.ReplyTTLMS < 0 || f.ReplyTTLMS > int64(365*24*time.Hour/time.Millisecond):
 		return nil, badRequest("reply_ttl_ms: want 1000 to 86400000")
 	}
-	n.Name, n.Pool, n.Description = f.Namespace, f.Pool, f.Description
-	p.Shards, p.Spread, p.MaxJobs, p.MaxQueues = f.Shards, f.Spread, f.MaxJobs, f.MaxQueues
-	p.MaxSchedules, p.DropDead, p.ReplyTTL = f.MaxSchedules, f.Dead == deadDrop, time.Duration(f.ReplyTTLMS)*time.Millisecond
+	n.Name = f.Namespace
+	n.Pool = f.Pool
+	n.Description = f.Description
+	p.Shards = f.Shards
+	p.Spread = f.Spread
+	p.MaxJobs = f.MaxJobs
+	p.MaxQueues = f.MaxQueues
+	p.MaxSchedules = f.MaxSchedules
+	p.DropDead = f.Dead == deadDrop
+	p.ReplyTTL = time.Duration(f.ReplyTTLMS) * time.Millisecond
 	act := Act{Action: "create_namespace", Namespace: f.Namespace,
 		Detail: fmt.Sprintf("pool %s, shards %d", f.Pool, f.Shards)}
 	return s.changed(r, act, c.CreateNamespace(r.ctx, n), f)

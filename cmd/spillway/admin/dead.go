@@ -79,7 +79,9 @@ func payloadOfLetter(l partition.Letter) []byte {
 }
 
 func (s *Server) dead(r *request) (any, error) {
-	ns, limit, masks := r.namespace(), r.number("limit", 50, 1, letterPage), s.masks(r)
+	ns := r.namespace()
+	limit := r.number("limit", 50, 1, letterPage)
+	masks := s.masks(r)
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -138,7 +140,9 @@ var (
 )
 
 func (s *Server) letter(r *request) (any, error) {
-	ns, masks, id := r.namespace(), s.masks(r), r.PathValue("letter")
+	ns := r.namespace()
+	masks := s.masks(r)
+	id := r.PathValue("letter")
 	if !letterID.MatchString(id) {
 		r.fail(errNoLetter)
 	}

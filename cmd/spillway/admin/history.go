@@ -373,7 +373,9 @@ func (r *recorder) reject(v View, now time.Time) (rates map[string]map[string]fl
 		}
 	}
 	known = r.rejected != nil
-	r.rejected, r.rates, r.at = totals, rates, now
+	r.rejected = totals
+	r.rates = rates
+	r.at = now
 	return rates, known
 }
 

@@ -249,8 +249,9 @@ const (
 
 func (s *Server) deadJobs(r *request) (any, error) {
 	space, queue := r.queue()
-	masks, limit, offset := s.masks(r), r.number("limit", 20, 1, maxDeadJobs),
-		r.number("offset", 0, 0, maxDeadOffset)
+	masks := s.masks(r)
+	limit := r.number("limit", 20, 1, maxDeadJobs)
+	offset := r.number("offset", 0, 0, maxDeadOffset)
 	if r.err != nil {
 		return nil, r.err
 	}

@@ -108,7 +108,9 @@ func (s *Server) overview(r *request) (any, error) {
 	var status guard.Status
 	if r.view.Drain != nil {
 		status = r.view.Drain.Status()
-		o.Workers.Size, o.Workers.Busy, o.BatchFill.Counts = status.Workers.Size, status.Workers.Busy, status.BatchFill
+		o.Workers.Size = status.Workers.Size
+		o.Workers.Busy = status.Workers.Busy
+		o.BatchFill.Counts = status.BatchFill
 	}
 	readings := map[string]reading{}
 	if r.view.Accounts != nil {

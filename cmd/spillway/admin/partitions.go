@@ -73,8 +73,9 @@ func (s *Server) partitions(r *request) (any, error) {
 	if _, known := columns[o.column]; !known {
 		r.fail(badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition"))
 	}
-	limit, offset, pausedOnly := r.number("limit", 100, 1, 1000), r.number("offset", 0, 0, maxRows),
-		r.flag("paused")
+	limit := r.number("limit", 100, 1, 1000)
+	offset := r.number("offset", 0, 0, maxRows)
+	pausedOnly := r.flag("paused")
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -206,7 +207,9 @@ func (s *sweep) fresh(namespace string, stats partition.Stats) *row {
 		}
 		fresh.paused = sp.paused[stats.Partition]
 	}
-	fresh.Stats, fresh.swept, fresh.oldest = stats, now, now-stats.OldestAge.Milliseconds()
+	fresh.Stats = stats
+	fresh.swept = now
+	fresh.oldest = now - stats.OldestAge.Milliseconds()
 	return &fresh
 }
 

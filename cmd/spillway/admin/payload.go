@@ -20,7 +20,9 @@ type Peek struct {
 }
 
 func (s *Server) peek(r *request) (any, error) {
-	ns, name, masks := r.namespace(), r.partition(), s.masks(r)
+	ns := r.namespace()
+	name := r.partition()
+	masks := s.masks(r)
 	ask := partition.PeekRequest{Limit: r.number("limit", 20, 1, 128)}
 	switch r.param("from") {
 	case "", "oldest":

@@ -207,7 +207,10 @@ func (b *jobLedgers) keep(key tableKey, t *queueTable) {
 	}
 	b.tables[key] = t
 	if f := b.spaces[key.namespace]; f != nil && key.search == "" {
-		f.counted, f.queues, f.oldest, f.oldestAge = t, t.total, 0, 0
+		f.counted = t
+		f.queues = t.total
+		f.oldest = 0
+		f.oldestAge = 0
 		for _, row := range t.rows {
 			if row.OldestReady > 0 && (f.oldest == 0 || row.OldestReady < f.oldest) {
 				f.oldest = row.OldestReady

@@ -244,7 +244,10 @@ func (s *sweep) put(sp *space, stats partition.Stats, now int64) {
 	} else {
 		r.rates(stats, now)
 	}
-	r.Stats, r.swept, r.oldest, r.paused = stats, now, now-stats.OldestAge.Milliseconds(), sp.paused[stats.Partition]
+	r.Stats = stats
+	r.swept = now
+	r.oldest = now - stats.OldestAge.Milliseconds()
+	r.paused = sp.paused[stats.Partition]
 }
 
 func (s *sweep) drop(sp *space, name string) {
@@ -275,12 +278,19 @@ func (r *row) rates(now partition.Stats, at int64) {
 	if seconds <= 0 {
 		return
 	}
-	accepted, evicted, expired, depth := now.Accepted-r.Accepted, now.Evicted-r.Evicted, now.Expired-r.Expired, int64(now.Depth-r.Depth)
+	accepted := now.Accepted - r.Accepted
+	evicted := now.Evicted - r.Evicted
+	expired := now.Expired - r.Expired
+	depth := int64(now.Depth - r.Depth)
 	if accepted < 0 {
-		accepted, evicted, expired = now.Accepted, now.Evicted, now.Expired
+		accepted = now.Accepted
+		evicted = now.Evicted
+		expired = now.Expired
 	}
 	perSecond := func(n int64) float32 { return float32(max(0, n)) / seconds }
-	r.in, r.evicted, r.expired = perSecond(accepted), perSecond(evicted), perSecond(expired)
+	r.in = perSecond(accepted)
+	r.evicted = perSecond(evicted)
+	r.expired = perSecond(expired)
 	r.out = perSecond(accepted - evicted - expired - depth)
 }
 

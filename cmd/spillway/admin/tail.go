@@ -74,7 +74,9 @@ func (t *tailing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		t.out, t.w, t.ctl = json.NewEncoder(w), w, http.NewResponseController(w)
+		t.out = json.NewEncoder(w)
+		t.w = w
+		t.ctl = http.NewResponseController(w)
 		t.run()
 	}
 }
@@ -117,7 +119,9 @@ func (t *tailing) run() {
 // tick writes the new entries of one second; n is negative when the client is gone.
 func (t *tailing) tick() (n int, ended string) {
 	v := t.s.cfg.Source() // a reload may have taken the token away, or the namespace
-	ns, masks, needs := v.Store.Namespace(t.r.PathValue("namespace")), v.MaskFields, Operator
+	ns := v.Store.Namespace(t.r.PathValue("namespace"))
+	masks := v.MaskFields
+	needs := Operator
 	if t.unmasked {
 		masks, needs = nil, Admin
 	}

@@ -87,7 +87,9 @@ func (a *App) apply(s *control.Snapshot) {
 func (a *App) view() admin.View {
 	g := a.current.Load()
 	v := g.view
-	v.Tokens, v.Control, v.Queues = *a.admins.Load(), a.control, g.queuesOf
+	v.Tokens = *a.admins.Load()
+	v.Control = a.control
+	v.Queues = g.queuesOf
 	return v
 }
 

@@ -68,7 +68,9 @@ func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *w
 func (w *watch) follow(before *watch) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
-	w.err, w.unusable, w.warned = before.err, before.unusable, before.warned
+	w.err = before.err
+	w.unusable = before.unusable
+	w.warned = before.warned
 }
 
 // Ready is nil, or why the service should get no traffic.

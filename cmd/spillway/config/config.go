@@ -152,7 +152,11 @@ func (c *Config) Load(p Process) error {
 	if c.origins, err = FromEnv(settings, p); err != nil {
 		errs = append(errs, err)
 	}
-	c.Namespaces, c.QueueNamespaces, c.Pools, c.PushSinks, c.MaskFields = nil, nil, nil, nil, admin.DefaultMaskFields()
+	c.Namespaces = nil
+	c.QueueNamespaces = nil
+	c.Pools = nil
+	c.PushSinks = nil
+	c.MaskFields = admin.DefaultMaskFields()
 	if c.File != "" {
 		document, err := parseFile(c.File)
 		if err != nil {
@@ -227,13 +231,17 @@ func ReplicasOf(durability string) (int, error) {
 func (c *Config) Ingest() ingest.Config {
 	i := ingest.DefaultConfig()
 	CopyFields(&i, *c)
-	i.Tokens, i.CORSOrigins, i.SDKs = map[string][]ingest.Token{}, map[string][]string{}, map[string]ingest.SDK{}
+	i.Tokens = map[string][]ingest.Token{}
+	i.CORSOrigins = map[string][]string{}
+	i.SDKs = map[string]ingest.SDK{}
 	for name, ns := range c.Namespaces {
 		sdk := ingest.SDK{PartitionPaths: ns.PartitionPaths, PartitionFallback: ns.PartitionFallback}
 		for _, k := range ns.WriteKeys {
 			sdk.WriteKeys = append(sdk.WriteKeys, ingest.WriteKey(k))
 		}
-		i.Tokens[name], i.CORSOrigins[name], i.SDKs[name] = nil, ns.CORSOrigins, sdk
+		i.Tokens[name] = nil
+		i.CORSOrigins[name] = ns.CORSOrigins
+		i.SDKs[name] = sdk
 		for _, t := range ns.Tokens {
 			i.Tokens[name] = append(i.Tokens[name], t.ingest())
 		}

@@ -104,7 +104,9 @@ func RedactStore(raw string) string {
 		return scheme + ":"
 	}
 	end := strings.IndexAny(rest+"?", "?#")
-	hosts, options, hasOptions := rest[:end], rest[end:], end < len(rest)
+	hosts := rest[:end]
+	options := rest[end:]
+	hasOptions := end < len(rest)
 	if strings.Contains(options, "@") {
 		return scheme + "://…"
 	}

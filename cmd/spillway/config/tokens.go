@@ -114,7 +114,9 @@ func (r *fileReader) tokens(node *yaml.Node, path string, keys []string) (tokens
 	}
 	hashes, names := map[tokenHash]int{}, map[string]int{}
 	for i, item := range node.Content {
-		item, at, before := target(item), fmt.Sprintf("%s[%d]", path, i), len(r.errs)
+		item := target(item)
+		at := fmt.Sprintf("%s[%d]", path, i)
+		before := len(r.errs)
 		var t Token
 		if short && item.Kind != yaml.MappingNode {
 			if err := t.Hash.UnmarshalText([]byte(item.Value)); err != nil {

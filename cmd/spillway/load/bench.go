@@ -116,7 +116,9 @@ func (c *Bench) Run(ctx context.Context, p config.Process, newService NewService
 // after. It returns the figures, and the rejected entries by code.
 func (c *Bench) measure(ctx context.Context, stderr io.Writer,
 	newService NewService) (_ map[string]float64, rejected map[string]int64, err error) {
-	data, admin, namespace := c.Server, c.Admin, c.Namespace
+	data := c.Server
+	admin := c.Admin
+	namespace := c.Namespace
 	var own Service
 	var before partition.Ledger
 	began := time.Now()
@@ -217,7 +219,9 @@ func (c *Bench) send(ctx context.Context, line *progressLine, data, namespace st
 			figureText("p99", r.Latency.P99.Seconds()))
 	}
 	if c.Mode == "drain" { // the backlog of a running service: as fast as it accepts it
-		l.Requests, l.Rate, l.Duration = int64(c.Rate*c.Duration.Seconds()), 0, time.Hour
+		l.Requests = int64(c.Rate * c.Duration.Seconds())
+		l.Rate = 0
+		l.Duration = time.Hour
 		l.Progress = func(r bench.Result) {
 			sample()
 			line.show("filling: %d of %d requests", r.Requests, l.Requests)
@@ -242,7 +246,9 @@ func (c *Bench) build(newService NewService, stderr io.Writer) (Service, error) 
 		return nil, err
 	}
 	ns := cfg.Namespaces["default"]
-	ns.Sink, ns.Capacity, ns.MaxPartitions = "null:", 1_000_000, max(ns.MaxPartitions, c.Partitions)
+	ns.Sink = "null:"
+	ns.Capacity = 1_000_000
+	ns.MaxPartitions = max(ns.MaxPartitions, c.Partitions)
 	cfg.Namespaces["default"] = ns
 	cfg.Redis, cfg.Prefix = c.Redis, "swbench"
 	cfg.Listen, cfg.AdminListen = "127.0.0.1:0", "127.0.0.1:0"

@@ -79,7 +79,10 @@ func (l line) item(replay bool) (item, error) {
 		fields[key.String()] = value
 		return true
 	})
-	name, id, ts, offset := fields["partition"], fields["id"], fields["ts"], fields["offset_ms"]
+	name := fields["partition"]
+	id := fields["id"]
+	ts := fields["ts"]
+	offset := fields["offset_ms"]
 	switch {
 	case name.Type != gjson.String || !partition.ValidPartition(name.String()):
 		return item{}, errors.New("partition is missing or not a name: want 1 to 128 letters, digits, dots, dashes and underscores")

@@ -82,8 +82,13 @@ type acted struct {
 func (a *acted) count() int64 { return a.Jobs + a.Entries + a.Replayed + a.Deleted }
 
 func (a *acted) add(part acted) {
-	a.Jobs, a.Entries, a.Partitions, a.Leased = a.Jobs+part.Jobs, a.Entries+part.Entries, a.Partitions+part.Partitions, a.Leased+part.Leased
-	a.Replayed, a.Deleted, a.Failed = a.Replayed+part.Replayed, a.Deleted+part.Deleted, a.Failed+part.Failed
+	a.Jobs += part.Jobs
+	a.Entries += part.Entries
+	a.Partitions += part.Partitions
+	a.Leased += part.Leased
+	a.Replayed += part.Replayed
+	a.Deleted += part.Deleted
+	a.Failed += part.Failed
 	a.Errors, a.Complete = append(a.Errors, part.Errors...), part.Complete
 }
 

@@ -76,7 +76,9 @@ func (c *Connection) open() (*client, error) {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, usageError{errors.New("api_token: it has a space or another character that no token has")}
 	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	u.User = nil
+	u.RawQuery = ""
+	u.Fragment = ""
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if c.AdminCA != "" {
 		if transport.TLSClientConfig, err = trust(c.AdminCA); err != nil {

@@ -172,7 +172,9 @@ func (c *selection) run(ctx context.Context, s Streams, route string, a act) err
 	if c.Limit < 0 {
 		return usageError{fmt.Errorf("limit: %d: want 1 or more", c.Limit)}
 	}
-	a.to, a.one, a.many = c.Namespace, "dead letter", "dead letters"
+	a.to = c.Namespace
+	a.one = "dead letter"
+	a.many = "dead letters"
 	a.answer = func(_ json.RawMessage, done acted) any { return done.deadLetters }
 	total, _, err := c.act(ctx, s, c.namespace(c.Namespace).check(validPartition(c.Partition)).check(validLetters(c.Letters...)).at(route), a)
 	switch {

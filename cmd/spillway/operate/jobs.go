@@ -161,7 +161,9 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
-	t, jobs, ticks := newTable("FROM", "IN", ">JOBS", ">TICKS"), int64(0), int64(0)
+	t := newTable("FROM", "IN", ">JOBS", ">TICKS")
+	jobs := int64(0)
+	ticks := int64(0)
 	for i, n := range answer.Due {
 		scheduled := int64(0)
 		if i < len(answer.Scheduled) {

@@ -21,7 +21,10 @@ func (s *Sink) open() error {
 	if err := endLine(f, info.Size()); err != nil {
 		return errors.Join(fmt.Errorf("end torn line: %w", err), f.Close())
 	}
-	s.f, s.info, s.cut, s.began = f, info, -1, s.interval(info.ModTime())
+	s.f = f
+	s.info = info
+	s.cut = -1
+	s.began = s.interval(info.ModTime())
 	return nil
 }
 

@@ -64,7 +64,10 @@ func (s *Sink) publish(ctx context.Context, w *write, batches []*sink.Batch) err
 	index := 0
 	for _, b := range batches {
 		m.Subject = s.name(b)
-		values[0][0], values[1][0], values[2][0], values[3][0] = b.Namespace, b.Partition, b.ID(), strconv.Itoa(b.Attempt)
+		values[0][0] = b.Namespace
+		values[1][0] = b.Partition
+		values[2][0] = b.ID()
+		values[3][0] = strconv.Itoa(b.Attempt)
 		for i := range b.Entries {
 			if err := ctx.Err(); err != nil {
 				return err

@@ -123,7 +123,9 @@ func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
 	kind, code := "validation_error", string(f.Code)
 	switch {
 	case f.Code == wire.CodeUnauthorized:
-		kind, code, f.Message = "authentication_error", "invalid_api_key", "Project API key invalid: no namespace lists it under write_keys."
+		kind = "authentication_error"
+		code = "invalid_api_key"
+		f.Message = "Project API key invalid: no namespace lists it under write_keys."
 	case f.Status == http.StatusTooManyRequests:
 		kind = "throttled_error"
 	case f.Status >= http.StatusInternalServerError:
