@@ -76,15 +76,7 @@ func (s *Server) queueNamespaces(r *request) (any, error) {
 func (s *Server) createNamespace(r *request) (any, error) {
 	c, n := r.control(), control.NewNamespace("", control.DefaultPool, r.who.name)
 	p := &n.Policy
-	f := CreateNamespace{
-		Pool:         n.Pool,
-		Shards:       p.Shards,
-		MaxJobs:      p.MaxJobs,
-		MaxQueues:    p.MaxQueues,
-		MaxSchedules: p.MaxSchedules,
-		Dead:         deadKeep,
-		ReplyTTLMS:   p.ReplyTTL.Milliseconds(),
-	}
+	f := formOf(&n)
 	r.decode(&f)
 	switch {
 	case r.err != nil:

@@ -51,7 +51,7 @@ namespaces:
 	want := config.QueueNamespace{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, MaxSchedules: 100_000, MaxTraces: 10_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
 		Rules: []config.QueueRule{
 			{Match: "mail-*", Rate: job.RateLimit{Rate: partition.Rate{Count: 100, Per: time.Second}}, Burst: 50},
-			{Match: "bulk", Rate: job.RateLimit{None: true}, Tries: 20, Keep: job.Span(24 * time.Hour)},
+			{Match: "bulk", Rate: job.RateLimit{None: true}, Tries: 20, KeepTrace: job.Span(24 * time.Hour)},
 		},
 		Push: []config.Push{{
 			Match: "mail-*", Sink: "crm", Writes: config.Writes{Least: 1, Most: 64}, Target: 300 * time.Millisecond, Batch: 16,

@@ -283,16 +283,7 @@ func (c *Config) validateNamespaces() (errs []error) {
 		ns, at := c.Namespaces[name], "namespaces."+name+"."
 		backoff := drain.DefaultConfig()
 		CopyFields(&backoff, ns)
-		for _, err := range []error{ns.Policy().Validate(), backoff.Validate()} {
-			for _, err := range Split(err) {
-				var field *partition.FieldError
-				if errors.As(err, &field) {
-					err = c.FieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value,
-						Want: field.Want})
-				}
-				errs = append(errs, err)
-			}
-		}
+		errs = append(errs, c.under(at, ns.Policy().Validate(), backoff.Validate())...)
 		if ns.SinkCommand != nil && !slices.Contains(ns.Sinks(), "exec:") {
 			errs = append(errs, c.FieldError(at+"sink_command",
 				&SettingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))
@@ -313,6 +304,20 @@ func (c *Config) validateNamespaces() (errs []error) {
 		}
 	}
 	return append(errs, c.validateBranches()...)
+}
+
+// under are the errors in all, about settings whose keys begin with at, and where those come from.
+func (c *Config) under(at string, all ...error) []error {
+	errs := Split(errors.Join(all...))
+	for i, err := range errs {
+		var field *partition.FieldError
+		if errors.As(err, &field) {
+			located := *field
+			located.Field = at + field.Field
+			errs[i] = c.FieldError(located.Field, &located)
+		}
+	}
+	return errs
 }
 
 // Split returns the errors that were joined in err, none for nil.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,11 +34,11 @@ type QueueNamespace struct {
 
 // QueueRule is what holds for some queues, over all processes.
 type QueueRule struct {
-	Match string        `name:"match"` // names of queues, with * for any text
-	Rate  job.RateLimit `name:"rate"`
-	Burst int           `name:"burst"`
-	Tries int           `name:"tries"`
-	Keep  job.Span      `name:"keep-trace"`
+	Match     string        `name:"match"` // names of queues, with * for any text
+	Rate      job.RateLimit `name:"rate"`
+	Burst     int           `name:"burst"`
+	Tries     int           `name:"tries"`
+	KeepTrace job.Span      `name:"keep-trace"`
 }
 
 // Push is one rule that hands the jobs of queues to a sink.
@@ -111,38 +110,16 @@ func (c *Config) AllNames() []string {
 func (c *Config) validateQueues() (errs []error) {
 	for _, name := range c.QueueNames() {
 		q, at := c.QueueNamespaces[name], "namespaces."+name+"."
-		fail := func(err error) {
-			for _, err := range Split(err) {
-				var field *partition.FieldError
-				if errors.As(err, &field) {
-					err = c.FieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value,
-						Want: field.Want})
-				}
-				errs = append(errs, err)
-			}
-		}
 		if q.Dead != "keep" && q.Dead != "drop" {
-			fail(&partition.FieldError{Field: "dead", Value: q.Dead, Want: "keep or drop"})
+			errs = append(errs, c.under(at, &partition.FieldError{Field: "dead", Value: q.Dead, Want: "keep or drop"})...)
 		}
-		fail(q.Policy().Validate())
+		errs = append(errs, c.under(at, q.Policy().Validate())...)
 		for i, p := range q.Push {
-			key := fmt.Sprintf("push[%d].", i)
+			wrong := p.Rule().Validate()
 			if _, known := c.PushSinks[p.Sink]; !known {
-				fail(&partition.FieldError{Field: key + "sink", Value: p.Sink,
-					Want: "a name that sinks has at the top of the file"})
-				continue
+				wrong = &partition.FieldError{Field: "sink", Value: p.Sink, Want: "a name that sinks has at the top of the file"}
 			}
-			for _, err := range Split(p.Rule().Validate()) {
-				var field *partition.FieldError
-				if errors.As(err, &field) {
-					err = &partition.FieldError{
-						Field: key + field.Field,
-						Value: field.Value,
-						Want:  field.Want,
-					}
-				}
-				fail(err)
-			}
+			errs = append(errs, c.under(fmt.Sprintf("%spush[%d].", at, i), wrong)...)
 		}
 	}
 	return errs
@@ -150,17 +127,9 @@ func (c *Config) validateQueues() (errs []error) {
 
 // defaultQueueNamespace has the defaults of a namespace of kind queue.
 func defaultQueueNamespace() QueueNamespace {
-	p := job.DefaultPolicy()
-	return QueueNamespace{
-		Shards:       p.Shards,
-		MaxJobs:      int(p.MaxJobs),
-		MaxQueues:    int(p.MaxQueues),
-		MaxKeys:      int(p.MaxKeys),
-		MaxSchedules: int(p.MaxSchedules),
-		MaxTraces:    int(p.MaxTraces),
-		Dead:         "keep",
-		ReplyTTL:     p.ReplyTTL,
-	}
+	q := QueueNamespace{Dead: "keep"}
+	CopyFields(&q, job.DefaultPolicy())
+	return q
 }
 
 // defaultPush are the defaults of a push rule.
@@ -175,28 +144,14 @@ func defaultPush() Push {
 
 // Policy is the part of the settings that the store needs.
 func (q QueueNamespace) Policy() job.Policy {
-	var rules []job.Rule
+	p := job.Policy{DropDead: q.Dead == "drop"}
+	CopyFields(&p, q)
 	for _, r := range q.Rules {
-		rules = append(rules, job.Rule{
-			Match:     job.Pattern(r.Match),
-			Rate:      r.Rate,
-			Burst:     r.Burst,
-			Tries:     r.Tries,
-			KeepTrace: r.Keep,
-		})
+		var rule job.Rule
+		CopyFields(&rule, r)
+		p.Rules = append(p.Rules, rule)
 	}
-	return job.Policy{
-		Rules:        rules,
-		Shards:       q.Shards,
-		Spread:       q.Spread,
-		MaxJobs:      int64(q.MaxJobs),
-		MaxQueues:    int64(q.MaxQueues),
-		MaxKeys:      int64(q.MaxKeys),
-		MaxSchedules: int64(q.MaxSchedules),
-		MaxTraces:    int64(q.MaxTraces),
-		DropDead:     q.Dead == "drop",
-		ReplyTTL:     q.ReplyTTL,
-	}
+	return p
 }
 
 // Rule is the form that the drain takes.

@@ -49,38 +49,38 @@ func (c *Config) relatedTo(key string, err error) string {
 
 // Warnings are about settings that work, and together do not do what they say.
 func (c *Config) Warnings() (texts []string) {
-	warn := func(key, text string) {
+	warn := func(key string, value any, than string, other any, advice string) {
+		text := key + ": " + Setting{value: value}.text() + " is " + than + ", " + Setting{value: other}.text() + ": " + advice
 		if origin := c.origin(key); origin != "" {
 			text = origin + ": " + text
 		}
 		texts = append(texts, text)
 	}
 	if int64(c.MaxEntry) > int64(c.MaxBody) {
-		warn("max_entry", "max_entry: "+c.MaxEntry.String()+" is more than max_body, "+c.MaxBody.String()+
-			": larger entries can be sent compressed only; raise max_body or lower max_entry")
+		warn("max_entry", &c.MaxEntry, "more than max_body", &c.MaxBody,
+			"larger entries can be sent compressed only; raise max_body or lower max_entry")
 	}
 	for _, name := range c.Names() {
 		ns, at := c.Namespaces[name], "namespaces."+name+"."
-		text := func(value any) string { return Setting{value: value}.text() }
 		if ns.Batch > ns.Capacity {
-			warn(at+"capacity", at+"capacity: "+text(&ns.Capacity)+" is less than batch, "+text(&ns.Batch)+
-				": no batch gets full, each waits for linger; raise capacity or lower batch")
+			warn(at+"capacity", &ns.Capacity, "less than batch", &ns.Batch,
+				"no batch gets full, each waits for linger; raise capacity or lower batch")
 		}
 		if ns.Linger > ns.MaxAge/2 {
-			warn(at+"linger", at+"linger: "+text(&ns.Linger)+" is more than half of max_age, "+text(&ns.MaxAge)+
-				": entries may expire before their first attempt; lower linger or raise max_age")
+			warn(at+"linger", &ns.Linger, "more than half of max_age", &ns.MaxAge,
+				"entries may expire before their first attempt; lower linger or raise max_age")
 		}
 		if ns.MaxAge < c.SinkTimeout {
-			warn(at+"max_age", at+"max_age: "+text(&ns.MaxAge)+" is less than sink_timeout, "+text(&c.SinkTimeout)+
-				": entries may expire during one slow write; raise max_age or lower sink_timeout")
+			warn(at+"max_age", &ns.MaxAge, "less than sink_timeout", &c.SinkTimeout,
+				"entries may expire during one slow write; raise max_age or lower sink_timeout")
 		}
 		if ns.BackoffMax > ns.MaxAge {
-			warn(at+"backoff_max", at+"backoff_max: "+text(&ns.BackoffMax)+" is more than max_age, "+text(&ns.MaxAge)+
-				": entries may expire before their next attempt; lower backoff_max or raise max_age")
+			warn(at+"backoff_max", &ns.BackoffMax, "more than max_age", &ns.MaxAge,
+				"entries may expire before their next attempt; lower backoff_max or raise max_age")
 		}
 		if int64(ns.MaxDeadBytes) < int64(c.MaxEntry) {
-			warn(at+"max_dead_bytes", at+"max_dead_bytes: "+text(&ns.MaxDeadBytes)+" is less than max_entry, "+c.MaxEntry.String()+
-				": a large dead letter is not kept; raise max_dead_bytes or lower max_entry")
+			warn(at+"max_dead_bytes", &ns.MaxDeadBytes, "less than max_entry", &c.MaxEntry,
+				"a large dead letter is not kept; raise max_dead_bytes or lower max_entry")
 		}
 	}
 	return texts
