@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -46,6 +47,34 @@ func RoundTrip(t *http.Transport, r *http.Request) (*http.Response, error) {
 		return nil, Unsent(err)
 	}
 	return response, err
+}
+
+// An Answer is what a target answered.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte // the beginning, as many bytes as Send was told to read
+}
+
+// Send makes a request by RoundTrip, as "spillway", and reads at most so many bytes of the
+// answer's body: after a longer one the connection is not used again. verb and host are
+// those of FaultError, which makes the errors. Where the body broke off, there is an error
+// and an Answer, with the Status and what came.
+func Send(t *http.Transport, r *http.Request, verb, host string, maxBytes int64) (Answer, error) {
+	r.Header.Set("User-Agent", "spillway")
+	response, err := RoundTrip(t, r)
+	if err != nil {
+		return Answer{}, FaultError(r.Context(), verb, host, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	a := Answer{Status: response.StatusCode, Header: response.Header}
+	if a.Status < 200 {
+		return a, nil // after 101 the body is the connection, which no context ends
+	}
+	if a.Body, err = io.ReadAll(io.LimitReader(response.Body, maxBytes)); err != nil {
+		return a, FaultError(r.Context(), verb, host, err)
+	}
+	return a, nil
 }
 
 // FaultError is the error of a round trip that got no usable answer: plain, or that of

@@ -127,7 +127,7 @@ func (s *Sink) Open(ctx context.Context) error {
 		return fmt.Errorf("open clickhouse %s: %w", s.host, err)
 	}
 	known := map[string]bool{}
-	for name := range strings.FieldsSeq(string(answer.body)) {
+	for name := range strings.FieldsSeq(string(answer.Body)) {
 		known[name] = true
 	}
 	if !known[proof] {

@@ -63,8 +63,8 @@ func TestOpenOnARealServerSaysWhatIsWrong(t *testing.T) {
 		strings.Replace(server.url(""), "://", "://nobody:s3cret@", 1):    "ClickHouse error 192: the user is unknown",
 		strings.Replace(server.url(""), "://", "://default:s3cret@", 1):   "ClickHouse error 193: the password is wrong",
 		strings.Replace(server.url(""), "://", "://reader:s3cret@", 1):    "ClickHouse error 164: the user may only read",
-		strings.Replace(server.url("&secure=1"), "://", "://:s3cret@", 1): "no usable answer",
-		strings.Replace(server.url(""), server.addr, "127.0.0.1:1", 1):    "dial 127.0.0.1:1: connect: connection refused",
+		strings.Replace(server.url("&secure=1"), "://", "://:s3cret@", 1): "tls: first record does not look like a TLS handshake",
+		strings.Replace(server.url(""), server.addr, "127.0.0.1:1", 1):    "post to 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused",
 	} {
 		err := newSink(t, target).Open(t.Context())
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {

@@ -62,20 +62,16 @@ var meanings = map[int]meaning{
 }
 
 // answer is what came back, its body cut to maxAnswer bytes.
-type answer struct {
-	status int
-	header http.Header
-	body   []byte
-}
+type answer sink.Answer
 
 // insertErr says what the answer to an INSERT means; nil: the rows are written. An INSERT has
 // an empty answer, so any text is a failure that came after the status, or another server's.
-func (a *answer) insertErr() error {
+func (a answer) insertErr() error {
 	if err := a.err(); err != nil {
 		return err
 	}
-	if len(bytes.TrimSpace(a.body)) > 0 {
-		return fmt.Errorf("answered %d with a text where an INSERT has none", a.status)
+	if len(bytes.TrimSpace(a.Body)) > 0 {
+		return fmt.Errorf("answered %d with a text where an INSERT has none", a.Status)
 	}
 	return nil
 }
@@ -90,16 +86,16 @@ func (a *answer) insertErr() error {
 //	408, 5xx                         plain
 //	101, 3xx, 401, 403, 404, 405     about the endpoint: ErrNotConnected
 //	other 4xx                        Permanent
-func (a *answer) err() error {
+func (a answer) err() error {
 	code := a.code()
-	err := fmt.Errorf("answered %d", a.status)
+	err := fmt.Errorf("answered %d", a.Status)
 	if code != 0 {
-		err = fmt.Errorf("ClickHouse error %d, status %d", code, a.status)
+		err = fmt.Errorf("ClickHouse error %d, status %d", code, a.Status)
 		if m, ok := meanings[code]; ok {
 			err = fmt.Errorf("ClickHouse error %d: %s", code, m.text)
 			switch m.kind {
 			case badData:
-				return sink.Permanent(sink.WithDetail(err, a.body))
+				return sink.Permanent(sink.WithDetail(err, a.Body))
 			case operator:
 				return fmt.Errorf("%w: %w", err, sink.ErrNotConnected)
 			case busy:
@@ -110,29 +106,29 @@ func (a *answer) err() error {
 		}
 	}
 	switch {
-	case a.status/100 == 2 && code == 0:
+	case a.Status/100 == 2 && code == 0:
 		return nil
-	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable:
-		if seconds, bad := strconv.ParseUint(a.header.Get("Retry-After"), 10, 16); bad == nil && seconds > 0 {
+	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusServiceUnavailable:
+		if seconds, bad := strconv.ParseUint(a.Header.Get("Retry-After"), 10, 16); bad == nil && seconds > 0 {
 			return sink.Throttle(err, min(time.Duration(seconds)*time.Second, maxRetryAfter))
 		}
-	case a.status == http.StatusRequestTimeout:
-	case a.status == http.StatusSwitchingProtocols, a.status/100 == 3, a.status == http.StatusUnauthorized, a.status == http.StatusForbidden,
-		a.status == http.StatusNotFound, a.status == http.StatusMethodNotAllowed:
+	case a.Status == http.StatusRequestTimeout:
+	case a.Status == http.StatusSwitchingProtocols, a.Status/100 == 3, a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden,
+		a.Status == http.StatusNotFound, a.Status == http.StatusMethodNotAllowed:
 		return fmt.Errorf("%w: %w", err, sink.ErrNotConnected)
-	case a.status/100 == 4:
-		return sink.Permanent(sink.WithDetail(err, a.body))
+	case a.Status/100 == 4:
+		return sink.Permanent(sink.WithDetail(err, a.Body))
 	}
 	return err
 }
 
 // code is that of the exception, 0 where there is none. Old servers have it only in the body:
 // "Code: 60, e.displayText() = …", now "Code: 60. DB::Exception: …".
-func (a *answer) code() int {
-	if n, err := strconv.Atoi(a.header.Get("X-ClickHouse-Exception-Code")); err == nil {
+func (a answer) code() int {
+	if n, err := strconv.Atoi(a.Header.Get("X-ClickHouse-Exception-Code")); err == nil {
 		return n
 	}
-	rest, found := bytes.CutPrefix(bytes.TrimSpace(a.body), []byte("Code: "))
+	rest, found := bytes.CutPrefix(bytes.TrimSpace(a.Body), []byte("Code: "))
 	end := bytes.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
 	if !found || end < 0 {
 		return 0

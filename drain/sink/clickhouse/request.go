@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -50,13 +46,12 @@ func token(batches []*sink.Batch) string {
 }
 
 // post sends a query, whose data is gzipped rows or nil, and reads the beginning of the answer.
-func (s *Sink) post(ctx context.Context, query url.Values, rows []byte) (*answer, error) {
+func (s *Sink) post(ctx context.Context, query url.Values, rows []byte) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint+"?"+query.Encode(),
 		bytes.NewReader(rows))
 	if err != nil {
-		return nil, errors.New("make request: malformed URL")
+		return answer{}, sink.FaultError(ctx, "post to", s.host, err)
 	}
-	req.Header.Set("User-Agent", "spillway")
 	req.Header.Set("Accept-Encoding", "identity")
 	if rows != nil {
 		req.Header.Set("Content-Encoding", "gzip")
@@ -64,40 +59,9 @@ func (s *Sink) post(ctx context.Context, query url.Values, rows []byte) (*answer
 	if s.auth != "" {
 		req.Header.Set("Authorization", s.auth)
 	}
-	resp, err := sink.RoundTrip(s.transport, req)
-	if sink.IsUnsent(err) {
-		return nil, sink.Unsent(s.fault(ctx, err))
-	}
-	if err != nil {
-		return nil, s.fault(ctx, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	a := &answer{status: resp.StatusCode, header: resp.Header}
-	if a.status < 200 {
-		return a, nil // after 101 the body is the connection, which no context ends
-	}
-	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
-		return nil, s.fault(ctx, err) // the exception may be in what is missing
-	}
-	return a, nil
-}
-
-// fault is the error of a request without a usable answer. Its text is ours where net/http may
-// quote what the peer sent.
-func (s *Sink) fault(ctx context.Context, err error) error {
-	var network *net.OpError
-	var untrusted *tls.CertificateVerificationError
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("post to %s: %w", s.host, ctx.Err())
-	case errors.As(err, &network) && network.Err != nil:
-		return fmt.Errorf("%s %s: %w", network.Op, s.host, network.Err)
-	case errors.As(err, &untrusted):
-		return fmt.Errorf("post to %s: its certificate is not trusted", s.host)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("post to %s: the connection broke", s.host)
-	}
-	return fmt.Errorf("post to %s: no usable answer", s.host)
+	// Where the body breaks off, the exception may be in what is missing.
+	a, err := sink.Send(s.transport, req, "post to", s.host, maxAnswer)
+	return answer(a), err
 }
 
 // rows are the entries as gzipped lines of JSONEachRow, in fresh memory: the transport may

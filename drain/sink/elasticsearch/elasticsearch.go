@@ -25,7 +25,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -132,12 +131,12 @@ func checkIndex(index string) error {
 // Open sends a _bulk of nothing, which needs no right but to log in. It finds a wrong
 // password or key, and a host that is no cluster.
 func (s *Sink) Open(ctx context.Context) error {
-	resp, _, err := s.send(ctx, nil, maxAnswer)
+	answer, err := s.send(ctx, nil, maxAnswer)
 	if err != nil {
 		return err
 	}
-	if needsOperator(resp.StatusCode) {
-		return fmt.Errorf("bulk to %s: answered %d", s.host, resp.StatusCode)
+	if needsOperator(answer.Status) {
+		return fmt.Errorf("bulk to %s: answered %d", s.host, answer.Status)
 	}
 	return nil
 }
@@ -166,39 +165,30 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	}
 	body, at, size := s.body(batches)
 	bound := answerBound(len(at), size)
-	resp, answer, err := s.send(ctx, body, bound)
+	answer, err := s.send(ctx, body, bound)
 	if err != nil {
 		return err
 	}
-	return s.outcome(resp.StatusCode, answer, bound, at)
+	return s.outcome(answer, bound, at)
 }
 
 // send posts a gzipped body and reads at most bound+1 bytes of the answer.
-func (s *Sink) send(ctx context.Context, body []byte, bound int64) (*http.Response, []byte, error) {
+func (s *Sink) send(ctx context.Context, body []byte, bound int64) (sink.Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, sink.FaultError(ctx, "bulk to", s.host, err)
+		return sink.Answer{}, sink.FaultError(ctx, "bulk to", s.host, err)
 	}
 	h := req.Header
 	h.Set("Content-Type", "application/x-ndjson")
-	h.Set("User-Agent", "spillway")
 	if len(body) > 0 {
 		h.Set("Content-Encoding", "gzip")
 	}
 	if s.auth != "" {
 		h.Set("Authorization", s.auth)
 	}
-	resp, err := sink.RoundTrip(s.client, req)
-	if err != nil {
-		return nil, nil, sink.FaultError(ctx, "bulk to", s.host, err)
+	answer, err := sink.Send(s.client, req, "bulk to", s.host, bound+1)
+	if answer.Status != 0 && answer.Status/100 != 2 {
+		return answer, nil // the status is enough
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode < 200 { // after 101 the body is the connection, which no context ends
-		return resp, nil, nil
-	}
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, bound+1))
-	if err != nil && resp.StatusCode/100 == 2 { // elsewhere the status is enough
-		return nil, nil, sink.FaultError(ctx, "bulk to", s.host, err)
-	}
-	return resp, answer, nil
+	return answer, err
 }

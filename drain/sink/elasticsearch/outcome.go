@@ -33,15 +33,16 @@ const busy = time.Second
 //	429, 503                     retryable in a second
 //	3xx, 401, 404, 405           ErrNotConnected: Open waits until it is mended
 //	all else                     retryable
-func (s *Sink) outcome(status int, answer []byte, bound int64, at []position) error {
+func (s *Sink) outcome(answer sink.Answer, bound int64, at []position) error {
+	status, text := answer.Status, answer.Body
 	var kind, reason string
-	if status/100 != 2 && sink.ValidJSON(answer) {
-		kind, reason = gjson.GetBytes(answer, "error.type").String(), gjson.GetBytes(answer, "error.reason").String()
+	if status/100 != 2 && sink.ValidJSON(text) {
+		kind, reason = gjson.GetBytes(text, "error.type").String(), gjson.GetBytes(text, "error.reason").String()
 	}
 	err := sink.WithDetail(fmt.Errorf("bulk to %s: answered %d%s", s.host, status, sink.ErrorCode(kind)), reason)
 	switch {
 	case status/100 == 2:
-		failed, unreadable := verdicts(answer, bound, at)
+		failed, unreadable := verdicts(text, bound, at)
 		if unreadable != nil {
 			return fmt.Errorf("%w, but %w", err, unreadable)
 		}

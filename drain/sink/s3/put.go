@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -59,19 +58,15 @@ func (s *Sink) send(ctx context.Context, method string, target url.URL, header h
 	}
 	maps.Copy(req.Header, header)
 	sum := sha256.Sum256(body)
-	req.Header.Set("User-Agent", "spillway")
 	req.Header.Set("X-Amz-Content-Sha256", hex.EncodeToString(sum[:])) // the store compares it
-	resp, err := sink.RoundTrip(s.client, signer.SignV4(*req, s.key, s.secret, s.token, s.region))
-	if err != nil {
-		return 0, "", sink.FaultError(ctx, "request to", target.Host, err)
+	signed := signer.SignV4(*req, s.key, s.secret, s.token, s.region)
+	answer, err := sink.Send(s.client, signed, "request to", target.Host, maxAnswer)
+	if answer.Status == 0 {
+		return 0, "", err
 	}
-	defer resp.Body.Close()
-	var failure struct{ Code string }
-	if resp.StatusCode >= 200 { // after 101 the body is the connection, which no context ends
-		answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status is enough
-		_ = xml.Unmarshal(answer, &failure)                           // a list, or a proxy's page, has no code
-	}
-	return resp.StatusCode, failure.Code, nil
+	var failure struct{ Code string } // a list, or a proxy's page, has none
+	_ = xml.Unmarshal(answer.Body, &failure)
+	return answer.Status, failure.Code, nil // though the body broke off: the status is enough
 }
 
 // outcome says what an answer means. Nothing that S3 answers is about an entry, so nothing

@@ -25,15 +25,15 @@ const maxRetryAfter = time.Hour
 //	                                 retryable for jobs, which have tries, all but 410
 //	other 4xx                        Permanent; the drain bisects, for one entry
 //	                                 may be to blame
-func (s *Sink) outcome(resp *http.Response, answer []byte, b *sink.Batch, now time.Time) error {
-	code := resp.StatusCode
+func (s *Sink) outcome(a sink.Answer, b *sink.Batch, now time.Time) error {
+	code := a.Status
 	err := fmt.Errorf("post to %s: answered %d", s.host, code)
-	if code/100 != 2 && plainText(resp.Header) {
-		err = sink.WithDetail(err, answer)
+	if code/100 != 2 && plainText(a.Header) {
+		err = sink.WithDetail(err, a.Body)
 	}
 	switch {
 	case code/100 == 2:
-		failed, unreadable := partial(answer, resp.Header, b)
+		failed, unreadable := partial(a.Body, a.Header, b)
 		switch {
 		case unreadable != nil:
 			return fmt.Errorf("%w, but %w", err, unreadable)
@@ -42,7 +42,7 @@ func (s *Sink) outcome(resp *http.Response, answer []byte, b *sink.Batch, now ti
 		}
 		return nil
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
-		if after := retryAfter(resp.Header, now); after > 0 {
+		if after := retryAfter(a.Header, now); after > 0 {
 			return sink.Throttle(err, after)
 		}
 		return err

@@ -28,7 +28,6 @@ func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error
 	h := req.Header
 	maps.Copy(h, s.headers) // the transport only reads the values
 	h.Set("Content-Type", "application/x-ndjson")
-	h.Set("User-Agent", "spillway")
 	h.Set("Accept-Encoding", "identity") // an answer is small, and must be readable
 	h.Set("Idempotency-Key", b.ID())
 	h.Set("X-Namespace", b.Namespace)

@@ -37,7 +37,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"sync"
@@ -48,14 +47,9 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// How much of an answer's body is read, in bytes. Of a longer one the connection
-// is closed instead of used again.
-const (
-	// maxAnswer is of a 2xx, whose results must be read to their end.
-	maxAnswer = sink.MaxResults
-	// maxIgnored is of any other answer, where only the status counts.
-	maxIgnored = 64 << 10
-)
+// maxAnswer is how much of an answer's body is read, in bytes: results must be read to
+// their end.
+const maxAnswer = sink.MaxResults
 
 // Sink posts batches to one URL.
 type Sink struct {
@@ -126,25 +120,14 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if err != nil {
 		return sink.FaultError(ctx, "post to", s.host, err)
 	}
-	resp, err := sink.RoundTrip(s.client, req)
+	// Entries that a 2xx would have rejected may be in what is missing.
+	answer, err := sink.Send(s.client, req, "post to", s.host, maxAnswer+1)
 	if err != nil {
-		return sink.FaultError(ctx, "post to", s.host, err)
+		return err
 	}
-	defer resp.Body.Close()
-	var answer []byte
-	if resp.StatusCode >= 200 { // after 101 the body is the connection, which no context ends
-		bound := int64(maxIgnored)
-		if resp.StatusCode/100 == 2 {
-			bound = maxAnswer + 1
-		}
-		if answer, err = io.ReadAll(io.LimitReader(resp.Body, bound)); err != nil {
-			// Entries that a 2xx would have rejected may be in what is missing.
-			return sink.FaultError(ctx, "post to", s.host, err)
-		}
-	}
-	err = s.outcome(resp, answer, b, time.Now())
+	err = s.outcome(answer, b, time.Now())
 	if err == nil && len(b.Jobs) == 1 && b.Jobs[0].Answered != nil {
-		b.Jobs[0].Answered(resp.StatusCode, answer)
+		b.Jobs[0].Answered(answer.Status, answer.Body)
 	}
 	return err
 }
