@@ -4,11 +4,7 @@ package clickhouse
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -85,30 +81,9 @@ func TestTooManyPartsThrottle(t *testing.T) {
 	for seq := int64(1); seq < 10 && err == nil; seq++ {
 		err = s.Write(t.Context(), []*sink.Batch{batch("a", seq, "1", "2", "3")})
 	}
-	if got := kindOf(err); got != "throttle 5s" {
+	if got := sinktest.Kind(err); got != "throttle 5s" {
 		t.Errorf("got %s: %v", got, err)
 	}
-}
-
-// deliver writes as the drain does: what is rejected for good is halved until the entry is
-// found. It returns the entries that nobody takes.
-func deliver(t *testing.T, s *Sink, batches []*sink.Batch) (dead []sink.Entry) {
-	t.Helper()
-	err := s.Write(t.Context(), batches)
-	switch {
-	case err == nil:
-		return nil
-	case !sink.IsPermanent(err):
-		t.Fatalf("got %v", err)
-	case len(batches) > 1:
-		return append(deliver(t, s, batches[:len(batches)/2]), deliver(t, s, batches[len(batches)/2:])...)
-	case len(batches[0].Entries) == 1:
-		return batches[0].Entries
-	}
-	left, right := *batches[0], *batches[0]
-	half := len(left.Entries) / 2
-	left.Entries, right.Entries = left.Entries[:half], right.Entries[half:]
-	return append(deliver(t, s, []*sink.Batch{&left}), deliver(t, s, []*sink.Batch{&right})...)
 }
 
 func TestOneBadRowCostsOneRow(t *testing.T) {
@@ -125,7 +100,7 @@ func TestOneBadRowCostsOneRow(t *testing.T) {
 	}
 	poison := &batches[7].Entries[31]
 	poison.ID = []byte("c4n4ry-of-more-than-8-bytes")
-	dead := deliver(t, s, batches)
+	dead := sinktest.Bisect(t, s, batches)
 	if len(dead) != 1 || string(dead[0].ID) != string(poison.ID) {
 		t.Errorf("%d entries are rejected, want the bad one", len(dead))
 	}
@@ -137,8 +112,6 @@ func TestOneBadRowCostsOneRow(t *testing.T) {
 	}
 }
 
-// The server is killed during Writes, and what was not answered comes again in other
-// company, with some that was: a drainer that is killed before its commit repeats that.
 func TestKilledInTheMiddleEachEntryIsThereOnce(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
@@ -146,58 +119,17 @@ func TestKilledInTheMiddleEachEntryIsThereOnce(t *testing.T) {
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	server.query("SYSTEM STOP MERGES")
-	const partitions, batchesEach, perBatch, perWrite, kills = 60, 20, 50, 40, 3
-	payload := strings.Repeat("x", 300)
-	payloads := slices.Repeat([]string{payload}, perBatch)
-	var todo []*sink.Batch
-	for p := range partitions {
-		for i := range batchesEach {
-			todo = append(todo, batch(fmt.Sprintf("p%d", p), int64(1+i*perBatch), payloads...))
-		}
+	const stop = "SYSTEM STOP MERGES" // or they remove the repeats that FINAL has to
+	server.query(stop)
+	n := sinktest.Killed(t, s, 50, strings.Repeat("x", 300), func() { server.Kill() }, func() {
+		server.launch()
+		server.query(stop)
+	})
+	want := fmt.Sprintf("%d\t%d\t%d", n, n, n)
+	if got := server.query("SELECT count(), uniqExact(partition, seq), sum(length(data) = 300) FROM events FINAL"); got != want {
+		t.Errorf("rows, distinct entries, whole payloads: %s, want %d of each", got, n)
 	}
-	random := rand.New(rand.NewPCG(1, 2))
-	for round := 1; len(todo) > 0; round++ {
-		random.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
-		var acked atomic.Int32
-		var mu sync.Mutex
-		var again []*sink.Batch
-		var writers sync.WaitGroup
-		work := make(chan []*sink.Batch)
-		for range s.Caps().MaxInFlight {
-			writers.Go(func() {
-				for group := range work {
-					err := s.Write(t.Context(), group)
-					if sink.IsPermanent(err) {
-						t.Errorf("a killed server is not a rejection: %v", err)
-					}
-					if err != nil || round <= kills && acked.Add(1)%3 == 0 {
-						mu.Lock()
-						again = append(again, group...)
-						mu.Unlock()
-					}
-				}
-			})
-		}
-		writes := 0
-		for group := range slices.Chunk(todo, perWrite) {
-			work <- group
-			if writes++; writes == 8 && round <= kills {
-				server.Kill() // up to four Writes are under way
-			}
-		}
-		close(work)
-		writers.Wait()
-		if round <= kills {
-			server.launch()
-			server.query("SYSTEM STOP MERGES") // or they remove the repeats that FINAL has to
-		}
-		todo = again
-	}
-	if got := server.query("SELECT count(), uniqExact(partition, seq), sum(length(data) = 300) FROM events FINAL"); got != "60000\t60000\t60000" {
-		t.Errorf("rows, distinct entries, whole payloads: %s, want 60000 of each", got)
-	}
-	if got := server.query("SELECT count() > 60000 FROM events"); got != "1" {
+	if got := server.query(fmt.Sprintf("SELECT count() > %d FROM events", n)); got != "1" {
 		t.Error("nothing was inserted twice: the test shows nothing")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -143,27 +144,40 @@ func (f *fake) open(t testing.TB, options string) *Sink {
 
 func newSink(t testing.TB, raw string) *Sink {
 	t.Helper()
-	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, ok := made.(*Sink)
-	if !ok {
-		t.Fatalf("got a %T", made)
-	}
-	t.Cleanup(func() { _ = s.Close(t.Context()) })
-	return s
+	return sinktest.Make[*Sink](t, New, raw)
 }
 
-// batch has an entry for each payload, from a sequence on.
-func batch(partition string, from int64, payloads ...string) *sink.Batch {
-	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
-	for i, p := range payloads {
-		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, ID: fmt.Appendf(nil, "id-%d", i), Payload: []byte(p)})
-	}
-	return b
+func TestKeepsThePromisesOfHTTPTargets(t *testing.T) {
+	t.Parallel()
+	const table, database = "table: want the name of a table, such as events: letters, digits and _",
+		"path: want the name of a database, such as /default: letters, digits and _"
+	sinktest.RunHTTP(t, sinktest.HTTP{
+		New: New, URL: "clickhouse://writer:s3cret@HOST/game?table=events", TLS: "clickhouse://writer:s3cret@HOST/game?table=events&secure=1",
+		Wrong: map[string]string{
+			"clickhouse:h/d?table=t":          "names no host: write clickhouse://host:8123/database?table=events",
+			"clickhouse://u:s3cret@h?table=t": database, "clickhouse://u:s3cret@h/?table=t": database, "clickhouse://u:s3cret@h/a/b?table=t": database,
+			"clickhouse://u:s3cret@h/d": table, "clickhouse://u:s3cret@h/d?table=": table,
+			"clickhouse://u:s3cret@h/d?table=a.b": table, "clickhouse://u:s3cret@h/d?table=a%60": table,
+			"clickhouse://u:s3cret@h/d?table=t&secure=yes": "secure: want 0 or 1", "clickhouse://u:s3cret@h/d?table=t&async_insert=true": "async_insert: want 0 or 1",
+			"clickhouse://u:s3cret@h/d?table=t&password=s3cret": `unknown option "password": known are table, secure, async_insert`,
+		},
+		Transport: func(s sink.Sink) *http.Transport { return s.(*Sink).transport },
+		Accept: func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Query().Get("query"), "SELECT") {
+				_, _ = io.WriteString(w, "max_insert_block_size\n")
+			}
+		},
+		Outcome: func(status int) string {
+			switch {
+			case status/100 == 2:
+				return "accepted"
+			case status < 200, status/100 == 3, slices.Contains([]int{401, 403, 404, 405}, status):
+				return "not connected"
+			case status/100 == 4 && status != 408 && status != 429:
+				return "permanent"
+			}
+			return "retry"
+		},
+		Fault: "retry", Cut: "retry", Endless: "retry", Reads: maxAnswer - 1,
+	})
 }

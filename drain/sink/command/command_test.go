@@ -38,7 +38,7 @@ func TestTheProgramGetsLinesAndVariables(t *testing.T) {
 	if want := []string{"BATCH_ATTEMPT", "BATCH_ENTRIES", "BATCH_FIRST_SEQ", "BATCH_ID", "BATCH_NAMESPACE", "BATCH_PARTITION", "PATH"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
-	for _, want := range []string{"PATH=/usr/bin:/bin", "BATCH_ID=" + b.ID(), "BATCH_NAMESPACE=default", "BATCH_PARTITION=com.acme.kart", "BATCH_FIRST_SEQ=1763629675123456", "BATCH_ATTEMPT=3", "BATCH_ENTRIES=2"} {
+	for _, want := range []string{"PATH=/usr/bin:/bin", "BATCH_ID=" + b.ID(), "BATCH_NAMESPACE=kart", "BATCH_PARTITION=com.acme.kart", "BATCH_FIRST_SEQ=1763629675123456", "BATCH_ATTEMPT=3", "BATCH_ENTRIES=2"} {
 		if !strings.Contains("\n"+env+"\n", "\n"+want+"\n") {
 			t.Errorf("%s is missing in\n%s", want, env)
 		}

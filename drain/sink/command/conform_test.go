@@ -123,10 +123,8 @@ func shell(t testing.TB, script string, args ...string) *Sink {
 }
 
 func batch(payloads ...string) *sink.Batch {
-	b := &sink.Batch{Namespace: "default", Partition: "com.acme.kart", FirstSeq: 1763629675123456, Attempt: 3}
-	for i, p := range payloads {
-		b.Entries = append(b.Entries, sink.Entry{Seq: b.FirstSeq + int64(i), Occurred: 1763629675100, Payload: []byte(p)})
-	}
+	b := sinktest.Batch("com.acme.kart", 1763629675123456, payloads...)
+	b.Attempt = 3
 	return b
 }
 

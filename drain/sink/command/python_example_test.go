@@ -29,7 +29,7 @@ func TestThePythonExampleWritesEachEventOnceAndNamesTheOthers(t *testing.T) {
 	got, err := exec.CommandContext(t.Context(), python, "-c", `import sqlite3, sys
 print(sqlite3.connect(sys.argv[1]).execute("SELECT * FROM events ORDER BY seq").fetchall())`, db).CombinedOutput()
 	must(t, err)
-	const want = `[('default', 'com.acme.kart', 1763629675123456, 1763629675100, '{"score": 7}'), ('default', 'com.acme.kart', 1763629675123458, 1763629675100, '"gr\\u00fc\\u00dfe"')]`
+	const want = `[('kart', 'com.acme.kart', 1763629675123456, 1763629675100, '{"score": 7}'), ('kart', 'com.acme.kart', 1763629675123458, 1763629675100, '"gr\\u00fc\\u00dfe"')]`
 	if strings.TrimSpace(string(got)) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
@@ -81,6 +82,50 @@ func TestConforms(t *testing.T) {
 			},
 		}
 	}})
+}
+
+const aKind = `{"error":{"type":"a_kind","reason":"c4n4ry"},"status":400}`
+
+// outcomeOf is what a status asks of the drain, with the text aKind. With 200 there are no items.
+func outcomeOf(status int) string {
+	switch {
+	case status == 400, status == 413:
+		return "permanent"
+	case status == 429, status == 503:
+		return "throttle 1s"
+	case status < 200, status/100 == 3, status == 401, status == 404, status == 405:
+		return "not connected"
+	}
+	return "retry"
+}
+
+func TestKeepsThePromisesOfHTTPTargets(t *testing.T) {
+	t.Parallel()
+	const names = "index: want small letters, digits, ._+-, {namespace} and {date}, and a letter or digit first"
+	sinktest.RunHTTP(t, sinktest.HTTP{
+		New: New, URL: "elasticsearch://u:s3cret@HOST/events", TLS: "elasticsearch://u:s3cret@HOST/events?tls=1",
+		Wrong: map[string]string{
+			"elasticsearch:":                         "sink elasticsearch:: names no host: write elasticsearch://host:9200/index",
+			"elasticsearch://u:s3cret@h":             "sink elasticsearch://…@h: names no index: write elasticsearch://host:9200/index",
+			"elasticsearch://u:s3cret@h:0/i":         "sink elasticsearch://…@h:0/…: port is not 1 to 65535",
+			"elasticsearch://h/Index":                "sink elasticsearch://h/…: " + names,
+			"elasticsearch://h/_all":                 "sink elasticsearch://h/…: " + names,
+			"elasticsearch://h/a/b":                  "sink elasticsearch://h/…: " + names,
+			"elasticsearch://h/a*":                   "sink elasticsearch://h/…: " + names,
+			"elasticsearch://h/{partition}":          "sink elasticsearch://h/…: " + names,
+			"elasticsearch://h/" + many(30, ""):      "sink elasticsearch://h/…: index: longer than 128 bytes",
+			"elasticsearch://h/i?tls=yes":            `sink elasticsearch://h/…?…: tls: "yes", want 1 or nothing`,
+			"elasticsearch://h/i?api_key=s3cret!":    "sink elasticsearch://h/…?…: api_key: want base64, the encoded form",
+			"elasticsearch://u:p@h/i?api_key=s3cret": "sink elasticsearch://…@h/…?…: api_key: the URL has a user already",
+			"elasticsearch://h/i?apikey=s3cret":      `sink elasticsearch://h/…?…: unknown option "apikey": did you mean api_key? known are tls, api_key`,
+			"elasticsearch://h/i#x":                  "sink elasticsearch://h/…: a # in the URL is written %23",
+		},
+		Transport: func(s sink.Sink) *http.Transport { return s.(*Sink).client },
+		Accept:    answering(200, `{"errors":false}`),
+		Answer:    func(w io.Writer, _ int) { _, _ = io.WriteString(w, aKind) },
+		Outcome:   outcomeOf,
+		Fault:     "retry", Cut: "retry", Endless: "retry", Reads: 50_000,
+	})
 }
 
 // Whatever a host answers, only entries of the Write are named, each once.

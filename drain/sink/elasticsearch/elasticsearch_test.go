@@ -5,49 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
-// batch has an entry a payload, of a partition, from a sequence on.
-func batch(partition string, from int64, payloads ...string) *sink.Batch {
-	b := &sink.Batch{Namespace: "Kart", Partition: partition, FirstSeq: from, Attempt: 1}
-	for i, p := range payloads {
-		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, Payload: []byte(p)})
-	}
-	return b
-}
-
-// kindOf says what an error asks of the drain.
-func kindOf(err error) string {
-	var named *sink.BatchError
-	after, throttled := sink.ThrottledFor(err)
-	switch {
-	case err == nil:
-		return "accepted"
-	case errors.As(err, &named):
-		var parts []string
-		for _, e := range named.Failed {
-			parts = append(parts, fmt.Sprintf("%d.%d %s", e.Batch, e.Entry, kindOf(e.Err)))
-		}
-		return strings.Join(parts, ", ")
-	case sink.IsPermanent(err):
-		return "permanent"
-	case throttled:
-		return "throttle " + after.String()
-	case errors.Is(err, sink.ErrNotConnected):
-		return "not connected"
-	default:
-		return "retry"
-	}
-}
+var batch = sinktest.Batch
 
 func TestAWriteIsOneBulk(t *testing.T) {
 	t.Parallel()
@@ -78,12 +46,12 @@ func TestAWriteIsOneBulk(t *testing.T) {
 	if err := c.sink(t).Write(t.Context(), []*sink.Batch{a, b}); err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"create":{"_id":"Kart/a/7"}}
-{"@timestamp":"2025-11-20T09:07:55.100Z","namespace":"Kart","partition":"a","seq":7,"id":"\"id","data":{"n":1.0}}
-{"create":{"_id":"Kart/a/8"}}
-{"@timestamp":"2025-11-20T09:07:55.100Z","namespace":"Kart","partition":"a","seq":8,"text":"[1]"}
-{"create":{"_id":"Kart/b/1"}}
-{"@timestamp":"2025-11-20T09:07:55.100Z","namespace":"Kart","partition":"b","seq":1,"base64":"/w=="}
+	const want = `{"create":{"_id":"kart/a/7"}}
+{"@timestamp":"2025-11-20T09:07:55.100Z","namespace":"kart","partition":"a","seq":7,"id":"\"id","data":{"n":1.0}}
+{"create":{"_id":"kart/a/8"}}
+{"@timestamp":"2025-11-20T09:07:55.100Z","namespace":"kart","partition":"a","seq":8,"text":"[1]"}
+{"create":{"_id":"kart/b/1"}}
+{"@timestamp":"2025-11-20T09:07:55.100Z","namespace":"kart","partition":"b","seq":1,"base64":"/w=="}
 `
 	if text != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
@@ -102,6 +70,7 @@ func TestAnIndexForEachNamespaceAndDay(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	b := batch("a", 1, "{}", "{}")
+	b.Namespace = "Kart"
 	b.Entries[1].Occurred += 24 * 3600 * 1000
 	if err := sinkOn(t, c.Listener.Addr().String()+"/events-{namespace}-{date}").Write(t.Context(), []*sink.Batch{b}); err != nil {
 		t.Fatal(err)
@@ -120,7 +89,7 @@ func TestOneBadRecordCostsOneRecord(t *testing.T) {
 		batch("a", 1, `{"n":1}`, `{"n":"a string"}`, `{"n":2}`, `{"":1}`),
 		batch("b", 1, `{"n":{"an":"object"}}`, "text", deep, `{"x":1e400}`, `{"n":3}`),
 	})
-	if got, want := kindOf(err), "0.1 permanent, 0.3 permanent, 1.0 permanent, 1.2 permanent, 1.3 permanent"; got != want {
+	if got, want := sinktest.Kind(err), "0.1 permanent, 0.3 permanent, 1.0 permanent, 1.2 permanent, 1.3 permanent"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var named *sink.BatchError
@@ -188,7 +157,7 @@ func TestEveryVerdictOfAnItem(t *testing.T) {
 		{429, "es_rejected_execution_exception", "throttle 1s"}, {429, "cluster_block_exception", "throttle 1s"},
 		{500, "", "retry"}, {503, "unavailable_shards_exception", "retry"}, {0, "", "retry"}, {302, "", "retry"}, {-1, "", "retry"},
 	} {
-		if got := kindOf(verdict(c.status, c.kind, "c4n4ry")); got != c.want {
+		if got := sinktest.Kind(verdict(c.status, c.kind, "c4n4ry")); got != c.want {
 			t.Errorf("%d %s: got %s, want %s", c.status, c.kind, got, c.want)
 		}
 	}
@@ -228,32 +197,19 @@ func TestReasonsAsLongAsThePayloadsAreRead(t *testing.T) {
 	for range 99 {
 		payloads = append(payloads, `{"n":"`+strings.Repeat("x", 32<<10)+`"}`)
 	}
-	if got := kindOf(c.sink(t).Write(t.Context(), []*sink.Batch{batch("a", 1, payloads...)})); strings.Count(got, "permanent") != 99 {
+	if got := sinktest.Kind(c.sink(t).Write(t.Context(), []*sink.Batch{batch("a", 1, payloads...)})); strings.Count(got, "permanent") != 99 {
 		t.Errorf("got %.100s", got)
 	}
 }
 
-func TestEveryStatusHasAnOutcome(t *testing.T) {
+func TestOpenFindsWhatOnlyAnOperatorCanMend(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s := c.sink(t)
 	for status := 200; status < 600; status++ {
-		c.set(answering(status, `{"error":{"type":"a_kind","reason":"c4n4ry"},"status":400}`))
-		want := "retry"
-		switch {
-		case status == 400, status == 413:
-			want = "permanent"
-		case status == 429, status == 503:
-			want = "throttle 1s"
-		case status/100 == 3, status == 401, status == 404, status == 405:
-			want = "not connected"
-		}
-		err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, "{}")})
-		if got := kindOf(err); got != want {
-			t.Errorf("%d: got %s, want %s", status, got, want)
-		}
-		if err := s.Open(t.Context()); (err != nil) != (want == "not connected") {
-			t.Errorf("open, %d: got %v", status, err)
+		c.set(answering(status, aKind))
+		if err := s.Open(t.Context()); (err != nil) != (outcomeOf(status) == "not connected") {
+			t.Errorf("%d: got %v", status, err)
 		}
 	}
 }
@@ -270,7 +226,7 @@ func TestAnswersThatCannotBeReadAreRetried(t *testing.T) {
 	} {
 		c.set(answering(200, text))
 		err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, "{}")})
-		if got := kindOf(err); got != "retry" && got != "0.0 retry" || strings.Contains(err.Error(), "c4n4ry") {
+		if got := sinktest.Kind(err); got != "retry" && got != "0.0 retry" || strings.Contains(err.Error(), "c4n4ry") {
 			t.Errorf("%s: got %s: %v", name, got, err)
 		}
 	}
@@ -282,80 +238,28 @@ func TestAnswersThatCannotBeReadAreRetried(t *testing.T) {
 	}
 }
 
-func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.set(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		for {
-			if _, err := io.WriteString(w, strings.Repeat(" ", 10_000)); err != nil {
-				return
-			}
-		}
-	})
-	if err := c.sink(t).Write(t.Context(), []*sink.Batch{batch("p", 1, "{}")}); kindOf(err) != "retry" {
-		t.Errorf("got %v", err)
-	}
-}
-
-// A node ends in the middle of a _bulk: a part of it is there, and nobody answers. What
-// failed comes again in other groups. In the end each entry is there once.
+// A node ends in the middle of a _bulk: a part of it is there, and nobody answers.
 func TestKilledInTheMiddleEachEntryIsThereOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	random, faults := rand.New(rand.NewPCG(7, 7)), rand.New(rand.NewPCG(8, 8))
-	var mu sync.Mutex // of the faults
-	c.set(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		kill, after := faults.IntN(3) == 0, faults.IntN(40)
-		mu.Unlock()
-		if !kill {
-			c.serve(w, r)
-			return
-		}
+	n := sinktest.Killed(t, c.sink(t), 5, `{"n":1}`, func() {
 		c.rejecting(func(n int, _ string) *fail {
-			if n < after {
+			if n < 40 {
 				return nil
 			}
 			return &fail{503, "node_closed_exception", ""}
 		})
-		c.bulk(r)
+		c.set(c.unanswered)
+	}, func() {
+		c.set(nil)
 		c.rejecting(nil)
-		hangUp(w, r)
 	})
-	s := c.sink(t)
-	const partitions, each = 50, 40
-	next := make([]int64, partitions) // what a partition has delivered
-	for delivered, writes := 0, 0; delivered < partitions*each; writes++ {
-		if writes > 10_000 {
-			t.Fatal("it does not end")
-		}
-		var w []*sink.Batch
-		for p := range partitions {
-			if left := each - int(next[p]); left > 0 && random.IntN(4) == 0 {
-				var payloads []string
-				for i := range 1 + random.IntN(left) {
-					payloads = append(payloads, fmt.Sprintf(`{"n":%d}`, int(next[p])+i))
-				}
-				w = append(w, batch(fmt.Sprintf("p%d", p), next[p], payloads...))
-			}
-		}
-		if len(w) == 0 || s.Write(t.Context(), w) != nil {
-			continue
-		}
-		for _, b := range w {
-			var p int
-			_, _ = fmt.Sscanf(b.Partition, "p%d", &p)
-			next[p] += int64(len(b.Entries))
-			delivered += len(b.Entries)
-		}
-	}
 	got := map[string]int{}
 	for _, d := range c.taken() {
 		got[d.id]++
 	}
-	if len(got) != partitions*each || len(c.taken()) != partitions*each || c.conflict == 0 {
-		t.Errorf("got %d documents of %d ids, want %d; %d came again", len(c.taken()), len(got), partitions*each, c.conflict)
+	if len(got) != n || len(c.taken()) != n || c.conflict == 0 {
+		t.Errorf("got %d documents of %d ids, want %d; %d came again", len(c.taken()), len(got), n, c.conflict)
 	}
 }
 
@@ -391,30 +295,8 @@ func TestWhoeverLogsInIsToldApart(t *testing.T) {
 	}
 }
 
-func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
+func TestTheEndpointIsThatOfTheURL(t *testing.T) {
 	t.Parallel()
-	registry := sink.Registry{"elasticsearch": New}
-	const names = "index: want small letters, digits, ._+-, {namespace} and {date}, and a letter or digit first"
-	for raw, want := range map[string]string{
-		"elasticsearch:":                         "sink elasticsearch:: names no host: write elasticsearch://host:9200/index",
-		"elasticsearch://u:s3cret@h":             "sink elasticsearch://…@h: names no index: write elasticsearch://host:9200/index",
-		"elasticsearch://u:s3cret@h:0/i":         "sink elasticsearch://…@h:0/…: port is not 1 to 65535",
-		"elasticsearch://h/Index":                "sink elasticsearch://h/…: " + names,
-		"elasticsearch://h/_all":                 "sink elasticsearch://h/…: " + names,
-		"elasticsearch://h/a/b":                  "sink elasticsearch://h/…: " + names,
-		"elasticsearch://h/a*":                   "sink elasticsearch://h/…: " + names,
-		"elasticsearch://h/{partition}":          "sink elasticsearch://h/…: " + names,
-		"elasticsearch://h/" + many(30, ""):      "sink elasticsearch://h/…: index: longer than 128 bytes",
-		"elasticsearch://h/i?tls=yes":            `sink elasticsearch://h/…?…: tls: "yes", want 1 or nothing`,
-		"elasticsearch://h/i?api_key=s3cret!":    "sink elasticsearch://h/…?…: api_key: want base64, the encoded form",
-		"elasticsearch://u:p@h/i?api_key=s3cret": "sink elasticsearch://…@h/…?…: api_key: the URL has a user already",
-		"elasticsearch://h/i?apikey=s3cret":      `sink elasticsearch://h/…?…: unknown option "apikey": did you mean api_key? known are tls, api_key`,
-		"elasticsearch://h/i#x":                  "sink elasticsearch://h/…: a # in the URL is written %23",
-	} {
-		if _, err := registry.New(raw); err == nil || err.Error() != want {
-			t.Errorf("%s:\ngot  %v\nwant %s", raw, err, want)
-		}
-	}
 	for rest, want := range map[string]string{
 		"h/events/":                 "http://h:9200/events/_bulk",
 		"[::1]/events?tls=1":        "https://[::1]:9200/events/_bulk",
@@ -461,7 +343,7 @@ func TestTheFakeRejectsWhatAClusterRejects(t *testing.T) {
 		}
 	}
 	s := c.sink(t)
-	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, `{"x":"`+strings.Repeat("y", 1000)+`"}`)}); kindOf(err) != "permanent" {
+	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, `{"x":"`+strings.Repeat("y", 1000)+`"}`)}); sinktest.Kind(err) != "permanent" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -506,18 +388,5 @@ func BenchmarkVerdicts(b *testing.B) {
 		if failed, err := verdicts(answer, 1<<20, at); err != nil || len(failed.Failed) != 1 {
 			b.Fatal(failed, err)
 		}
-	}
-}
-
-func TestLinkLocalAddressesAreRejected(t *testing.T) {
-	t.Parallel()
-	const rejected = "link-local address 169.254.169.254 is rejected"
-	if _, err := (sink.Registry{"elasticsearch": New}).New("elasticsearch://169.254.169.254/i"); err == nil || !strings.HasSuffix(err.Error(), rejected) {
-		t.Errorf("the URL: got %v", err)
-	}
-	s := sinkOn(t, "h/i")
-	s.endpoint = "http://169.254.169.254/i/_bulk" // as if the name resolved to it
-	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, "1")}); err == nil || err.Error() != "bulk to h: "+rejected {
-		t.Errorf("the connection: got %v", err)
 	}
 }

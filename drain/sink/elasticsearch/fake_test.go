@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -270,20 +269,7 @@ func (c *cluster) records() (list []sinktest.Record, err error) {
 // sinkOn is a sink of the index "events" at a host.
 func sinkOn(t testing.TB, rest string) *Sink {
 	t.Helper()
-	u, err := url.Parse("elasticsearch://" + rest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = made.Close(t.Context()) })
-	s, ok := made.(*Sink)
-	if !ok {
-		t.Fatalf("got a %T", made)
-	}
-	return s
+	return sinktest.Make[*Sink](t, New, "elasticsearch://"+rest)
 }
 
 func (c *cluster) sink(t testing.TB) *Sink { return sinkOn(t, c.Listener.Addr().String()+"/events") }

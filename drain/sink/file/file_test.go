@@ -12,14 +12,11 @@ import (
 	"testing"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
 func batch(firstSeq int64, payloads ...string) *sink.Batch {
-	b := &sink.Batch{Namespace: "default", Partition: "p", FirstSeq: firstSeq, Attempt: 1}
-	for i, p := range payloads {
-		b.Entries = append(b.Entries, sink.Entry{Seq: firstSeq + int64(i), Occurred: 1763629675100, Payload: []byte(p)})
-	}
-	return b
+	return sinktest.Batch("p", firstSeq, payloads...)
 }
 
 func lines(batches ...*sink.Batch) string {

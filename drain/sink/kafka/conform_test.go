@@ -1,8 +1,6 @@
 package kafka
 
 import (
-	"context"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,20 +34,7 @@ func startCluster(t testing.TB, options ...kfake.Opt) *kfake.Cluster {
 // newSink makes a sink for the cluster's topic, or another path and options.
 func newSink(t testing.TB, cluster *kfake.Cluster, rest string) *Sink {
 	t.Helper()
-	u, err := url.Parse("kafka://" + strings.Join(cluster.ListenAddrs(), ",") + "/" + rest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, ok := made.(*Sink)
-	if !ok {
-		t.Fatalf("got a %T", made)
-	}
-	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	return s
+	return sinktest.Make[*Sink](t, New, "kafka://"+strings.Join(cluster.ListenAddrs(), ",")+"/"+rest)
 }
 
 // open is newSink, opened.

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -20,17 +19,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 	"github.com/spillway-io/spillway/drain/sink/tlstest"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // batch has n entries of a partition from a sequence on.
 func batch(partition string, from int64, n int) *sink.Batch {
-	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
-	for i := range n {
-		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, Payload: fmt.Appendf(nil, `{"n":%d}`, i)})
-	}
-	return b
+	return sinktest.Batch(partition, from, sinktest.Numbered(n)...)
 }
 
 // sequences of a partition, in the order in which a consumer sees them.
@@ -347,18 +343,10 @@ func TestOpenSaysWhatAPersonHasToMend(t *testing.T) {
 		{"no server", "kafka://" + nobody + "/events", "connection refused"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			u, err := url.Parse(row.url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := New(u)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = s.Close(context.Background()) }()
+			s := sinktest.Make[*Sink](t, New, row.url)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			err = s.Open(ctx)
+			err := s.Open(ctx)
 			switch {
 			case row.want == "":
 				if err == nil {
@@ -380,31 +368,15 @@ func addr(cluster *kfake.Cluster) string { return cluster.ListenAddrs()[0] }
 
 func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
-	for _, raw := range []string{
+	sinktest.RejectURLs(t, New,
 		"kafka:", "kafka:h/t", "kafka:///t", "kafka://h:9092", "kafka://h:9092/", "kafka://h/a/b", "kafka://h/t%20t", "kafka://:9092/t", "kafka://h:1,:2/t",
 		"kafka://h,/t", "kafka://h/t#x", "kafka://h/t?acks=0", "kafka://h/t?compression=best", "kafka://h/t?tls=yes", "kafka://h/t?ack=all",
 		"kafka://u:s3cret@h/t", "kafka://u@h/t?sasl=plain", "kafka://h/t?sasl=plain", "kafka://u:s3cret@h/t?sasl=gssapi",
-	} {
-		u, err := url.Parse(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := New(u); err == nil {
-			t.Errorf("%s: got no error", raw)
-		} else if strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: the error shows the password: %v", raw, err)
-		}
-	}
+	)
 	for _, raw := range []string{
 		"kafka://h/t", "kafka://h1:9092,h2:9093/t.x_y-z", "kafka://[::1]:9094/t", "kafka://u:p%40@h1,h2:9092/t?sasl=scram-sha-512&tls=1&acks=all&compression=none",
 	} {
-		u, err := url.Parse(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := New(u); err != nil {
-			t.Errorf("%s: %v", raw, err)
-		}
+		sinktest.Make[*Sink](t, New, raw)
 	}
 }
 

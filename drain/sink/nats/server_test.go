@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -150,16 +151,7 @@ func stored(t testing.TB, js jetstream.JetStream) (list []jetstream.Msg) {
 // newSink makes a sink; rest is subject and options, login "user:password@" or "".
 func newSink(t testing.TB, s *server, login, rest string) *Sink {
 	t.Helper()
-	made, err := New(parse(t, "nats://"+login+s.addr+"/"+rest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, ok := made.(*Sink)
-	if !ok {
-		t.Fatalf("got a %T", made)
-	}
-	t.Cleanup(func() { _ = k.Close(t.Context()) })
-	return k
+	return sinktest.Make[*Sink](t, New, "nats://"+login+s.addr+"/"+rest)
 }
 
 func open(t testing.TB, s *server, rest string) *Sink {
@@ -173,9 +165,5 @@ func open(t testing.TB, s *server, rest string) *Sink {
 
 // batch has n entries of a partition from a sequence on.
 func batch(partition string, from int64, n int) *sink.Batch {
-	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
-	for i := range n {
-		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, Payload: fmt.Appendf(nil, `{"n":%d}`, i)})
-	}
-	return b
+	return sinktest.Batch(partition, from, sinktest.Numbered(n)...)
 }

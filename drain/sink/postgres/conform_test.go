@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -151,29 +150,6 @@ func compareNumbers(t *testing.T, s *Sink, d *database) {
 	}
 }
 
-// deliver writes as the drain does: what is rejected for good is halved until the entry is
-// found. It returns the entries that nobody takes.
-func deliver(t *testing.T, s *Sink, batches []*sink.Batch) (dead []sink.Entry) {
-	t.Helper()
-	err := s.Write(t.Context(), batches)
-	switch {
-	case err == nil:
-		return nil
-	case !sink.IsPermanent(err):
-		t.Fatalf("got %v", err)
-	case strings.Contains(err.Error(), "c4n4ry"):
-		t.Fatalf("the error repeats the payload: %v", err)
-	case len(batches) > 1:
-		return append(deliver(t, s, batches[:len(batches)/2]), deliver(t, s, batches[len(batches)/2:])...)
-	case len(batches[0].Entries) == 1:
-		return batches[0].Entries
-	}
-	left, right := *batches[0], *batches[0]
-	half := len(left.Entries) / 2
-	left.Entries, right.Entries = left.Entries[:half], right.Entries[half:]
-	return append(deliver(t, s, []*sink.Batch{&left}), deliver(t, s, []*sink.Batch{&right})...)
-}
-
 // A constraint is one of the rejections that only the server finds.
 func TestOneBadRowCostsOneRow(t *testing.T) {
 	t.Parallel()
@@ -185,7 +161,7 @@ func TestOneBadRowCostsOneRow(t *testing.T) {
 		batches = append(batches, batch(fmt.Sprintf("p%d", p), 1, slices.Repeat([]string{"1"}, 50)...))
 	}
 	batches[7].Entries[31].Payload = []byte(`{"c4n4ry":1}`)
-	dead := deliver(t, s, batches)
+	dead := sinktest.Bisect(t, s, batches)
 	if len(dead) != 1 || !strings.Contains(string(dead[0].Payload), "c4n4ry") {
 		t.Errorf("%d entries are rejected, want the bad one", len(dead))
 	}
@@ -251,71 +227,18 @@ func TestTheSameEntriesFromManyWritersAtOnceAreThereOnce(t *testing.T) {
 	}
 }
 
-// The server is killed during Writes, and what was not answered comes again in other
-// company, with some that was: a drainer that is killed before its commit repeats that.
 func TestKilledInTheMiddleEachEntryIsThereOnce(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, nil)
 	d := server.create(t, "game")
-	s := open(t, d.sink(t, ""))
-	const partitions, batchesEach, perBatch, perWrite, kills = 40, 20, 50, 40, 3
-	payloads := slices.Repeat([]string{`"` + strings.Repeat("x", 298) + `"`}, perBatch)
-	var todo []*sink.Batch
-	for p := range partitions {
-		for i := range batchesEach {
-			todo = append(todo, batch(fmt.Sprintf("p%d", p), int64(1+i*perBatch), payloads...))
-		}
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	var repeated atomic.Int32
-	for round := 1; len(todo) > 0; round++ {
-		random.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
-		var acked atomic.Int32
-		var mu sync.Mutex
-		var again []*sink.Batch
-		var writers sync.WaitGroup
-		work := make(chan []*sink.Batch)
-		for range s.Caps().MaxInFlight {
-			writers.Go(func() {
-				for group := range work {
-					err := s.Write(t.Context(), group)
-					if sink.IsPermanent(err) {
-						t.Errorf("a killed server is not a rejection: %v", err)
-					}
-					repeat := err == nil && round <= kills && acked.Add(1)%3 == 0
-					if repeat {
-						repeated.Add(1)
-					}
-					if err != nil || repeat {
-						mu.Lock()
-						again = append(again, group...)
-						mu.Unlock()
-					}
-				}
-			})
-		}
-		writes := 0
-		for group := range slices.Chunk(todo, perWrite) {
-			work <- group
-			if writes++; writes == 8 && round <= kills {
-				_ = server.Signal(syscall.SIGQUIT) // up to four Writes are under way; nothing is flushed
-				<-server.Done
-			}
-		}
-		close(work)
-		writers.Wait()
-		if round <= kills {
-			server.launch()
-		}
-		todo = again
-	}
+	n := sinktest.Killed(t, open(t, d.sink(t, "")), 50, `"`+strings.Repeat("x", 298)+`"`, func() {
+		_ = server.Signal(syscall.SIGQUIT) // nothing is flushed
+		<-server.Done
+	}, server.launch)
 	d.reconnect(t)
 	got := d.query(t, "SELECT count(*), count(DISTINCT (namespace, partition, seq)), count(*) FILTER (WHERE length(data::text) = 300) FROM events")
-	if fmt.Sprint(got[0]) != "[40000 40000 40000]" {
-		t.Errorf("rows, distinct entries, whole payloads: %v, want 40000 of each", got[0])
-	}
-	if repeated.Load() == 0 {
-		t.Error("nothing was written twice: the test shows nothing")
+	if fmt.Sprint(got[0]) != fmt.Sprint([]int{n, n, n}) {
+		t.Errorf("rows, distinct entries, whole payloads: %v, want %d of each", got[0], n)
 	}
 }
 

@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -12,62 +10,36 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newSink(t testing.TB, raw string) *Sink {
 	t.Helper()
-	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, ok := made.(*Sink)
-	if !ok {
-		t.Fatalf("got a %T", made)
-	}
-	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	return s
+	return sinktest.Make[*Sink](t, New, raw)
 }
 
-// batch has an entry for each payload, from a sequence on.
+// batch has an entry with an id for each payload, from a sequence on.
 func batch(partition string, from int64, payloads ...string) *sink.Batch {
-	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
-	for i, p := range payloads {
-		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, ID: fmt.Appendf(nil, "id-%d", i), Payload: []byte(p)})
+	b := sinktest.Batch(partition, from, payloads...)
+	for i := range b.Entries {
+		b.Entries[i].ID = fmt.Appendf(nil, "id-%d", i)
 	}
 	return b
-}
-
-// kindOf says what an error asks of the drain.
-func kindOf(err error) string {
-	after, throttled := sink.ThrottledFor(err)
-	switch {
-	case errors.Is(err, sink.ErrNotConnected):
-		return "reopen"
-	case sink.IsPermanent(err):
-		return "permanent"
-	case throttled:
-		return "throttle " + after.String()
-	}
-	return "retry"
 }
 
 func TestEverySQLSTATEHasAnOutcome(t *testing.T) {
 	t.Parallel()
 	for kind, codes := range map[string]string{
-		"permanent":   "22000 22003 22021 22P02 22P05 23502 23505 23514 54000 P0001",
-		"reopen":      "28000 28P01 3D000 3F000 42501 42P01 42703 42P10 42804 25006",
-		"throttle 1s": "53000 53100 53200 53300",
-		"retry":       "40001 40P01 55P03 57014 57P01 57P02 57P03 58030 08006 25001 XX000 2 \xff",
+		"permanent":     "22000 22003 22021 22P02 22P05 23502 23505 23514 54000 P0001",
+		"not connected": "28000 28P01 3D000 3F000 42501 42P01 42703 42P10 42804 25006",
+		"throttle 1s":   "53000 53100 53200 53300",
+		"retry":         "40001 40P01 55P03 57014 57P01 57P02 57P03 58030 08006 25001 XX000 2 \xff",
 	} {
 		for code := range strings.FieldsSeq(codes) {
 			err := outcome(t.Context(), fmt.Errorf("x: %w", &pgconn.PgError{Code: code, Message: "c4n4ry", Detail: "c4n4ry", Where: "c4n4ry", ConstraintName: "positive"}))
-			if got := kindOf(err); got != kind {
+			if got := sinktest.Kind(err); got != kind {
 				t.Errorf("%s: got %s, want %s", code, got, kind)
 			}
 			if strings.Contains(err.Error(), "c4n4ry") || !strings.HasPrefix(err.Error(), "SQLSTATE ") {
@@ -81,26 +53,18 @@ func TestEverySQLSTATEHasAnOutcome(t *testing.T) {
 			}
 		}
 	}
-	if err := outcome(t.Context(), errors.New("c4n4ry")); kindOf(err) != "retry" || strings.Contains(err.Error(), "c4n4ry") {
+	if err := outcome(t.Context(), errors.New("c4n4ry")); sinktest.Kind(err) != "retry" || strings.Contains(err.Error(), "c4n4ry") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
-	for _, raw := range []string{
+	sinktest.RejectURLs(t, New,
 		"postgres:", "postgres://", "postgres:u@h/d?table=t", "postgres://u:s3cret@/d?table=t", "postgres://h/d?table=t", "postgres://:s3cret@h/d?table=t", "postgres://u:s3cret@h?table=t",
 		"postgres://u:s3cret@h/d", "postgres://u:s3cret@h/d?table=", "postgres://u:s3cret@h/d?table=a.b.c", "postgres://u:s3cret@h/d?table=a%22", "postgres://u:s3cret@h/d?table=.a",
 		"postgres://u:s3cret@h/d?table=t&sslmode=yes", "postgres://u:s3cret@h/d?table=t&options=x", "postgres://u:s3cret@h/d?table=t#x",
-	} {
-		u, err := url.Parse(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := New(u); err == nil || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: got %v", raw, err)
-		}
-	}
+	)
 	s := newSink(t, "postgres://u%27:p%5C%27%20w@[::1]/d?table=S.t")
 	if s.settings["user"] != "u'" || s.settings["password"] != `p\' w` || s.host() != "[::1]:5432" || s.table != `"S"."t"` {
 		t.Errorf("got %v %s", s.settings, s.table)

@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,15 +16,8 @@ import (
 func fixture(t testing.TB, query string) sinktest.Fixture {
 	t.Helper()
 	server := redistest.Start(t)
-	u, err := url.Parse("redis-stream" + strings.TrimPrefix(server.URL(), "redis") + query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: u.Host})
+	s := sinktest.Make[*Sink](t, New, "redis-stream"+strings.TrimPrefix(server.URL(), "redis")+query)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	set := func(name, on, off string) func() func() {
 		return func() func() {

@@ -3,7 +3,6 @@ package redisstream
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -21,32 +21,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func target(t *testing.T, query string) (sink.Sink, *redis.Client) {
 	t.Helper()
 	server := redistest.Start(t)
-	u, err := url.Parse("redis-stream" + strings.TrimPrefix(server.URL(), "redis") + query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := sinktest.Make[*Sink](t, New, "redis-stream"+strings.TrimPrefix(server.URL(), "redis")+query)
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: u.Host})
-	t.Cleanup(func() {
-		_ = s.Close(t.Context())
-		_ = client.Close()
-	})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
 	return s, client
 }
 
 // batch has n entries of a partition from a sequence on.
 func batch(partition string, from int64, n int) *sink.Batch {
-	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
-	for i := range n {
-		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, Payload: fmt.Appendf(nil, `{"n":%d}`, i)})
-	}
-	return b
+	return sinktest.Batch(partition, from, sinktest.Numbered(n)...)
 }
 
 // sequences are those of a stream, in the order of its ids.
@@ -147,29 +133,11 @@ func TestAStreamIsTrimmedToAboutItsBound(t *testing.T) {
 
 func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
-	for _, raw := range []string{
+	sinktest.RejectURLs(t, New,
 		"redis-stream:", "redis-stream://", "redis-stream:host", "redis-stream://h/x", "redis-stream://h?max_len=0", "redis-stream://h?max_len=1e3", "redis-stream://h?tls=yes",
 		"redis-stream://h?maxlen=1", "redis-stream://u:s3cret@h?tls=2", "redis-stream://u:s3cret@h?password_env=NAME", "redis-stream://h#x", "redis-stream://h?stream=s:{partition}", "redis-stream://h?stream={namespace}{partition}&max_len=5",
-	} {
-		u, err := url.Parse(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := New(u); err == nil {
-			t.Errorf("%s: got no error", raw)
-		} else if strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: the error shows the password: %v", raw, err)
-		}
-	}
-	u, _ := url.Parse("redis-stream://user:s3cret@h:7000/3?tls=1&stream=a")
-	made, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, ok := made.(*Sink)
-	if !ok {
-		t.Fatalf("got a %T", made)
-	}
+	)
+	s := sinktest.Make[*Sink](t, New, "redis-stream://user:s3cret@h:7000/3?tls=1&stream=a")
 	if o := s.options; o.Addr != "h:7000" || o.DB != 3 || o.Username != "user" || o.Password != "s3cret" || o.TLSConfig == nil {
 		t.Errorf("got %+v", o)
 	}
@@ -178,15 +146,7 @@ func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 func TestAWrongPasswordIsFoundAtOpen(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right")
-	u, err := url.Parse("redis-stream://:wrong@" + server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close(t.Context()) }()
+	s := sinktest.Make[*Sink](t, New, "redis-stream://:wrong@"+server.Addr)
 	if err := s.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "wrong@") {
 		t.Errorf("got %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,6 @@ type fakeStore struct {
 	*httptest.Server
 	mu      sync.Mutex
 	objects []stored
-	puts    int
 	stall   chan struct{}
 	answer  http.HandlerFunc // not nil: instead of storing; it may call keep
 }
@@ -48,9 +48,6 @@ func newStore(t testing.TB) *fakeStore {
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		stall, answer := f.stall, f.answer
-		if r.Method == http.MethodPut {
-			f.puts++
-		}
 		f.mu.Unlock()
 		if stall != nil {
 			<-stall
@@ -141,20 +138,7 @@ func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 // sinkOn is a sink of the bucket "events" at a host without TLS.
 func sinkOn(t testing.TB, host, query string) *Sink {
 	t.Helper()
-	u, err := url.Parse("s3://KEY:" + url.QueryEscape(secret) + "@" + host + "/events/in?insecure=1" + query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = made.Close(t.Context()) })
-	s, ok := made.(*Sink)
-	if !ok {
-		t.Fatalf("got a %T", made)
-	}
-	return s
+	return sinktest.Make[*Sink](t, New, "s3://KEY:"+url.QueryEscape(secret)+"@"+host+"/events/in?insecure=1"+query)
 }
 
 // lines are those of objects, in their order.
@@ -191,9 +175,9 @@ func lines(objects []stored) (list []sinktest.Record, err error) {
 
 // batch has n entries of a partition from a sequence on, one a second.
 func batch(partition string, from int64, n int) *sink.Batch {
-	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
-	for i := range n {
-		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100 + int64(i)*1000, Payload: fmt.Appendf(nil, `{"c4n4ry":%d}`, i)})
+	b := sinktest.Batch(partition, from, slices.Repeat([]string{`{"c4n4ry":1}`}, n)...)
+	for i := range b.Entries {
+		b.Entries[i].Occurred += int64(i) * 1000
 	}
 	return b
 }

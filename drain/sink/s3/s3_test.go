@@ -15,25 +15,9 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 	"github.com/spillway-io/spillway/partition"
 )
-
-// kindOf says what an error asks of the drain.
-func kindOf(err error) string {
-	after, throttled := sink.ThrottledFor(err)
-	switch {
-	case err == nil:
-		return "accepted"
-	case sink.IsPermanent(err):
-		return "permanent"
-	case throttled:
-		return "throttle " + after.String()
-	case errors.Is(err, sink.ErrNotConnected):
-		return "not connected"
-	default:
-		return "plain"
-	}
-}
 
 func TestAWriteIsOneObject(t *testing.T) {
 	t.Parallel()
@@ -121,7 +105,7 @@ func TestAWriteThatComesAgainIsStoredOnce(t *testing.T) {
 		f.keep(t, r)
 		hangUp(w, r)
 	})
-	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 1, 5), batch("b", 1, 5)}); kindOf(err) != "not connected" {
+	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 1, 5), batch("b", 1, 5)}); sinktest.Kind(err) != "not connected" {
 		t.Fatalf("got %v", err)
 	}
 	f.set(nil)
@@ -169,38 +153,8 @@ func TestAStoreWithoutConditionsGetsPlainPUTs(t *testing.T) {
 		t.Errorf("got %d objects, want 1", len(got))
 	}
 	f.set(rejecting(412, "PreconditionFailed")) // of a condition that was not sent
-	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 9, 5)}); kindOf(err) != "throttle 1s" {
+	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 9, 5)}); sinktest.Kind(err) != "throttle 1s" {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestEveryStatusHasAnOutcome(t *testing.T) {
-	t.Parallel()
-	f := newStore(t)
-	s := sinkOn(t, f.Listener.Addr().String(), "")
-	for status := 200; status < 600; status++ {
-		s.overwrites.Store(false)
-		f.set(rejecting(status, "Code.1"))
-		want := "throttle 1s"
-		switch {
-		case status < 300, status == 412:
-			want = "accepted"
-		case status == 413:
-			want = "permanent"
-		case slices.Contains([]int{301, 307, 401, 403, 404}, status):
-			want = "not connected"
-		}
-		err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 2)})
-		if got := kindOf(err); got != want {
-			t.Errorf("%d: got %s, want %s", status, got, want)
-		}
-		code := " (Code.1)"
-		if status == 204 || status == 304 {
-			code = ""
-		}
-		if err != nil && !strings.Contains(err.Error(), fmt.Sprintf("put to %s: answered %d%s", f.Listener.Addr(), status, code)) {
-			t.Errorf("%d: got %q", status, err)
-		}
 	}
 }
 
@@ -214,12 +168,12 @@ func TestOpenFindsWhatOnlyAnOperatorCanMend(t *testing.T) {
 		open, put string
 	}{
 		{200, "", "accepted", "accepted"},
-		{403, "SignatureDoesNotMatch", "plain", "not connected"},
-		{403, "InvalidAccessKeyId", "plain", "not connected"},
-		{403, "RequestTimeTooSkewed", "plain", "not connected"},
-		{404, "NoSuchBucket", "plain", "not connected"},
-		{301, "PermanentRedirect", "plain", "not connected"},
-		{400, "AuthorizationHeaderMalformed", "plain", "not connected"},
+		{403, "SignatureDoesNotMatch", "retry", "not connected"},
+		{403, "InvalidAccessKeyId", "retry", "not connected"},
+		{403, "RequestTimeTooSkewed", "retry", "not connected"},
+		{404, "NoSuchBucket", "retry", "not connected"},
+		{301, "PermanentRedirect", "retry", "not connected"},
+		{400, "AuthorizationHeaderMalformed", "retry", "not connected"},
 		{403, "AccessDenied", "accepted", "throttle 1s"}, // the key may only write
 		{403, "", "accepted", "throttle 1s"},             // a proxy's
 		{400, "InvalidArgument", "accepted", "throttle 1s"},
@@ -228,18 +182,23 @@ func TestOpenFindsWhatOnlyAnOperatorCanMend(t *testing.T) {
 	} {
 		f.set(rejecting(c.status, c.code))
 		err := s.Open(t.Context())
-		if got := kindOf(err); got != c.open {
+		if got := sinktest.Kind(err); got != c.open {
 			t.Errorf("open, %d %s: got %s, want %s", c.status, c.code, got, c.open)
 		}
 		if want := fmt.Sprintf("list at %s: answered %d (%s)", f.Listener.Addr(), c.status, c.code); err != nil && err.Error() != want {
 			t.Errorf("got %q, want %q", err, want)
 		}
-		if got := kindOf(s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)})); got != c.put {
+		err = s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)})
+		if got := sinktest.Kind(err); got != c.put {
 			t.Errorf("put, %d %s: got %s, want %s", c.status, c.code, got, c.put)
+		}
+		code := sink.ErrorCode(c.code)
+		if want := fmt.Sprintf("put to %s: answered %d%s", f.Listener.Addr(), c.status, code); err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, want %q in it", err, want)
 		}
 	}
 	f.set(hangUp)
-	if err := s.Open(t.Context()); kindOf(err) != "plain" {
+	if err := s.Open(t.Context()); sinktest.Kind(err) != "retry" {
 		t.Errorf("hangs up: got %v", err)
 	}
 }
@@ -265,7 +224,7 @@ func TestNothingOfTheStoreOrTheKeysIsInAnError(t *testing.T) {
 	} {
 		f.set(answer)
 		err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)})
-		if kindOf(err) != "throttle 1s" && kindOf(err) != "not connected" {
+		if sinktest.Kind(err) != "throttle 1s" && sinktest.Kind(err) != "not connected" {
 			t.Errorf("%s: got %v", name, err)
 			continue
 		}
@@ -277,49 +236,9 @@ func TestNothingOfTheStoreOrTheKeysIsInAnError(t *testing.T) {
 	}
 }
 
-func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
-	t.Parallel()
-	f := newStore(t)
-	f.set(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.WriteHeader(500)
-		for {
-			if _, err := io.WriteString(w, strings.Repeat("x", 10_000)); err != nil {
-				return
-			}
-		}
-	})
-	if err := sinkOn(t, f.Listener.Addr().String(), "").Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); kindOf(err) != "throttle 1s" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestAFailedPUTIsNotRepeatedBySelf(t *testing.T) {
-	t.Parallel()
-	f := newStore(t)
-	s := sinkOn(t, f.Listener.Addr().String(), "")
-	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
-	for _, answer := range []http.HandlerFunc{hangUp, rejecting(503, "SlowDown"), rejecting(500, "InternalError")} {
-		f.set(answer)
-		f.mu.Lock()
-		before := f.puts
-		f.mu.Unlock()
-		if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 2)}); err == nil {
-			t.Error("got no error")
-		}
-		f.mu.Lock()
-		if got := f.puts - before; got != 1 {
-			t.Errorf("got %d PUTs, want 1", got)
-		}
-		f.mu.Unlock()
-	}
-}
-
 func TestAFailedObjectNamesItsEntriesOnly(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]string{404: "not connected", 503: "throttle 1s", 413: "plain"} {
+	for status, want := range map[int]string{404: "not connected", 503: "throttle 1s", 413: "retry"} {
 		f := newStore(t)
 		f.set(func(w http.ResponseWriter, r *http.Request) {
 			if strings.Contains(r.URL.Path, "/bad/") {
@@ -340,7 +259,7 @@ func TestAFailedObjectNamesItsEntriesOnly(t *testing.T) {
 		}
 		for i, at := range [][2]int{{7, 0}, {7, 1}, {7, 2}, {31, 0}} {
 			e := named.Failed[i]
-			if [2]int{e.Batch, e.Entry} != at || kindOf(e.Err) != want {
+			if [2]int{e.Batch, e.Entry} != at || sinktest.Kind(e.Err) != want {
 				t.Errorf("%d: got %+v, want %v %s", status, e, at, want)
 			}
 		}
@@ -405,48 +324,13 @@ func TestAnObjectIsNoLargerThanItsPayloadsInBase64(t *testing.T) {
 	}
 }
 
-func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
+func TestOptionsOfTheURL(t *testing.T) {
 	t.Parallel()
-	registry := sink.Registry{"s3": New}
-	for raw, want := range map[string]string{
-		"s3:":                                                "sink s3:: names no host: write s3://KEY:SECRET@host:9000/bucket/prefix",
-		"s3:///bucket":                                       "sink s3:…: names no host: write s3://KEY:SECRET@host:9000/bucket/prefix",
-		"s3://K:s3cret@:9000/b":                              "sink s3://…@:9000/…: names no host: write s3://KEY:SECRET@host:9000/bucket/prefix",
-		"s3://K:s3cret@h:0/bucket":                           "sink s3://…@h:0/…: port is not 1 to 65535",
-		"s3://K:s3cret@h/bucket#x":                           "sink s3://…@h/…: a # in the URL is written %23",
-		"s3://h/bucket":                                      "sink s3://h/…: names no access key: write s3://KEY:SECRET@host/bucket, and a / in the secret as %2F",
-		"s3://K@h/bucket":                                    "sink s3://…@h/…: names no access key: write s3://KEY:SECRET@host/bucket, and a / in the secret as %2F",
-		"s3://K%0d:s3cret@h/bucket":                          "sink s3://…@h/…: the access key has other characters than letters, digits and ._=-",
-		"s3://K:s3cret@h":                                    "sink s3://…@h: names no bucket, or one that cannot be: write s3://KEY:SECRET@host/bucket",
-		"s3://K:s3cret@h/b":                                  "sink s3://…@h/…: names no bucket, or one that cannot be: write s3://KEY:SECRET@host/bucket",
-		"s3://K:s3cret@h/bucket/a/../b":                      "sink s3://…@h/…: prefix: want names of letters, digits and ._=- between single slashes",
-		"s3://K:s3cret@h/bucket/a//b":                        "sink s3://…@h/…: prefix: want names of letters, digits and ._=- between single slashes",
-		"s3://K:s3cret@h/bucket/a%20b":                       "sink s3://…@h/…: prefix: want names of letters, digits and ._=- between single slashes",
-		"s3://K:s3cret@h/bucket?region=a%0d":                 `sink s3://…@h/…?…: region: "a\r", want a name such as eu-central-1`,
-		"s3://K:s3cret@h/bucket?insecure=yes":                `sink s3://…@h/…?…: insecure: "yes", want 1 or nothing`,
-		"s3://K:s3cret@h/bucket?compression=7":               `sink s3://…@h/…?…: compression: "7", want gzip, zstd or none`,
-		"s3://K:s3cret@h/bucket?per=batch":                   `sink s3://…@h/…?…: per: "batch", want write or partition`,
-		"s3://K:s3cret@h/bucket?linger=0":                    `sink s3://…@h/…?…: linger: "0", want 10ms to 1m`,
-		"s3://K:s3cret@h/bucket?linger=2m":                   `sink s3://…@h/…?…: linger: "2m", want 10ms to 1m`,
-		"s3://K:s3cret@h/bucket?secret=x":                    `sink s3://…@h/…?…: unknown option "secret": known are region, session_token, insecure, compression, per, linger`,
-		"s3://K:s3cret@h/bucket/" + strings.Repeat("p", 513): "sink s3://…@h/…: prefix is longer than 512 bytes",
-	} {
-		if _, err := registry.New(raw); err == nil || err.Error() != want {
-			t.Errorf("%s:\ngot  %v\nwant %s", raw, err, want)
-		}
-	}
-	u, err := url.Parse("s3://K:a%2Fb%2Bc@s3.eu-central-1.amazonaws.com/bucket/a/b/?region=eu-central-1&linger=500ms&compression=zstd&per=partition")
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, ok := made.(*Sink)
-	if !ok || s.endpoint.String() != "https://s3.eu-central-1.amazonaws.com" || s.base != "/bucket/a/b/" || s.secret != "a/b+c" || s.region != "eu-central-1" ||
+	s := sinktest.Make[*Sink](t, New,
+		"s3://K:a%2Fb%2Bc@s3.eu-central-1.amazonaws.com/bucket/a/b/?region=eu-central-1&linger=500ms&compression=zstd&per=partition")
+	if s.endpoint.String() != "https://s3.eu-central-1.amazonaws.com" || s.base != "/bucket/a/b/" || s.secret != "a/b+c" || s.region != "eu-central-1" ||
 		s.Caps().Linger != 500*time.Millisecond || s.format.suffix != ".ndjson.zst" || !s.perPartition {
-		t.Errorf("got %+v", made)
+		t.Errorf("got %+v", s)
 	}
 }
 
@@ -482,19 +366,6 @@ func BenchmarkObject(b *testing.B) {
 			b.ReportMetric(float64(b.N)*10_000/b.Elapsed().Seconds(), "entries/s")
 			b.ReportMetric(float64(size)/10_000, "bytes/entry")
 		})
-	}
-}
-
-func TestLinkLocalAddressesAreRejected(t *testing.T) {
-	t.Parallel()
-	const rejected = "link-local address 169.254.169.254 is rejected"
-	if _, err := (sink.Registry{"s3": New}).New("s3://K:S@169.254.169.254/b"); err == nil || !strings.HasSuffix(err.Error(), rejected) {
-		t.Errorf("the URL: got %v", err)
-	}
-	s := sinkOn(t, "h", "")
-	s.endpoint.Host = "169.254.169.254" // as if the name resolved to it
-	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); err == nil || !strings.HasSuffix(err.Error(), rejected) {
-		t.Errorf("the connection: got %v", err)
 	}
 }
 

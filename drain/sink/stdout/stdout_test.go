@@ -97,13 +97,7 @@ func TestConforms(t *testing.T) {
 	}})
 }
 
-func batch(payloads ...string) *sink.Batch {
-	b := &sink.Batch{Namespace: "default", Partition: "p", FirstSeq: 1, Attempt: 1}
-	for i, p := range payloads {
-		b.Entries = append(b.Entries, sink.Entry{Seq: int64(1 + i), Occurred: 1763629675100, Payload: []byte(p)})
-	}
-	return b
-}
+func batch(payloads ...string) *sink.Batch { return sinktest.Batch("p", 1, payloads...) }
 
 func TestABatchIsOneWrite(t *testing.T) {
 	t.Parallel()

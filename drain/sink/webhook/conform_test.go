@@ -4,13 +4,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
 	"go.uber.org/goleak"
 
+	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
@@ -147,14 +148,38 @@ func TestConforms(t *testing.T) {
 
 func newSink(t testing.TB, raw string) *Sink {
 	t.Helper()
-	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
+	return sinktest.Make[*Sink](t, New, raw)
+}
+
+// outcomeOf is what a status asks of the drain for two entries of a buffer.
+func outcomeOf(status int) string {
+	switch {
+	case status < 200, status/100 == 3, slices.Contains([]int{401, 403, 404, 405, 410, 501}, status):
+		return "0.0 permanent, 0.1 permanent"
+	case status < 300:
+		return "accepted"
+	case slices.Contains([]int{408, 429}, status), status >= 500:
+		return "retry"
 	}
-	s, err := New(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close(t.Context()) })
-	return s.(*Sink)
+	return "permanent"
+}
+
+func TestKeepsThePromisesOfHTTPTargets(t *testing.T) {
+	t.Parallel()
+	sinktest.RunHTTP(t, sinktest.HTTP{
+		New: New, URL: "http://u:s3cret@HOST/s3cret?token=s3cret", TLS: "https://u:s3cret@HOST/in",
+		Wrong: map[string]string{
+			"ftp://h/":                    `sink ftp://h/: scheme "ftp" is neither http nor https`,
+			"http:///in":                  "sink http:…: names no host: write http://host/path",
+			"https://u:s3cret@:443/in":    "sink https://…@:443/…: names no host: write https://host/path",
+			"http:h/in":                   "sink http:…: names no host: write http://host/path",
+			"http://h/#x":                 "sink http://h/: a #fragment is never sent: leave it out",
+			"http://h/?gzip=yes":          "sink http://h/?…: gzip is neither 0 nor 1",
+			"http://h/?gzip":              "sink http://h/?…: gzip is neither 0 nor 1",
+			"http://h/?gzip=1&a=1&gzip=1": `sink http://h/?…: option "gzip" is given twice`,
+		},
+		Transport: func(s sink.Sink) *http.Transport { return s.(*Sink).client },
+		Accept:    status(200), Outcome: outcomeOf,
+		Fault: "retry", Cut: "retry", Endless: "accepted", Reads: 50_000,
+	})
 }

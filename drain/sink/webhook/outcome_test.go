@@ -1,173 +1,43 @@
 package webhook
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
-// kindOf says what an error asks of the drain.
-func kindOf(err error) string {
-	var named *sink.BatchError
-	after, throttled := sink.ThrottledFor(err)
-	switch {
-	case err == nil:
-		return "accepted"
-	case errors.As(err, &named):
-		var parts []string
-		for _, e := range named.Failed {
-			parts = append(parts, fmt.Sprintf("%d.%d %s", e.Batch, e.Entry, kindOf(e.Err)))
-		}
-		return strings.Join(parts, ", ")
-	case sink.IsPermanent(err):
-		return "permanent"
-	case throttled:
-		return "throttle " + after.String()
-	default:
-		return "retry"
-	}
-}
-
-func TestEveryStatusHasAnOutcome(t *testing.T) {
+// A deploy, or a token that was rotated: tries and ttl bound them.
+func TestJobsAreRetriedWhereTheEndpointIsAtFault(t *testing.T) {
 	t.Parallel()
 	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Path[1:])
 		w.Header().Set("Retry-After", r.URL.RawQuery)
 		w.WriteHeader(code)
 	})
-	const endpoint = "0.0 permanent, 0.1 permanent"
-	want := func(code int) string {
-		switch {
-		case code < 300:
-			return "accepted"
-		case code < 400, slices.Contains([]int{401, 403, 404, 405, 410, 501}, code):
-			return endpoint
-		case slices.Contains([]int{408, 429}, code), code >= 500:
-			return "retry"
-		default:
-			return "permanent"
-		}
-	}
 	for code := 200; code < 600; code++ {
-		err := post(t, newSink(t, fmt.Sprintf("%s/%d", srv.URL, code)), batch("1", "2"))
-		if got := kindOf(err); got != want(code) {
-			t.Errorf("%d: got %s, want %s", code, got, want(code))
-		}
-		if err != nil && !strings.HasSuffix(err.Error(), fmt.Sprintf("post to %s: answered %d", srv.Listener.Addr(), code)) {
-			t.Errorf("%d: got %q", code, err)
-		}
 		jobs := batch("1", "2")
 		jobs.Jobs = make([]sink.Job, 2)
-		wantJobs := want(code)
-		if wantJobs == endpoint && code != http.StatusGone {
-			wantJobs = "retry" // a deploy, or a token that was rotated: tries and ttl bound them
+		want := outcomeOf(code)
+		if want == outcomeOf(http.StatusGone) && code != http.StatusGone {
+			want = "retry"
 		}
-		if got := kindOf(post(t, newSink(t, fmt.Sprintf("%s/%d", srv.URL, code)), jobs)); got != wantJobs {
-			t.Errorf("%d to jobs: got %s, want %s", code, got, wantJobs)
+		if got := sinktest.Kind(post(t, newSink(t, fmt.Sprintf("%s/%d", srv.URL, code)), jobs)); got != want {
+			t.Errorf("%d: got %s, want %s", code, got, want)
 		}
 		if code != 429 && code != 503 {
 			continue
 		}
-		err = post(t, newSink(t, fmt.Sprintf("%s/%d?7", srv.URL, code)), batch("1", "2"))
-		if got := kindOf(err); got != "throttle 7s" {
+		err := post(t, newSink(t, fmt.Sprintf("%s/%d?7", srv.URL, code)), batch("1", "2"))
+		if got := sinktest.Kind(err); got != "throttle 7s" {
 			t.Errorf("%d with Retry-After: got %s", code, got)
-		}
-	}
-}
-
-// raw answers each connection with fixed bytes once it has seen a whole request.
-func raw(t *testing.T, answer string) (url string) {
-	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		conn, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		io.WriteString(conn, answer)
-		if !strings.HasSuffix(answer, "[open]") {
-			conn.Close()
-			return
-		}
-		t.Cleanup(func() { conn.Close() })
-	})
-	return srv.URL
-}
-
-func TestSwitchingProtocolsIsAboutTheEndpointAndDoesNotHang(t *testing.T) {
-	t.Parallel()
-	err := post(t, newSink(t, raw(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n[open]")), batch("1"))
-	if got := kindOf(err); got != "0.0 permanent" {
-		t.Errorf("got %s: %v", got, err)
-	}
-}
-
-func TestAnAnswerThatBreaksOffIsRetried(t *testing.T) {
-	t.Parallel()
-	for _, answer := range []string{"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"results\":["} {
-		if err := post(t, newSink(t, raw(t, answer)), batch("1")); kindOf(err) != "retry" {
-			t.Errorf("%q: got %v", answer, err)
-		}
-	}
-}
-
-func TestASlowAnswerEndsAtTheDeadline(t *testing.T) {
-	t.Parallel()
-	for _, answer := range []string{"HTTP/1.1 200 OK\r\nX: [open]", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[open]"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		err := newSink(t, raw(t, answer)).Write(ctx, []*sink.Batch{batch("1")})
-		if !errors.Is(err, context.DeadlineExceeded) || kindOf(err) != "retry" {
-			t.Errorf("%q: got %v", answer, err)
-		}
-	}
-}
-
-func TestErrorsHoldNoSecretAndNoPayload(t *testing.T) {
-	t.Parallel()
-	const canary = "c4n4ry"
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
-	tls := httptest.NewUnstartedServer(http.NotFoundHandler())
-	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
-	tls.StartTLS()
-	t.Cleanup(tls.Close)
-	targets := map[string]string{
-		"rejected":         closed.URL,
-		"unknown CA":       tls.URL,
-		"HTTP to HTTPS":    strings.Replace(tls.URL, "https:", "http:", 1),
-		"HTTPS to HTTP":    strings.Replace(raw(t, ""), "http:", "https:", 1),
-		"status":           raw(t, "HTTP/1.1 500 "+canary+"\r\nContent-Length: 6\r\n\r\n"+canary),
-		"status line":      raw(t, canary+" "+canary+"\r\n\r\n"),
-		"status code":      raw(t, "HTTP/1.1 "+canary+"\r\n\r\n"),
-		"header":           raw(t, "HTTP/1.1 200 OK\r\n"+canary+"\r\n\r\n"),
-		"length":           raw(t, "HTTP/1.1 200 OK\r\nContent-Length: "+canary+"\r\n\r\n"),
-		"encoding":         raw(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: "+canary+"\r\n\r\n"),
-		"chunk":            raw(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+canary+"\r\n"),
-		"trailer":          raw(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\n"+canary+"\r\n\r\n"),
-		"redirect":         raw(t, "HTTP/1.1 302 Found\r\nLocation: http://"+canary+"/\r\nContent-Length: 0\r\n\r\n"),
-		"reason of a drop": raw(t, "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"+fmt.Sprintf("%-70s", `{"results":[{"i":0,"result":"drop","reason":"not `+canary+`"}]}`)),
-	}
-	for name, target := range targets {
-		target = strings.Replace(target, "://", "://"+canary+":"+canary+"@", 1) + "/" + canary + "?" + canary + "=" + canary
-		err := post(t, newSink(t, target), batch(`"`+canary+`"`))
-		if err == nil {
-			t.Errorf("%s: no error", name)
-			continue
-		}
-		if text := err.Error(); strings.Contains(text, canary) || len(text) > 400 {
-			t.Errorf("%s: got %q", name, text)
 		}
 	}
 }
@@ -200,7 +70,7 @@ func TestResultsWithLongMessagesAreReadToTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, message := range []int{0, 500, 4000} {
 		var named *sink.BatchError
-		if err := answering(t, results(128, message)); !errors.As(err, &named) || len(named.Failed) != 128 || kindOf(err)[:13] != "0.0 permanent" {
+		if err := answering(t, results(128, message)); !errors.As(err, &named) || len(named.Failed) != 128 || sinktest.Kind(err)[:13] != "0.0 permanent" {
 			t.Errorf("messages of %d bytes: got %v, want 128 drops", message, err)
 		}
 	}
@@ -214,7 +84,7 @@ func TestAnAnswerThatMayHideResultsIsRetried(t *testing.T) {
 		"blank for too long":   answering(t, strings.Repeat(" ", maxAnswer)+results(1, 0)),
 		"compressed":           answering(t, "\x1f\x8b…", "Content-Encoding: gzip"),
 	} {
-		if got := kindOf(err); got != "retry" || !strings.Contains(err.Error(), ": answered 200, but ") {
+		if got := sinktest.Kind(err); got != "retry" || !strings.Contains(err.Error(), ": answered 200, but ") {
 			t.Errorf("%s: got %s: %v", name, got, err)
 		}
 	}
@@ -262,7 +132,7 @@ func TestA2xxMayNameWhatItDidNotTake(t *testing.T) {
 		if err == nil && failed != nil {
 			err = failed
 		}
-		if got := kindOf(err); got != want {
+		if got := sinktest.Kind(err); got != want {
 			t.Errorf("%.100s: got %s, want %s", answer, got, want)
 		}
 	}

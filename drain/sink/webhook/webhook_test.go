@@ -1,16 +1,13 @@
 package webhook
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,14 +15,11 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
 func batch(payloads ...string) *sink.Batch {
-	b := &sink.Batch{Namespace: "default", Partition: "com.acme.kart", FirstSeq: 1763629675123456, Attempt: 1}
-	for i, p := range payloads {
-		b.Entries = append(b.Entries, sink.Entry{Seq: b.FirstSeq + int64(i), Occurred: 1763629675100, Payload: []byte(p)})
-	}
-	return b
+	return sinktest.Batch("com.acme.kart", 1763629675123456, payloads...)
 }
 
 func post(t *testing.T, s *Sink, b *sink.Batch) error {
@@ -63,7 +57,7 @@ func TestABatchIsOnePOSTOfLines(t *testing.T) {
 			}
 			for name, want := range map[string]string{
 				"Content-Type": "application/x-ndjson", "Content-Encoding": encoding, "User-Agent": "spillway",
-				"Idempotency-Key": b.ID(), "X-Namespace": "default", "X-Partition": "com.acme.kart",
+				"Idempotency-Key": b.ID(), "X-Namespace": "kart", "X-Partition": "com.acme.kart",
 				"X-First-Seq": "1763629675123456", "X-Attempt": "3", "Authorization": "", "Accept-Encoding": "identity",
 			} {
 				if got := r.Header.Get(name); got != want {
@@ -112,135 +106,6 @@ func TestUserAndPasswordBecomeBasicAuth(t *testing.T) {
 	}
 	if user != "us@er" || password != "p:/w" {
 		t.Errorf("got %q, %q", user, password)
-	}
-}
-
-func TestURLsAreCheckedBeforeAnythingIsSent(t *testing.T) {
-	t.Parallel()
-	registry := sink.Registry{"http": New, "https": New, "ftp": New}
-	for raw, want := range map[string]string{
-		"ftp://h/":                         `sink ftp://h/: scheme "ftp" is neither http nor https`,
-		"http:///in":                       "sink http:…: names no host: write http://host/path",
-		"https://:443/in":                  "sink https://:443/…: names no host: write https://host/path",
-		"http:h/in":                        "sink http:…: names no host: write http://host/path",
-		"http://h/#x":                      "sink http://h/: a #fragment is never sent: leave it out",
-		"http://h/?gzip=yes":               "sink http://h/?…: gzip is neither 0 nor 1",
-		"http://h/?gzip":                   "sink http://h/?…: gzip is neither 0 nor 1",
-		"http://h/?gzip=1&a=1&gzip=1":      `sink http://h/?…: option "gzip" is given twice`,
-		"http://169.254.169.254/latest":    "sink http://169.254.169.254/…: link-local address 169.254.169.254 is rejected",
-		"http://[fe80::1%25eth0]:80/":      "sink http://[fe80::1%25eth0]:80/: link-local address fe80::1%eth0 is rejected",
-		"http://[::1%25lo]/":               "sink http://[::1%25lo]/: host has a zone, which only link-local addresses need: leave it out",
-		"http://[::ffff:169.254.169.254]/": "sink http://[::ffff:169.254.169.254]/: link-local address ::ffff:169.254.169.254 is rejected",
-		"http://[64:ff9b::a9fe:a9fe]/":     "sink http://[64:ff9b::a9fe:a9fe]/: link-local address 64:ff9b::a9fe:a9fe is rejected",
-		"http://2852039166/":               "sink http://2852039166/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
-		"http://0XA9FEA9FE/":               "sink http://0XA9FEA9FE/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
-		"http://u@127.1/":                  "sink http://…@127.1/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
-		"http://169.254.169.254.:80/":      "sink http://169.254.169.254.:80/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
-		"http://h:65536/":                  "sink http://h:65536/: port is not 1 to 65535",
-		"http://h:0/":                      "sink http://h:0/: port is not 1 to 65535",
-	} {
-		if _, err := registry.New(raw); err == nil || err.Error() != want {
-			t.Errorf("%s:\ngot  %v\nwant %s", raw, err, want)
-		}
-	}
-	for _, raw := range []string{"http://10.0.0.1/", "https://localhost:8443/in?x=1", "http://[::1]/", "http://[64:ff9b::7f00:1]/", "http://h1/", "http://1.example./", "http://0xfg/"} {
-		if _, err := registry.New(raw); err != nil {
-			t.Errorf("%s: %v", raw, err)
-		}
-	}
-}
-
-func TestANameThatResolvesToALinkLocalAddressIsRejected(t *testing.T) {
-	t.Parallel()
-	s := newSink(t, "http://h/")
-	s.target = "http://169.254.169.254/" // as if the name resolved to it
-	if err := post(t, s, batch("1")); err == nil || err.Error() != "post to h: link-local address 169.254.169.254 is rejected" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestConnectionsAreReusedAfterEveryAnswer(t *testing.T) {
-	t.Parallel()
-	var conns atomic.Int32
-	code := 200
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(code)
-		io.WriteString(w, strings.Repeat("x", 50_000))
-	}))
-	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			conns.Add(1)
-		}
-	}
-	srv.Start()
-	defer srv.Close()
-	s := newSink(t, srv.URL)
-	for _, code = range []int{200, 302, 401, 422, 429, 500, 503, 200} {
-		_ = post(t, s, batch("1"))
-	}
-	if n := conns.Load(); n != 1 {
-		t.Errorf("got %d connections, want 1", n)
-	}
-}
-
-func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
-	t.Parallel()
-	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		for {
-			if _, err := io.WriteString(w, strings.Repeat("x", 10_000)); err != nil {
-				return
-			}
-		}
-	})
-	if err := post(t, newSink(t, srv.URL), batch("1")); err != nil {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestHugeHeadersAreAnError(t *testing.T) {
-	t.Parallel()
-	srv := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1<<20)) })
-	if err := post(t, newSink(t, srv.URL), batch("1")); err == nil || sink.IsPermanent(err) {
-		t.Errorf("got %v, want a retryable error", err)
-	}
-}
-
-func TestRedirectsAreNotFollowed(t *testing.T) {
-	t.Parallel()
-	posts := 0
-	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		posts++
-		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-	})
-	var named *sink.BatchError
-	if err := post(t, newSink(t, srv.URL), batch("1", "2")); !errors.As(err, &named) || posts != 1 {
-		t.Errorf("got %v after %d posts", err, posts)
-	}
-}
-
-// The transport of net/http repeats a POST with an Idempotency-Key by itself
-// when a used connection breaks.
-func TestABrokenConnectionIsReportedAndNotRetried(t *testing.T) {
-	t.Parallel()
-	var attempts []string
-	srv := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		attempts = append(attempts, r.Header.Get("X-Attempt"))
-		io.Copy(io.Discard, r.Body)
-		if r.Header.Get("X-Attempt") == "2" {
-			panic(http.ErrAbortHandler)
-		}
-	})
-	s := newSink(t, srv.URL)
-	b := batch("1")
-	for attempt := 1; attempt <= 3; attempt++ {
-		b.Attempt = attempt
-		if err := post(t, s, b); (err != nil) != (attempt == 2) || sink.IsPermanent(err) {
-			t.Errorf("attempt %d: got %v", attempt, err)
-		}
-	}
-	if want := []string{"1", "2", "3"}; !slices.Equal(attempts, want) {
-		t.Errorf("the server saw attempts %q, want %q", attempts, want)
 	}
 }
 
