@@ -35,10 +35,10 @@ func buildClock(ctx context.Context, compiler, dir string) (library string, err 
 }
 
 // offsetFile says by how much Redis's clock is ahead. It outlives a Redis that is killed.
-func (r *rig) offsetFile() string { return filepath.Join(r.dir, "clock-offset") }
+func (r *setup) offsetFile() string { return filepath.Join(r.dir, "clock-offset") }
 
 // setClock makes Redis's clock read so much more than this machine's from now on.
-func (r *rig) setClock(ahead time.Duration) error {
+func (r *setup) setClock(ahead time.Duration) error {
 	f, err := os.OpenFile(r.offsetFile(), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (r *rig) setClock(ahead time.Duration) error {
 	return errors.Join(err, f.Close())
 }
 
-func stepClock(_ context.Context, r *rig, f planned) error {
+func stepClock(_ context.Context, r *setup, f planned) error {
 	r.progress("        Redis's clock is ahead by %v", f.offset)
 	return r.setClock(f.offset)
 }

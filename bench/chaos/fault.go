@@ -16,7 +16,7 @@ import (
 type faultKind struct {
 	name, target string
 	least, most  int
-	inject       func(ctx context.Context, r *rig, f planned) error
+	inject       func(ctx context.Context, r *setup, f planned) error
 }
 
 var faultKinds = []faultKind{
@@ -32,7 +32,7 @@ var faultKinds = []faultKind{
 	{"lose-replies", "proxy", 400, 1000, onProxy(loseReplies)},
 	{"lose-requests", "proxy", 400, 1000, onProxy(loseRequests)},
 	{"stall", "proxy", 300, 2500, onProxy(stallBoth)},
-	{"reset", "proxy", 1, 1, func(_ context.Context, r *rig, _ planned) error { r.proxy.cut(); return nil }},
+	{"reset", "proxy", 1, 1, func(_ context.Context, r *setup, _ planned) error { r.proxy.cut(); return nil }},
 
 	{"kill", "role ingest", 1, 300, killServer},
 	{"term", "role ingest", 1, 300, terminateServer},
@@ -63,7 +63,7 @@ func kindNames() (names []string) {
 }
 
 // inject plays the plan's faults from start on and returns those that happened.
-func (r *rig) inject(ctx context.Context, start time.Time) (fired []check.Fault) {
+func (r *setup) inject(ctx context.Context, start time.Time) (fired []check.Fault) {
 	var (
 		mu      sync.Mutex
 		running sync.WaitGroup
@@ -97,13 +97,13 @@ func (r *rig) inject(ctx context.Context, start time.Time) (fired []check.Fault)
 	return fired
 }
 
-func killRedis(ctx context.Context, r *rig, f planned) error {
+func killRedis(ctx context.Context, r *setup, f planned) error {
 	r.redis.Kill()
 	sleep(ctx, f.lasts)
 	return r.startRedis(context.WithoutCancel(ctx))
 }
 
-func stopRedis(ctx context.Context, r *rig, f planned) error {
+func stopRedis(ctx context.Context, r *setup, f planned) error {
 	return freeze(ctx, r.redis.Signal, f.lasts)
 }
 
@@ -117,7 +117,7 @@ func freeze(ctx context.Context, signal func(syscall.Signal) error, lasts time.D
 }
 
 // pauseRedis makes it hold commands back while its connections stay open.
-func pauseRedis(ctx context.Context, r *rig, f planned) error {
+func pauseRedis(ctx context.Context, r *setup, f planned) error {
 	mode := "WRITE"
 	if f.lasts%2 == 0 {
 		mode = "ALL"
@@ -128,16 +128,16 @@ func pauseRedis(ctx context.Context, r *rig, f planned) error {
 	return errors.Join(err, r.admin.Do(context.WithoutCancel(ctx), "CLIENT", "UNPAUSE").Err())
 }
 
-func flushScripts(ctx context.Context, r *rig, _ planned) error {
+func flushScripts(ctx context.Context, r *setup, _ planned) error {
 	return r.admin.ScriptFlush(ctx).Err()
 }
 
-func disconnect(ctx context.Context, r *rig, _ planned) error {
+func disconnect(ctx context.Context, r *setup, _ planned) error {
 	return r.admin.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
 }
 
-func onProxy(m proxyMode) func(context.Context, *rig, planned) error {
-	return func(ctx context.Context, r *rig, f planned) error {
+func onProxy(m proxyMode) func(context.Context, *setup, planned) error {
+	return func(ctx context.Context, r *setup, f planned) error {
 		r.proxy.set(m)
 		sleep(ctx, f.lasts)
 		r.proxy.set(pass)
@@ -145,8 +145,8 @@ func onProxy(m proxyMode) func(context.Context, *rig, planned) error {
 	}
 }
 
-func onSink(m sinkMode) func(context.Context, *rig, planned) error {
-	return func(ctx context.Context, r *rig, f planned) error {
+func onSink(m sinkMode) func(context.Context, *setup, planned) error {
+	return func(ctx context.Context, r *setup, f planned) error {
 		r.sink.set(m)
 		sleep(ctx, f.lasts)
 		r.sink.set(sinkTakes)
@@ -154,21 +154,21 @@ func onSink(m sinkMode) func(context.Context, *rig, planned) error {
 	}
 }
 
-func killServer(ctx context.Context, r *rig, f planned) error {
+func killServer(ctx context.Context, r *setup, f planned) error {
 	s := r.servers[f.target]
 	s.process().Kill()
 	sleep(ctx, f.lasts)
 	return s.start(context.WithoutCancel(ctx))
 }
 
-func terminateServer(ctx context.Context, r *rig, f planned) error {
+func terminateServer(ctx context.Context, r *setup, f planned) error {
 	s := r.servers[f.target]
 	s.process().Stop()
 	sleep(ctx, f.lasts)
 	return s.start(context.WithoutCancel(ctx))
 }
 
-func stopServer(ctx context.Context, r *rig, f planned) error {
+func stopServer(ctx context.Context, r *setup, f planned) error {
 	return freeze(ctx, r.servers[f.target].process().Signal, f.lasts)
 }
 

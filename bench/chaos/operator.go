@@ -22,7 +22,7 @@ var verbs = []struct{ path, body string }{
 // operate pauses deliveries for a while, and meanwhile acts on jobs. Servers and Redis may
 // fail at the same time, so an act may be rejected, or done without an answer; that the
 // namespace is resumed is certain.
-func operate(ctx context.Context, r *rig, f planned) error {
+func operate(ctx context.Context, r *setup, f planned) error {
 	const buffer = "/api/v1/namespaces/" + bufferNamespace
 	verb := verbs[int(f.at/time.Millisecond)%len(verbs)]
 	err := errors.Join(r.act(buffer+"/pause", "{}"), r.act("/api/v1/namespaces/"+queueNamespace+"/queues/"+operatedQueue+"/"+verb.path, verb.body))
@@ -35,7 +35,7 @@ func operate(ctx context.Context, r *rig, f planned) error {
 var operator = http.Client{Timeout: 5 * time.Second}
 
 // act asks one admin port after the other until one does it.
-func (r *rig) act(path, body string) error {
+func (r *setup) act(path, body string) error {
 	for _, name := range r.names {
 		resp, err := operator.Post("http://"+r.servers[name].admin+path, "application/json", strings.NewReader(body))
 		if err == nil {
@@ -49,7 +49,7 @@ func (r *rig) act(path, body string) error {
 }
 
 // reload changes the file and has a server read it.
-func reload(_ context.Context, r *rig, f planned) error {
+func reload(_ context.Context, r *setup, f planned) error {
 	if _, err := r.writeConfig(2 + int(f.at/time.Millisecond)%3); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ type planned struct {
 	at, lasts    time.Duration
 	offset       time.Duration // of a clock step: what Redis's clock is ahead by from then on
 	kind, target string
-	inject       func(context.Context, *rig, planned) error
+	inject       func(context.Context, *setup, planned) error
 }
 
 // layouts are the roles of the servers that share a Redis.

@@ -33,7 +33,7 @@ var sideNamespaces = []string{onceNamespace, bulkNamespace}
 
 // writeConfig writes the file that names the namespaces, and the lanes that a reload
 // changes. All else the servers have as flags.
-func (r *rig) writeConfig(lanes int) (path string, err error) {
+func (r *setup) writeConfig(lanes int) (path string, err error) {
 	path = filepath.Join(r.dir, "config.yaml")
 	text := fmt.Sprintf("lanes: %d\nnamespaces:\n  %s: {}\n  %s: {kind: queue, shards: %d, spread: {%s: %d}}\n", lanes, bufferNamespace,
 		queueNamespace, queueShards, r.plan.queues[0], queueShards)
@@ -57,7 +57,7 @@ type jobLoad struct {
 	uids       atomic.Uint64
 }
 
-func newJobLoad(r *rig) *jobLoad {
+func newJobLoad(r *setup) *jobLoad {
 	l := &jobLoad{observer: newJobObserver(r.redisAddr, r.plan)}
 	for i := range publishers {
 		l.publishers = append(l.publishers, newPublisher(i, r.plan, r.ingests(), &l.uids))

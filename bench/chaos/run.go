@@ -28,7 +28,7 @@ type result struct {
 // chaos runs a plan and checks the result. The error is for a run that did not
 // end; such a run proves nothing.
 func chaos(ctx context.Context, s settings, p *plan, progress func(string, ...any)) (*result, error) {
-	r, err := newRig(ctx, s, p, progress)
+	r, err := newSetup(ctx, s, p, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func chaos(ctx context.Context, s settings, p *plan, progress func(string, ...an
 	return res, nil
 }
 
-func (r *rig) run(ctx context.Context) (*result, error) {
+func (r *setup) run(ctx context.Context) (*result, error) {
 	w := newObserver(r.redisAddr, r.plan)
 	defer func() { _ = w.client.Close() }()
 	h := &check.History{
@@ -133,7 +133,7 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 
 // drain waits until nothing is buffered and nothing more is accepted, at most
 // for settings.quiet. The checks then say what was left.
-func (r *rig) drain(ctx context.Context, w *observer) error {
+func (r *setup) drain(ctx context.Context, w *observer) error {
 	ctx, cancel := context.WithTimeout(ctx, r.settings.quiet)
 	defer cancel()
 	before := int64(-1)
@@ -154,7 +154,7 @@ func (r *rig) drain(ctx context.Context, w *observer) error {
 
 // account reads what the store says in the end: its ledger, with an audit, by
 // way of a server, its dead letters and traces of partitions directly.
-func (r *rig) account(ctx context.Context, w *observer, f *check.Final) error {
+func (r *setup) account(ctx context.Context, w *observer, f *check.Final) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	a, err := bench.ReadAccount(ctx, "http://"+r.servers[r.names[0]].admin, "default", true)
@@ -172,7 +172,7 @@ func (r *rig) account(ctx context.Context, w *observer, f *check.Final) error {
 
 // namespace waits until nothing is buffered in a namespace, at most for settings.quiet. It
 // counts what the lists and hashes hold then, whatever their names are.
-func (r *rig) namespace(ctx context.Context, name string) (check.Namespace, error) {
+func (r *setup) namespace(ctx context.Context, name string) (check.Namespace, error) {
 	n := check.Namespace{Name: name}
 	patience, over := context.WithTimeout(ctx, r.settings.quiet)
 	defer over()

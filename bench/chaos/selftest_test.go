@@ -104,7 +104,7 @@ func steppedClock(t *testing.T) (library string) {
 
 func TestTheClockOfRedisStepsAndARestartKeepsIt(t *testing.T) {
 	t.Parallel()
-	r := &rig{dir: t.TempDir(), plan: stepped, settings: settings{redisServer: "redis-server", clock: steppedClock(t)}}
+	r := &setup{dir: t.TempDir(), plan: stepped, settings: settings{redisServer: "redis-server", clock: steppedClock(t)}}
 	var err error
 	if r.redisAddr, err = proc.FreeAddr(); err != nil {
 		t.Fatal(err)

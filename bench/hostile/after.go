@@ -21,7 +21,7 @@ type baseline struct {
 	descriptors int
 }
 
-func (s *server) baseline(ctx context.Context, r *rig) (b baseline, err error) {
+func (s *server) baseline(ctx context.Context, r *setup) (b baseline, err error) {
 	// The other way round it would count the connection that asked.
 	if b.descriptors, err = s.descriptors(r); err != nil {
 		return b, err
@@ -32,7 +32,7 @@ func (s *server) baseline(ctx context.Context, r *rig) (b baseline, err error) {
 
 // descriptors are those a process has open, but for its connections to Redis,
 // a pool that grows with what is going on at the same time.
-func (s *server) descriptors(r *rig) (n int, err error) {
+func (s *server) descriptors(r *setup) (n int, err error) {
 	_, port, _ := net.SplitHostPort(r.hazard.redis)
 	number, err := strconv.Atoi(port)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *server) descriptors(r *rig) (n int, err error) {
 }
 
 // warm has a server open what it keeps: connections to its store, workers.
-func (r *rig) warm(ctx context.Context) (err error) {
+func (r *setup) warm(ctx context.Context) (err error) {
 	for i := range 32 {
 		path := fmt.Sprintf("/v1/default/warm-%d", i)
 		if i == 0 {
@@ -83,7 +83,7 @@ func (r *rig) warm(ctx context.Context) (err error) {
 // A check is something that has to hold once the corpus is through.
 type check struct {
 	name string
-	run  func(ctx context.Context, r *rig) error
+	run  func(ctx context.Context, r *setup) error
 }
 
 var checks = []check{
@@ -100,7 +100,7 @@ var checks = []check{
 	{"no secret is in an answer, a metric, a profile, a setting or a log", noLeak},
 }
 
-func alive(ctx context.Context, r *rig) error {
+func alive(ctx context.Context, r *setup) error {
 	for _, s := range r.servers() {
 		if _, err := s.get(ctx, "/readyz"); err != nil {
 			return err
@@ -116,7 +116,7 @@ func alive(ctx context.Context, r *rig) error {
 	return nil
 }
 
-func noPanics(ctx context.Context, r *rig) error {
+func noPanics(ctx context.Context, r *setup) error {
 	for _, s := range r.servers() {
 		for _, name := range []string{"spillway_ingest_panics_total", "spillway_drain_panics_total"} {
 			n, err := s.metric(ctx, name)
@@ -133,7 +133,7 @@ func noPanics(ctx context.Context, r *rig) error {
 }
 
 // exactLedger: acknowledged = accepted + repeated under a key + lost after a 202.
-func exactLedger(ctx context.Context, r *rig) error {
+func exactLedger(ctx context.Context, r *setup) error {
 	for _, of := range r.servers() {
 		if of == r.queues {
 			continue // exactJobs
@@ -170,7 +170,7 @@ func exactLedger(ctx context.Context, r *rig) error {
 }
 
 // exactJobs: acknowledged = published, and all of it is somewhere.
-func exactJobs(ctx context.Context, r *rig) error {
+func exactJobs(ctx context.Context, r *setup) error {
 	var published int64
 	for _, ns := range r.queues.namespaces {
 		text, err := r.queues.get(ctx, "/api/v1/namespaces/"+ns+"?audit=1")
@@ -192,7 +192,7 @@ func exactJobs(ctx context.Context, r *rig) error {
 	return nil
 }
 
-func nothingSmuggled(_ context.Context, r *rig) error {
+func nothingSmuggled(_ context.Context, r *setup) error {
 	want := "404 no_such_partition"
 	s := exchange(r.plain.data, stall(request("GET /v1/default/smuggled", "", "")), []string{want})
 	if len(s.answers) != 1 || s.answers[0] != want {
@@ -202,7 +202,7 @@ func nothingSmuggled(_ context.Context, r *rig) error {
 }
 
 // backToBaseline: fasthttp keeps an idle worker for ten seconds.
-func backToBaseline(ctx context.Context, r *rig) error {
+func backToBaseline(ctx context.Context, r *setup) error {
 	return until(ctx, 30*time.Second, func() error {
 		now, err := r.plain.baseline(ctx, r)
 		if err != nil {
@@ -215,7 +215,7 @@ func backToBaseline(ctx context.Context, r *rig) error {
 	})
 }
 
-func noTrespass(_ context.Context, r *rig) error {
+func noTrespass(_ context.Context, r *setup) error {
 	if n := r.hazard.trespass.Load(); n != 0 {
 		return fmt.Errorf("%d connections to it", n)
 	}
@@ -227,7 +227,7 @@ func noTrespass(_ context.Context, r *rig) error {
 	return nil
 }
 
-func noPartitionLabel(ctx context.Context, r *rig) error {
+func noPartitionLabel(ctx context.Context, r *setup) error {
 	for _, s := range r.servers() {
 		text, err := s.get(ctx, "/metrics")
 		if err != nil {
@@ -242,7 +242,7 @@ func noPartitionLabel(ctx context.Context, r *rig) error {
 	return nil
 }
 
-func cleanLogs(_ context.Context, r *rig) error {
+func cleanLogs(_ context.Context, r *setup) error {
 	for _, s := range r.servers() {
 		text, err := os.ReadFile(s.Log)
 		if err != nil {
@@ -265,12 +265,12 @@ func cleanLogs(_ context.Context, r *rig) error {
 }
 
 // cleanFile: five rows sent an entry to the namespace filed, and the warm-up one.
-func cleanFile(ctx context.Context, r *rig) error {
+func cleanFile(ctx context.Context, r *setup) error {
 	return until(ctx, 10*time.Second, func() error { return r.written(6) })
 }
 
 // written reads the file of the namespace filed, which has to hold n entries.
-func (r *rig) written(n int) error {
+func (r *setup) written(n int) error {
 	text, err := os.ReadFile(filepath.Join(r.dir, "out.ndjson"))
 	if err != nil {
 		return err
@@ -291,7 +291,7 @@ func (r *rig) written(n int) error {
 	return nil
 }
 
-func noLeak(ctx context.Context, r *rig) error {
+func noLeak(ctx context.Context, r *setup) error {
 	if !r.hazard.sawUser.Load() {
 		return errors.New("the webhook's password was never used, which proves nothing")
 	}

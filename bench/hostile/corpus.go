@@ -17,7 +17,7 @@ type category struct {
 	rows  []row // of the data port; other inputs have a form of their own
 	plays []situation
 	// run checks every row and reports those that differ.
-	run func(ctx context.Context, r *rig, report func(difference)) error
+	run func(ctx context.Context, r *setup, report func(difference)) error
 }
 
 // A difference is a row whose answer is not the one it expects.
@@ -43,13 +43,13 @@ func corpus() []category {
 		onData("sdks without keys", "the same routes where no write key opens anything", locked, guarded),
 		onData("cardinality", "more partitions than a namespace may have", cardinality, plain),
 		{"admin", "names that were re-pointed, other origins, methods, writes, names and numbers in queries, the command line", len(admins), nil,
-			nil, func(ctx context.Context, r *rig, report func(difference)) error {
+			nil, func(ctx context.Context, r *setup, report func(difference)) error {
 				return runAdmin(ctx, r, r.plain, admins, report)
 			}},
 		onData("auth", "tokens missing, wrong, another's, in every wrong place, on every route", auth, guarded),
 		onData("quotas", "entries and new partitions beyond what a token may use up", quotas, guarded),
 		{"admin token", "an admin port that asks for a token, and gets others, or one of a lower role", len(guardedAdmins), nil, nil,
-			func(ctx context.Context, r *rig, report func(difference)) error {
+			func(ctx context.Context, r *setup, report func(difference)) error {
 				return runAdmin(ctx, r, r.guarded, guardedAdmins, report)
 			}},
 		onData("jobs", "names, ids, numbers, durations, bodies, tokens and web pages on the routes of queues; what is queued behind a claim", nativeJobs, queues),
@@ -70,8 +70,8 @@ func corpus() []category {
 
 // onData is a category of the data port. Its rows run one by one, so that the
 // server's own count of requests tells whether it saw one that nobody sent.
-func onData(name, about string, rows []row, to func(*rig) *server) category {
-	return category{name, about, len(rows), rows, nil, func(ctx context.Context, r *rig, report func(difference)) error {
+func onData(name, about string, rows []row, to func(*setup) *server) category {
+	return category{name, about, len(rows), rows, nil, func(ctx context.Context, r *setup, report func(difference)) error {
 		srv := to(r)
 		before, err := srv.metric(ctx, "spillway_ingest_requests_total")
 		if err != nil {
@@ -114,17 +114,17 @@ func (s *seen) compare(name, sent string, want []string, f connEnd, report func(
 }
 
 // heard keeps what the checks at the end need.
-func (r *rig) heard(by *server, s *seen) {
+func (r *setup) heard(by *server, s *seen) {
 	by.acked += s.accepted
 	r.said = append(r.said, s.raw...)
 }
 
-func plain(r *rig) *server   { return r.plain }
-func guarded(r *rig) *server { return r.guarded }
-func queues(r *rig) *server  { return r.queues }
+func plain(r *setup) *server   { return r.plain }
+func guarded(r *setup) *server { return r.guarded }
+func queues(r *setup) *server  { return r.queues }
 
 // runSlow runs all slow clients at once: one by one they would take a minute.
-func runSlow(_ context.Context, r *rig, report func(difference)) error {
+func runSlow(_ context.Context, r *setup, report func(difference)) error {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, row := range slow {
@@ -149,7 +149,7 @@ func runSlow(_ context.Context, r *rig, report func(difference)) error {
 }
 
 // runAdmin also checks that the requests changed nothing.
-func runAdmin(ctx context.Context, r *rig, srv *server, rows []row, report func(difference)) error {
+func runAdmin(ctx context.Context, r *setup, srv *server, rows []row, report func(difference)) error {
 	before, err := srv.ledger(ctx, true)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func runAdmin(ctx context.Context, r *rig, srv *server, rows []row, report func(
 	return err
 }
 
-func runInvalidURLs(ctx context.Context, r *rig, report func(difference)) error {
+func runInvalidURLs(ctx context.Context, r *setup, report func(difference)) error {
 	for _, u := range invalidURLs {
 		if got := u.check(ctx, r); got != "" {
 			report(difference{u.name, u.url, got, "exit 2, " + u.says})
@@ -179,7 +179,7 @@ func runInvalidURLs(ctx context.Context, r *rig, report func(difference)) error 
 	return nil
 }
 
-func runTargets(ctx context.Context, r *rig, report func(difference)) error {
+func runTargets(ctx context.Context, r *setup, report func(difference)) error {
 	for _, t := range targets {
 		want := []string{ok}
 		s := exchange(r.sinks.data, stall(aim("/v1/"+t.namespace()+"/p")), want)

@@ -36,7 +36,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	r, err := newRig(ctx, *bin, *redisServer)
+	r, err := newSetup(ctx, *bin, *redisServer)
 	if err != nil {
 		_, _ = fmt.Fprintln(progress, "hostile:", err)
 		return 1
@@ -62,7 +62,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 
 // try runs the corpus and what has to hold afterwards, one line for each
 // category and several for each difference. It returns how many differ.
-func (r *rig) try(ctx context.Context, out io.Writer) (failed int, err error) {
+func (r *setup) try(ctx context.Context, out io.Writer) (failed int, err error) {
 	began, total := time.Now(), 0
 	if err := r.warm(ctx); err != nil {
 		return 0, err

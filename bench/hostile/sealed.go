@@ -100,7 +100,7 @@ func (a *authority) issue(valid time.Duration, usage x509.ExtKeyUsage) tls.Certi
 
 // sealedSettings writes the files of a server whose data port asks for
 // certificates, and returns the settings that name them.
-func (r *rig) sealedSettings() (string, error) {
+func (r *setup) sealedSettings() (string, error) {
 	r.ours, r.other = newAuthority("ours"), newAuthority("another")
 	cert := r.ours.issue(time.Hour, x509.ExtKeyUsageServerAuth)
 	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
@@ -118,7 +118,7 @@ func (r *rig) sealedSettings() (string, error) {
 	return fmt.Sprintf("log_format: json\ntls_cert: %s\ntls_key: %s\ntls_client_ca: %s", path("cert"), path("key"), path("ca")), nil
 }
 
-func runSealed(_ context.Context, r *rig, report func(difference)) error {
+func runSealed(_ context.Context, r *setup, report func(difference)) error {
 	for _, row := range sealed {
 		got := r.knock(row)
 		if got != row.want {
@@ -132,7 +132,7 @@ func runSealed(_ context.Context, r *rig, report func(difference)) error {
 }
 
 // knock is what a client gets for one entry: its answer, or "rejected".
-func (r *rig) knock(row tlsRow) string {
+func (r *setup) knock(row tlsRow) string {
 	c, err := net.DialTimeout("tcp", r.sealed.data, patience)
 	if err != nil {
 		return err.Error()

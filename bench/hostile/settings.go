@@ -29,12 +29,12 @@ var invalidSettings = []invalidSetting{
 }
 
 // check asks `spillway config check`, which opens nothing.
-func (u invalidSetting) check(ctx context.Context, r *rig) string {
+func (u invalidSetting) check(ctx context.Context, r *setup) string {
 	return r.configRejects(ctx, u.says, strings.Fields(u.flags)...)
 }
 
 // configRejects is "" when config check rejects these flags as it should.
-func (r *rig) configRejects(ctx context.Context, says string, flags ...string) string {
+func (r *setup) configRejects(ctx context.Context, says string, flags ...string) string {
 	out, err := exec.CommandContext(ctx, r.bin, append([]string{"config", "check"}, flags...)...).CombinedOutput()
 	code := 0
 	if exit, ok := err.(*exec.ExitError); ok {
@@ -48,7 +48,7 @@ func (r *rig) configRejects(ctx context.Context, says string, flags ...string) s
 	return ""
 }
 
-func runSettings(ctx context.Context, r *rig, report func(difference)) error {
+func runSettings(ctx context.Context, r *setup, report func(difference)) error {
 	for _, u := range invalidSettings {
 		if got := u.check(ctx, r); got != "" {
 			report(difference{u.name, u.flags, got, "exit 2, " + u.says})

@@ -34,7 +34,7 @@ const atOnce = 4
 
 // situations is a category of them.
 func situations(name, about string, list []situation) category {
-	return category{name, about, len(list), nil, list, func(ctx context.Context, r *rig, report func(difference)) error {
+	return category{name, about, len(list), nil, list, func(ctx context.Context, r *setup, report func(difference)) error {
 		var mu sync.Mutex
 		var running sync.WaitGroup
 		turn := make(chan struct{}, atOnce)
@@ -55,7 +55,7 @@ func situations(name, about string, list []situation) category {
 }
 
 // hold sets a stage for one situation, and clears it away.
-func (r *rig) hold(ctx context.Context, name string, sit situation) error {
+func (r *setup) hold(ctx context.Context, name string, sit situation) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	s := &stage{dir: filepath.Join(r.dir, name), bin: r.bin}

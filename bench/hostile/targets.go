@@ -71,7 +71,7 @@ var invalidURLs = []invalidURL{
 }
 
 // check asks `spillway config check`, which opens nothing.
-func (u invalidURL) check(ctx context.Context, r *rig) string {
+func (u invalidURL) check(ctx context.Context, r *setup) string {
 	return r.configRejects(ctx, u.says, "--sink", u.url)
 }
 
@@ -137,14 +137,14 @@ func (t target) namespace() string {
 	}, t.name)
 }
 
-func (t target) at(r *rig) string {
+func (t target) at(r *setup) string {
 	return strings.NewReplacer("HAZARD", r.hazard.addr, "REDIS", r.hazard.redis,
 		"FORBIDDEN@", strings.Replace(r.hazard.forbidden, ":", "%3A", 1)+"@").Replace(t.url)
 }
 
 // check waits until the entry has ended, or has failed often enough to show
 // that it will not.
-func (t target) check(ctx context.Context, r *rig) string {
+func (t target) check(ctx context.Context, r *setup) string {
 	label := `namespace="` + t.namespace() + `"`
 	var l partition.Ledger
 	var failures float64
@@ -178,6 +178,6 @@ func (t target) check(ctx context.Context, r *rig) string {
 }
 
 // outside is where a file sink may not have written.
-func outside(r *rig) []string {
+func outside(r *setup) []string {
 	return []string{filepath.Join(r.dir, "plain.yaml", "x")}
 }

@@ -77,7 +77,7 @@ func inserts(ctx context.Context, s settings) (scenarioReport, error) {
 }
 
 func (rep *insertReport) measure(ctx context.Context, s settings, partitions int) (row insertRow, err error) {
-	r, err := newRig(ctx, s, false)
+	r, err := newSetup(ctx, s, false)
 	if err != nil {
 		return row, err
 	}

@@ -92,7 +92,7 @@ func cost(ctx context.Context, s settings) (scenarioReport, error) {
 
 // costRound measures all phases once, on a Redis of its own.
 func costRound(ctx context.Context, s settings, size int) (cells []costPhase, err error) {
-	r, err := newRig(ctx, s, false)
+	r, err := newSetup(ctx, s, false)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func costRound(ctx context.Context, s settings, size int) (cells []costPhase, er
 	if _, err := store.Check(ctx); err != nil {
 		return nil, err
 	}
-	c := &costRig{rig: r, store: store, size: size, payload: s.payload,
+	c := &costRig{setup: r, store: store, size: size, payload: s.payload,
 		flushes: min(max(costEntries/(costGroups*size), 10), costFlushes)}
 
 	// Scripts are loaded, buffers grown and the allocator warm before anything counts.
@@ -141,7 +141,7 @@ func costRound(ctx context.Context, s settings, size int) (cells []costPhase, er
 // costRig runs one verb at a time over all its partitions, so that a phase is
 // long beside the two looks at Redis's clock around it.
 type costRig struct {
-	*rig
+	*setup
 	store                  *partition.Store
 	size, payload, flushes int
 	leases                 []*partition.Lease
@@ -165,7 +165,7 @@ func (c *costRig) measure(ctx context.Context, verb func(context.Context) error)
 }
 
 // spent is the commands so far, and the CPU in seconds.
-func (r *rig) spent(ctx context.Context) (commands int64, cpu float64, err error) {
+func (r *setup) spent(ctx context.Context) (commands int64, cpu float64, err error) {
 	info, err := r.client.Info(ctx, "stats", "cpu").Result()
 	if err != nil {
 		return 0, 0, err

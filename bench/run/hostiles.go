@@ -81,7 +81,7 @@ func hostileTenants(ctx context.Context, m *measurement) error {
 }
 
 func (m *measurement) besideHostile(ctx context.Context, h hostile, latency, failures *row) error {
-	r, err := newRig(ctx, m.settings, false)
+	r, err := newSetup(ctx, m.settings, false)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func isolation(ctx context.Context, m *measurement) error {
 // beside loads a namespace that is drained to null: while entries of another one wait for a
 // sink at url. Without one the other namespace has no entries.
 func (m *measurement) beside(ctx context.Context, url string) (seg segment, err error) {
-	r, err := newRig(ctx, m.settings, false)
+	r, err := newSetup(ctx, m.settings, false)
 	if err != nil {
 		return seg, err
 	}

@@ -88,9 +88,9 @@ const (
 	bulk         = 128
 )
 
-// jobRig is a rig with queues.
+// jobRig is a setup with queues.
 type jobRig struct {
-	*rig
+	*setup
 	jobs  *job.Store
 	ns    *job.Namespace
 	close func()
@@ -119,7 +119,7 @@ func openJobs(ctx context.Context, url string, durable bool, rules ...job.Rule) 
 
 // jobRig is a new Redis, and a store of jobs on it in this process.
 func (m *measurement) jobRig(ctx context.Context, durable bool) (*jobRig, error) {
-	r, err := newRig(ctx, m.settings, durable)
+	r, err := newSetup(ctx, m.settings, durable)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (m *measurement) jobRig(ctx context.Context, durable bool) (*jobRig, error)
 		r.close()
 		return nil, err
 	}
-	j := &jobRig{rig: r, jobs: store, ns: store.Namespace(jobNamespace), close: func() { closed(); r.close() }}
+	j := &jobRig{setup: r, jobs: store, ns: store.Namespace(jobNamespace), close: func() { closed(); r.close() }}
 	if err := r.neverRewrite(ctx); err != nil {
 		j.close()
 		return nil, err
@@ -138,7 +138,7 @@ func (m *measurement) jobRig(ctx context.Context, durable bool) (*jobRig, error)
 
 // neverRewrite lets the append-only file grow: else the side that writes more in a segment
 // would meet a rewrite there, and the other not.
-func (r *rig) neverRewrite(ctx context.Context) error {
+func (r *setup) neverRewrite(ctx context.Context) error {
 	return r.client.ConfigSet(ctx, "auto-aof-rewrite-percentage", "0").Err()
 }
 

@@ -74,7 +74,7 @@ func (m *measurement) lmstfyForms(ctx context.Context) (rates lmstfyRates, c cos
 
 // lmstfySide measures lmstfy.
 func (m *measurement) lmstfySide(ctx context.Context, server string) (rates lmstfyRates, err error) {
-	r, err := newRig(ctx, m.settings, true)
+	r, err := newSetup(ctx, m.settings, true)
 	if err != nil {
 		return rates, err
 	}

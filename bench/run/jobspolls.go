@@ -88,7 +88,7 @@ func jobPolls(ctx context.Context, m *measurement) (err error) {
 }
 
 // commandsNow is the Redis commands a second while nothing is sent, less our own look.
-func (r *rig) commandsNow(ctx context.Context, watched time.Duration) (float64, error) {
+func (r *setup) commandsNow(ctx context.Context, watched time.Duration) (float64, error) {
 	before, _, err := r.redisCalls(ctx)
 	if err != nil {
 		return 0, err
@@ -100,7 +100,7 @@ func (r *rig) commandsNow(ctx context.Context, watched time.Duration) (float64, 
 }
 
 // pollsOpen waits until the server has that many claims that wait.
-func (r *rig) pollsOpen(ctx context.Context, want float64) error {
+func (r *setup) pollsOpen(ctx context.Context, want float64) error {
 	for {
 		text, err := bench.Get(ctx, r.admin+"/metrics")
 		if err != nil {

@@ -140,7 +140,7 @@ type segment struct {
 // and holds the account against what the loader was told.
 //
 // begin, unless nil, is told when the warm-up is over.
-func (m *measurement) load(ctx context.Context, r *rig, l bench.Load, drains bool, begin func()) (seg segment, err error) {
+func (m *measurement) load(ctx context.Context, r *setup, l bench.Load, drains bool, begin func()) (seg segment, err error) {
 	l.URL, l.Namespace, l.PayloadBytes = r.data, "default", m.payload
 	if l.Timeout == 0 {
 		l.Timeout = requestTimeout
@@ -206,7 +206,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // audit checks that all of accepted is there, was delivered and nothing else.
-func (m *measurement) audit(ctx context.Context, r *rig, accepted int64) (residual int64, err error) {
+func (m *measurement) audit(ctx context.Context, r *setup, accepted int64) (residual int64, err error) {
 	a, err := bench.ReadAccount(ctx, r.admin, "default", true)
 	if err != nil {
 		return 0, err
@@ -232,8 +232,8 @@ func (u usage) since(before usage, entries int64) costs {
 }
 
 // fresh is a new Redis with a new server on it.
-func (m *measurement) fresh(ctx context.Context, flags ...string) (*rig, error) {
-	r, err := newRig(ctx, m.settings, false)
+func (m *measurement) fresh(ctx context.Context, flags ...string) (*setup, error) {
+	r, err := newSetup(ctx, m.settings, false)
 	if err != nil {
 		return nil, err
 	}

@@ -72,10 +72,10 @@ func memory(ctx context.Context, s settings) (scenarioReport, error) {
 	})
 }
 
-// run is the part all scenarios share: load a fresh rig, let it settle, measure,
+// run is the part all scenarios share: load a fresh setup, let it settle, measure,
 // and check the accounting.
 func run(ctx context.Context, s settings, name, role string, load bench.Load, promises func(*report)) (_ scenarioReport, err error) {
-	r, err := newRig(ctx, s, true)
+	r, err := newSetup(ctx, s, true)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func run(ctx context.Context, s settings, name, role string, load bench.Load, pr
 	return rep, nil
 }
 
-// usage is a snapshot of what the rig's processes have used.
+// usage is a snapshot of what its processes have used.
 type usage struct {
 	serverCPU, redisCPU, loaderCPU  time.Duration
 	serverRSS, redisUsed, redisPeak int64
@@ -135,7 +135,7 @@ type usage struct {
 	batches, batched                float64
 }
 
-func (r *rig) usage(ctx context.Context) (u usage, err error) {
+func (r *setup) usage(ctx context.Context) (u usage, err error) {
 	if u.serverCPU, err = r.server.CPU(); err != nil {
 		return u, err
 	}
@@ -165,7 +165,7 @@ func (r *rig) usage(ctx context.Context) (u usage, err error) {
 }
 
 // redisCalls counts commands so far, those inside scripts too, and scripts.
-func (r *rig) redisCalls(ctx context.Context) (commands, scripts int64, err error) {
+func (r *setup) redisCalls(ctx context.Context) (commands, scripts int64, err error) {
 	info, err := r.client.Info(ctx, "stats", "commandstats").Result()
 	if err != nil {
 		return 0, 0, fmt.Errorf("read redis calls: %w", err)

@@ -76,7 +76,7 @@ func (r *shedReport) sheet(bool) *sheet {
 
 // shed measures requests that are accepted, beside others that are not.
 func shed(ctx context.Context, s settings) (scenarioReport, error) {
-	r, err := newRig(ctx, s, false)
+	r, err := newSetup(ctx, s, false)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func shed(ctx context.Context, s settings) (scenarioReport, error) {
 type flood func(context.Context, settings) (bench.Result, error)
 
 // beside runs the load, and the flood as soon as the load's connections are up.
-func (r *rig) beside(ctx context.Context, s settings, name string, run flood) (phase, error) {
+func (r *setup) beside(ctx context.Context, s settings, name string, run flood) (phase, error) {
 	b := phase{Flood: name}
 	flooding, stop := context.WithCancel(ctx)
 	defer stop()
@@ -164,7 +164,7 @@ func (r *rig) beside(ctx context.Context, s settings, name string, run flood) (p
 }
 
 // connected waits until the server has that many connections.
-func (r *rig) connected(ctx context.Context, n int) error {
+func (r *setup) connected(ctx context.Context, n int) error {
 	return r.server.Await(ctx, "the load's connections", func(ctx context.Context) error {
 		metrics, err := bench.Get(ctx, r.admin+"/metrics")
 		if got := int(bench.Metric(metrics, "spillway_ingest_connections")); err == nil && got < n {
@@ -175,7 +175,7 @@ func (r *rig) connected(ctx context.Context, n int) error {
 }
 
 // floodPartitions posts to ever new partitions.
-func (r *rig) floodPartitions(ctx context.Context, s settings) (bench.Result, error) {
+func (r *setup) floodPartitions(ctx context.Context, s settings) (bench.Result, error) {
 	return bench.Run(ctx, bench.Load{
 		URL: r.data, Namespace: "default", Timeout: requestTimeout, PayloadBytes: s.payload, Entries: 1,
 		Token: floodToken, Partitions: 100 * shedPartitions, Prefix: "flood-", Duration: time.Hour, Connections: s.connections,
@@ -184,7 +184,7 @@ func (r *rig) floodPartitions(ctx context.Context, s settings) (bench.Result, er
 
 // floodBytes posts bodies of nearly 1 MiB, more of them at once than may be in
 // memory: shedBodies a second, or it would measure how fast this machine copies.
-func (r *rig) floodBytes(ctx context.Context, s settings) (bench.Result, error) {
+func (r *setup) floodBytes(ctx context.Context, s settings) (bench.Result, error) {
 	return bench.Run(ctx, bench.Load{
 		URL: r.data, Namespace: "default", Timeout: 3 * requestTimeout, PayloadBytes: 1000, Entries: 1000,
 		Token: floodToken, Partitions: s.partitions, Prefix: "flood-", Rate: shedBodies, Duration: time.Hour, Connections: s.connections,
@@ -193,7 +193,7 @@ func (r *rig) floodBytes(ctx context.Context, s settings) (bench.Result, error) 
 
 // floodConns opens a connection each millisecond and says nothing on it. More
 // would only use up this machine's ports.
-func (r *rig) floodConns(ctx context.Context, _ settings) (met bench.Result, err error) {
+func (r *setup) floodConns(ctx context.Context, _ settings) (met bench.Result, err error) {
 	met.Rejected = map[string]int64{}
 	var mu sync.Mutex
 	var open sync.WaitGroup

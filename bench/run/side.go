@@ -214,13 +214,13 @@ func (l rawLoad) run(ctx context.Context, out io.Writer, work func(*partition.St
 }
 
 // raw runs one of the raw sides against r's Redis and waits for its figures.
-func (r *rig) raw(ctx context.Context, side string, l rawLoad) (rawResult, error) {
+func (r *setup) raw(ctx context.Context, side string, l rawLoad) (rawResult, error) {
 	l.Redis = r.redisURL
 	return r.side(ctx, side, l.args()...)
 }
 
 // side runs one of the sides that end by themselves and reads their figures.
-func (r *rig) side(ctx context.Context, side string, args ...string) (res rawResult, err error) {
+func (r *setup) side(ctx context.Context, side string, args ...string) (res rawResult, err error) {
 	p, err := startSide(r.dir, side, args...)
 	if err != nil {
 		return res, err

@@ -159,7 +159,7 @@ func receive(ctx context.Context, args []string, _ io.Writer) error {
 // streamTarget is a redis-server of its own, which bounds the stream, so that its
 // memory is not what is measured.
 func streamTarget(ctx context.Context, s settings) (*sinkTarget, error) {
-	r, err := newRig(ctx, s, false)
+	r, err := newSetup(ctx, s, false)
 	if err != nil {
 		return nil, err
 	}

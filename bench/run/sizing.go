@@ -73,7 +73,7 @@ func sizing(ctx context.Context, s settings) (scenarioReport, error) {
 }
 
 func sizingCell(ctx context.Context, s settings, depth, payload int) (float64, error) {
-	r, err := newRig(ctx, s, false)
+	r, err := newSetup(ctx, s, false)
 	if err != nil {
 		return 0, err
 	}

@@ -52,7 +52,7 @@ func (m *measurement) sparseOurs(ctx context.Context) (segment, error) {
 
 // sparseBare is the Redis CPU µs that an entry takes with bare commands.
 func (m *measurement) sparseBare(ctx context.Context, rate float64) (us float64, err error) {
-	r, err := newRig(ctx, m.settings, false)
+	r, err := newSetup(ctx, m.settings, false)
 	if err != nil {
 		return 0, err
 	}
@@ -89,7 +89,7 @@ type bareLoad struct {
 	Duration time.Duration
 }
 
-func (l bareLoad) start(ctx context.Context, r *rig) (rawResult, error) {
+func (l bareLoad) start(ctx context.Context, r *setup) (rawResult, error) {
 	return r.side(ctx, "bare", "-redis", l.Redis, "-rate", fmt.Sprint(l.Rate), "-payload", fmt.Sprint(l.Payload), "-duration", l.Duration.String())
 }
 

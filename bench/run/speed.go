@@ -90,7 +90,7 @@ func (m *measurement) segmentOf(ctx context.Context, l bench.Load, drains bool, 
 // rawSides are the entries a second of the raw scripts; the drain's backlog is
 // of about entries.
 func (m *measurement) rawSides(ctx context.Context, entries int64) (in, out float64, err error) {
-	r, err := newRig(ctx, m.settings, false)
+	r, err := newSetup(ctx, m.settings, false)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -106,7 +106,7 @@ func (m *measurement) rawSides(ctx context.Context, entries int64) (in, out floa
 	}
 	r.close()
 
-	if r, err = newRig(ctx, m.settings, false); err != nil {
+	if r, err = newSetup(ctx, m.settings, false); err != nil {
 		return 0, 0, err
 	}
 	defer r.close()
@@ -125,7 +125,7 @@ func (m *measurement) rawSides(ctx context.Context, entries int64) (in, out floa
 }
 
 // fill puts a backlog of about entries into r.
-func (m *measurement) fill(ctx context.Context, r *rig, entries int64) error {
+func (m *measurement) fill(ctx context.Context, r *setup, entries int64) error {
 	_, err := r.raw(ctx, "produce", rawLoad{Partitions: m.partitions, Payload: m.payload, Entries: entries})
 	return err
 }
@@ -133,7 +133,7 @@ func (m *measurement) fill(ctx context.Context, r *rig, entries int64) error {
 // drainSide starts a drainer on a backlog and times it from the first sight of
 // something delivered to an empty buffer, so that its start-up is not in it.
 func (m *measurement) drainSide(ctx context.Context, entries int64, flags ...string) (rate float64, c costs, err error) {
-	r, err := newRig(ctx, m.settings, false)
+	r, err := newSetup(ctx, m.settings, false)
 	if err != nil {
 		return 0, c, err
 	}

@@ -77,7 +77,7 @@ func stalled(ctx context.Context, m *measurement) error {
 }
 
 // recovers loads until the server confirms again, which it must.
-func (m *measurement) recovers(ctx context.Context, r *rig, l bench.Load) (sum bench.Result, err error) {
+func (m *measurement) recovers(ctx context.Context, r *setup, l bench.Load) (sum bench.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	for sum.Acked == 0 {

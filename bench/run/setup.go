@@ -18,13 +18,13 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// rig is what is measured: a Redis and a server, alone on free ports and in a
+// setup is what is measured: a Redis and a server, alone on free ports and in a
 // folder of their own.
 //
 //	load ──HTTP──▶ spillway serve ──▶ redis-server (noeviction)
 //	                   │ sink                ▲
 //	                   └─ admin port         └─ store: the account, read directly
-type rig struct {
+type setup struct {
 	dir, bin      string
 	redis, server *proc.Process
 	client        *redis.Client
@@ -33,9 +33,9 @@ type rig struct {
 	data, admin   string // base URLs
 }
 
-// newRig starts a Redis alone; serve adds the server. A durable one writes an
+// newSetup starts a Redis alone; serve adds the server. A durable one writes an
 // append-only file, synced every second.
-func newRig(ctx context.Context, s settings, durable bool) (_ *rig, err error) {
+func newSetup(ctx context.Context, s settings, durable bool) (_ *setup, err error) {
 	bin, err := filepath.Abs(s.bin)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func newRig(ctx context.Context, s settings, durable bool) (_ *rig, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{dir: dir, bin: bin}
+	r := &setup{dir: dir, bin: bin}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -84,9 +84,9 @@ func openStore(url string) (*partition.Store, error) {
 		prometheus.NewRegistry(), zap.NewNop())
 }
 
-// serve starts a server on the rig's Redis with these further flags and waits
+// serve starts a server on the Redis with these further flags and waits
 // until it is ready. One that ran before is stopped first.
-func (r *rig) serve(ctx context.Context, flags ...string) error {
+func (r *setup) serve(ctx context.Context, flags ...string) error {
 	if r.server != nil {
 		r.server.Stop()
 	}
@@ -109,7 +109,7 @@ func (r *rig) serve(ctx context.Context, flags ...string) error {
 }
 
 // close stops the server before its Redis, as an operator would.
-func (r *rig) close() {
+func (r *setup) close() {
 	if r.server != nil {
 		r.server.Stop()
 	}
@@ -126,13 +126,13 @@ func (r *rig) close() {
 }
 
 // ledger reads the account where it is kept, which costs the server nothing.
-func (r *rig) ledger(ctx context.Context) (partition.Ledger, error) {
+func (r *setup) ledger(ctx context.Context) (partition.Ledger, error) {
 	o, err := r.store.Overview(ctx, r.store.Namespace("default"))
 	return o.Ledger, err
 }
 
 // drained waits until nothing is buffered any more and returns when that was.
-func (r *rig) drained(ctx context.Context) (time.Time, error) {
+func (r *setup) drained(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	at, err := bench.AwaitDrained(ctx, r.ledger)
@@ -144,7 +144,7 @@ func (r *rig) drained(ctx context.Context) (time.Time, error) {
 }
 
 // redisMemory is used_memory and used_memory_peak, in bytes.
-func (r *rig) redisMemory(ctx context.Context) (used, peak int64, err error) {
+func (r *setup) redisMemory(ctx context.Context) (used, peak int64, err error) {
 	info, err := r.client.Info(ctx, "memory").Result()
 	if err != nil {
 		return 0, 0, fmt.Errorf("read redis memory: %w", err)

@@ -21,7 +21,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// rig is the servers that the corpus is sent to, on free ports and in a folder
+// setup is the servers that the corpus is sent to, on free ports and in a folder
 // of its own.
 //
 //	rows ──TCP──▶ plain ─────┐             ┌──▶ null:, a file, the hazard
@@ -30,7 +30,7 @@ import (
 //	tls  ──TCP──▶ sealed ────┤             │
 //	jobs ──TCP──▶ queues ────┤             │
 //	one entry ──▶ sinks ─────┘  (password) └──▶ targets that misbehave
-type rig struct {
+type setup struct {
 	dir, bin    string
 	redisServer string
 	redis       *proc.Process
@@ -70,8 +70,8 @@ const (
 	bodyCanary   = "canary-body-02fe"
 )
 
-func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
-	r := &rig{redisServer: redisServer}
+func newSetup(ctx context.Context, bin, redisServer string) (_ *setup, err error) {
+	r := &setup{redisServer: redisServer}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -132,7 +132,7 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 	return r, err
 }
 
-func (r *rig) startRedis(ctx context.Context, bin, addr string) (err error) {
+func (r *setup) startRedis(ctx context.Context, bin, addr string) (err error) {
 	r.redis, err = proc.Start(r.dir, "redis", bin, "--port", proc.Port(addr), "--bind", "127.0.0.1", "--dir", r.dir,
 		"--save", "", "--maxmemory-policy", "noeviction", "--requirepass", redisCanary)
 	if err != nil {
@@ -145,7 +145,7 @@ func (r *rig) startRedis(ctx context.Context, bin, addr string) (err error) {
 }
 
 // serve starts a server with a file of its own and waits until it is ready.
-func (r *rig) serve(ctx context.Context, name string, addrs []string, settings string, namespaces map[string]string) (*server, error) {
+func (r *setup) serve(ctx context.Context, name string, addrs []string, settings string, namespaces map[string]string) (*server, error) {
 	s := &server{data: addrs[0], admin: addrs[1]}
 	var file strings.Builder
 	fmt.Fprintf(&file, "redis: redis://:%s@%s\nprefix: %s\nlisten: %s\nadmin_listen: %s\nlog_level: debug\n%s\nnamespaces:\n",
@@ -168,12 +168,12 @@ func (r *rig) serve(ctx context.Context, name string, addrs []string, settings s
 	})
 }
 
-func (r *rig) servers() []*server {
+func (r *setup) servers() []*server {
 	return []*server{r.plain, r.impatient, r.guarded, r.sealed, r.queues, r.sinks}
 }
 
 // close stops servers before their Redis, as an operator would.
-func (r *rig) close() {
+func (r *setup) close() {
 	for _, s := range r.servers() {
 		if s != nil && s.Process != nil {
 			s.Stop()

@@ -11,12 +11,12 @@ import (
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
-// rig is what a run breaks, all of it on loopback and in a folder of its own.
+// setup is what a run breaks, all of it on loopback and in a folder of its own.
 //
 //	producers ──HTTP──▶ servers that ingest ──┐
 //	                                          proxy ──▶ redis-server ◀── observer
 //	sink ◀────HTTP───── servers that drain ───┘
-type rig struct {
+type setup struct {
 	plan     *plan
 	settings settings
 	dir      string
@@ -31,8 +31,8 @@ type rig struct {
 	names     []string // of the servers, in the plan's order
 }
 
-func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...any)) (_ *rig, err error) {
-	r := &rig{plan: p, settings: s, progress: progress, servers: map[string]*server{}}
+func newSetup(ctx context.Context, s settings, p *plan, progress func(string, ...any)) (_ *setup, err error) {
+	r := &setup{plan: p, settings: s, progress: progress, servers: map[string]*server{}}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -86,7 +86,7 @@ func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...a
 
 // startRedis starts the Redis, on what it kept when it was killed, and waits
 // until it serves.
-func (r *rig) startRedis(ctx context.Context) error {
+func (r *setup) startRedis(ctx context.Context) error {
 	aof := []string{"--appendonly", "yes", "--appendfsync", r.plan.fsync}
 	if r.plan.fsync == "none" {
 		aof = []string{"--appendonly", "no"}
@@ -107,7 +107,7 @@ func (r *rig) startRedis(ctx context.Context) error {
 }
 
 // ingests are the data ports.
-func (r *rig) ingests() (urls []string) {
+func (r *setup) ingests() (urls []string) {
 	for _, name := range r.plan.servers("ingest") {
 		urls = append(urls, "http://"+r.servers[name].data)
 	}
@@ -116,7 +116,7 @@ func (r *rig) ingests() (urls []string) {
 
 // scrape keeps the figures of every server until ctx ends, so that those of a
 // killed one are not all lost.
-func (r *rig) scrape(ctx context.Context) {
+func (r *setup) scrape(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, name := range r.names {
 			_ = r.servers[name].look(ctx) // it may be down or frozen
@@ -126,7 +126,7 @@ func (r *rig) scrape(ctx context.Context) {
 }
 
 // close ends what is left, servers first. The folder stays for whoever asks why.
-func (r *rig) close() {
+func (r *setup) close() {
 	for _, s := range r.servers {
 		if len(s.instances) > 0 {
 			s.process().Stop()
