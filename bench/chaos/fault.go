@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // A faultKind is a way to break something for a while, in milliseconds. Target
@@ -75,7 +76,7 @@ func (r *setup) inject(ctx context.Context, start time.Time) (fired []check.Faul
 		}
 		target := targets[f.target]
 		running.Go(func() {
-			if !sleepUntil(ctx, start.Add(f.at)) {
+			if !rig.Sleep(ctx, time.Until(start.Add(f.at))) {
 				return
 			}
 			target.Lock()
@@ -99,7 +100,7 @@ func (r *setup) inject(ctx context.Context, start time.Time) (fired []check.Faul
 
 func killRedis(ctx context.Context, r *setup, f planned) error {
 	r.redis.Kill()
-	sleep(ctx, f.lasts)
+	rig.Sleep(ctx, f.lasts)
 	return r.startRedis(context.WithoutCancel(ctx))
 }
 
@@ -112,7 +113,7 @@ func freeze(ctx context.Context, signal func(syscall.Signal) error, lasts time.D
 	if err := signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	sleep(ctx, lasts)
+	rig.Sleep(ctx, lasts)
 	return signal(syscall.SIGCONT)
 }
 
@@ -123,7 +124,7 @@ func pauseRedis(ctx context.Context, r *setup, f planned) error {
 		mode = "ALL"
 	}
 	err := r.admin.Do(ctx, "CLIENT", "PAUSE", f.lasts.Milliseconds(), mode).Err()
-	sleep(ctx, f.lasts)
+	rig.Sleep(ctx, f.lasts)
 	// Redis ends a pause by its wall clock, which may step.
 	return errors.Join(err, r.admin.Do(context.WithoutCancel(ctx), "CLIENT", "UNPAUSE").Err())
 }
@@ -139,7 +140,7 @@ func disconnect(ctx context.Context, r *setup, _ planned) error {
 func onProxy(m proxyMode) func(context.Context, *setup, planned) error {
 	return func(ctx context.Context, r *setup, f planned) error {
 		r.proxy.set(m)
-		sleep(ctx, f.lasts)
+		rig.Sleep(ctx, f.lasts)
 		r.proxy.set(pass)
 		return nil
 	}
@@ -148,7 +149,7 @@ func onProxy(m proxyMode) func(context.Context, *setup, planned) error {
 func onSink(m sinkMode) func(context.Context, *setup, planned) error {
 	return func(ctx context.Context, r *setup, f planned) error {
 		r.sink.set(m)
-		sleep(ctx, f.lasts)
+		rig.Sleep(ctx, f.lasts)
 		r.sink.set(sinkTakes)
 		return nil
 	}
@@ -157,14 +158,14 @@ func onSink(m sinkMode) func(context.Context, *setup, planned) error {
 func killServer(ctx context.Context, r *setup, f planned) error {
 	s := r.servers[f.target]
 	s.process().Kill()
-	sleep(ctx, f.lasts)
+	rig.Sleep(ctx, f.lasts)
 	return s.start(context.WithoutCancel(ctx))
 }
 
 func terminateServer(ctx context.Context, r *setup, f planned) error {
 	s := r.servers[f.target]
 	s.process().Stop()
-	sleep(ctx, f.lasts)
+	rig.Sleep(ctx, f.lasts)
 	return s.start(context.WithoutCancel(ctx))
 }
 
@@ -172,27 +173,12 @@ func stopServer(ctx context.Context, r *setup, f planned) error {
 	return freeze(ctx, r.servers[f.target].process().Signal, f.lasts)
 }
 
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) { sleepUntil(ctx, time.Now().Add(d)) }
-
-// sleepUntil is false when ctx ended first.
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // watchPauses notes until ctx ends when this process, and likely all others, did
 // not run: on a busy or suspended machine a server is then as good as frozen.
 func watchPauses(ctx context.Context) (noted []check.Fault) {
 	const every, long = 50 * time.Millisecond, 400 * time.Millisecond
 	for last := time.Now(); ctx.Err() == nil; {
-		sleep(ctx, every)
+		rig.Sleep(ctx, every)
 		now := time.Now()
 		if now.Sub(last) > long {
 			noted = append(noted, check.Fault{Kind: check.KindStop, Target: check.Machine, From: last, To: now})

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // A jobObserver reads what Redis holds of the queues, past the proxy and past the code
@@ -35,7 +36,7 @@ func (o *jobObserver) run(ctx context.Context) {
 		if samples, err := o.read(ctx); err == nil {
 			o.samples = append(o.samples, samples...)
 		}
-		sleep(ctx, sampleEvery)
+		rig.Sleep(ctx, sampleEvery)
 	}
 }
 

@@ -15,14 +15,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // settings are the command's flags, but for what the plan is made of.
@@ -33,12 +32,7 @@ type settings struct {
 	settle           time.Duration // how long idle servers get to give back what they took
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
+func main() { rig.Main(command) }
 
 func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	var s settings

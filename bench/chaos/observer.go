@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // sampleEvery is how often the observer reads.
@@ -48,7 +49,7 @@ func (w *observer) run(ctx context.Context) {
 				w.samples = append(w.samples, s)
 			}
 		}
-		sleep(ctx, sampleEvery)
+		rig.Sleep(ctx, sampleEvery)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // Operators act on the jobs of one queue: of those the checks of attempts say nothing.
@@ -26,8 +28,8 @@ func operate(ctx context.Context, r *setup, f planned) error {
 	const buffer = "/api/v1/namespaces/" + bufferNamespace
 	verb := verbs[int(f.at/time.Millisecond)%len(verbs)]
 	err := errors.Join(r.act(buffer+"/pause", "{}"), r.act("/api/v1/namespaces/"+queueNamespace+"/queues/"+operatedQueue+"/"+verb.path, verb.body))
-	sleep(ctx, f.lasts)
-	for r.act(buffer+"/resume", "{}") != nil && sleepUntil(ctx, time.Now().Add(100*time.Millisecond)) {
+	rig.Sleep(ctx, f.lasts)
+	for r.act(buffer+"/resume", "{}") != nil && rig.Sleep(ctx, 100*time.Millisecond) {
 	}
 	return err
 }

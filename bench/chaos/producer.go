@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 const (
@@ -51,7 +52,7 @@ func (p *producer) run(ctx context.Context) {
 	defer p.client.CloseIdleConnections()
 	for ctx.Err() == nil {
 		p.report()
-		sleep(ctx, pause)
+		rig.Sleep(ctx, pause)
 	}
 }
 

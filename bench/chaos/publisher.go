@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 const (
@@ -108,7 +109,7 @@ func (p *publisher) run(ctx context.Context) {
 	defer p.client.CloseIdleConnections()
 	for ctx.Err() == nil {
 		p.publish()
-		sleep(ctx, publishPause)
+		rig.Sleep(ctx, publishPause)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // The namespace of the queues, beside the buffer's.
@@ -85,13 +86,13 @@ func (l *jobLoad) run(ctx, loading context.Context, quiet time.Duration) (*check
 		publish.Go(func() { p.run(publishing) })
 	}
 	<-loading.Done()
-	sleep(ctx, calmTime)
+	rig.Sleep(ctx, calmTime)
 	over()
 	publish.Wait()
 	l.calm.Store(true)
 	limit, end := context.WithTimeout(ctx, quiet)
 	defer end()
-	for left := int64(-1); left != 0 && sleepUntil(limit, time.Now().Add(300*time.Millisecond)); {
+	for left := int64(-1); left != 0 && rig.Sleep(limit, 300*time.Millisecond); {
 		if samples, err := l.observer.read(limit); err == nil {
 			left = leftOf(samples)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // result is a run and what the checks say of it.
@@ -143,7 +144,7 @@ func (r *setup) drain(ctx context.Context, w *observer) error {
 			return nil
 		}
 		before = accepted
-		if !sleepUntil(ctx, time.Now().Add(300*time.Millisecond)) {
+		if !rig.Sleep(ctx, 300*time.Millisecond) {
 			if err != nil {
 				return fmt.Errorf("await an empty buffer: %w", err)
 			}
@@ -184,7 +185,7 @@ func (r *setup) namespace(ctx context.Context, name string) (check.Namespace, er
 		if err != nil {
 			return n, err
 		}
-		if n.Ledger["buffered"] == 0 || !sleepUntil(patience, time.Now().Add(300*time.Millisecond)) {
+		if n.Ledger["buffered"] == 0 || !rig.Sleep(patience, 300*time.Millisecond) {
 			break
 		}
 	}

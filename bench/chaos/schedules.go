@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/ingest/client"
 )
 
@@ -65,16 +66,16 @@ func (l *scheduleLoad) run(ctx, loading context.Context, quiet time.Duration) *c
 	}
 	for loading.Err() == nil && len(l.put) > 0 {
 		l.change(loading, l.roll.IntN(len(l.put)))
-		sleep(loading, clockPause)
+		rig.Sleep(loading, clockPause)
 	}
 	h := &check.Schedules{Put: l.put, Fired: l.floor}
-	sleep(ctx, calmTime)
+	rig.Sleep(ctx, calmTime)
 	for i := range l.put {
 		l.try(ctx, func(ctx context.Context, s client.Schedules, queue, name string) error {
 			return s.Resume(ctx, queue, name)
 		}, i)
 	}
-	sleep(ctx, 2*time.Second) // what was paused is accounted for at the next tick
+	rig.Sleep(ctx, 2*time.Second) // what was paused is accounted for at the next tick
 	h.Active = l.read(ctx)
 	for i := range l.put {
 		l.try(ctx, func(ctx context.Context, s client.Schedules, queue, name string) error {
@@ -83,7 +84,7 @@ func (l *scheduleLoad) run(ctx, loading context.Context, quiet time.Duration) *c
 	}
 	limit, end := context.WithTimeout(ctx, quiet)
 	defer end()
-	for h.Left = 1; h.Left != 0 && sleepUntil(limit, time.Now().Add(300*time.Millisecond)); {
+	for h.Left = 1; h.Left != 0 && rig.Sleep(limit, 300*time.Millisecond); {
 		h.Left = l.left(limit)
 	}
 	stop()
@@ -103,7 +104,7 @@ func (l *scheduleLoad) try(ctx context.Context, call func(ctx context.Context, s
 		case !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknown):
 			return tries, false
 		}
-		sleep(ctx, 50*time.Millisecond)
+		rig.Sleep(ctx, 50*time.Millisecond)
 	}
 	return tries, false
 }
@@ -174,7 +175,7 @@ func (l *scheduleLoad) work(ctx context.Context, c *client.Jobs, id int) {
 	for ctx.Err() == nil {
 		jobs, err := c.Take(ctx, clockQueues, client.TakeOptions{Count: 1 + roll.IntN(20), TTR: ttr, Wait: 5 * time.Second})
 		if err != nil {
-			sleep(ctx, retryPause)
+			rig.Sleep(ctx, retryPause)
 			continue
 		}
 		got := time.Now()

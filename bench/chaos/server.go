@@ -1,16 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -92,7 +90,7 @@ func (s *server) settle(ctx, patience context.Context) error {
 		if err == nil && len(l.check.Leaks()) == 0 {
 			return nil
 		}
-		if !sleepUntil(patience, time.Now().Add(200*time.Millisecond)) {
+		if !rig.Sleep(patience, 200*time.Millisecond) {
 			if l.check.Garbage {
 				return nil // the checks tell
 			}
@@ -132,21 +130,5 @@ func (s *server) scrape(ctx context.Context) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseMetrics(text), nil
-}
-
-// parseMetrics reads the text form, but for histograms and what Go says of itself
-// at length.
-func parseMetrics(text []byte) map[string]float64 {
-	figures := map[string]float64{}
-	for line := range bytes.Lines(text) {
-		name, value, ok := strings.Cut(strings.TrimSpace(string(line)), " ")
-		if !ok || name == "#" || strings.Contains(name, "_bucket{") {
-			continue
-		}
-		if n, err := strconv.ParseFloat(value, 64); err == nil {
-			figures[name] = n
-		}
-	}
-	return figures
+	return rig.Metrics(text)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -87,23 +88,18 @@ func newSetup(ctx context.Context, s settings, p *plan, progress func(string, ..
 // startRedis starts the Redis, on what it kept when it was killed, and waits
 // until it serves.
 func (r *setup) startRedis(ctx context.Context) error {
-	aof := []string{"--appendonly", "yes", "--appendfsync", r.plan.fsync}
-	if r.plan.fsync == "none" {
-		aof = []string{"--appendonly", "no"}
+	fsync, command := r.plan.fsync, []string{r.settings.redisServer}
+	if fsync == "none" {
+		fsync = ""
 	}
-	command := append([]string{r.settings.redisServer}, aof...)
-	command = append(command, "--port", proc.Port(r.redisAddr), "--bind", "127.0.0.1", "--dir", r.dir, "--save", "", "--maxmemory-policy", "noeviction")
 	if r.plan.steps() {
-		command = append([]string{"env", "LD_PRELOAD=" + r.settings.clock, "CLOCK_OFFSET_FILE=" + r.offsetFile()}, command...)
+		command = []string{"env", "LD_PRELOAD=" + r.settings.clock, "CLOCK_OFFSET_FILE=" + r.offsetFile(), command[0]}
 	}
-	p, err := proc.Start(r.dir, "redis", command[0], command[1:]...)
-	if err != nil {
-		return err
+	p, err := rig.StartRedis(ctx, r.dir, fsync, r.admin, command...)
+	if err == nil {
+		r.redis = p
 	}
-	r.redis = p
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	return p.Await(ctx, "redis-server", func(ctx context.Context) error { return r.admin.Ping(ctx).Err() })
+	return err
 }
 
 // ingests are the data ports.
@@ -121,7 +117,7 @@ func (r *setup) scrape(ctx context.Context) {
 		for _, name := range r.names {
 			_ = r.servers[name].look(ctx) // it may be down or frozen
 		}
-		sleep(ctx, 250*time.Millisecond)
+		rig.Sleep(ctx, 250*time.Millisecond)
 	}
 }
 

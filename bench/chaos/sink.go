@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // sinkMode is how the sink treats what it is given.
@@ -137,7 +138,7 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	s.mu.Unlock()
 
-	sleep(req.Context(), wait)
+	rig.Sleep(req.Context(), wait)
 	s.mu.Lock()
 	p.Answered = time.Now()
 	s.mu.Unlock()

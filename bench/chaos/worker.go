@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 const (
@@ -59,7 +60,7 @@ func (w *worker) claim(ctx context.Context) {
 	end := time.Now()
 	w.polls = append(w.polls, check.Poll{Queues: queues, Start: start, End: end})
 	if err != nil {
-		sleep(ctx, retryPause)
+		rig.Sleep(ctx, retryPause)
 		return
 	}
 	for _, j := range a.Jobs {

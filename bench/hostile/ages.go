@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // ages are entries that must not grow too old while their sink is well.
@@ -48,7 +50,7 @@ func restAfterOutage(ctx context.Context, s *stage) error {
 func paceDecays(ctx context.Context, s *stage) error {
 	hook, err := s.receive(func(d delivery) reply {
 		if d.number == 0 {
-			wait(ctx, 1200*time.Millisecond)
+			rig.Sleep(ctx, 1200*time.Millisecond)
 		}
 		return reply{status: http.StatusOK}
 	})
@@ -113,7 +115,7 @@ func churn(ctx context.Context, s *stage) error {
 				failed[second] = fmt.Errorf("%d %s (%w)", status, answer, err)
 			}
 		})
-		wait(ctx, time.Second)
+		rig.Sleep(ctx, time.Second)
 	}
 	clients.Wait()
 	for _, err := range failed {

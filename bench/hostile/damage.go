@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // damage is what somebody does to the keys of a namespace behind our back. The
@@ -30,7 +32,7 @@ func fieldGone(fields string, leased bool) func(context.Context, *stage) error {
 	return func(ctx context.Context, s *stage) error {
 		hook, err := s.receive(func(d delivery) reply {
 			if d.number == 0 && leased {
-				wait(ctx, 1500*time.Millisecond)
+				rig.Sleep(ctx, 1500*time.Millisecond)
 			}
 			return reply{status: http.StatusOK}
 		})

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 const (
@@ -90,7 +92,7 @@ func (v *server) still(ctx context.Context) error {
 	defer cancel()
 	last, since := int64(0), time.Now()
 	for time.Since(since) < time.Second && ctx.Err() == nil {
-		wait(ctx, 50*time.Millisecond)
+		rig.Sleep(ctx, 50*time.Millisecond)
 		now, err := v.RSSPeak()
 		if err != nil {
 			return err

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // answersInPart are receivers that take some entries of a batch, or say they do.
@@ -117,7 +119,7 @@ func resultsCutShort(ctx context.Context, s *stage) error {
 // mostOnce: ten batches, a sink that needs 1.5 s for each, and 4 s to live.
 func mostOnce(ctx context.Context, s *stage) error {
 	hook, err := s.receive(func(delivery) reply {
-		wait(ctx, 1500*time.Millisecond)
+		rig.Sleep(ctx, 1500*time.Millisecond)
 		return reply{status: http.StatusOK}
 	})
 	if err != nil {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,13 +8,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -133,15 +131,11 @@ func newSetup(ctx context.Context, bin, redisServer string) (_ *setup, err error
 }
 
 func (r *setup) startRedis(ctx context.Context, bin, addr string) (err error) {
-	r.redis, err = proc.Start(r.dir, "redis", bin, "--port", proc.Port(addr), "--bind", "127.0.0.1", "--dir", r.dir,
-		"--save", "", "--maxmemory-policy", "noeviction", "--requirepass", redisCanary)
-	if err != nil {
-		return err
-	}
 	c := redis.NewClient(&redis.Options{Addr: addr, Password: redisCanary, MaxRetries: -1})
 	defer func() { _ = c.Close() }()
 	r.hazard.redis = addr
-	return r.redis.Await(ctx, "redis-server", func(ctx context.Context) error { return c.Ping(ctx).Err() })
+	r.redis, err = rig.StartRedis(ctx, r.dir, "", c, bin)
+	return err
 }
 
 // serve starts a server with a file of its own and waits until it is ready.
@@ -159,13 +153,13 @@ func (r *setup) serve(ctx context.Context, name string, addrs []string, settings
 		return nil, err
 	}
 	var err error
-	if s.Process, err = proc.Start(r.dir, name, r.bin, "serve", "--config", path); err != nil {
-		return nil, err
-	}
-	return s, s.Await(ctx, "spillway serve", func(ctx context.Context) error {
-		_, err := s.get(ctx, "/readyz")
-		return err
-	})
+	s.Process, err = rig.Start(ctx, r.dir, name, s.ready, r.bin, "serve", "--config", path)
+	return s, err
+}
+
+func (s *server) ready(ctx context.Context) error {
+	_, err := s.get(ctx, "/readyz")
+	return err
 }
 
 func (r *setup) servers() []*server {
@@ -220,26 +214,21 @@ func (s *server) metric(ctx context.Context, name string, labels ...string) (sum
 	if err != nil {
 		return 0, err
 	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, 1<<20)
-samples:
-	for lines.Scan() {
-		rest, found := strings.CutPrefix(lines.Text(), name)
-		if !found || rest == "" || rest[0] != ' ' && rest[0] != '{' {
+	all, err := rig.Metrics(text)
+series:
+	for series, value := range all {
+		rest, found := strings.CutPrefix(series, name)
+		if !found || rest != "" && rest[0] != '{' {
 			continue
 		}
 		for _, l := range labels {
 			if !strings.Contains(rest, l) {
-				continue samples
+				continue series
 			}
-		}
-		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("read metric %s: %w", name, err)
 		}
 		sum += value
 	}
-	return sum, lines.Err()
+	return sum, err
 }
 
 // ledger adds up the ledgers of all namespaces, each and checks that each adds up.

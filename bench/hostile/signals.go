@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -64,10 +65,7 @@ func (s *stage) piped(ctx context.Context, flags ...string) (v *server, hangUp f
 	}
 	ready, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	return v, func(stream string) { _ = readers[stream].Close() }, v.Await(ready, "spillway serve", func(ctx context.Context) error {
-		_, err := v.get(ctx, "/readyz")
-		return err
-	})
+	return v, func(stream string) { _ = readers[stream].Close() }, v.Await(ready, "spillway serve", v.ready)
 }
 
 // serves shows that a process is there and takes entries.
@@ -168,7 +166,7 @@ func hangUp(ctx context.Context, s *stage) error {
 		if err := v.Signal(syscall.SIGHUP); err != nil {
 			return err
 		}
-		wait(ctx, 100*time.Millisecond)
+		rig.Sleep(ctx, 100*time.Millisecond)
 		if err := v.serves(ctx); err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -83,17 +84,14 @@ func (s *stage) startRedis(ctx context.Context, bin string) error {
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return err
 	}
-	addrs, err := proc.FreeAddrs(1)
+	addr, err := proc.FreeAddr()
 	if err != nil {
 		return err
 	}
-	s.redisURL = "redis://" + addrs[0]
-	if s.redis, err = proc.Start(s.dir, "redis", bin, "--port", proc.Port(addrs[0]), "--bind", "127.0.0.1", "--dir", s.dir,
-		"--save", "", "--maxmemory-policy", "noeviction"); err != nil {
-		return err
-	}
-	s.client = redis.NewClient(&redis.Options{Addr: addrs[0], MaxRetries: -1, ReadTimeout: 30 * time.Second})
-	return s.redis.Await(ctx, "redis-server", func(ctx context.Context) error { return s.client.Ping(ctx).Err() })
+	s.redisURL = "redis://" + addr
+	s.client = redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: 30 * time.Second})
+	s.redis, err = rig.StartRedis(ctx, s.dir, "", s.client, bin)
+	return err
 }
 
 // serve starts a server on the stage's Redis and waits until it is ready.
@@ -103,15 +101,12 @@ func (s *stage) serve(ctx context.Context, flags ...string) (*server, error) {
 		return nil, err
 	}
 	v := &server{data: addrs[0], admin: addrs[1], namespaces: []string{"default"}}
-	if v.Process, err = proc.Start(s.dir, fmt.Sprint("spillway-", len(s.servers)), s.bin, append([]string{"serve", "--redis", s.redisURL,
-		"--listen", addrs[0], "--admin-listen", addrs[1], "--log-format", "json"}, flags...)...); err != nil {
-		return nil, err
+	v.Process, err = rig.Start(ctx, s.dir, fmt.Sprint("spillway-", len(s.servers)), v.ready, s.bin, append([]string{"serve", "--redis", s.redisURL,
+		"--listen", addrs[0], "--admin-listen", addrs[1], "--log-format", "json"}, flags...)...)
+	if err == nil {
+		s.servers = append(s.servers, v)
 	}
-	s.servers = append(s.servers, v)
-	return v, v.Await(ctx, "spillway serve", func(ctx context.Context) error {
-		_, err := v.get(ctx, "/readyz")
-		return err
-	})
+	return v, err
 }
 
 func (s *stage) close() {
@@ -287,14 +282,6 @@ func (v *receiver) counts() (posts int, got, taken map[string]int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.posts, maps.Clone(v.got), maps.Clone(v.taken)
-}
-
-// wait lets d pass on purpose: age is what some situations are about.
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // file writes a file of the stage and returns its path.

@@ -4,9 +4,10 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // seed is the way Spillway's predecessors did it: an atomic script an event, a
@@ -64,7 +65,7 @@ func (s *seed) deliver(ctx context.Context, t *tally) error {
 			return ended(ctx, "sweep", err)
 		}
 		if !full {
-			rest(ctx, pause)
+			rig.Sleep(ctx, pause)
 		}
 	}
 	return nil
@@ -114,14 +115,4 @@ func tallyStrings(t *tally, events []string) {
 		payloads[i] = []byte(e)
 	}
 	t.batch(payloads...)
-}
-
-// rest waits, or returns early when ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -52,8 +53,7 @@ func openSpillway(ctx context.Context, c conditions) (_ side, err error) {
 		return nil, err
 	}
 	s.data, s.admin = "http://"+addrs[0], "http://"+addrs[1]
-	ready := func(ctx context.Context) error { _, err := bench.Get(ctx, s.data+"/readyz"); return err }
-	s.server, err = startProcess(ctx, st.dir, bin, ready, "serve", "--redis", "redis://"+st.addr,
+	s.server, err = rig.Start(ctx, st.dir, "spillway", rig.Answers(s.data+"/readyz"), bin, "serve", "--redis", "redis://"+st.addr,
 		"--listen", addrs[0], "--admin-listen", addrs[1], "--sink", "null:", "--log-level", "warn",
 		"--capacity", strconv.Itoa(c.capacity), "--max-age", maxAge.String(), "--linger", linger.String(), "--batch", strconv.Itoa(batch))
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *spillway) deliver(ctx context.Context, t *tally) error {
 			return ended(ctx, "read ledger", err)
 		}
 		t.report(delivered)
-		rest(ctx, peek)
+		rig.Sleep(ctx, peek)
 	}
 	batches, err := s.batches(context.WithoutCancel(ctx))
 	t.batches.Store(batches)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -40,9 +41,7 @@ func openStore(ctx context.Context, c conditions, connections int) (_ *store, er
 		Addr: s.addr, PoolSize: connections, DisableIdentity: true,
 		MaxRetries: -1, // a repeated command would store an event twice
 	})
-	ready := func(ctx context.Context) error { return s.client.Ping(ctx).Err() }
-	s.server, err = startProcess(ctx, dir, c.redisServer, ready, "--port", proc.Port(s.addr), "--bind", "127.0.0.1", "--dir", dir,
-		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
+	s.server, err = rig.StartRedis(ctx, dir, "everysec", s.client, c.redisServer)
 	return s, err
 }
 

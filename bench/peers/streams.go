@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // streams is a Redis Stream a partition, one consumer group on all of them.
@@ -128,7 +130,7 @@ func (s *streams) read(ctx context.Context, t *tally, consumer string, keys []st
 			return ended(ctx, "acknowledge", err)
 		}
 		if !full {
-			rest(ctx, pause)
+			rig.Sleep(ctx, pause)
 		}
 	}
 	return nil

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -17,22 +15,6 @@ const (
 	startTimeout = 20 * time.Second
 	tick         = 10 * time.Millisecond // of /proc's processor times, wherever Go runs
 )
-
-// startProcess runs a program of a side and waits until ready returns nil.
-func startProcess(ctx context.Context, dir, path string, ready func(context.Context) error, args ...string) (*proc.Process, error) {
-	name := filepath.Base(path)
-	p, err := proc.Start(dir, name, path, args...)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := p.Await(ctx, name, ready); err != nil {
-		p.Stop()
-		return nil, err
-	}
-	return p, nil
-}
 
 // usage is the processor time used until a moment: by this process, by a side's
 // servers, and by all there is on the machine.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -195,16 +196,12 @@ func startClickHouse(ctx context.Context, dir string) (*clickHouse, error) {
 		}
 	}
 	h := &clickHouse{addr: addr}
-	if h.process, err = proc.Start(dir, "clickhouse", path, "--config-file="+filepath.Join(dir, "config.xml")); err != nil {
+	ready := func(ctx context.Context) error { _, err := h.ask(ctx, "SELECT 1"); return err }
+	h.process, err = rig.Start(ctx, dir, "clickhouse", ready, path, "--config-file="+filepath.Join(dir, "config.xml"))
+	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	err = h.process.Await(ctx, "clickhouse-server", func(ctx context.Context) error { _, err := h.ask(ctx, "SELECT 1"); return err })
-	if err == nil {
-		_, err = h.ask(ctx, clickHouseTable)
-	}
-	if err != nil {
+	if _, err = h.ask(ctx, clickHouseTable); err != nil {
 		h.process.Kill()
 		return nil, err
 	}

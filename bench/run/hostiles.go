@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // A hostile is a tenant, or somebody without a token, who takes what all share, and what
@@ -133,7 +134,7 @@ func (m *measurement) besideHostile(ctx context.Context, h hostile, latency, fai
 	hostility, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { takes.run(hostility, r.data, m.partitions, func(time.Time) {}) })
-	pause(ctx, badSettle)
+	rig.Sleep(ctx, badSettle)
 	beside, failed := ask()
 	stop()
 	running.Wait()
@@ -185,7 +186,7 @@ func (t traffic) run(ctx context.Context, url string, partitions int, done func(
 					break
 				}
 				due := start.Add(time.Duration(max(0, n-t.burst)) * t.every)
-				pause(ctx, time.Until(due))
+				rig.Sleep(ctx, time.Until(due))
 				answered := false
 				if time.Since(due) < t.patience {
 					c, answered = t.send(ctx, c, from, url, fmt.Sprint("bench-", n%int64(partitions)))

@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 const (
@@ -80,7 +81,7 @@ func (m *measurement) beside(ctx context.Context, url string) (seg segment, err 
 			m.fault("%d entries of the other namespace confirmed, rejected %v", res.Acked, res.Rejected)
 		}
 	}
-	pause(ctx, badSettle)
+	rig.Sleep(ctx, badSettle)
 	seg, err = m.load(ctx, r, bench.Load{Duration: m.segment, Partitions: m.partitions, Entries: partitionBatch, Connections: batchConns}, true, nil)
 	if err != nil || url == "" {
 		return seg, err

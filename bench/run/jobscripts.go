@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/bench/rig"
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
@@ -206,7 +207,7 @@ func (r *jobRig) promote(ctx context.Context, due int64) (longest time.Duration,
 	defer cancel()
 	var l job.Ledger
 	for l.Ready < due && err == nil && wait.Err() == nil {
-		pause(wait, 10*time.Millisecond)
+		rig.Sleep(wait, 10*time.Millisecond)
 		l, err = r.jobs.Ledger(ctx, r.ns)
 	}
 	if stopped := p.Stop(ctx); err == nil {

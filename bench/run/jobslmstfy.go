@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -94,20 +95,12 @@ func (m *measurement) lmstfySide(ctx context.Context, server string) (rates lmst
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		return rates, err
 	}
-	p, err := proc.Start(r.dir, "lmstfy", server, "-sv", "-c", file)
+	url := "http://" + ports[0]
+	p, err := rig.Start(ctx, r.dir, "lmstfy", rig.Answers(url+"/api/bench/none/size"), server, "-sv", "-c", file)
 	if err != nil {
 		return rates, err
 	}
 	defer p.Stop()
-	url := "http://" + ports[0]
-	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := p.Await(wait, "lmstfy", func(ctx context.Context) error {
-		_, err := bench.Get(ctx, url+"/api/bench/none/size")
-		return err
-	}); err != nil {
-		return rates, err
-	}
 	if _, _, err := m.lmstfyTurns(ctx, url, warmUp/2); err != nil {
 		return rates, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 const (
@@ -37,7 +38,7 @@ func jobPolls(ctx context.Context, m *measurement) (err error) {
 	if _, _, err := warm.run(ctx); err != nil {
 		return err
 	}
-	pause(ctx, idleSettle)
+	rig.Sleep(ctx, idleSettle)
 	before, err := r.server.RSS()
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func jobPolls(ctx context.Context, m *measurement) (err error) {
 	if err := r.pollsOpen(wait, float64(w.polls)); err != nil {
 		return err
 	}
-	pause(ctx, idleSettle)
+	rig.Sleep(ctx, idleSettle)
 	with, err := r.commandsNow(ctx, m.jobs.watched)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func jobPolls(ctx context.Context, m *measurement) (err error) {
 		return err
 	}
 	for wait.Err() == nil && w.acked.Load() < int64(len(w.answered)) && w.failed.Load() == nil {
-		pause(wait, time.Millisecond)
+		rig.Sleep(wait, time.Millisecond)
 	}
 	p99, err := w.p99()
 	if err != nil {
@@ -94,7 +95,7 @@ func (r *setup) commandsNow(ctx context.Context, watched time.Duration) (float64
 		return 0, err
 	}
 	start := time.Now()
-	pause(ctx, watched)
+	rig.Sleep(ctx, watched)
 	after, _, err := r.redisCalls(ctx)
 	return float64(after-before-1) / time.Since(start).Seconds(), err
 }
@@ -110,7 +111,7 @@ func (r *setup) pollsOpen(ctx context.Context, want float64) error {
 		if open == want {
 			return nil
 		}
-		if pause(ctx, 20*time.Millisecond); ctx.Err() != nil {
+		if rig.Sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {
 			return fmt.Errorf("%v of %v polls wait: %w", open, want, ctx.Err())
 		}
 	}
@@ -187,7 +188,7 @@ func (w *wakes) publish(ctx context.Context, url string, payload int) error {
 			}
 			defer func() { _ = c.nc.Close() }() // nothing is in flight
 			for n := s; n < len(w.answered) && ctx.Err() == nil; n += wakeSenders {
-				pause(ctx, time.Until(start.Add(time.Duration(n)*time.Second/wakeRate)))
+				rig.Sleep(ctx, time.Until(start.Add(time.Duration(n)*time.Second/wakeRate)))
 				c.body = bench.AppendPayload(c.body[:0], int64(n), padding)
 				// 7,919 is a prime: neighbours are far apart, and no queue comes again soon.
 				if _, errs[s] = c.must(200, "POST", "/v1/"+jobNamespace+"/"+pollQueue(n*7919%w.polls), "application/json"); errs[s] != nil {

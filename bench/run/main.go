@@ -16,20 +16,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // needsClickHouse is a scenario that all does not have: it needs a clickhouse-server.
 const needsClickHouse = "clickhouse"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
+func main() { rig.Main(command) }
 
 // command is main without the process: 0 all held, 1 a promise did not hold or
 // the run failed, 2 usage.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 const (
@@ -107,13 +108,13 @@ func (m *measurement) commandsAt(ctx context.Context, partitions int64) (float64
 	if res.Acked != partitions {
 		m.fault("%d of %d events confirmed, rejected %v", res.Acked, partitions, res.Rejected)
 	}
-	pause(ctx, idleSettle)
+	rig.Sleep(ctx, idleSettle)
 	before, _, err := r.redisCalls(ctx)
 	if err != nil {
 		return 0, err
 	}
 	start := time.Now()
-	pause(ctx, idleWatched)
+	rig.Sleep(ctx, idleWatched)
 	after, _, err := r.redisCalls(ctx)
 	if err != nil {
 		return 0, err
@@ -123,12 +124,4 @@ func (m *measurement) commandsAt(ctx context.Context, partitions int64) (float64
 		return 0, err
 	}
 	return perSecond, ctx.Err()
-}
-
-// pause lets d pass on purpose: what is measured is what happens meanwhile.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // pushGroups are the rows of queues that are pushed.
@@ -80,7 +82,7 @@ namespaces:
 	if err := r.serve(ctx, "--config="+file, "--role=all"); err != nil {
 		return 0, err
 	}
-	pause(ctx, badSettle)
+	rig.Sleep(ctx, badSettle)
 	began := time.Now()
 	publish := r.publisher(ctx, m.queueNames(), messages(bulk, m.payload))
 	for i := range pushedCalls {
@@ -91,7 +93,7 @@ namespaces:
 	wait, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	for hooks.got.Load() < pushedJobs && wait.Err() == nil {
-		pause(wait, time.Millisecond)
+		rig.Sleep(wait, time.Millisecond)
 	}
 	rate = pushedJobs / time.Since(began).Seconds()
 	if held := hooks.held.Load(); (held > 0) != (stuck > 0) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -50,7 +51,7 @@ func rates(ctx context.Context, m *measurement) error {
 			}
 			lane := r.jobs.NewLane()
 			spent, err := r.cpuOfCalls(ctx, calls, func(int) error {
-				pause(ctx, time.Millisecond) // below the rate
+				rig.Sleep(ctx, time.Millisecond) // below the rate
 				c := &job.Claim{Namespace: r.ns, Queues: []string{queue}, TTR: time.Hour, Count: bulk}
 				if r.jobs.Run(ctx, lane, &job.Batch{Claims: []*job.Claim{c}}); c.Err == nil && len(c.Jobs) != bulk {
 					return fmt.Errorf("claimed %d of %d", len(c.Jobs), bulk)
@@ -106,7 +107,7 @@ func (m *measurement) shareRate(ctx context.Context, r *jobRig) error {
 					return
 				}
 				if len(c.Held) > 0 {
-					pause(ctx, time.Duration(c.Held[0])*time.Millisecond)
+					rig.Sleep(ctx, time.Duration(c.Held[0])*time.Millisecond)
 				}
 			}
 		})

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
+
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // scheduleGroups are the rows of schedules.
@@ -60,12 +62,12 @@ func (r *jobRig) idle(ctx context.Context) (commands int64, err error) {
 		return 0, err
 	}
 	defer stop()
-	pause(ctx, time.Second) // its first look
+	rig.Sleep(ctx, time.Second) // its first look
 	before, _, err := r.spent(ctx)
 	if err != nil {
 		return 0, err
 	}
-	pause(ctx, idleFor)
+	rig.Sleep(ctx, idleFor)
 	after, _, err := r.spent(ctx)
 	return after - before, err
 }
@@ -128,7 +130,7 @@ func dueSchedules(ctx context.Context, m *measurement) error {
 	}
 	m.rows[1].add(float64(some), float64(none), nil)
 	if wait := time.Until(due) - 100*time.Millisecond; wait > 0 {
-		pause(ctx, wait)
+		rig.Sleep(ctx, wait)
 	} else {
 		m.fault("putting and watching took longer than %v", dueAfter)
 	}
@@ -145,7 +147,7 @@ func dueSchedules(ctx context.Context, m *measurement) error {
 	defer cancel()
 	var l job.Ledger
 	for l.Ready < manySchedules && err == nil && wait.Err() == nil {
-		pause(wait, 50*time.Millisecond)
+		rig.Sleep(wait, 50*time.Millisecond)
 		l, err = r.jobs.Ledger(ctx, r.ns)
 	}
 	if err != nil {
@@ -192,7 +194,7 @@ func everySecond(ctx context.Context, m *measurement) error {
 	if err := r.putSchedules(ctx, 1000, []byte(`{"every":"1s","data":{"n":1}}`)); err != nil {
 		return err
 	}
-	pause(ctx, 10*time.Second)
+	rig.Sleep(ctx, 10*time.Second)
 	var lags []time.Duration
 	seen := map[string]bool{}
 	lane := r.jobs.NewLane()

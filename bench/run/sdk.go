@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/lua/proc"
 )
@@ -114,7 +115,7 @@ func reportEvents(ctx context.Context, args []string, out io.Writer) error {
 				break
 			}
 			for c.Stats().Pending > sdkAhead-partitionBatch {
-				pause(ctx, sdkPause)
+				rig.Sleep(ctx, sdkPause)
 			}
 		}
 		payload = bench.AppendPayload(payload[:0], int64(n), padding)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -50,27 +51,19 @@ func newSetup(ctx context.Context, s settings, durable bool) (_ *setup, err erro
 			r.close()
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-
-	ports, err := proc.FreeAddrs(1)
+	addr, err := proc.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
-	aof := "no"
+	fsync := ""
 	if durable {
-		aof = "yes"
+		fsync = "everysec"
 	}
-	r.redis, err = proc.Start(dir, "redis", s.redisServer, "--port", proc.Port(ports[0]), "--bind", "127.0.0.1", "--dir", dir,
-		"--appendonly", aof, "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
-	if err != nil {
+	r.client = redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	if r.redis, err = rig.StartRedis(ctx, dir, fsync, r.client, s.redisServer); err != nil {
 		return nil, err
 	}
-	r.client = redis.NewClient(&redis.Options{Addr: ports[0], MaxRetries: -1})
-	if err := r.redis.Await(ctx, "redis-server", func(ctx context.Context) error { return r.client.Ping(ctx).Err() }); err != nil {
-		return nil, err
-	}
-	r.redisURL = "redis://" + ports[0]
+	r.redisURL = "redis://" + addr
 	r.store, err = openStore(r.redisURL)
 	return r, err
 }
@@ -95,17 +88,9 @@ func (r *setup) serve(ctx context.Context, flags ...string) error {
 		return err
 	}
 	r.data, r.admin = "http://"+ports[0], "http://"+ports[1]
-	r.server, err = proc.Start(r.dir, "spillway", r.bin, append([]string{"serve", "--redis", r.redisURL,
-		"--listen", ports[0], "--admin-listen", ports[1]}, flags...)...)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	return r.server.Await(ctx, "spillway serve", func(ctx context.Context) error {
-		_, err := bench.Get(ctx, r.admin+"/readyz")
-		return err
-	})
+	r.server, err = rig.Start(ctx, r.dir, "spillway", rig.Answers(r.admin+"/readyz"), r.bin, append([]string{"serve",
+		"--redis", r.redisURL, "--listen", ports[0], "--admin-listen", ports[1]}, flags...)...)
+	return err
 }
 
 // close stops the server before its Redis, as an operator would.

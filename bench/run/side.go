@@ -15,6 +15,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -221,7 +222,7 @@ func (r *setup) raw(ctx context.Context, side string, l rawLoad) (rawResult, err
 
 // side runs one of the sides that end by themselves and reads their figures.
 func (r *setup) side(ctx context.Context, side string, args ...string) (res rawResult, err error) {
-	p, err := startSide(r.dir, side, args...)
+	p, err := startSide(ctx, r.dir, side, func(context.Context) error { return nil }, args...)
 	if err != nil {
 		return res, err
 	}
@@ -241,11 +242,11 @@ func (r *setup) side(ctx context.Context, side string, args ...string) (res rawR
 	return res, nil
 }
 
-// startSide starts this program as one of the sides.
-func startSide(dir, side string, args ...string) (*proc.Process, error) {
+// startSide starts this program as one of the sides and waits until ready returns nil.
+func startSide(ctx context.Context, dir, side string, ready func(context.Context) error, args ...string) (*proc.Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return proc.Start(dir, side, self, append([]string{side}, args...)...)
+	return rig.Start(ctx, dir, side, ready, self, append([]string{side}, args...)...)
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -108,28 +107,22 @@ func webhookTarget(ctx context.Context, _ settings) (*sinkTarget, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := startSide(dir, "receive", "-listen", addr)
+	received := func(ctx context.Context) (int64, error) {
+		text, err := bench.Get(ctx, "http://"+addr+"/")
+		if err != nil {
+			return 0, err
+		}
+		return strconv.ParseInt(string(text), 10, 64)
+	}
+	p, err := startSide(ctx, dir, "receive", func(ctx context.Context) error { _, err := received(ctx); return err }, "-listen", addr)
 	if err != nil {
 		return nil, err
 	}
-	t := &sinkTarget{
-		url: "http://" + addr + "/",
-		received: func(ctx context.Context) (int64, error) {
-			text, err := bench.Get(ctx, "http://"+addr+"/")
-			if err != nil {
-				return 0, err
-			}
-			return strconv.ParseInt(string(text), 10, 64)
-		},
-		close: func() { p.Stop(); _ = os.RemoveAll(dir) }, // a temp folder
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := p.Await(ctx, "the side receive", func(ctx context.Context) error { _, err := t.received(ctx); return err }); err != nil {
-		t.close()
-		return nil, err
-	}
-	return t, nil
+	return &sinkTarget{
+		url:      "http://" + addr + "/",
+		received: received,
+		close:    func() { p.Stop(); _ = os.RemoveAll(dir) }, // a temp folder
+	}, nil
 }
 
 // receive is the side of that name: it takes what is posted, and answers how many lines

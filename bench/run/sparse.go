@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -161,7 +162,7 @@ func bareKey(partition int64) string { return fmt.Sprintf("sw:{bare.0}:q:bench-%
 func (w *bareWorker) run(ctx context.Context, start time.Time, l bareLoad) (read int64, err error) {
 	pace := time.Duration(float64(bareRequests*sparseEntries*rawWorkers) / l.Rate * float64(time.Second))
 	for turn := range int64(l.Duration/pace) + 1 {
-		pause(ctx, time.Until(start.Add(time.Duration(turn)*pace)))
+		rig.Sleep(ctx, time.Until(start.Add(time.Duration(turn)*pace)))
 		if err := w.push(ctx); err != nil {
 			return read, err
 		}
@@ -171,7 +172,7 @@ func (w *bareWorker) run(ctx context.Context, start time.Time, l bareLoad) (read
 		}
 	}
 	for len(w.due) > 0 { // in turns, as their time comes
-		pause(ctx, min(pace, 10*time.Millisecond))
+		rig.Sleep(ctx, min(pace, 10*time.Millisecond))
 		n, err := w.drain(ctx, time.Now().Add(-linger))
 		if read += n; err != nil {
 			return read, err

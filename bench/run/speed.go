@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -28,25 +29,20 @@ func (m *measurement) noop(ctx context.Context, warm bench.Load, measure func(di
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	ports, err := proc.FreeAddrs(1)
+	addr, err := proc.FreeAddr()
 	if err != nil {
 		return 0, err
 	}
-	p, err := startSide(dir, "noop", "-listen", ports[0])
+	url := "http://" + addr
+	warm.URL, warm.Namespace, warm.Timeout, warm.PayloadBytes, warm.Duration = url, "default", requestTimeout, m.payload, warmUp
+	p, err := startSide(ctx, dir, "noop", func(ctx context.Context) error {
+		_, err := bench.Run(ctx, warm)
+		return err
+	}, "-listen", addr)
 	if err != nil {
 		return 0, err
 	}
 	defer p.Stop()
-	url := "http://" + ports[0]
-	warm.URL, warm.Namespace, warm.Timeout, warm.PayloadBytes, warm.Duration = url, "default", requestTimeout, m.payload, warmUp
-	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := p.Await(wait, "the side noop", func(ctx context.Context) error {
-		_, err := bench.Run(ctx, warm)
-		return err
-	}); err != nil {
-		return 0, err
-	}
 	return measure(dir, url)
 }
 
@@ -159,7 +155,7 @@ func (m *measurement) drainSide(ctx context.Context, entries int64, flags ...str
 	seen, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	for err == nil && begun.Delivered == 0 {
-		pause(seen, time.Millisecond)
+		rig.Sleep(seen, time.Millisecond)
 		begun, err = r.ledger(seen)
 		first = time.Now()
 	}
