@@ -14,7 +14,7 @@ import (
 // move runs a mover until the case ends.
 func (b *bench) move() {
 	b.Helper()
-	m := job.NewMover(b.store)
+	m := job.NewMover(b.real)
 	if err := m.Start(b.Context()); err != nil {
 		b.Fatal(err)
 	}

@@ -239,6 +239,13 @@ func aRequeuedJobIsAtTheHead(b *bench) {
 	again := b.claim(2, "q")
 	b.same("order", payloads(again), []string{"1", "2"})
 	b.same("attempt", again[0].Attempt, 1)
+	b.publish("q", "3")
+	var both job.Batch
+	for _, j := range again {
+		both.Settles = append(both.Settles, &job.Settle{Namespace: b.ns, Queue: "q", Ref: j.Ref, Attempt: 1, Verb: job.Requeue})
+	}
+	b.run(both)
+	b.same("those of a batch keep their order", payloads(b.claim(9, "q")), []string{"1", "2", "3"})
 }
 
 func aTouchedLeaseIsLonger(b *bench) {
@@ -457,7 +464,7 @@ func aPolicyChangesWhileJobsWait(b *bench) {
 	before := b.ns
 	p := job.DefaultPolicy()
 	p.MaxJobs = 1
-	b.is("change", b.store.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p, "other": job.DefaultPolicy()}), nil)
+	b.is("change", b.real.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p, "other": job.DefaultPolicy()}), nil)
 	b.ns = b.store.Namespace("mail")
 	full := b.message("q", "y")
 	b.run(job.Batch{Publishes: []*job.Publish{full}})
@@ -468,7 +475,7 @@ func aPolicyChangesWhileJobsWait(b *bench) {
 	b.ns = b.store.Namespace("other")
 	b.publish("q", "x")
 	p.Shards = 2
-	b.is("another number of shards", b.store.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p}), backend.ErrIncompatible)
+	b.is("another number of shards", b.real.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p}), backend.ErrIncompatible)
 	b.same("the one not named is gone", b.store.Namespace("other") == nil, true)
 }
 

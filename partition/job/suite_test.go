@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/job/jobtest"
 )
 
 func TestStoreEmbedded(t *testing.T) {
@@ -25,6 +26,15 @@ func TestStoreEmbedded(t *testing.T) {
 func TestStoreOnOneRedis(t *testing.T) {
 	t.Parallel()
 	runSuite(t, target{URL: "redis://" + redistest.Shared(t)})
+}
+
+// jobtest.Store stands for a store in other packages' tests, so it passes what it has.
+func TestTheStoreOfJobtest(t *testing.T) {
+	t.Parallel()
+	runSuite(t, target{inMemory: true}, "a claim is bounded in bytes", "a delayed job is rescheduled",
+		"a caller's id is stored once", "a publish with a key is stored once", "a further queue is rejected", "replies live for a while",
+		"a forecast counts what comes due", "an end has a follow-up", "a prepared job waits for its publisher", "bad requests run nothing",
+		"a policy changes while jobs wait", "a trace tells what happened to a job", "the oldest traces make room")
 }
 
 func TestStoreOnSentinel(t *testing.T) {
@@ -46,10 +56,28 @@ var prefixes atomic.Int64
 type target struct {
 	URL      string // as backend.Config takes it
 	Replicas int    // that must confirm a publish
+	inMemory bool   // it is a jobtest.Store
 }
 
-// runSuite runs every case, each with a prefix of its own.
-func runSuite(t *testing.T, on target) {
+// store is what cases ask of a job.Store.
+type store interface {
+	job.Operations
+	Now() (int64, bool)
+	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
+	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
+	Audit(ctx context.Context, ns *job.Namespace) (int64, error)
+}
+
+// inMemory has nil for what jobtest does not have.
+type inMemory struct {
+	*jobtest.Store
+	missing
+}
+
+type missing struct{ job.Operations }
+
+// runSuite runs every case but those that are left out, each with a prefix of its own.
+func runSuite(t *testing.T, on target, leftOut ...string) {
 	t.Helper()
 	cases := map[string]func(*bench){
 		"a job is published, claimed and acked":             aJobIsPublishedClaimedAndAcked,
@@ -89,6 +117,12 @@ func runSuite(t *testing.T, on target) {
 		"bad requests run nothing":                          badRequestsRunNothing,
 		"a policy changes while jobs wait":                  aPolicyChangesWhileJobsWait,
 	}
+	for _, name := range leftOut {
+		if cases[name] == nil {
+			t.Errorf("there is no case %q", name)
+		}
+		delete(cases, name)
+	}
 	for name, f := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +135,8 @@ func runSuite(t *testing.T, on target) {
 type bench struct {
 	*testing.T
 	target   target
-	store    *job.Store
+	store    store
+	real     *job.Store // what cases ask that jobtest has not; nil in memory
 	ns       *job.Namespace
 	lane     *job.Lane
 	promoter *job.Promoter
@@ -114,28 +149,37 @@ func (b *bench) open(edit func(*job.Policy)) {
 	if edit != nil {
 		edit(&p)
 	}
+	if b.target.inMemory {
+		b.store = inMemory{Store: jobtest.New(b, map[string]job.Policy{"mail": p})}
+		b.ns, b.lane = b.store.Namespace("mail"), b.store.NewLane()
+		return
+	}
 	back, err := backend.Open(backend.Config{URL: b.target.URL, Replicas: b.target.Replicas}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = back.Close() })
-	b.store, err = job.Open(job.Config{
+	b.real, err = job.Open(job.Config{
 		Prefix: fmt.Sprint("jt", prefixes.Add(1)), Volatile: true, Namespaces: map[string]job.Policy{"mail": p},
 	}, back, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.until("the store can be used", func() bool {
-		_, err := b.store.Check(b.Context())
+		_, err := b.real.Check(b.Context())
 		return err == nil
 	})
+	b.store = b.real
 	b.ns, b.lane = b.store.Namespace("mail"), b.store.NewLane()
 }
 
 // promote runs a promoter until the case ends.
 func (b *bench) promote() {
 	b.Helper()
-	b.promoter = job.NewPromoter(b.store)
+	if b.target.inMemory {
+		return // time alone promotes
+	}
+	b.promoter = job.NewPromoter(b.real)
 	if err := b.promoter.Start(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -275,7 +319,9 @@ func readsDescribeJobs(b *bench) {
 	j, state, err = get(ids[1])
 	b.same("dead", []any{state, err, j.At > 0 && j.At <= j.Now}, []any{job.Dead, nil, true})
 	ref, _ := b.ns.ParseID("q", ids[1])
-	b.ack(job.Job{Queue: "q", Ref: ref})
+	a := b.ack(job.Job{Queue: "q", Ref: ref})
+	b.same("an acked dead letter", []bool{a.Acked, a.Deleted}, []bool{true, false})
+	b.ledger(job.Ledger{Published: 2, Acked: 1, Delayed: 1, Died: 1})
 	_, _, err = get(ids[1])
 	b.is("gone", err, job.ErrNoJob)
 }

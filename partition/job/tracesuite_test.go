@@ -17,7 +17,7 @@ func (b *bench) traceFor(edit func(*job.Policy)) {
 		p.Rules = []job.Rule{{Match: "seen*", KeepTrace: job.Span(time.Hour)}}
 		edit(p)
 	})
-	t := job.NewTracer(b.store)
+	t := job.NewTracer(b.real)
 	if err := t.Start(b.Context()); err != nil {
 		b.Fatal(err)
 	}
