@@ -55,8 +55,12 @@ func TestWhatATargetSaysIsTheResultOrDefersTheJob(t *testing.T) {
 				r.start()
 				time.Sleep(5 * time.Second)
 				r.stop()
-				if j := jobs[0]; j.acked != (c.deferred == 0) || j.result != c.result || j.deferred != c.deferred {
-					t.Errorf("acked %v with %.40q, deferred for %s", j.acked, j.result, j.deferred)
+				j, rests := jobs[0], time.Duration(0)
+				if j.Deferred {
+					rests = time.UnixMilli(j.At).Sub(j.Claims[0])
+				}
+				if j.Acked != (c.deferred == 0) || j.Result != c.result || rests != c.deferred {
+					t.Errorf("acked %v with %.40q, deferred for %s", j.Acked, j.Result, rests)
 				}
 				if c.deferred > 0 {
 					r.wantOutcomes(map[string]int{deferred: 1})

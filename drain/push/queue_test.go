@@ -64,12 +64,12 @@ func TestQueuesThatMatchAppearAndVanish(t *testing.T) {
 			if got := len(r.sink.of("mail-eu")); got%10 != 0 || len(r.sink.seen()) != got {
 				t.Errorf("%d Writes of the queue, %d in all", got, len(r.sink.seen()))
 			}
-			if n := r.p.Status().Targets[0].Queues; n != 1 || r.store.wakes[0].wants() != 1 {
-				t.Errorf("%d queues, %d subscriptions", n, r.store.wakes[0].wants())
+			if n := r.p.Status().Targets[0].Queues; n != 1 || r.store.Wakes[0].Wanted() != 1 {
+				t.Errorf("%d queues, %d subscriptions", n, r.store.Wakes[0].Wanted())
 			}
 			time.Sleep(2 * time.Minute)
-			if n := r.p.Status().Targets[0].Queues; n != 0 || r.store.wakes[0].wants() != 0 {
-				t.Errorf("%d queues, %d subscriptions after they were idle for long", n, r.store.wakes[0].wants())
+			if n := r.p.Status().Targets[0].Queues; n != 0 || r.store.Wakes[0].Wanted() != 0 {
+				t.Errorf("%d queues, %d subscriptions after they were idle for long", n, r.store.Wakes[0].Wanted())
 			}
 		}
 		if got := len(r.sink.of("mail-eu")); got != 30 {
@@ -96,11 +96,7 @@ func TestJobsAreFoundWithoutWakes(t *testing.T) {
 		r.rule.Match = "welcome"
 		r.start()
 		time.Sleep(time.Second)
-		w := r.store.wakes[0]
-		w.mu.Lock()
-		w.on(job.WakeEvent{Kind: job.WakeLost})
-		w.deaf = true
-		w.mu.Unlock()
+		r.store.Wakes[0].SetDeaf(true, true)
 		for range 10 {
 			r.store.publish("welcome", 5, 1)
 			time.Sleep(1300 * time.Millisecond)

@@ -30,8 +30,8 @@ func TestStopEndsWritesAndGivesTheRestBack(t *testing.T) {
 		r.stop()
 		r.wantOutcomes(map[string]int{acked: 4, requeued: 4})
 		for _, j := range rest {
-			if j.Attempt != 0 || j.state != job.Ready {
-				t.Errorf("%s: attempt %d, %v", j.ID, j.Attempt, j.state)
+			if j.Attempt != 0 || j.State != job.Ready {
+				t.Errorf("%s: attempt %d, %v", j.ID, j.Attempt, j.State)
 			}
 		}
 		if r.sink.closes != 1 {
@@ -53,8 +53,8 @@ func TestStopCutsWritesOffWhenItsTimeIsOver(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		for _, j := range jobs {
-			if j.Attempt != 1 || j.state != job.Ready {
-				t.Errorf("%s: attempt %d, %v", j.ID, j.Attempt, j.state)
+			if j.Attempt != 1 || j.State != job.Ready {
+				t.Errorf("%s: attempt %d, %v", j.ID, j.Attempt, j.State)
 			}
 		}
 		if err := r.p.Stop(t.Context()); err != nil {
@@ -94,15 +94,15 @@ func TestAStoreThatFailsLosesAndDoublesNothing(t *testing.T) {
 				return nil
 			}
 		}
-		r.store.fail = every(3, partition.ErrUnavailable)
+		r.store.Fail = every(3, partition.ErrUnavailable)
 		r.store.lost = every(5, partition.ErrUnknown)
 		jobs := r.store.publish("welcome", 500, 1)
 		r.start()
 		time.Sleep(5 * time.Minute)
 		r.stop()
 		for _, j := range jobs {
-			if !j.acked || len(j.attempts) != 1 {
-				t.Fatalf("%s: acked %v, %d deliveries, %v", j.ID, j.acked, len(j.attempts), j.state)
+			if !j.Acked || len(j.Claims) != 1 {
+				t.Fatalf("%s: acked %v, %d deliveries, %v", j.ID, j.Acked, len(j.Claims), j.State)
 			}
 		}
 		r.wantOutcomes(map[string]int{acked: 500})
@@ -120,8 +120,8 @@ func TestAClaimWithAnUnknownOutcomeIsRevertedAtTheEnd(t *testing.T) {
 		r.start()
 		time.Sleep(20 * time.Millisecond)
 		r.stop()
-		if r.store.reverts != 1 || jobs[0].state != job.Ready || jobs[0].Attempt != 0 {
-			t.Errorf("%d reverts, %v", r.store.reverts, jobs[0].state)
+		if r.store.reverts != 1 || jobs[0].State != job.Ready || jobs[0].Attempt != 0 {
+			t.Errorf("%d reverts, %v", r.store.reverts, jobs[0].State)
 		}
 	})
 }
@@ -155,9 +155,9 @@ func TestAClaimWithAnUnknownOutcomeIsRevertedSoon(t *testing.T) {
 		jobs := r.store.publish("lost", 1, 1)
 		r.p.targets[0].list(r.store.ns, "lost", &r.p.spaces[0].rules[0])
 		time.Sleep(5 * time.Millisecond)
-		r.store.mu.Lock()
-		if jobs[0].state != job.Leased || first[0].state != job.Leased {
-			t.Errorf("%v and %v, want both leased", jobs[0].state, first[0].state)
+		r.store.Mu.Lock()
+		if jobs[0].State != job.Leased || first[0].State != job.Leased {
+			t.Errorf("%v and %v, want both leased", jobs[0].State, first[0].State)
 		}
 		r.store.failRevert = func() error {
 			if failures++; failures < 3 {
@@ -165,13 +165,13 @@ func TestAClaimWithAnUnknownOutcomeIsRevertedSoon(t *testing.T) {
 			}
 			return nil
 		}
-		r.store.mu.Unlock()
+		r.store.Mu.Unlock()
 		time.Sleep(time.Second)
-		r.store.mu.Lock()
-		if jobs[0].state != job.Ready || jobs[0].Attempt != 0 || r.store.reverts != 3 {
-			t.Errorf("%v, attempt %d, %d reverts", jobs[0].state, jobs[0].Attempt, r.store.reverts)
+		r.store.Mu.Lock()
+		if jobs[0].State != job.Ready || jobs[0].Attempt != 0 || r.store.reverts != 3 {
+			t.Errorf("%v, attempt %d, %d reverts", jobs[0].State, jobs[0].Attempt, r.store.reverts)
 		}
-		r.store.mu.Unlock()
+		r.store.Mu.Unlock()
 		r.stop()
 	})
 }
@@ -196,7 +196,7 @@ func TestAQueueThatTheStoreRejectsRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		broken := errors.New("WRONGTYPE")
-		r.store.fail = func(b *job.Batch) error {
+		r.store.Fail = func(b *job.Batch) error {
 			for _, c := range b.Claims {
 				if c.Queues[0] == "bad" {
 					return broken

@@ -15,7 +15,7 @@ func TestAQueueHasItsWritesAndItsRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.rule.Writes = 3
-		r.store.pause = 50 * time.Millisecond
+		r.store.Pause = 50 * time.Millisecond
 		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(100 * time.Millisecond); return nil }
 		r.store.publish("welcome", 1000, 1)
 		other := &fakeSink{write: r.sink.write}
@@ -227,8 +227,8 @@ func TestTwoPushersShareAQueue(t *testing.T) {
 		r.stop()
 		r.stopOne(other)
 		for _, j := range jobs {
-			if !j.acked || len(j.attempts) != 1 {
-				t.Fatalf("%s: acked %v, %d deliveries", j.ID, j.acked, len(j.attempts))
+			if !j.Acked || len(j.Claims) != 1 {
+				t.Fatalf("%s: acked %v, %d deliveries", j.ID, j.Acked, len(j.Claims))
 			}
 		}
 		if a, b := len(r.sink.seen()), len(second.seen()); a+b != 1000 || a < 200 || b < 200 {
@@ -259,23 +259,23 @@ func TestAQueueThatWaitsHasOneTimerHoweverItIsSpread(t *testing.T) {
 					r.rule.Match = "welcome"
 					waits := 2 // for the queue, and for a slot
 					if row.rate > 0 {
-						r.store.pause, waits = time.Second/time.Duration(row.rate)*time.Duration(spread), 1+spread
+						r.store.Pause, waits = time.Second/time.Duration(row.rate)*time.Duration(spread), 1+spread
 					}
 					shards := map[int]int{}
 					r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
-						r.store.mu.Lock()
-						defer r.store.mu.Unlock()
+						r.store.Mu.Lock()
+						defer r.store.Mu.Unlock()
 						shards[r.store.jobs[string(batches[0].Entries[0].ID)].Ref.Shard]++
 						return row.write
 					}
 					r.store.publish("welcome", 4000, 1000)
 					r.start()
 					time.Sleep(10 * time.Second)
-					r.store.mu.Lock()
+					r.store.Mu.Lock()
 					if r.store.looks > 1500 {
 						t.Errorf("%d looks at what can be claimed", r.store.looks)
 					}
-					r.store.mu.Unlock()
+					r.store.Mu.Unlock()
 					target := r.p.targets[0]
 					target.mu.Lock()
 					if n := len(target.waits); n > waits {

@@ -55,13 +55,13 @@ func TestATargetThatIsNotReachedUsesUpNoTry(t *testing.T) {
 				if runs, _ := r.store.figures(); runs > 3*3600 {
 					t.Errorf("%d calls to the store", runs)
 				}
-				r.store.mu.Lock()
+				r.store.Mu.Lock()
 				for _, j := range jobs {
-					if j.Attempt > 1 || j.state == job.Dead {
-						t.Errorf("%s: attempt %d, %v", j.ID, j.Attempt, j.state)
+					if j.Attempt > 1 || j.State == job.Dead {
+						t.Errorf("%s: attempt %d, %v", j.ID, j.Attempt, j.State)
 					}
 				}
-				r.store.mu.Unlock()
+				r.store.Mu.Unlock()
 				time.Sleep(5 * time.Second)
 				given := r.outcome(unsent)
 				r.stop()

@@ -63,12 +63,12 @@ func TestAFailedJobComesAgainWithFullJitterUntilItsTriesAreUsedUp(t *testing.T) 
 		time.Sleep(time.Hour)
 		r.stop()
 		for _, j := range jobs {
-			if len(j.attempts) != 6 || j.state != job.Dead {
-				t.Fatalf("%d deliveries, %v", len(j.attempts), j.state)
+			if len(j.Claims) != 6 || j.State != job.Dead {
+				t.Fatalf("%d deliveries, %v", len(j.Claims), j.State)
 			}
-			for i := range j.attempts[1:] {
+			for i := range j.Claims[1:] {
 				// The queue is slow by then: it writes one job at a time.
-				if wait := j.attempts[i+1].Sub(j.attempts[i]); wait > min(10*time.Second, time.Second<<i)+6*time.Second {
+				if wait := j.Claims[i+1].Sub(j.Claims[i]); wait > min(10*time.Second, time.Second<<i)+6*time.Second {
 					t.Errorf("attempt %d came after %v", i+2, wait)
 				}
 			}
@@ -104,8 +104,8 @@ func TestAThrottledQueueIsLeftAloneForAsLongAsTheSinkSays(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		r.stop()
-		if got := r.store.acked(); got != 200 || len(slow[0].attempts) != 2 {
-			t.Errorf("%d acked, first job %v", got, slow[0].attempts)
+		if got := r.store.acked(); got != 200 || len(slow[0].Claims) != 2 {
+			t.Errorf("%d acked, first job %v", got, slow[0].Claims)
 		}
 		r.wantOutcomes(map[string]int{acked: 200, retried: 1})
 	})
@@ -189,7 +189,7 @@ func TestJobsThatTheSinkNamesEndEachByItself(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		r.stop()
 		r.wantOutcomes(map[string]int{acked: 90, dead: 10, retried: 20})
-		if wait := jobs[6].attempts[1].Sub(jobs[6].attempts[0]); wait < time.Minute || wait > 62*time.Second {
+		if wait := jobs[6].Claims[1].Sub(jobs[6].Claims[0]); wait < time.Minute || wait > 62*time.Second {
 			t.Errorf("the throttled job came again after %v", wait)
 		}
 	})

@@ -57,14 +57,14 @@ func TestAClientThatGoesAwayWithJobsInHandSwallowsNone(t *testing.T) {
 		p := served(t, nil, nil)
 		p.do("POST", "/v1/mail/q", "[1,2,3]", asJSON)
 		held := make(chan struct{})
-		p.store.with(func() { p.store.held = held })
+		p.store.With(func() { p.store.held = held })
 		c := p.hold(strings.Replace(pollText, "wait=10m", "count=2&wait="+wait, 1))
 		eventually(t, "it is handed two", func() bool { _, leased := p.store.ready("q"); return leased == 2 })
 		_ = c.Close()
-		p.store.with(func() { // the first two attempts to give them back fail
+		p.store.With(func() { // the first two attempts to give them back fail
 			p.store.held = nil
 			left := 2
-			p.store.fail = func(b *job.Batch) error {
+			p.store.Fail = func(b *job.Batch) error {
 				if len(b.Settles) > 0 && left > 0 {
 					left--
 					return partition.ErrUnknown
@@ -89,7 +89,7 @@ func TestJobsOfAClientThatLeftGoBackAlsoWhileTheEngineStops(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 		publish(t, e, ns, "q", "a", "b")
-		s.with(func() { s.after = time.Second })
+		s.With(func() { s.after = time.Second })
 		claim := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Count: 2, Conn: goneConn{}})
 		synctest.Wait()
 		if _, leased := s.ready("q"); leased != 2 {
@@ -237,8 +237,8 @@ func TestJobsOfAnAnswerThatIsNotSentWholeGoBack(t *testing.T) {
 				return
 			}
 			eventually(t, "they are ready", func() bool { ready, _ := p.store.ready("q"); return ready == n })
-			if r := p.store.queueOf(queueKey{"mail", 0, "q"}).ready[0]; r.Attempt != 0 {
-				t.Errorf("the attempt counts: %d", r.Attempt)
+			if j, err := p.store.Peek(t.Context(), p.store.Namespace("mail"), "q"); err != nil || j.Attempt != 0 {
+				t.Errorf("the attempt counts: %d, %v", j.Attempt, err)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ func holdFlushes(t *testing.T, s *fakeStore) *flushes {
 	f := &flushes{make(chan map[string]int), make(chan struct{})}
 	over := make(chan struct{})
 	t.Cleanup(func() { close(over) }) // a test that failed must not hold up Stop
-	s.with(func() {
+	s.With(func() {
 		s.flies = func(b *job.Batch) {
 			bytes := map[string]int{}
 			for _, p := range b.Publishes {
@@ -126,7 +126,7 @@ func TestNobodyStarvesBesideANamespaceThatFillsEveryFlush(t *testing.T) {
 	if left > 0 {
 		t.Errorf("after %d flushes %d bytes of the other namespace wait", 2*backlog, left)
 	}
-	s.with(func() { s.flies = nil })
+	s.With(func() { s.flies = nil })
 	close(f.runs)
 	go func() {
 		for range f.began {
@@ -180,7 +180,7 @@ func TestClaimsTakeOfAFlushWhatTheyGet(t *testing.T) {
 		}
 		claim()
 		callers.Wait()
-		s.with(func() { s.runs = 0 })
+		s.With(func() { s.runs = 0 })
 		f := holdFlushes(t, s)
 		claim()
 		<-f.began
@@ -188,7 +188,7 @@ func TestClaimsTakeOfAFlushWhatTheyGet(t *testing.T) {
 			claim()
 		}
 		queued(t, e.laneOf(ns, "q"), many)
-		s.with(func() { s.flies = nil })
+		s.With(func() { s.flies = nil })
 		f.runs <- struct{}{}
 		callers.Wait()
 		if s.runs != want {
@@ -221,7 +221,7 @@ func TestClaimsOverShardsShareEachFlush(t *testing.T) {
 		claim()
 	}
 	queued(t, e.laneOf(ns, "q"), many)
-	s.with(func() { s.flies = nil })
+	s.With(func() { s.flies = nil })
 	f.runs <- struct{}{}
 	callers.Wait()
 	if runs, claims := s.ran(); runs != 1+shards || claims != (1+many)*shards {
@@ -236,7 +236,7 @@ func TestSmallWorkDoesNotWaitForALargePublish(t *testing.T) {
 			t.Parallel()
 			s, e, _, calm := startTwo(t)
 			began, release := make(chan struct{}), make(chan struct{})
-			s.with(func() {
+			s.With(func() {
 				s.flies = func(b *job.Batch) {
 					if len(b.Publishes) > 0 && publishBytes(b.Publishes[0]) >= largePublish {
 						close(began)
@@ -293,7 +293,7 @@ func TestSmallWorkDoesNotWaitForClaimsOfLargeJobs(t *testing.T) {
 	publish(t, e, noisy, "q", large, large, "small", "small")
 	claim(noisy, "q") // now its jobs are known to be large
 	began, release := make(chan struct{}), make(chan struct{})
-	s.with(func() {
+	s.With(func() {
 		s.flies = func(b *job.Batch) {
 			if len(b.Claims) > 0 && b.Claims[0].Namespace.Name == "noisy" {
 				began <- struct{}{}
@@ -311,7 +311,7 @@ func TestSmallWorkDoesNotWaitForClaimsOfLargeJobs(t *testing.T) {
 	}
 	free()
 	callers.Wait()
-	s.with(func() { s.flies = nil })
+	s.With(func() { s.flies = nil })
 	claim(noisy, "q")
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -70,9 +70,9 @@ func TestRatesOfATokenCountJobs(t *testing.T) {
 	}
 	post("/v1/mail/q", "[1,2,3,4,5,6]", 200)
 	post("/v1/mail/q", "[1,2,3,4,5]", 429)
-	p.store.with(func() { p.store.fail = func(*job.Batch) error { return errAway } })
+	p.store.With(func() { p.store.Fail = func(*job.Batch) error { return errAway } })
 	post("/v1/mail/q", "[1,2,3,4]", 503)
-	p.store.with(func() { p.store.fail = nil })
+	p.store.With(func() { p.store.Fail = nil })
 	post("/v1/mail/q", "[1,2,3,4]", 200) // what was not stored does not count
 	for range 20 {
 		post("/v1/mail/none/claim?count=1000", "", 200) // what is not there does not count

@@ -13,14 +13,14 @@ import (
 func TestAnOutageIsAnErrorAndNeverNoJob(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
-		s.with(func() { s.fail = func(*job.Batch) error { return errAway } })
+		s.With(func() { s.Fail = func(*job.Batch) error { return errAway } })
 		for wait := range 2 {
 			r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Duration(wait) * time.Minute})
 			if !errors.Is(r.err, errAway) || r.took != time.Duration(wait)*time.Minute {
 				t.Errorf("got %+v", r)
 			}
 		}
-		s.with(func() { s.fail = func(*job.Batch) error { return partition.ErrBroken } })
+		s.With(func() { s.Fail = func(*job.Batch) error { return partition.ErrBroken } })
 		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute}); !errors.Is(r.err, partition.ErrBroken) || r.took != 0 {
 			t.Errorf("a broken queue: got %+v", r)
 		}
@@ -33,14 +33,14 @@ func TestAWaitThatEndsBeforeTheFirstLookLooks(t *testing.T) {
 	for _, err := range []error{nil, errAway} {
 		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 			publish(t, e, ns, "q", "a")
-			s.with(func() { s.delay = time.Second })
+			s.With(func() { s.delay = time.Second })
 			before := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour}) // the lane is in a flush
 			synctest.Wait()
 			p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Millisecond})
 			time.Sleep(500 * time.Millisecond)
-			s.with(func() {
-				s.fail = func(b *job.Batch) error {
-					s.fail = func(*job.Batch) error { return err } // of the second flush
+			s.With(func() {
+				s.Fail = func(b *job.Batch) error {
+					s.Fail = func(*job.Batch) error { return err } // of the second flush
 					return nil
 				}
 			})
@@ -57,10 +57,10 @@ func TestAClaimIsNotOverBeforeTheStoreWasAsked(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 			publish(t, e, ns, "q", "a")
-			s.with(func() {
+			s.With(func() {
 				s.delay = 2 * time.Second
 				if away {
-					s.fail = func(*job.Batch) error { return errAway }
+					s.Fail = func(*job.Batch) error { return errAway }
 				}
 			})
 			before := claims(e, Claim{Namespace: ns, Queues: []string{"none"}})
@@ -82,7 +82,7 @@ func TestAClaimWithAnUnknownOutcomeAsksAgain(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 		n := 0
-		s.with(func() {
+		s.With(func() {
 			s.lose = func() error {
 				if n++; n < 4 {
 					return partition.ErrUnknown
@@ -111,16 +111,16 @@ func TestAPanicEndsNoReverts(t *testing.T) {
 			t.Parallel()
 			bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 				publish(t, e, ns, "q", "a")
-				s.with(func() { with.bug(s) })
+				s.With(func() { with.bug(s) })
 				if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); !errors.Is(r.err, partition.ErrUnknown) {
 					t.Fatalf("got %+v", r)
 				}
-				s.with(func() { s.panics = false })
+				s.With(func() { s.panics = false })
 				time.Sleep(3 * minPause) // of the bubble's clock
 				synctest.Wait()
-				s.with(func() {
-					if s.reverts != with.want || len(s.lost) > 0 {
-						t.Errorf("%d reverts, %d jobs are still leased", s.reverts, len(s.lost))
+				s.With(func() {
+					if s.reverts != with.want || s.lost > 0 {
+						t.Errorf("%d reverts, %d jobs are still leased", s.reverts, s.lost)
 					}
 				})
 			})
@@ -132,15 +132,15 @@ func TestAPanicEndsNoReverts(t *testing.T) {
 func TestAClaimWithAnUnknownOutcomeIsTakenBackByItself(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
-		s.with(func() { s.lose = func() error { return partition.ErrUnknown } })
+		s.With(func() { s.lose = func() error { return partition.ErrUnknown } })
 		publish(t, e, ns, "q", "a")
 		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); !errors.Is(r.err, partition.ErrUnknown) {
 			t.Fatalf("got %+v", r)
 		}
 		time.Sleep(minPause) // of the bubble's clock
 		synctest.Wait()
-		s.with(func() {
-			if len(s.lost) > 0 {
+		s.With(func() {
+			if s.lost > 0 {
 				t.Error("the job is still leased")
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/job/jobtest"
 )
 
 // bubble runs a test with a clock of its own, and an engine that ends before it does.
@@ -107,7 +108,7 @@ func TestAPublishWakesAsManyAsItsJobs(t *testing.T) {
 func TestClaimsThatARateStopsWaitForIt(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
-		s.with(func() { s.pause = time.Minute })
+		s.With(func() { s.Pause = time.Minute })
 		publish(t, e, ns, "q", "a", "b", "c", "d")
 		var polls []<-chan result
 		for range 100 {
@@ -129,7 +130,7 @@ func TestClaimsThatARateStopsWaitForIt(t *testing.T) {
 			t.Errorf("jobs by the time they were waited for: %v, after %d claims", got, after-before)
 		}
 		publish(t, e, ns, "other", "x") // a rate of one queue holds no other up
-		s.with(func() { s.passes = time.Time{} })
+		s.SetPause(time.Minute)
 		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"other"}}); payloads(r.jobs) != "x" {
 			t.Errorf("got %+v", r)
 		}
@@ -142,16 +143,11 @@ func TestNoPollSleepsBesideAJobThatCameWhileItSubscribed(t *testing.T) {
 	for at := range 60 {
 		for _, latency := range []time.Duration{1, 5, 12} {
 			bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
-				s.with(func() { s.delay, s.after = 7*time.Millisecond, 9*time.Millisecond })
-				s.wakes.mu.Lock()
-				s.wakes.latency = latency * time.Millisecond
-				s.wakes.mu.Unlock()
+				s.With(func() { s.delay, s.after = 7*time.Millisecond, 9*time.Millisecond })
+				s.wakes.SetLatency(latency * time.Millisecond)
 				p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
 				time.Sleep(time.Duration(at) * time.Millisecond)
-				s.with(func() { // another process publishes
-					key := queueKey{"mail", 0, "q"}
-					s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}})
-				})
+				s.arrives(ns, "q", "a")
 				if r := <-p; payloads(r.jobs) != "a" || r.took > 200*time.Millisecond {
 					t.Errorf("published after %d ms: got %+v", at, r)
 				}
@@ -186,9 +182,9 @@ func TestAJobLeftByAClaimWithoutWaitWakesWhoWaits(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
 		synctest.Wait()
-		s.with(func() { // as if a wake were lost for ever
-			s.queueOf(queueKey{"mail", 0, "q"}).ready = []*job.Job{{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}}, {Queue: "q", Payload: []byte("b"), Ref: job.Ref{Seq: 2}}}
-		})
+		for _, payload := range []string{"a", "b"} { // as if a wake were lost for ever
+			s.Put("mail", false, &jobtest.Job{Job: job.Job{Queue: "q", Payload: []byte(payload)}})
+		}
 		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); payloads(r.jobs) != "a" {
 			t.Errorf("got %+v", r)
 		}
@@ -202,12 +198,9 @@ func TestAJobLeftByAClaimWithoutWaitWakesWhoWaits(t *testing.T) {
 func TestAWokenPollThatLeavesWakesTheNext(t *testing.T) {
 	t.Parallel()
 	push := func(s *fakeStore, ns *job.Namespace, queues ...string) {
-		s.with(func() {
-			for _, queue := range queues {
-				key := queueKey{"mail", ns.Shards(queue)[0], queue}
-				s.push(key, s.queueOf(key), false, &job.Job{Queue: queue, Payload: []byte(queue), Ref: job.Ref{Seq: int64(queue[0])}})
-			}
-		})
+		for _, queue := range queues {
+			s.arrives(ns, queue, queue)
+		}
 	}
 	wait := func(e *Engine, c Claim) <-chan result {
 		p := claims(e, c)
@@ -273,20 +266,19 @@ func TestPollsAskAgainAfterTheirSubscriptionsWereLost(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
 		synctest.Wait()
-		s.with(func() { s.fail = func(*job.Batch) error { return errAway } })
-		s.wakes.setDeaf(true)
+		s.With(func() { s.Fail = func(*job.Batch) error { return errAway } })
+		s.wakes.SetDeaf(true, true)
 		time.Sleep(time.Minute)
 		before, _ := s.ran()
 		time.Sleep(time.Minute)
 		if after, _ := s.ran(); after-before > 60 {
 			t.Errorf("asked %d times in a minute of an outage", after-before)
 		}
-		s.with(func() {
-			s.fail = nil
-			key := queueKey{"mail", 0, "q"}
-			s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a")})
+		s.With(func() {
+			s.Fail = nil
 		})
-		s.wakes.setDeaf(false) // at once, not after the pause
+		s.arrives(ns, "q", "a")
+		s.wakes.SetDeaf(false, true) // at once, not after the pause
 		if r := <-p; payloads(r.jobs) != "a" || r.took > 2*time.Minute+100*time.Millisecond {
 			t.Errorf("got %+v", r)
 		}
@@ -296,7 +288,7 @@ func TestPollsAskAgainAfterTheirSubscriptionsWereLost(t *testing.T) {
 func TestPollsFindJobsAlsoWhereNoSubscriptionWorks(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
-		s.wakes.setDeaf(true)
+		s.wakes.SetDeaf(true, true)
 		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
 		time.Sleep(time.Minute)
 		if runs, _ := s.ran(); runs > 60 {
@@ -314,7 +306,7 @@ func TestAClaimAsksAgainWhereTheAnswerWasFullOfOthersJobs(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Minute} {
 		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 			publish(t, e, ns, "q", "a")
-			s.with(func() { s.full = 3 })
+			s.With(func() { s.full = 3 })
 			if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: wait}); payloads(r.jobs) != "a" || r.took != 0 {
 				t.Errorf("wait %v: got %+v", wait, r)
 			}
@@ -361,7 +353,7 @@ func TestAClaimSaysThatThereIsNoJobOnlyIfTheStoreDoes(t *testing.T) {
 			} {
 				bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 					stopping, flown := make(chan struct{}), 0
-					s.with(func() {
+					s.With(func() {
 						s.full = 1
 						s.flies = func(b *job.Batch) {
 							if len(b.Claims) == 0 {
@@ -386,7 +378,7 @@ func TestAClaimSaysThatThereIsNoJobOnlyIfTheStoreDoes(t *testing.T) {
 		}
 	}
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
-		s.with(func() { s.fail = func(*job.Batch) error { return errAway } })
+		s.With(func() { s.Fail = func(*job.Batch) error { return errAway } })
 		stopping := make(chan struct{})
 		retired := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Stopping: stopping})
 		stopped := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})

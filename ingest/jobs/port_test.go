@@ -48,7 +48,7 @@ func listen(t testing.TB, s *fakeStore, e *Engine, edit func(*ingest.Config)) *p
 	t.Helper()
 	cfg := ingest.DefaultConfig()
 	cfg.Mounts, cfg.Tokens = []ingest.Mount{e.Mount()}, map[string][]ingest.Token{}
-	for name := range s.namespaces {
+	for name := range s.Namespaces {
 		cfg.Tokens[name] = nil // it needs none
 	}
 	if edit != nil {

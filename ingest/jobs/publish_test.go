@@ -32,7 +32,7 @@ func TestPublishTakesTheFormsOfEntries(t *testing.T) {
 			continue
 		}
 		for j := range r.IDs {
-			if got.Jobs[j].ID != r.IDs[j] || got.Jobs[j].Attempt != 1 || got.Jobs[j].Tries != 3 || got.Jobs[j].Queue != queue || got.Jobs[j].Deadline != 3500+60_000 {
+			if got.Jobs[j].ID != r.IDs[j] || got.Jobs[j].Attempt != 1 || got.Jobs[j].Tries != 3 || got.Jobs[j].Queue != queue || got.Jobs[j].Deadline != 5000+60_000 {
 				t.Errorf("%q: got %+v", c.body, got.Jobs[j])
 			}
 		}
@@ -43,8 +43,8 @@ func TestPublishPassesItsOptionsOn(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)
 	var seen job.Publish
-	p.store.with(func() {
-		p.store.fail = func(b *job.Batch) error {
+	p.store.With(func() {
+		p.store.Fail = func(b *job.Batch) error {
 			if len(b.Publishes) == 1 {
 				seen = *b.Publishes[0]
 			}
@@ -71,8 +71,8 @@ func TestRepeatsOfAQueueOverShardsMeetTheFirst(t *testing.T) {
 	policy.Shards, policy.Spread = 8, map[string]int{"q": 8}
 	p := served(t, map[string]job.Policy{"mail": policy}, nil)
 	used := map[int]bool{}
-	p.store.with(func() {
-		p.store.fail = func(b *job.Batch) error {
+	p.store.With(func() {
+		p.store.Fail = func(b *job.Batch) error {
 			for _, x := range b.Publishes {
 				used[x.Shard] = true
 			}

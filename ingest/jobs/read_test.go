@@ -14,7 +14,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	if r := p.do("GET", "/v1/mail/q/dead", ""); r.status != 200 || r.raw != `{"total":0,"jobs":[]}`+"\n" {
 		t.Errorf("none: got %d %s", r.status, r.raw)
 	}
-	p.store.with(func() {
+	p.store.With(func() {
 		for i := range 30 {
 			p.store.dead = append(p.store.dead, job.Job{Queue: "q", ID: fmt.Sprint("id", i), Tries: 3, Attempt: 3, Reason: job.Lapsed, Published: 5, Expires: 9, At: int64(100 + i), Payload: []byte(fmt.Sprint(i))})
 		}
@@ -32,7 +32,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	if r := p.do("PUT", "/v1/mail/q/dead", ""); r.status != 405 || r.header.Get("Allow") != "POST, GET, HEAD, OPTIONS" {
 		t.Errorf("PUT: got %d, Allow %q", r.status, r.header.Get("Allow"))
 	}
-	p.store.with(func() { p.store.dead[0].Payload = make([]byte, 60<<20) })
+	p.store.With(func() { p.store.dead[0].Payload = make([]byte, 60<<20) })
 	if r := p.do("GET", "/v1/mail/q/dead", ""); r.status != 503 || r.Error != "overloaded" {
 		t.Errorf("more than memory has room for: got %d %.200s", r.status, r.raw)
 	}
@@ -42,7 +42,7 @@ func TestAForecastEndsWithTheLastStepThatHasAny(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)
 	for due, want := range map[string][]int64{"": nil, "0,3": {0, 3}, "1": {1, 0, 0}} {
-		p.store.with(func() { p.store.due, p.store.ticks = want, want })
+		p.store.With(func() { p.store.due, p.store.ticks = want, want })
 		if r := p.do("GET", "/v1/mail/q/forecast", ""); r.status != 200 || r.raw != `{"step_ms":600000,"due":[`+due+`],"scheduled":[`+due+`],"scheduled_by":"next"}`+"\n" {
 			t.Errorf("%v: got %d %s", want, r.status, r.raw)
 		}
@@ -56,8 +56,8 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 	id := p.do("POST", "/v1/mail/q?id=mine", "\xffx").IDs[0]
 	for _, c := range []struct{ method, path, want string }{
 		{"GET", "/v1/mail/q", `{"namespace":"mail","queue":"q","ready":3,"pending":5,"dead":2,"oldest_age_ms":1000}`},
-		{"GET", "/v1/mail/q/jobs/" + id, `{"queue":"q","id":"` + id + `","attempt":0,"tries":3,"published_ms":1000,"data":"/3g=","state":"ready"}`},
-		{"GET", "/v1/mail/q/peek", `{"queue":"q","id":"` + id + `","attempt":0,"tries":3,"published_ms":1000,"data":"/3g=","state":"ready"}`},
+		{"GET", "/v1/mail/q/jobs/" + id, `{"queue":"q","id":"` + id + `","attempt":0,"tries":3,"published_ms":5000,"data":"/3g=","state":"ready"}`},
+		{"GET", "/v1/mail/q/peek", `{"queue":"q","id":"` + id + `","attempt":0,"tries":3,"published_ms":5000,"data":"/3g=","state":"ready"}`},
 		{"GET", "/v1/mail/q/forecast?step=1h&steps=3", `{"step_ms":3600000,"due":[],"scheduled":[],"scheduled_by":"next"}`},
 		{"DELETE", "/v1/mail/q/jobs/" + id, `{"state":"deleted"}`},
 		{"DELETE", "/v1/mail/q/jobs/" + id, ``},
@@ -106,7 +106,7 @@ func TestADeadJobSaysWhyItDied(t *testing.T) {
 		t.Errorf("a job with a ttl does not say when it expires: %s", r.raw)
 	}
 	p.do("POST", "/v1/mail/q/settle", `{"id":"`+j.ID+`","do":"bury"}`)
-	want := `{"queue":"q","id":"` + j.ID + `","tries":3,"published_ms":1000,"data":"eA==","state":"dead","reason":"buried"}` + "\n"
+	want := `{"queue":"q","id":"` + j.ID + `","tries":3,"published_ms":5000,"data":"eA==","state":"dead","reason":"buried"}` + "\n"
 	if r := p.do("GET", "/v1/mail/q/jobs/"+j.ID, ""); r.raw != want {
 		t.Errorf("got %s, want %s", r.raw, want)
 	}

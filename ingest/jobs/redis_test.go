@@ -57,7 +57,7 @@ func startProcess(t testing.TB, url string, policy job.Policy, edit func(*ingest
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Stop(context.Background()) })
-	fake := &fakeStore{namespaces: map[string]*job.Namespace{"mail": s.Namespace("mail")}}
+	fake := newFake(t, map[string]job.Policy{"mail": policy})
 	return &process{listen(t, fake, e, edit), s}
 }
 

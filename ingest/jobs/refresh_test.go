@@ -46,7 +46,7 @@ func TestPollsFollowTheirQueueToMoreShards(t *testing.T) {
 		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
 		synctest.Wait()
 		policy.Spread = map[string]int{"q": 8}
-		s.set(t, "mail", policy)
+		s.Set(t, "mail", policy)
 		e.Refresh()
 		synctest.Wait()
 		shards := s.Namespace("mail").Shards("q")
@@ -57,7 +57,7 @@ func TestPollsFollowTheirQueueToMoreShards(t *testing.T) {
 		}
 		gone := claims(e, Claim{Namespace: s.Namespace("mail"), Queues: []string{"q"}, Wait: time.Hour})
 		synctest.Wait()
-		s.with(func() { delete(s.namespaces, "mail") })
+		s.With(func() { delete(s.Namespaces, "mail") })
 		e.Refresh()
 		if r := <-gone; !errors.Is(r.err, ErrNoNamespace) {
 			t.Errorf("got %+v", r)
@@ -74,10 +74,8 @@ func TestAPollThatEndsWhileItMovesLeavesNoSubscription(t *testing.T) {
 		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Stopping: stopping})
 		synctest.Wait()
 		policy.Spread = map[string]int{"q": 8}
-		s.set(t, "mail", policy)
-		s.wakes.mu.Lock()
-		s.wakes.wanting = func() { <-release }
-		s.wakes.mu.Unlock()
+		s.Set(t, "mail", policy)
+		s.wakes.SetWanting(func() { <-release })
 		go e.Refresh()
 		synctest.Wait()
 		close(stopping)
@@ -87,7 +85,7 @@ func TestAPollThatEndsWhileItMovesLeavesNoSubscription(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 		synctest.Wait()
-		if n := s.wakes.wanted(); n > 0 {
+		if n := s.wakes.Wanted(); n > 0 {
 			t.Errorf("%d subscriptions are left", n)
 		}
 	})
@@ -107,7 +105,7 @@ func TestNothingIsKnownOfANamespaceThatIsGone(t *testing.T) {
 				t.Errorf("the last answers of %d namespaces are known, want %d", len(e.last), want)
 			}
 			e.mu.Unlock()
-			s.with(func() { delete(s.namespaces, "mail") })
+			s.With(func() { delete(s.Namespaces, "mail") })
 			e.Refresh()
 		}
 	})

@@ -202,8 +202,8 @@ func TestErrorsOfTheStoreAreAnswered(t *testing.T) {
 		{job.ErrTooManyQueues, 429, "too_many_queues", false},
 		{job.ErrBadArgument, 500, "internal", false},
 	} {
-		p.store.with(func() {
-			p.store.fail = func(*job.Batch) error { return c.err }
+		p.store.With(func() {
+			p.store.Fail = func(*job.Batch) error { return c.err }
 			p.store.readErr = c.err
 		})
 		for _, route := range routes {

@@ -47,8 +47,8 @@ func TestAFailingPollPassesOnWhatWokeIt(t *testing.T) {
 		bubble(t, ofShards(4), func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 			good := on(e, ns, 0)
 			bad := on(e, ns, 1, good)
-			s.with(func() {
-				s.fail = func(b *job.Batch) (err error) {
+			s.With(func() {
+				s.Fail = func(b *job.Batch) (err error) {
 					claimsOf(1, func() { err = errAway })(b)
 					return err
 				}
@@ -71,7 +71,7 @@ func TestAFailingPollPassesOnWhatWokeIt(t *testing.T) {
 			if after, _ := s.ran(); after-runs > 40*failing {
 				t.Errorf("%d fail: asked %d times in a minute", failing, after-runs)
 			}
-			s.with(func() { s.fail = nil })
+			s.With(func() { s.Fail = nil })
 			time.Sleep(maxPause)
 			if ready, _ := s.ready(good); ready != 0 {
 				t.Errorf("%d fail: %d are ready after the outage", failing, ready)
@@ -87,7 +87,7 @@ func TestAWakeIsNotSpentOnAPollThatAsks(t *testing.T) {
 	bubble(t, ofShards(4), func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 		good, slow := on(e, ns, 0), on(e, ns, 1)
 		first := on(e, ns, 2, good)
-		s.with(func() { s.flies = claimsOf(1, func() { time.Sleep(3 * time.Second) }) })
+		s.With(func() { s.flies = claimsOf(1, func() { time.Sleep(3 * time.Second) }) })
 		busy := claims(e, Claim{Namespace: ns, Queues: []string{first, good, slow}, Wait: time.Minute})
 		time.Sleep(3500 * time.Millisecond) // it asks again, and is past good
 		idle := claims(e, Claim{Namespace: ns, Queues: []string{good}, Wait: time.Minute})
@@ -115,7 +115,7 @@ func TestAPollEndsWithinAPass(t *testing.T) {
 			}
 			last := c.Queues[7]
 			claim(&c)
-			s.with(func() {
+			s.With(func() {
 				s.flies = func(b *job.Batch) {
 					if len(b.Claims) > 0 && b.Claims[0].TTR == time.Minute {
 						time.Sleep(flush)

@@ -25,10 +25,10 @@ func walk(t *testing.T, seed uint64) {
 	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		queues := []string{"a", "b", "c"}
-		s.with(func() {
+		s.With(func() {
 			s.delay, s.after = time.Duration(r.IntN(5))*time.Millisecond, time.Duration(r.IntN(5))*time.Millisecond
 			faults := rand.New(rand.NewPCG(seed, 2))
-			s.fail = func(*job.Batch) error {
+			s.Fail = func(*job.Batch) error {
 				if faults.IntN(12) == 0 {
 					return errAway
 				}
@@ -41,9 +41,7 @@ func walk(t *testing.T, seed uint64) {
 				return nil
 			}
 		})
-		s.wakes.mu.Lock()
-		s.wakes.latency = time.Duration(r.IntN(4)) * time.Millisecond
-		s.wakes.mu.Unlock()
+		s.wakes.SetLatency(time.Duration(r.IntN(4)) * time.Millisecond)
 		var delivered atomic.Int64
 		var published int
 		var polls sync.WaitGroup
@@ -73,9 +71,9 @@ func walk(t *testing.T, seed uint64) {
 				}
 			case 4:
 				if r.IntN(4) == 0 {
-					s.wakes.setDeaf(true)
+					s.wakes.SetDeaf(true, true)
 				} else {
-					s.wakes.setDeaf(false)
+					s.wakes.SetDeaf(false, true)
 				}
 			case 5:
 				if len(leaves) > 0 && r.IntN(3) == 0 {
@@ -86,8 +84,8 @@ func walk(t *testing.T, seed uint64) {
 				}
 			}
 		}
-		s.with(func() { s.fail, s.lose = nil, nil })
-		s.wakes.setDeaf(false)
+		s.With(func() { s.Fail, s.lose = nil, nil })
+		s.wakes.SetDeaf(false, true)
 		polls.Wait()
 		time.Sleep(time.Minute)
 		// All are asked for once more: each queue by as many as there can be.

@@ -90,7 +90,7 @@ func TestAnOutageIsNeverAQueueWithoutJobs(t *testing.T) {
 	t.Parallel()
 	p := listen(t, nil)
 	p.play([]step{{"PUT", "/api/ns/q", "x", nil, 201, published}})
-	id := p.fake.jobs["ns q"][0].ID
+	id := p.fake.of("q")[0].ID
 	p.fake.fail(errDown)
 	for _, c := range []string{"PUT ", "PUT /bulk", "PUT /job/" + id, "GET ", "GET /peek", "GET /job/" + id, "DELETE /job/" + id, "DELETE ", "GET /size", "GET /deadletter", "GET /deadletter/size", "PUT /deadletter", "DELETE /deadletter"} {
 		method, rest, _ := strings.Cut(c, " ")
@@ -157,7 +157,7 @@ func TestAnAnswerIsReservedBeforeItIsMade(t *testing.T) {
 	for i := range messages {
 		messages[i].Payload = large
 	}
-	p.fake.Publish(&job.Publish{Namespace: p.fake.namespaces["ns"], Queue: "q", Tries: 1, Messages: messages})
+	p.fake.Publish(&job.Publish{Namespace: p.fake.Namespaces["ns"], Queue: "q", Tries: 1, Messages: messages})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r := p.do("GET", "/api/ns/q?count=64", "")

@@ -3,8 +3,6 @@ package lmstfy
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,61 +10,50 @@ import (
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/job/jobtest"
 )
 
-// fakeQueues keeps jobs in memory: delay, ttr, ttl, tries, dead letters. Its clock stands
-// still until a test moves it.
+// fakeQueues is an engine on a store in memory, whose clock stands still until a test moves it.
 type fakeQueues struct {
-	job.Operations // nil: what no request of lmstfy asks for
-
-	mu         sync.Mutex
-	namespaces map[string]*job.Namespace
-	pools      map[string]string // of namespaces that are not in the default pool
-	now        int64             // Unix ms
-	seq        int64             // µs
-	jobs       map[string][]*fakeJob
-	changed    chan struct{} // closed when a job becomes ready
-	down       error         // what every call returns
-	claims     int           // calls of Claim that began
-	waiting    chan struct{} // receives one value when a Claim begins to wait
-	requeued   int
-	held       chan struct{} // if set: Counts, Peek and Purge wait until it is closed
-	holding    atomic.Int64  // calls that wait so
+	*jobtest.Store
+	missing
+	pools    map[string]string // of namespaces that are not in the default pool
+	changed  chan struct{}     // closed when a job may have become ready
+	claims   int               // calls of Claim that began
+	waiting  chan struct{}     // receives one value when a Claim begins to wait
+	requeued int
+	held     chan struct{} // if set: Counts and Purge wait until it is closed
+	holding  atomic.Int64  // calls that wait so
 }
 
-type fakeJob struct {
-	job.Job
-	state job.State
-	due   int64 // of a delayed job, or the end of the lease
-}
+// missing is what no request of lmstfy asks for.
+type missing struct{ job.Operations }
 
 func newFake(t testing.TB, names ...string) *fakeQueues {
-	f := &fakeQueues{
-		namespaces: map[string]*job.Namespace{}, pools: map[string]string{}, now: 1_700_000_000_000,
-		jobs: map[string][]*fakeJob{}, changed: make(chan struct{}), waiting: make(chan struct{}, 16),
-	}
+	t.Helper()
+	policies := map[string]job.Policy{}
 	for _, name := range names {
-		ns, err := job.NewNamespace("sw", name, job.DefaultPolicy())
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.namespaces[name] = ns
+		policies[name] = job.DefaultPolicy()
 	}
+	f := &fakeQueues{
+		Store: jobtest.New(t, policies), pools: map[string]string{}, changed: make(chan struct{}), waiting: make(chan struct{}, 16),
+	}
+	f.Frozen = 1_700_000_000_000
 	return f
 }
 
 // sleep moves the clock.
 func (f *fakeQueues) sleep(d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.now += d.Milliseconds()
+	f.Move(d)
 	f.wake()
 }
 
+// fail makes every call fail, until it is told nil.
 func (f *fakeQueues) fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.down = err
+	f.With(func() {
+		f.Down = err
+		f.Fail = func(*job.Batch) error { return err }
+	})
 }
 
 // hold waits where a test lets calls of the store hang.
@@ -78,9 +65,14 @@ func (f *fakeQueues) hold() {
 }
 
 func (f *fakeQueues) wake() {
-	close(f.changed)
-	f.changed = make(chan struct{})
+	f.With(func() {
+		close(f.changed)
+		f.changed = make(chan struct{})
+	})
 }
+
+// of are the jobs of a queue of the namespace ns.
+func (f *fakeQueues) of(queue string) []*jobtest.Job { return f.Jobs(f.Store.Namespace("ns"), queue) }
 
 // both are its two pools.
 func (f *fakeQueues) both() Pools {
@@ -96,80 +88,39 @@ func (p fakePool) Namespace(name string) *job.Namespace {
 	if p.pools[name] != p.name {
 		return nil
 	}
-	return p.namespaces[name]
+	return p.Store.Namespace(name)
 }
+
+func (f *fakeQueues) run(b *job.Batch) { f.Run(context.Background(), nil, b) }
 
 func (f *fakeQueues) Publish(publishes ...*job.Publish) {
 	for _, p := range publishes {
-		f.publish(p)
+		p.Shard = p.Namespace.Shards(p.Queue)[0]
 	}
-}
-
-func (f *fakeQueues) publish(p *job.Publish) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if p.Err = f.down; p.Err != nil {
-		return
-	}
-	f.seq = max(f.seq, f.now*1000)
-	p.Shard, p.First = p.Namespace.Shards(p.Queue)[0], f.seq+1
-	for _, m := range p.Messages {
-		f.seq++
-		j := &fakeJob{Job: job.Job{
-			Queue: p.Queue, Ref: job.Ref{Shard: p.Shard, Seq: f.seq}, ID: p.Namespace.ID(p.Shard, p.Queue, f.seq, ""),
-			Tries: p.Tries, Published: f.now, Payload: slices.Clone(m.Payload), Attributes: slices.Clone(m.Attributes),
-		}, state: job.Ready}
-		if p.TTL > 0 {
-			j.Expires = f.now + p.TTL.Milliseconds()
-		}
-		if p.Delay > 0 {
-			j.state, j.due = job.Delayed, f.now+p.Delay.Milliseconds()
-		}
-		key := p.Namespace.Name + " " + p.Queue
-		f.jobs[key] = append(f.jobs[key], j)
-	}
+	f.run(&job.Batch{Publishes: publishes})
 	f.wake()
 }
 
-// queue returns the jobs of a queue as they are at this time.
-func (f *fakeQueues) queue(ns *job.Namespace, name string) []*fakeJob {
-	key := ns.Name + " " + name
-	f.jobs[key] = slices.DeleteFunc(f.jobs[key], func(j *fakeJob) bool {
-		switch {
-		case j.state == job.Delayed && j.due <= f.now, j.state == job.Leased && j.due <= f.now && j.Attempt < j.Tries:
-			j.state = job.Ready
-		case j.state == job.Leased && j.due <= f.now:
-			j.state, j.Expires = job.Dead, 0
-		}
-		j.Now = f.now
-		return j.Expires > 0 && j.Expires <= f.now && j.state != job.Leased
-	})
-	return f.jobs[key]
-}
+func (f *fakeQueues) Ack(acks ...*job.Ack) { f.run(&job.Batch{Acks: acks}) }
 
 func (f *fakeQueues) Claim(c *jobs.Claim) ([]job.Job, error) {
 	deadline := time.Now().Add(c.Wait)
+	f.With(func() { f.claims++ })
 	for first := true; ; first = false {
-		f.mu.Lock()
-		if first {
-			f.claims++
-		}
-		if f.down != nil {
-			defer f.mu.Unlock()
-			return nil, f.down
-		}
+		f.Mu.Lock()
+		changed := f.changed
+		f.Mu.Unlock()
 		var found []job.Job
 		for _, name := range c.Queues {
-			for _, j := range f.queue(c.Namespace, name) {
-				if j.state == job.Ready && len(found) < c.Count {
-					j.Attempt++
-					j.state, j.due = job.Leased, f.now+c.TTR.Milliseconds()
-					found = append(found, j.Job)
-				}
+			one := &job.Claim{Namespace: c.Namespace, Shard: c.Namespace.Shards(name)[0], Queues: []string{name}, TTR: c.TTR, Count: c.Count - len(found)}
+			if one.Count == 0 {
+				break
 			}
+			if f.run(&job.Batch{Claims: []*job.Claim{one}}); one.Err != nil {
+				return nil, one.Err
+			}
+			found = append(found, one.Jobs...)
 		}
-		changed := f.changed
-		f.mu.Unlock()
 		left := time.Until(deadline)
 		if len(found) > 0 || left <= 0 {
 			return found, nil
@@ -190,118 +141,27 @@ func (f *fakeQueues) Claim(c *jobs.Claim) ([]job.Job, error) {
 }
 
 func (f *fakeQueues) GiveBack(ns *job.Namespace, claimed []job.Job) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.requeued += len(claimed)
+	var b job.Batch
 	for _, j := range claimed {
-		for _, k := range f.queue(ns, j.Queue) {
-			if k.ID == j.ID {
-				k.state = job.Ready
-				k.Attempt--
-			}
-		}
+		b.Settles = append(b.Settles, &job.Settle{Namespace: ns, Queue: j.Queue, Ref: j.Ref, Attempt: j.Attempt, Verb: job.Requeue})
 	}
+	f.run(&b)
+	f.With(func() { f.requeued += len(claimed) })
 }
 
-// remove removes jobs for which gone is true, at most limit of them.
-func (f *fakeQueues) remove(ns *job.Namespace, queue string, limit int, gone func(*fakeJob) bool) (n int, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down != nil {
-		return 0, f.down
-	}
-	f.jobs[ns.Name+" "+queue] = slices.DeleteFunc(f.queue(ns, queue), func(j *fakeJob) bool {
-		if n == limit || !gone(j) {
-			return false
-		}
-		n++
-		return true
-	})
-	return n, nil
-}
-
-func (f *fakeQueues) Ack(acks ...*job.Ack) {
-	for _, a := range acks {
-		var n int
-		n, a.Err = f.remove(a.Namespace, a.Queue, 1, func(j *fakeJob) bool { return j.Ref == a.Ref })
-		a.Acked = n == 1
-	}
-}
-
-func (f *fakeQueues) Purge(_ context.Context, ns *job.Namespace, queue string, all bool) (int64, error) {
+func (f *fakeQueues) Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (int64, error) {
 	f.hold()
-	n, err := f.remove(ns, queue, -1, func(j *fakeJob) bool { return j.state == job.Ready || all })
-	return int64(n), err
+	return f.Store.Purge(ctx, ns, queue, all)
 }
 
-func (f *fakeQueues) DeleteDead(_ context.Context, ns *job.Namespace, queue string, limit int) (int, error) {
-	return f.remove(ns, queue, limit, func(j *fakeJob) bool { return j.state == job.Dead })
-}
-
-func (f *fakeQueues) find(ns *job.Namespace, queue string, is func(*fakeJob) bool) (job.Job, job.State, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down != nil {
-		return job.Job{}, job.Gone, f.down
-	}
-	for _, j := range f.queue(ns, queue) {
-		if is(j) {
-			return j.Job, j.state, nil
-		}
-	}
-	return job.Job{}, job.Gone, job.ErrNoJob
-}
-
-func (f *fakeQueues) Peek(_ context.Context, ns *job.Namespace, queue string) (job.Job, error) {
-	j, _, err := f.find(ns, queue, func(j *fakeJob) bool { return j.state == job.Ready })
-	return j, err
-}
-
-func (f *fakeQueues) Get(_ context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
-	return f.find(ns, queue, func(j *fakeJob) bool { return j.Ref == ref })
-}
-
-func (f *fakeQueues) Counts(_ context.Context, ns *job.Namespace, queue string) (c job.Counts, err error) {
+func (f *fakeQueues) Counts(ctx context.Context, ns *job.Namespace, queue string) (job.Counts, error) {
 	f.hold()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, j := range f.queue(ns, queue) {
-		switch j.state {
-		case job.Ready:
-			c.Ready++
-		case job.Dead:
-			c.Dead++
-		}
-	}
-	return c, f.down
+	return f.Store.Counts(ctx, ns, queue)
 }
 
-func (f *fakeQueues) Dead(_ context.Context, ns *job.Namespace, queue string, offset, limit int) (dead []job.Job, total int64, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, j := range f.queue(ns, queue) {
-		if j.state == job.Dead {
-			dead = append(dead, j.Job)
-		}
-	}
-	total = int64(len(dead))
-	return dead[min(offset, len(dead)):min(offset+limit, len(dead))], total, f.down
-}
-
-func (f *fakeQueues) Respawn(_ context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (n int, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, j := range f.queue(ns, queue) {
-		if j.state == job.Dead && n < limit {
-			n++
-			j.state, j.Attempt, j.Tries = job.Ready, 0, 1
-			if ttl > 0 {
-				j.Expires = f.now + ttl.Milliseconds()
-			}
-		}
-	}
-	f.wake()
-	return n, f.down
+func (f *fakeQueues) Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error) {
+	defer f.wake()
+	return f.Store.Respawn(ctx, ns, queue, limit, ttl)
 }
 
 var errDown = errors.Join(partition.ErrUnavailable, errors.New("dial tcp 10.0.0.1:6379: connection refused"))

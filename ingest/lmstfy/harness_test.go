@@ -74,7 +74,7 @@ func listen(t testing.TB, edit func(*Config, *ingest.Config)) *port {
 		edit(&cfg, &in)
 	}
 	in.Mounts = []ingest.Mount{NewAPI(cfg).Mount(), {
-		Name: "jobs", Owns: func(name string) bool { return p.fake.namespaces[name] != nil },
+		Name: "jobs", Owns: func(name string) bool { return p.fake.Namespaces[name] != nil },
 		Handler: func(*ingest.Exchange) *ingest.Rejection { return nil },
 	}}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

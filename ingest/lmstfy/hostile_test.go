@@ -135,7 +135,7 @@ func TestABodyThatStopsShortIsNoJob(t *testing.T) {
 			t.Errorf("half of %d bytes: got %s %s", n, status, body)
 		}
 	}
-	if got := len(p.fake.jobs["ns q"]); got != 0 {
+	if got := len(p.fake.of("q")); got != 0 {
 		t.Errorf("%d jobs were stored", got)
 	}
 }

@@ -62,7 +62,7 @@ func TestMetricsHaveLmstfysNames(t *testing.T) {
 		{"PUT", "/api/ns/q", "x", nil, 429, `{"msg":"token(ID) produce reach the limit rate, please retry later"}`},
 		{"GET", "/api/ns/q,p?count=2", "", nil, 200, "[" + jobOf("null", "MQ==", "q", 0, 86400) + "," + jobOf("null", "Mg==", "q", 0, 86400) + "]"},
 	})
-	id := p.fake.jobs["ns "+reply][0].ID
+	id := p.fake.of(reply)[0].ID
 	p.do("GET", "/api/ns/"+reply, "")
 	p.do("DELETE", "/api/ns/"+reply+"/job/"+id, "")
 	p.do("DELETE", "/api/ns/"+reply+"/job/"+id, "")

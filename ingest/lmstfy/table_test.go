@@ -230,7 +230,7 @@ func TestBodiesAreJobsWhateverTheyAre(t *testing.T) {
 		{"PUT", "/api/ns/e/bulk", strings.Repeat(" ", 16<<20+1), nil, 413, tooLarge},
 		{"PUT", "/api/ns/e", strings.Repeat(" ", 16<<20+1), nil, 413, tooLarge},
 	})
-	if got := len(p.fake.jobs["ns e"]); got != 3 {
+	if got := len(p.fake.of("e")); got != 3 {
 		t.Errorf("%d jobs are stored, want 3", got)
 	}
 	chunked := func(n int) string {
@@ -405,7 +405,7 @@ func TestPeekGetAckAndPurge(t *testing.T) {
 		{"DELETE", "/api/ns/q", "", nil, 204, ""},
 		{"GET", "/api/ns/q/size", "", nil, 200, `{"namespace":"ns","queue":"q","size":0}`},
 	})
-	if got := len(p.fake.jobs["ns q"]); got != 1 {
+	if got := len(p.fake.of("q")); got != 1 {
 		t.Errorf("after DELETE of the queue %d jobs are left, want the delayed one", got)
 	}
 }

@@ -31,8 +31,8 @@ func (s *Store) uncount(j *Job) {
 	j.Deferred = false
 }
 
-// Lose makes the answer to a claim an error. Its jobs are leased until the lane's next claim, or
-// Revert. It is for Answer.
+// Lose makes the answer to a claim an error. Its jobs are leased until the lane's next claim,
+// or Revert. It is for Answer.
 func (s *Store) Lose(l *job.Lane, c *job.Claim, err error) {
 	for i := range c.Jobs {
 		j := s.at(key{c.Namespace.Name, c.Shard, c.Jobs[i].Queue}).all[c.Jobs[i].Seq]
@@ -57,7 +57,7 @@ func Fail(b *job.Batch, err error) {
 	}
 }
 
-// Run runs a batch: acks, settlements, publishes, claims. With an ended context it does nothing.
+// Run runs a batch: acks, settlements, publishes, claims. With an ended context none of it.
 func (s *Store) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
