@@ -143,3 +143,19 @@ func ProbeTries(t *testing.T, probe *lua.Script, scripts []*lua.Script, min int)
 		t.Errorf("only %d calls found: this proves nothing", found)
 	}
 }
+
+var miscompiled = regexp.MustCompile(`(?m)^ *(\w+) = (?:not )?\w+\(.*\) and .*$|^ *(\w+) = (\w+) and not .*$|^ *\w+ = not .* and .*$`)
+
+// NothingMiscompiled checks that no script has what the Lua of the embedded store gets
+// wrong: it keeps the old value of x in `x = not f() and y`.
+func NothingMiscompiled(t *testing.T, scripts []*lua.Script) {
+	t.Helper()
+	for _, s := range scripts {
+		for _, line := range miscompiled.FindAllString(s.Source, -1) {
+			t.Errorf("%s: %s", s.Name, line)
+		}
+	}
+	if !miscompiled.MatchString("  named = not foreign(named) and named > 0\n") || !miscompiled.MatchString("x = x and not a and not b") {
+		t.Error("the pattern finds nothing: this proves nothing")
+	}
+}

@@ -57,8 +57,3 @@ local function check_shard(ledger, lease, attempts, queues, delay, tombstones, n
   redis.call('HDEL', attempts, '')
   return totals
 end
-
--- foreign: whether the reply of redis.pcall is an error, as the wrong type of a key.
-local function foreign(reply)
-  return type(reply) == 'table' and reply.err ~= nil
-end

@@ -1,3 +1,8 @@
+-- foreign: whether the reply of redis.pcall is an error, as the wrong type of a key.
+local function foreign(reply)
+  return type(reply) == 'table' and reply.err ~= nil
+end
+
 -- in_pieces: a command with more arguments than unpack takes (7,999; in miniredis about 5,000):
 -- 1,000 at a time. Returns
 -- the last reply, or the first that is an error.

@@ -1,0 +1,228 @@
+package php_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	luaphp "github.com/spillway-io/spillway/lua/php"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// job is a payload as the flavor's library writes it.
+func (q *queue) job(n int) string {
+	return fmt.Sprintf(`{"job":"J","data":{"n":%d,"big":12345678901234567,"e":[]},"attempts":%d}`, n, q.flavor.first)
+}
+
+func (q *queue) jobs(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = q.job(i)
+	}
+	return all
+}
+
+// counted is job n with some attempts more.
+func (q *queue) counted(n, more int) string {
+	return strings.Replace(q.job(n), fmt.Sprintf(`"attempts":%d`, q.flavor.first), fmt.Sprintf(`"attempts":%d`, q.flavor.first+more), 1)
+}
+
+func TestAClaimReservesTheHeadAsPHPWouldButNeverUntilAWholeSecond(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		q.phpPush(q.jobs(3)...)
+		got := q.claimAll(2)
+		q.same("left", got.left, 1)
+		for i, job := range got.jobs {
+			q.same("payload", job.payload, q.job(i))
+			q.same("attempts", job.before, q.flavor.first)
+			member := q.counted(i, 1-q.flavor.onRelease)
+			if score := q.set("reserved")[member]; int64(score*1000+0.5) != job.deadline {
+				t.Errorf("%s is reserved until %f, want %d", member, score, job.deadline)
+			}
+			q.same("state", q.get(job.seq), []any{1, "leased", job.deadline, "", q.job(i)})
+		}
+		q.exact()
+		for q.ttr = 1000; q.ttr < 3000; q.ttr++ { // one of these ends with a whole second
+			q.phpPush(q.job(q.ttr))
+			if jobs := q.claim(1); jobs[0].deadline%1000 == 0 || q.settle(jobs[0].seq, "touch", q.ttr)[0] != 6 {
+				t.Fatalf("a lease ends at %d", jobs[0].deadline)
+			}
+		}
+		for _, z := range q.c.ZRangeWithScores(ctx, q.ours+":leases", 0, -1).Val() {
+			if int64(z.Score)%1000 == 0 {
+				t.Errorf("a lease that was touched ends at %f", z.Score)
+			}
+		}
+	})
+}
+
+func TestAClaimMovesWhatIsDueAndWhatLapsedAsPHPWould(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		q.phpPush(q.job(0), q.job(1))
+		lapsed := q.claim(1)
+		q.past(lapsed...)
+		moved := q.c.ZScore(ctx, q.base+":reserved", q.counted(0, 1-q.flavor.onRelease)).Val()
+		q.same("score", moved, 1.001)
+		q.do("zadd", q.base+":delayed", 1, q.job(2))
+		q.do("zadd", q.base+":delayed", 99999999999, q.job(3))
+		q.do("zadd", q.base+":reserved", 1, q.job(4))
+		q.do("zadd", q.base+":reserved", 99999999999, q.job(5))
+		q.steal = 0
+		got := q.claimAll(9)
+		q.same("moved and lapsed", []any{got.moved, got.lapsed}, []any{1, 1})
+		q.same("without PHP's", len(got.jobs), 3)
+		q.steal = 1
+		got = q.claimAll(9)
+		q.same("moved", got.moved, 1)
+		q.same("PHP's", got.jobs[0].payload, q.counted(4, q.flavor.onRelease))
+		if len(q.set("delayed")) != 1 || q.set("reserved")[q.job(5)] == 0 {
+			t.Errorf("what is not due has moved:\n%s", q.snapshot())
+		}
+		q.exact()
+	})
+}
+
+// One call moves at most 256 payloads from each place, and about 1 MiB.
+func TestAClaimMovesABoundedNumber(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		q.push(0, q.jobs(300)...)
+		q.past(q.claim(300)...)
+		for _, p := range q.jobs(600)[300:] {
+			q.do("zadd", q.base+":reserved", 1, p)
+			q.do("zadd", q.base+":delayed", 1, p)
+		}
+		for _, want := range [][]int64{{256, 256, 0}, {44 + 256, 44, 0}, {44, 0, 0}, {0, 0, 0}} {
+			got := q.claimAll(1)
+			q.settle(got.jobs[0].seq, "ack", 0)
+			q.same("moved, lapsed", []int64{got.moved, got.lapsed, got.unreadable}, want)
+		}
+		q.exact()
+
+		big := strings.Repeat("x", 300_000)
+		for i := range 40 {
+			q.do("zadd", q.base+":delayed", 1, fmt.Sprintf(`{"n":%d,"b":"%s","attempts":%d}`, i, big, q.flavor.first))
+		}
+		q.same("moved of large ones", q.claimAll(1).moved, 16)
+		q.do("del", q.base, q.base+":delayed", q.base+":notify")
+		q.bytes = 400_000
+		q.push(0, q.job(1), `{"a":"`+big+`"}`, `{"b":"`+big+`"}`, q.job(2))
+		q.same("until the answer is full", len(q.claim(9)), 3)
+	})
+}
+
+func TestWhatIsNoJSONDiesInsteadOfBeingLost(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		q.phpPush("", "x", `["job"]`, `{"job":`, q.job(1), "{\"a\":1}\x00", "{}\x00x")
+		got := q.claimAll(9)
+		q.same("readable", got.jobs[0].payload, q.job(1))
+		page := q.deadPage(0, 100, 1<<20)
+		q.same("total", page[0], got.unreadable)
+		q.same("claimed and dead", int64(len(got.jobs))+got.unreadable, 7)
+		q.same("reason and payload", page[7:9], []any{"unreadable", "x"})
+		q.same("state", q.get(num(page[5])), append([]any{1, "dead"}, page[6:9]...))
+		q.exact()
+
+		q.phpPush(q.job(2))
+		for range 2000 {
+			q.phpPush("no")
+		}
+		q.settle(q.claimAll(1).jobs[0].seq, "ack", 0)
+		q.phpPush(q.job(3))
+		got = q.claimAll(1000)
+		q.same("a bounded number", []int64{got.unreadable, got.left}, []int64{256, 1745})
+		q.do("ltrim", q.base, 1, 0)
+		q.do("del", q.base+":notify")
+		for range 20 {
+			q.phpPush(strings.Repeat("no", 100_000))
+		}
+		q.same("bounded bytes", q.claimAll(1000).unreadable, 6)
+		q.exact()
+	})
+}
+
+func TestTwinsAreBothKept(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		q.phpPush(q.job(1), q.job(1), q.job(1))
+		q.push(60_000, q.job(1), q.job(1))
+		q.do("zadd", q.base+":reserved", 99999999999, q.counted(1, 1-q.flavor.onRelease)) // PHP runs one
+		q.same("delayed", len(q.set("delayed")), 2)
+		jobs := q.claim(9)
+		q.same("claimed", len(jobs), 3)
+		q.same("reserved", len(q.set("reserved")), 4)
+		q.same("twins", q.total("twins"), 4)
+		for _, job := range jobs {
+			q.same("payload", job.payload, q.job(1))
+		}
+		q.same("settled", q.settle(jobs[0].seq, "ack", 0, jobs[1].seq, "requeue", 0, jobs[2].seq, "nack", 50_000), []int{4, 1, 2})
+		q.same("requeued", q.ready(), []string{q.job(1)})
+		q.same("PHP's", len(q.set("reserved")), 1)
+		q.same("delayed", len(q.set("delayed")), 3)
+		q.exact()
+	})
+}
+
+func TestFewerNotificationsThanJobsHarmNothing(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		q.push(0, q.jobs(5)...)
+		if q.flavor.notify == 0 {
+			q.do("set", q.base+":notify", "a queue of this name") // not read
+		} else {
+			q.do("ltrim", q.base+":notify", 3, -1)
+		}
+		q.same("claimed", len(q.claim(4)), 4)
+		if q.flavor.notify == 1 {
+			q.same("notifications", q.do("llen", q.base+":notify"), 0)
+		}
+	})
+}
+
+func TestARevertTakesBackWhatTheClaimStillHolds(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		q.push(0, q.jobs(5)...)
+		jobs := q.claim(4)
+		q.settle(jobs[1].seq, "ack", 0)
+		q.do("zadd", q.base+":reserved", 99999999999, q.counted(2, 1-q.flavor.onRelease)) // PHP took it
+		q.same("another token", q.revert("l", "t"), 0)
+		q.same("another lane", q.revert("m", "t1"), 0)
+		q.same("taken back", q.revert("l", "t1"), 2)
+		q.same("in order, uncounted", q.ready(), []string{q.job(0), q.job(3), q.job(4)})
+		q.same("lapsed", q.total("lapsed"), 1)
+		q.exact()
+		q.same("again", q.revert("l", "t1"), 0)
+		q.same("the old delivery", q.settle(jobs[0].seq, "ack", 0), []int{0})
+	})
+}
+
+// A clock that goes back neither repeats a sequence nor ends a lease.
+func TestSequencesRiseWhateverTheClockDoes(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		q.push(0, q.jobs(4)...)
+		q.do("hset", q.ours+":account", "seq", int64(4e15))
+		jobs := q.claim(2)
+		q.same("sequences", []int64{jobs[0].seq, jobs[1].seq}, []int64{4e15 + 1, 4e15 + 2})
+		q.same("the next", q.claim(1)[0].seq, int64(4e15+3))
+		for _, foreign := range []string{"x", "1.5", "nan", "-1", "9007199254740991", "1e300"} {
+			q.do("hset", q.ours+":account", "seq", foreign)
+			keys, argv := q.claimCall("l", "t", 1)
+			before := q.snapshot()
+			if _, err := q.try(luaphp.Claim, keys, argv...); err == nil || !strings.Contains(err.Error(), "foreign value") {
+				t.Errorf("seq %s: got %v", foreign, err)
+			}
+			q.same("the queue", q.snapshot(), before)
+		}
+	})
+}
+
+// Redis allows an object in 1,000 others; PHP 512. What is deeper is a dead letter, and nothing is lost.
+func TestDepthIsBoundedByRedis(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, redistest.SharedClient(t), think3)
+	nested := func(depth int) string {
+		return `{"n":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + `,"attempts":4,"id":"` + strings.Repeat("x", 90) + `"}`
+	}
+	q.phpPush(nested(511), nested(998), nested(1000))
+	got := q.claimAll(9)
+	q.same("claimed, dead", []int64{int64(len(got.jobs)), got.unreadable}, []int64{2, 1})
+	q.same("attempts", got.jobs[0].before, 4)
+	q.exact()
+}

@@ -1,0 +1,70 @@
+-- seconds: ms as a score that PHP compares with whole seconds, such as 1795378123.456.
+local function seconds(ms)
+  return string.format('%.0f.%03d', math.floor(ms / 1000), ms % 1000)
+end
+
+-- deadline_at: when a lease of ours ends, ms. Never with a whole second, as PHP's all do.
+local function deadline_at(ms)
+  return ms % 1000 == 0 and ms + 1 or ms
+end
+
+-- record: what is kept of a payload that is handed out: the member of the reserved set, and
+-- what the payload ended with from at on, where they differ first.
+local function record(payload, member, at)
+  local ending = string.sub(payload, at)
+  return int(at) .. ' ' .. int(#ending) .. ' ' .. ending .. member
+end
+
+-- read_lease: what a sequence holds. nil where there is no such lease. Else a table:
+--   deadline  ms
+--   size      bytes that were read
+--   member    of the reserved set; nil where the lease is gone: PHP has moved or reserved it
+--             since, so its score is not the one that we wrote
+--   payload   as it was before it was handed out
+local function read_lease(keys, seq)
+  local deadline = tonumber(redis.call('ZSCORE', keys.leases, seq) or nil)
+  if not deadline then
+    return nil
+  end
+  local text = redis.call('HGET', keys.held, seq) or ''
+  local lease = { deadline = deadline, size = #text }
+  local at, length, from = string.match(text, '^(%d+) (%d+) ()')
+  at, length = tonumber(at), tonumber(length)
+  if at and from + length <= #text then
+    local member = string.sub(text, from + length)
+    local score = tonumber(redis.call('ZSCORE', keys.reserved, member) or nil)
+    if score and math.abs(score * 1000 - deadline) < 0.5 then
+      lease.member = member
+      lease.payload = string.sub(member, 1, at - 1) .. string.sub(text, from, from + length - 1)
+    end
+  end
+  return lease
+end
+
+-- end_lease: forget a lease, and take its payload out of the reserved set.
+local function end_lease(keys, seq, lease)
+  if lease.member then
+    redis.call('ZREM', keys.reserved, lease.member)
+  end
+  redis.call('HDEL', keys.held, seq)
+  redis.call('ZREM', keys.leases, seq)
+end
+
+-- lapse: our leases that are over, until they are 256 or have read 1 MiB. What they still
+-- hold goes to the tail of the list, as PHP would do. first: attempts are counted now; nil:
+-- they were. Returns how many, and whether there may be more.
+local function lapse(keys, now, first)
+  local seqs = redis.call('ZRANGEBYSCORE', keys.leases, '-inf', int(now), 'LIMIT', 0, 256)
+  local ready, bytes, lapsed = {}, 0, 0
+  while lapsed < #seqs and bytes < 1048576 do
+    lapsed = lapsed + 1
+    local lease = read_lease(keys, seqs[lapsed])
+    bytes = bytes + lease.size
+    end_lease(keys, seqs[lapsed], lease)
+    if lease.member then
+      ready[#ready + 1] = first and counted(lease.payload, first) or lease.member
+    end
+  end
+  push(keys, ready)
+  return lapsed, lapsed == 256 or lapsed < #seqs
+end
