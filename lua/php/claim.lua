@@ -27,12 +27,13 @@
 -- ARGV[9] 0|1       1: PHP's lapsed reservations become ready; 0: its retry_after is null
 -- RETURNS {now, moved, lapsed, unreadable, left, sequence, attempts before, deadline ms, payload, ...}  the payload as it was
 --
--- USES whole, int, time, foreign, in_pieces, closing, attempts, append, write_attempts, counted, place, seconds, deadline_at, record, read_lease, end_lease, open_account, close_account, push, move_due, lapse
+-- USES whole, int, time, foreign, in_pieces, closing, attempts, append, write_attempts, counted, place, seconds, deadline_at, record, read_lease, end_lease, open_account, close_account, push, move_due, lapse, are_flags
 local keys = { ready = KEYS[1], delayed = KEYS[2], reserved = KEYS[3], notify = ARGV[8] == '1' and KEYS[4] or nil, account = KEYS[5],
   leases = KEYS[6], held = KEYS[7], dead = KEYS[8], letters = KEYS[9] }
 local out, keep, ttr, count, size = KEYS[10], whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1), whole(ARGV[5], 1)
 local first, on_release, steal = whole(ARGV[6], 0), ARGV[7] == '1', ARGV[9] == '1'
-if #KEYS ~= 10 or #ARGV ~= 9 or not (keep and ttr and count and size and first) or keep > 1e12 or ttr > 1e12 or count > 1000 then
+if #KEYS ~= 10 or #ARGV ~= 9 or not (keep and ttr and count and size and first) or keep > 1e12 or ttr > 1e12 or count > 1000
+  or not are_flags(ARGV[6], ARGV[7], ARGV[8], ARGV[9]) then
   return redis.error_reply('ERR claim: bad arguments')
 end
 local now, now_us = time()

@@ -7,7 +7,7 @@
 -- ARGV[3] bytes     size of the answer, about, at most; but never less than a letter
 -- RETURNS {now, total, sequence, ms of death, reason, payload, ...}  total: dead letters of the queue
 --
--- USES whole, int, time
+-- USES whole, int, time, read_letter
 local skip, count, size = whole(ARGV[1], 0), whole(ARGV[2], 1), whole(ARGV[3], 1)
 if #KEYS ~= 2 or #ARGV ~= 3 or not (skip and count and size) or count > 1000 then
   return redis.error_reply('ERR dead_page: bad arguments')
@@ -19,7 +19,7 @@ for x = 1, #found, 2 do
   if bytes >= size then
     break
   end
-  local reason, payload = string.match(redis.call('HGET', KEYS[2], found[x]) or '', '^(%S+) (.*)$')
+  local reason, payload = read_letter(redis.call('HGET', KEYS[2], found[x]) or nil)
   if reason then
     local m = #result
     result[m + 1], result[m + 2], result[m + 3], result[m + 4] = found[x], tonumber(found[x + 1]), reason, payload

@@ -9,7 +9,7 @@
 -- RETURNS {now, 0}  none: it ended, or PHP has the payload
 -- RETURNS {now, 1, state, ms, reason, payload}  leased: until when, '', as it was handed out; dead: when it died and why
 --
--- USES time, read_lease
+-- USES time, read_lease, read_letter
 local keys = { reserved = KEYS[1], leases = KEYS[2], held = KEYS[3] }
 local seq = ARGV[1]
 if #KEYS ~= 5 or #ARGV ~= 1 then
@@ -21,7 +21,7 @@ if lease and lease.member then
   return { now, 1, 'leased', lease.deadline, '', lease.payload }
 end
 local died = redis.call('ZSCORE', KEYS[4], seq)
-local reason, payload = string.match(died and redis.call('HGET', KEYS[5], seq) or '', '^(%S+) (.*)$')
+local reason, payload = read_letter(died and redis.call('HGET', KEYS[5], seq) or nil)
 if reason then
   return { now, 1, 'dead', tonumber(died), reason, payload }
 end

@@ -14,10 +14,11 @@
 -- RETURNS {now, 2, count}  stored before under this key
 -- RETURNS {now, 6, 0}      too many keys
 --
--- USES whole, int, time, foreign, in_pieces, read_keys, count_key, keys_text, seconds, closing, append, place, open_account, close_account, push
+-- USES whole, int, time, foreign, in_pieces, read_keys, count_key, keys_text, seconds, closing, append, place, open_account, close_account, push, are_flags
 local keys = { ready = KEYS[1], delayed = KEYS[2], notify = ARGV[2] == '1' and KEYS[3] or nil, account = KEYS[4] }
 local known, delay, keep, max_keys = KEYS[5], whole(ARGV[1], 0), whole(ARGV[3], 0), whole(ARGV[4], 0)
-if #KEYS ~= 5 or not (delay and keep and max_keys) or delay > 1e12 or keep > 1e12 or #ARGV < 5 or #ARGV > 1004 then
+if #KEYS ~= 5 or not (delay and keep and max_keys) or delay > 1e12 or keep > 1e12 or #ARGV < 5 or #ARGV > 1004
+  or not are_flags(ARGV[2]) then
   return redis.error_reply('ERR publish: bad arguments')
 end
 local payloads = {}

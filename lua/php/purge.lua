@@ -18,11 +18,12 @@
 -- ARGV[3] 0|1       1: one notification a payload, Laravel
 -- RETURNS {now, looked at, removed}  looked at: as many as ARGV[2] says while there may be more
 --
--- USES whole, int, time, foreign, in_pieces, read_lease, end_lease, open_account, close_account
+-- USES whole, int, time, foreign, in_pieces, read_lease, end_lease, open_account, close_account, are_flags
 local keys = { ready = KEYS[1], delayed = KEYS[2], reserved = KEYS[3], notify = ARGV[3] == '1' and KEYS[4] or nil, account = KEYS[5],
   leases = KEYS[6], held = KEYS[7], dead = KEYS[8], letters = KEYS[9] }
 local state, count = ARGV[1], whole(ARGV[2], 1)
-if #KEYS ~= 9 or #ARGV ~= 3 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
+if #KEYS ~= 9 or #ARGV ~= 3 or not count or count > 1000 or state ~= 'ready' and state ~= 'all'
+  or not are_flags(ARGV[3]) then
   return redis.error_reply('ERR purge: bad arguments')
 end
 local now = time()

@@ -44,6 +44,7 @@ type queue struct {
 
 	bytes, ttr, tries, steal, maxKeys int
 	tokens                            int
+	clock                             int64 // ms since 1970; 0: the server's
 	called                            func(script *lua.Script, keys []string, argv []any)
 }
 
@@ -57,6 +58,11 @@ func newQueue(t testing.TB, c *redis.Client, f flavor) *queue {
 // on runs one directed test on a real server and on miniredis, for each flavor, in
 // parallel, each time on a queue of its own.
 func on(t *testing.T, f func(t *testing.T, q *queue)) {
+	t.Helper()
+	onEach(t, flavors, f)
+}
+
+func onEach(t *testing.T, flavors []flavor, f func(t *testing.T, q *queue)) {
 	t.Helper()
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) string{
@@ -94,7 +100,11 @@ func (q *queue) try(script *lua.Script, keys []string, argv ...any) ([]any, erro
 	if q.called != nil {
 		q.called(script, keys, argv)
 	}
-	v, err := q.c.Eval(ctx, script.Source, keys, argv...).Result()
+	source := script.Source
+	if q.clock != 0 {
+		source = strings.Replace(source, "redis.call('TIME')", fmt.Sprintf("{ '%d', '%d' }", q.clock/1000, q.clock%1000*1000), 1)
+	}
+	v, err := q.c.Eval(ctx, source, keys, argv...).Result()
 	reply, _ := v.([]any)
 	return reply, err
 }

@@ -15,10 +15,11 @@
 -- ARGV[5] 0|1       1: one notification a payload, Laravel
 -- RETURNS {now, count, kept, left}  respawned or deleted; looked at and kept; dead letters that are left, those included
 --
--- USES whole, int, time, foreign, in_pieces, closing, attempts, append, write_attempts, open_account, close_account, push
+-- USES whole, int, time, foreign, in_pieces, closing, attempts, append, write_attempts, read_letter, open_account, close_account, push, are_flags
 local keys = { ready = KEYS[1], notify = ARGV[5] == '1' and KEYS[2] or nil, account = KEYS[3], dead = KEYS[4], letters = KEYS[5] }
 local verb, skip, count, first = ARGV[1], whole(ARGV[2], 0), whole(ARGV[3], 1), whole(ARGV[4], 0)
-if #KEYS ~= 5 or #ARGV ~= 5 or not (skip and count and first) or count > 100 or verb ~= 'respawn' and verb ~= 'delete' then
+if #KEYS ~= 5 or #ARGV ~= 5 or not (skip and count and first) or count > 100 or verb ~= 'respawn' and verb ~= 'delete'
+  or not are_flags(ARGV[4], ARGV[5]) then
   return redis.error_reply('ERR respawn: bad arguments')
 end
 local now = time()
@@ -32,7 +33,7 @@ for _, seq in ipairs(redis.call('ZRANGE', keys.dead, int(skip), int(skip + count
     break
   end
   local text = verb == 'respawn' and redis.call('HGET', keys.letters, seq) or ''
-  local reason, payload = string.match(text, '^(%S+) (.*)$')
+  local reason, payload = read_letter(text)
   bytes = bytes + #text
   if reason == 'unreadable' then
     kept = kept + 1

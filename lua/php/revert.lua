@@ -14,11 +14,11 @@
 -- ARGV[2] 0|1       1: one notification a payload, Laravel
 -- RETURNS {now, payloads}  given back
 --
--- USES whole, int, time, foreign, in_pieces, read_lease, end_lease, open_account, close_account, push
+-- USES whole, int, time, foreign, in_pieces, read_lease, end_lease, open_account, close_account, push, are_flags
 local keys = { ready = KEYS[1], reserved = KEYS[2], notify = ARGV[2] == '1' and KEYS[3] or nil, account = KEYS[4],
   leases = KEYS[5], held = KEYS[6] }
 local out, prefix = KEYS[7], (ARGV[1] or '') .. ' '
-if #KEYS ~= 7 or #ARGV ~= 2 then
+if #KEYS ~= 7 or #ARGV ~= 2 or not are_flags(ARGV[2]) then
   return redis.error_reply('ERR revert: bad arguments')
 end
 local now = time()

@@ -23,18 +23,19 @@
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 acked, 5 not looked at, because the call has read
 --                   4 MiB: ask again; 6 still leased
 --
--- USES whole, int, time, foreign, in_pieces, closing, attempts, append, write_attempts, counted, place, seconds, deadline_at, read_lease, end_lease, open_account, close_account, push
+-- USES whole, int, time, foreign, in_pieces, closing, attempts, append, write_attempts, counted, place, seconds, deadline_at, read_lease, end_lease, open_account, close_account, push, are_flags
 local keys = { ready = KEYS[1], delayed = KEYS[2], reserved = KEYS[3], notify = ARGV[3] == '1' and KEYS[4] or nil, account = KEYS[5],
   leases = KEYS[6], held = KEYS[7], dead = KEYS[8], letters = KEYS[9] }
 local first, on_release, tries = whole(ARGV[1], 0), ARGV[2] == '1', whole(ARGV[4], 0)
 local counts = { ack = 'acked', nack = 'nacked', release = 'nacked', bury = 'buried', unfit = 'unfit', requeue = 'requeued', touch = '' }
-local good = #KEYS == 9 and first and tries and (#ARGV - 4) % 3 == 0
-for at = 5, good and #ARGV or 0, 3 do
-  local ms = whole(ARGV[at + 2], 0)
-  good = good and counts[ARGV[at + 1]] and ms and ms <= 1e12
-end
-if not good then
+if #KEYS ~= 9 or not (first and tries) or (#ARGV - 4) % 3 ~= 0 or not are_flags(ARGV[1], ARGV[2], ARGV[3]) then
   return redis.error_reply('ERR settle: bad arguments')
+end
+for at = 5, #ARGV, 3 do
+  local ms = whole(ARGV[at + 2], 0)
+  if not counts[ARGV[at + 1]] or not ms or ms > 1e12 then
+    return redis.error_reply('ERR settle: bad arguments')
+  end
 end
 local now = time()
 local account, wrong = open_account(keys)
@@ -46,7 +47,9 @@ local front, back, read = {}, {}, 0
 -- is_last tells whether PHP's worker would let a payload fail whose delivery of this number failed now.
 local function is_last(payload, delivery)
   local ok, v = pcall(cjson.decode, payload)
-  v = ok and type(v) == 'table' and v or {}
+  if not ok or type(v) ~= 'table' then
+    v = {}
+  end
   local till, at = tonumber(v.retryUntil) or 0, tonumber(v.timeoutAt) or 0
   if till > 0 and till <= now / 1000 or at > 0 and at <= now / 1000 then
     return true

@@ -146,6 +146,8 @@ func ProbeTries(t *testing.T, probe *lua.Script, scripts []*lua.Script, min int)
 
 var miscompiled = regexp.MustCompile(`(?m)^ *(\w+) = (?:not )?\w+\(.*\) and .*$|^ *(\w+) = (\w+) and not .*$|^ *\w+ = not .* and .*$`)
 
+var keepsItself = regexp.MustCompile(`(?m)^ *(\w+) = (\w+) and .* and .*$`)
+
 // NothingMiscompiled checks that no script has what the Lua of the embedded store gets
 // wrong: it keeps the old value of x in `x = not f() and y`.
 func NothingMiscompiled(t *testing.T, scripts []*lua.Script) {
@@ -153,6 +155,11 @@ func NothingMiscompiled(t *testing.T, scripts []*lua.Script) {
 	for _, s := range scripts {
 		for _, line := range miscompiled.FindAllString(s.Source, -1) {
 			t.Errorf("%s: %s", s.Name, line)
+		}
+		for _, m := range keepsItself.FindAllStringSubmatch(s.Source, -1) {
+			if m[1] == m[2] {
+				t.Errorf("%s: %s", s.Name, m[0])
+			}
 		}
 	}
 	if !miscompiled.MatchString("  named = not foreign(named) and named > 0\n") || !miscompiled.MatchString("x = x and not a and not b") {

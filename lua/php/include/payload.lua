@@ -98,3 +98,11 @@ local function place(set, score, payload, seq)
     mark = seq .. '.' .. int(n)
   end
 end
+
+-- read_letter: why a dead letter died, and its payload; nil where another program removed it.
+local function read_letter(text)
+  local at = string.find(text or '', ' ', 1, true)
+  if at then
+    return string.sub(text, 1, at - 1), string.sub(text, at + 1)
+  end
+end

@@ -1,3 +1,13 @@
+-- are_flags: whether each of some arguments is 0 or 1.
+local function are_flags(...)
+  for _, text in ipairs({ ... }) do
+    if text ~= '0' and text ~= '1' then
+      return false
+    end
+  end
+  return true
+end
+
 -- open_account: read the account of a queue, and see that each of its keys has the type that
 -- it should have, before anything is written. Returns nil and an error where one has not, or
 -- where the account holds a foreign value. Else a table: seq, the last sequence; was, the
