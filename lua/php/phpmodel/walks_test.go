@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	walks     = flag.Int64("walks", 1500, "random walks of the model of PHP's queues")
+	walks     = flag.Int64("walks", 500, "random walks of the model of PHP's queues")
 	firstWalk = flag.Int64("walks.from", 0, "seed of the first walk")
 	walkSteps = flag.Int("walks.steps", 250, "steps of a walk")
 )

@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -79,18 +80,20 @@ type delivery struct {
 }
 
 var (
-	numberIn = regexp.MustCompile(`"n":(\d+)`)
-	dataIn   = regexp.MustCompile(`"data":(\{[^}]*\})`)
-	triesIn  = regexp.MustCompile(`"maxTries":(\d+)`)
-	untilIn  = regexp.MustCompile(`"retryUntil":(\d+)`)
+	dataIn  = regexp.MustCompile(`"data":(\{[^}]*\})`)
+	triesIn = regexp.MustCompile(`"maxTries":(\d+)`)
+	untilIn = regexp.MustCompile(`"retryUntil":(\d+)`)
 )
 
 func numberOf(p string) int {
-	m := numberIn.FindStringSubmatch(p)
-	if m == nil {
+	_, rest, ok := strings.Cut(p, `"n":`)
+	n := 0
+	for i := 0; i < len(rest) && rest[i] >= '0' && rest[i] <= '9'; i++ {
+		n = 10*n + int(rest[i]-'0')
+	}
+	if !ok || n == 0 {
 		broken("I6: no number in %q", p)
 	}
-	n, _ := strconv.Atoi(m[1])
 	return n
 }
 
@@ -168,7 +171,7 @@ func (w *World) newPayload() string {
 // readable tells whether PHP can read a payload.
 func readable(p string) bool {
 	f, ok := attemptsOf(p)
-	return ok && f.value >= 0 && utf8.ValidString(p) && !regexp.MustCompile(`^\{broken`).MatchString(p)
+	return ok && f.value >= 0 && utf8.ValidString(p) && !strings.HasPrefix(p, "{broken")
 }
 
 // mostTries is how often a payload may be delivered; 0: endless, or until a time.
@@ -176,7 +179,7 @@ func (w *World) mostTries(p string) int64 {
 	if untilIn.MatchString(p) {
 		return 0
 	}
-	if m := triesIn.FindStringSubmatch(p); m != nil && !regexp.MustCompile(`^\{broken`).MatchString(p) {
+	if m := triesIn.FindStringSubmatch(p); m != nil && !strings.HasPrefix(p, "{broken") {
 		n, _ := strconv.ParseInt(m[1], 10, 64)
 		return n
 	}
