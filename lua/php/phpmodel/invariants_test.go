@@ -107,7 +107,7 @@ func (w *World) drain() {
 		}
 	}
 	w.check()
-	if len(w.q.picture()) > 1+len(w.q.account)+1 {
+	if len(w.q.picture()) > len(w.q.account)+len(w.q.outs)+2 {
 		broken("drain: %v are left", w.q.picture())
 	}
 }

@@ -142,7 +142,7 @@ func (l *lockstep) phpPush(p string) { l.Queue.phpPush(p); l.scripts.phpPush(p) 
 func walkInLockstep(c *redis.Client, texts map[string]*redis.Script, seed int64) (calls int, err error) {
 	c.FlushDB(ctx)
 	q := newQueue(flavorOf(seed), "")
-	l := &lockstep{Queue: q, scripts: &scripts{c, texts, q.flavor}}
+	l := &lockstep{Queue: q, scripts: &scripts{c, texts, q.flavor, map[string]bool{}}}
 	l.setNow(begin)
 	err = newWorld(seed, l, q, "").walk(200)
 	return l.calls, err

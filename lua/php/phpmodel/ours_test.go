@@ -51,6 +51,11 @@ func (w *World) claim(l *lane) {
 		if w.bug != "an unknown claim is not reverted" {
 			w.revert(l)
 		}
+		for _, seq := range w.q.outs[l.name].seqs {
+			if _, holds := w.q.holds(seq); holds && w.q.outs[l.name].token == l.unknown {
+				broken("the unknown claim %s still holds %d", l.unknown, seq)
+			}
+		}
 		l.unknown = ""
 	}
 	w.tokens++

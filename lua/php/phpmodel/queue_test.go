@@ -465,6 +465,14 @@ func (q *Queue) deadPage(skip, count int) (total int, letters []string) {
 	return len(seqs), letters
 }
 
+func anys(list []int64) []any {
+	out := make([]any, len(list))
+	for i, x := range list {
+		out[i] = x
+	}
+	return out
+}
+
 // picture is every key as the scripts keep it, in lines.
 func (q *Queue) picture() []string {
 	var lines []string
@@ -495,6 +503,9 @@ func (q *Queue) picture() []string {
 	}
 	if q.seq > 0 {
 		line("account", "seq", q.seq)
+	}
+	for lane, o := range q.outs {
+		line(append([]any{"out", lane, o.token}, anys(o.seqs)...)...)
 	}
 	line("notify", q.notify)
 	slices.Sort(lines)

@@ -46,6 +46,7 @@ type scripts struct {
 	c      *redis.Client
 	texts  map[string]*redis.Script
 	flavor flavor
+	lanes  map[string]bool // that claimed
 }
 
 const base, ours = "queues:{q}", "sw:php:queues:{q}:"
@@ -117,6 +118,7 @@ func (s *scripts) publish(delay int64, key string, payloads []string) (state, co
 }
 
 func (s *scripts) claim(lane, token string, ttr int64, count int, steal bool) claimed {
+	s.lanes[lane] = true
 	r := s.call(luaphp.Claim, append(pick(0, 1, 2, 3, 4, 5, 6, 7, 8), ours+"out:"+lane), token, 600_000, ttr, count, 1<<20,
 		s.flavor.first, bit(s.flavor.onRelease), bit(s.flavor.notify), bit(steal))
 	n := ints(r[:4])
@@ -165,7 +167,7 @@ func (s *scripts) get(seq int64) string {
 	if num(r[0]) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%v %v %v %v", r[1], r[2], r[3], r[4])
+	return strings.TrimSuffix(fmt.Sprintln(r[1:]...), "\n")
 }
 
 func (s *scripts) deadPage(skip, count int) (total int, letters []string) {
@@ -186,7 +188,11 @@ func (s *scripts) picture() []string {
 	for name, i := range map[string]int{"account": 4, "held": 6, "letters": 8} {
 		hashes[name] = p.HGetAll(ctx, keys[i])
 	}
-	if _, err := p.Exec(ctx); err != nil {
+	outs := map[string]*redis.StringCmd{}
+	for lane := range s.lanes {
+		outs[lane] = p.Get(ctx, ours+"out:"+lane)
+	}
+	if _, err := p.Exec(ctx); err != nil && err != redis.Nil {
 		panic(err)
 	}
 	var lines []string
@@ -208,6 +214,11 @@ func (s *scripts) picture() []string {
 			if field != "keys" { // the clock of their lifetime is the server's
 				line(name, field, value)
 			}
+		}
+	}
+	for lane, text := range outs {
+		if text.Val() != "" {
+			line("out", lane, text.Val())
 		}
 	}
 	line("notify", notify.Val())

@@ -62,6 +62,7 @@ type World struct {
 	workers  []*phpWorker
 	lanes    []*lane
 	tokens   int
+	twins    int      // one payload of so many is a twin
 	live     []string // to make twins of
 }
 
@@ -102,6 +103,10 @@ func newWorld(seed int64, s store, q *Queue, bug string) *World {
 	w := &World{Rand: rand.New(rand.NewSource(seed)), q: q, s: s, count: map[string]int{}, bug: bug, pushed: map[int]int{}, ended: map[int]int{},
 		lost: map[int]int{}, doubled: map[int]int{}, counted: map[int]int64{}, twin: map[int]bool{}, due: map[int]int64{}, data: map[int]string{},
 		inPHP: map[int]int{}, latest: q.now()}
+	w.twins = 12
+	if seed%7 == 5 {
+		w.twins = 2
+	}
 	w.tries = []int64{0, 2, 3}[w.Intn(3)]
 	w.steal = w.Intn(4) > 0
 	for range w.Intn(3) {
@@ -122,7 +127,7 @@ func (w *World) payload() string {
 	w.payloads++
 	n, first := w.payloads, w.q.flavor.first
 	extra := `"maxTries":` + []string{"null", "null", "null", "2"}[w.Intn(4)]
-	if w.Intn(8) == 0 {
+	if w.Intn(5) == 0 {
 		extra += fmt.Sprint(`,"retryUntil":`, w.q.now()/1000+int64(w.Intn(40)))
 	}
 	var form string
@@ -158,7 +163,7 @@ func (w *World) payload() string {
 }
 
 func (w *World) newPayload() string {
-	if len(w.live) > 0 && w.Intn(12) == 0 {
+	if len(w.live) > 0 && w.Intn(w.twins) == 0 {
 		p := w.live[w.Intn(len(w.live))] // equal in every byte
 		w.twin[numberOf(p)] = true
 		return p
@@ -229,9 +234,9 @@ func (w *World) step() {
 		w.count["process died"]++
 	case k < 186:
 		w.purge(w.Intn(3) == 0, 1+w.Intn(4))
-	case k < 188:
+	case k < 190:
 		w.read()
-	case k < 189:
+	case k < 191:
 		w.s.setNow(w.q.us - int64(w.Intn(3_000_000)))
 		w.count["clock back"]++
 	default:

@@ -1,0 +1,157 @@
+package phpmodel
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// Each of these mistakes in the rules must break an invariant; the word behind it is one
+// that the break names. Otherwise the walks prove less than they seem to.
+var wrongRules = map[string]string{
+	"twins collapse":                     "I1",
+	"a notification is forgotten":        "I7",
+	"notifications stay":                 "I7",
+	"a key is not kept":                  "I1",
+	"delayed ones come early":            "I5",
+	"anybody holds a lease":              "I",
+	"an ended lease stays reserved":      "I",
+	"what PHP moved lapses again":        "I1",
+	"a lapse does not count":             "I4",
+	"nothing lapses":                     "left",
+	"a running reservation is taken":     "I",
+	"what PHP let lapse is not counted":  "I4",
+	"sequences start again":              "I",
+	"a lease ends on a whole second":     "I9",
+	"a claim does not count":             "I4",
+	"what is no JSON is dropped":         "I1",
+	"nothing is reserved":                "I",
+	"a touch forgets the lease":          "I",
+	"a requeue counts":                   "I4",
+	"a nack does not count":              "I4",
+	"nothing dies":                       "I10",
+	"the tries of a payload are ignored": "I10",
+	"any token reverts":                  "I",
+	"a respawned one stays dead":         "I",
+	"a respawn keeps its attempts":       "I4",
+	"a purge forgets to count leases":    "I2",
+	"a purge takes PHP's reservations":   "I",
+	"an unknown claim is not reverted":   "unknown",
+}
+
+func TestWalksFindEveryWrongRule(t *testing.T) {
+	t.Parallel()
+	for bug, word := range wrongRules {
+		t.Run(bug, func(t *testing.T) {
+			t.Parallel()
+			for seed := range int64(3000) {
+				q := newQueue(flavorOf(seed), bug)
+				if err := newWorld(seed, q, q, bug).walk(250); err != nil {
+					t.Logf("walk %d: %.150v", seed, err)
+					if !strings.Contains(err.Error(), word) {
+						t.Errorf("it names another invariant than %s", word)
+					}
+					return
+				}
+			}
+			t.Error("3,000 walks kept every invariant")
+		})
+	}
+}
+
+// Each of these, put into the text of a script, must make the walks in lockstep differ.
+var seededBugs = map[string]struct{ script, old, new string }{
+	"a key is not looked at":                  {"publish", "if stored then", "if false then"},
+	"a key is not written":                    {"publish", "redis.call('SET', known", "redis.call('EXISTS', known"},
+	"one notification for all":                {"publish", "for i = 1, #payloads do\n      ones", "for i = 1, 1 do\n      ones"},
+	"a delay is in seconds":                   {"publish", "seconds(now + delay)", "seconds(now + delay * 1000)"},
+	"twins collapse":                          {"publish", "redis.call('ZADD', set, 'NX', score, payload) == 1", "redis.call('ZADD', set, score, payload) >= 0"},
+	"a publish is not counted":                {"publish", "account.published = #payloads", ""},
+	"the newest is claimed first":             {"claim", "redis.call('LPOP', keys.ready)", "redis.call('RPOP', keys.ready)"},
+	"sequences start again":                   {"claim", "math.max(now_us, account.seq + 1)", "now_us"},
+	"a lease ends on a whole second":          {"claim", "return ms % 1000 == 0 and ms + 1 or ms", "return ms"},
+	"a touched lease ends on one":             {"settle", "return ms % 1000 == 0 and ms + 1 or ms", "return ms"},
+	"a delivery is not counted":               {"claim", "on_release and a.value or a.value + 1", "a.value"},
+	"the first attempts of all count":         {"claim", "places[-(tonumber(v.attempts) or 0) - 0.5]", "places[1]"},
+	"nothing but the last field is looked at": {"claim", "if #places > 0 then", "if false then"},
+	"attempts are always appended":            {"claim", "if a.from then", "if false then"},
+	"what is no JSON is dropped":              {"claim", "letters[#letters + 1], letters[#letters + 2] = ref, 'unreadable ' .. p", ""},
+	"notifications stay":                      {"claim", "redis.call('LTRIM', keys.notify, popped, -1)", ""},
+	"the lane's last claim is forgotten":      {"claim", "#handed + 1] = ref", "#handed + 1] = 0"},
+	"PHP's reservations are always taken":     {"claim", "if steal and not more then", "if true then"},
+	"delayed ones wait for ever":              {"claim", "move_due(keys, keys.delayed, now)", "0"},
+	"delayed ones come early":                 {"claim", "'-inf', seconds(now)", "'-inf', seconds(now + 1000)"},
+	"what lapsed is not counted":              {"claim", "first and counted(lease.payload, first) or lease.member", "lease.member"},
+	"a lapse takes what PHP has":              {"claim", "math.abs(score * 1000 - deadline) < 0.5", "true"},
+	"a lapse forgets the payload":             {"claim", "push(keys, ready)\n  return lapsed", "return lapsed"},
+	"the clock is a ms ahead":                 {"claim", "local now, now_us = time()", "local now, now_us = time() now = now + 1"},
+	"anybody settles":                         {"settle", "math.abs(score * 1000 - deadline) < 0.5", "true"},
+	"one try too many":                        {"settle", "delivery >= most", "delivery > most"},
+	"a time to retry until is ignored":        {"settle", "till > 0 and till <= now / 1000 or", ""},
+	"tries count until a time":                {"settle", "return till == 0 and", "return"},
+	"a first delivery is none":                {"settle", "a.value + 1 - first", "a.value - first"},
+	"a touch forgets the reservation":         {"settle", "redis.call('ZADD', keys.reserved, seconds(till), lease.member)", ""},
+	"a touch forgets the lease":               {"settle", "redis.call('ZADD', keys.leases, int(till), seq)", "redis.call('ZADD', keys.leases, int(lease.deadline), seq)"},
+	"a requeue goes to the tail":              {"settle", "push(keys, front, true)", "push(keys, front)"},
+	"requeued jobs change places":             {"settle", "for i = #payloads, 1, -1 do", "for i = 1, #payloads do"},
+	"a requeue counts":                        {"settle", "front[#front + 1] = lease.payload", "front[#front + 1] = lease.member"},
+	"a nack does not count":                   {"settle", "on_release and counted(lease.payload, first) or lease.member", "lease.member"},
+	"a release may be the last":               {"settle", "verb == 'nack' and attempts", "attempts"},
+	"a dead letter says the wrong reason":     {"settle", "die(seq, lease.member, 'nacked')", "die(seq, lease.member, 'buried')"},
+	"an ack is not counted":                   {"settle", "account[name] = account[name] + 1", ""},
+	"an ended lease stays reserved":           {"settle", "redis.call('ZREM', keys.reserved, lease.member)", ""},
+	"any token reverts":                       {"revert", "string.sub(text, 1, #prefix) ~= prefix", "false"},
+	"a revert turns the jobs":                 {"revert", "for i = #payloads, 1, -1 do", "for i = 1, #payloads do"},
+	"a revert counts":                         {"revert", "back[#back + 1] = lease.payload", "back[#back + 1] = lease.member"},
+	"a revert can be repeated":                {"revert", "redis.call('DEL', out)", "redis.call('GET', out)"},
+	"a revert keeps the lease":                {"revert", "redis.call('ZREM', keys.leases, seq)", ""},
+	"a respawn keeps its attempts":            {"respawn", "a and write_attempts(payload, a, first) or payload", "payload"},
+	"what is no JSON is respawned":            {"respawn", "if reason == 'unreadable' then", "if false then"},
+	"a respawn skips nothing":                 {"respawn", "int(skip), int(skip + count - 1)", "0, int(count - 1)"},
+	"a respawned one stays dead":              {"respawn", "in_pieces(redis.call, 'ZREM', keys.dead, gone)", ""},
+	"a purge forgets a payload too many":      {"purge", "redis.call('LTRIM', keys.ready, looked, -1)", "redis.call('LTRIM', keys.ready, looked + 1, -1)"},
+	"a purge keeps notifications":             {"purge", "redis.call('LTRIM', keys.notify, looked, -1)", ""},
+	"a purge keeps what is leased":            {"purge", "redis.call('ZREM', keys.reserved, lease.member)", ""},
+	"a purge takes a delayed one too many":    {"purge", "count - looked - 1)\n  account", "count - looked)\n  account"},
+	"a purged lease has not lapsed":           {"purge", "account.lapsed, looked, bytes = account.lapsed + 1", "account.lapsed, looked, bytes = account.lapsed"},
+	"look takes PHP's for ours":               {"look", "redis.call('ZCARD', KEYS[4])", "redis.call('ZCARD', KEYS[3])"},
+	"peek shows the last":                     {"peek", "redis.call('LINDEX', KEYS[1], 0)", "redis.call('LINDEX', KEYS[1], -1)"},
+	"get shows leases that are gone":          {"get", "if lease and lease.member then", "if lease then"},
+	"get shows the counted payload":           {"get", "'', lease.payload }", "'', lease.member }"},
+	"the dead are not skipped":                {"dead_page", "int(skip), int(skip + count - 1)", "0, int(count - 1)"},
+}
+
+func TestLockstepFindsEverySeededBug(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t, "--databases", "128").Addr
+	var databases atomic.Int64
+	for name, bug := range seededBugs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found := false
+			texts := testTexts(t, func(name, text string) string {
+				if name != bug.script {
+					return text
+				}
+				found = strings.Contains(text, bug.old)
+				return strings.Replace(text, bug.old, bug.new, 1)
+			})
+			if !found {
+				t.Fatalf("%s.lua no longer holds %q", bug.script, bug.old)
+			}
+			c := redis.NewClient(&redis.Options{Addr: addr, DB: int(databases.Add(1)), DisableIdentity: true})
+			t.Cleanup(func() { _ = c.Close() })
+			for seed := range int64(300) {
+				if _, err := walkInLockstep(c, texts, seed); err != nil {
+					t.Logf("walk %d: %.150v", seed, err)
+					return
+				}
+			}
+			t.Error("300 walks saw nothing")
+		})
+	}
+}
