@@ -1,5 +1,6 @@
 // Package lua holds the scripts of buffers that run in Redis: one atomic verb per file.
-// Package lua/job holds those of queues; it uses the loader and includes of this one.
+// Package lua/job holds those of queues, and lua/php those over the queues of PHP's
+// libraries; both use the loader and includes of this one.
 //
 //	produce           append entries, evict the overflow, make partitions due
 //	claim             expire stale entries, lease the oldest entries
