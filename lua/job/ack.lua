@@ -15,7 +15,7 @@
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, drop_id, is_prepared, forget, remove, usable
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, open_ends, ended, tell_ends, open_ledger, close_ledger, drop_id, is_prepared, forget, remove, usable
 local n = whole(ARGV[1], 1)
 if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')

@@ -21,7 +21,7 @@
 --                   kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
--- USES whole, int, time, ends_of, read_all, foreign, in_pieces, read_state, write_state, open_ends, ended, ask, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, read_all, foreign, in_pieces, open_ends, ended, ask, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')

@@ -18,7 +18,7 @@
 -- ARGV[3] int       jobs to look at, 1 to 1,000
 -- RETURNS {now, looked at, deleted}  looked at: as many as ARGV[3] says while there may be more; tombstones count, too
 --
--- USES whole, int, time, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, usable, remove
+-- USES whole, int, time, foreign, in_pieces, open_ends, ended, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, usable, remove
 local name, state, count = ARGV[1], ARGV[2], whole(ARGV[3], 1)
 if #KEYS ~= 10 and #KEYS ~= 14 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
   return redis.error_reply('ERR purge: bad arguments')

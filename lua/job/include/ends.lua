@@ -32,12 +32,16 @@ local function ended(e, queue, seq, outcome, result)
       id = what
     elseif kind == 's' then
       local name = what .. ' ' .. queue
-      local text = redis.call('HGET', e.states, name)
-      local s = text and read_state(text)
-      if s then
-        local count = outcome == 'acked' and 'ok' or 'failed'
-        s[count] = s[count] + 1
-        redis.call('HSET', e.states, name, write_state(s, 5))
+      -- As read_state and write_state would, which all verbs that end jobs would then make anew in every call.
+      local text = redis.call('HGET', e.states, name) or ''
+      local words, ok, failed, runs = string.match(text, '^(%d+ [ape] [^|]*) (%d+) (%d+)(|.*)$')
+      if words and outcome == 'acked' then
+        ok = int(ok + 1)
+      elseif words then
+        failed = int(failed + 1)
+      end
+      if words then
+        redis.call('HSET', e.states, name, words .. ' ' .. ok .. ' ' .. failed .. runs)
       end
     end
   end
