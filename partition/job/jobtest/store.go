@@ -5,6 +5,7 @@
 package jobtest
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -124,13 +125,12 @@ func (s *Store) store(ns *job.Namespace, j *Job) {
 	if j.Seq == 0 {
 		s.seq = max(s.seq, s.now()*1000) + 1
 		j.Seq = s.seq
+		j.Published = cmp.Or(j.Published, j.Seq/1000) // as of a stored job: the clock is read once
 	}
 	if j.ID == "" {
 		j.ID = ns.ID(j.Shard, j.Queue, j.Seq, j.CallerID)
 	}
-	if j.Published == 0 {
-		j.Published = s.now()
-	}
+	j.Published = cmp.Or(j.Published, s.now())
 	j.Tries = max(j.Tries, 1)
 	s.at(j.key).all[j.Seq] = j
 	s.ledgers[ns.Name].Published++
