@@ -19,7 +19,7 @@ type Owner struct {
 	Name    string
 	Version int64     // of its code: the highest that was registered
 	Until   time.Time // when its registration ends, or ended; zero: it ended it itself
-	// Schedules is how many it has; of Owners only.
+	// Schedules is how many it has; set by CountOwned.
 	Schedules int64
 }
 
@@ -114,13 +114,8 @@ func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err er
 		}
 		pipe := s.backend.Background.Pipeline()
 		versions := make([]*redis.StringCmd, len(found))
-		sizes := make([][]*redis.IntCmd, len(found))
 		for i, z := range found {
-			name := z.Member.(string)
-			versions[i] = pipe.HGet(ctx, sh.owned(name), "version")
-			for _, sh := range ns.shards {
-				sizes[i] = append(sizes[i], pipe.HLen(ctx, sh.owned(name)))
-			}
+			versions[i] = pipe.HGet(ctx, sh.owned(z.Member.(string)), "version")
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return backend.Classify(err)
@@ -128,9 +123,6 @@ func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err er
 		for i, z := range found {
 			o := Owner{Name: z.Member.(string)}
 			o.Version, _ = versions[i].Int64()
-			for _, size := range sizes[i] {
-				o.Schedules += max(0, size.Val()-1) // one field is the version
-			}
 			if z.Score > 0 {
 				o.Until = time.UnixMilli(int64(z.Score))
 			}
@@ -140,6 +132,33 @@ func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err er
 	})
 	slices.SortFunc(list, func(a, b Owner) int { return strings.Compare(a.Name, b.Name) })
 	return list, err
+}
+
+// ownedPage is how many hashes one pipeline of CountOwned asks.
+const ownedPage = 1000
+
+// CountOwned sets Owner.Schedules of owners. Each may have some in every shard: 10,000 owners and
+// 1,024 shards are ten million commands, so it works at an operator's pace, until ctx ends.
+func (s *Store) CountOwned(ctx context.Context, ns *Namespace, list []Owner) error {
+	return s.reads.Do(ctx, func() error {
+		shards, sizes := len(ns.shards), make([]*redis.IntCmd, 0, ownedPage)
+		for from := 0; from < len(list)*shards; from += ownedPage {
+			pipe := s.backend.Background.Pipeline()
+			sizes = sizes[:0]
+			for i := from; i < min(from+ownedPage, len(list)*shards); i++ {
+				sizes = append(sizes, pipe.HLen(ctx, ns.shards[i%shards].owned(list[i/shards].Name)))
+			}
+			var failed error
+			err := s.pace.Do(ctx, func(ctx context.Context) { _, failed = pipe.Exec(ctx) })
+			if err = errors.Join(err, backend.Classify(failed)); err != nil {
+				return err
+			}
+			for i, size := range sizes {
+				list[(from+i)/shards].Schedules += max(0, size.Val()-1) // one field is the version
+			}
+		}
+		return nil
+	})
 }
 
 // Owned returns the schedules of an owner, by queue and name.

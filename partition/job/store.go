@@ -69,7 +69,6 @@ type Operations interface {
 	Namespace(name string) *Namespace
 	NewLane() *Lane
 	Run(ctx context.Context, l *Lane, b *Batch)
-	Note(ns *Namespace, queue string, ref Ref, e TraceEvent)
 	Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error)
 	Peek(ctx context.Context, ns *Namespace, queue string) (Job, error)
 	Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
@@ -103,6 +102,7 @@ type OwnerOperations interface {
 	Deregister(ctx context.Context, ns *Namespace, owner string) error
 	Forget(ctx context.Context, ns *Namespace, owner string) error
 	Owners(ctx context.Context, ns *Namespace) ([]Owner, error)
+	CountOwned(ctx context.Context, ns *Namespace, list []Owner) error
 	Owned(ctx context.Context, ns *Namespace, owner string) ([]OwnedSchedule, error)
 }
 
@@ -110,6 +110,7 @@ type OwnerOperations interface {
 type OwnerReads interface {
 	Now() (ms int64, ok bool)
 	Owners(ctx context.Context, ns *Namespace) ([]Owner, error)
+	CountOwned(ctx context.Context, ns *Namespace, list []Owner) error
 }
 
 // ScheduleForecasts is what a forecast of ticks asks of a store; *Store has it.

@@ -62,6 +62,7 @@ type target struct {
 // store is what cases ask of a job.Store.
 type store interface {
 	job.Operations
+	Note(ns *job.Namespace, queue string, ref job.Ref, e job.TraceEvent)
 	Now() (int64, bool)
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)

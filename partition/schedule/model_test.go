@@ -279,14 +279,20 @@ func (m *model) Forget(_ context.Context, _ *job.Namespace, owner string) error 
 	return nil
 }
 
+func (m *model) CountOwned(_ context.Context, _ *job.Namespace, list []job.Owner) error {
+	for i := range list {
+		for key := range m.owned {
+			if strings.HasPrefix(key, list[i].Name+" ") {
+				list[i].Schedules++
+			}
+		}
+	}
+	return nil
+}
+
 func (m *model) Owners(context.Context, *job.Namespace) (list []job.Owner, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m.owners)) {
 		o := job.Owner{Name: name, Version: m.versions[name]}
-		for key := range m.owned {
-			if strings.HasPrefix(key, name+" ") {
-				o.Schedules++
-			}
-		}
 		if m.owners[name] > 0 {
 			o.Until = time.UnixMilli(m.owners[name])
 		}

@@ -196,6 +196,9 @@ func DescribeOwner(store clock, o job.Owner) ShownOwner {
 // Owners lists the owners of a namespace.
 func Owners(ctx context.Context, store job.OwnerReads, ns *job.Namespace) (OwnerList, error) {
 	found, err := store.Owners(ctx, ns)
+	if err == nil {
+		err = store.CountOwned(ctx, ns, found)
+	}
 	list := OwnerList{Owners: make([]ListedOwner, len(found))}
 	for i, o := range found {
 		list.Owners[i] = ListedOwner{DescribeOwner(store, o), o.Schedules}

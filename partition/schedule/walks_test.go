@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"context"
 	"crypto/sha1"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -350,7 +351,15 @@ func (l *lockstep) Owners(ctx context.Context, ns *job.Namespace) ([]job.Owner, 
 	want, _ := l.model.Owners(ctx, ns)
 	got, err := l.redis.Owners(ctx, ns)
 	l.same("owners", []any{got, err}, []any{want, nil})
-	return got, err
+	return got, errors.Join(err, l.CountOwned(ctx, ns, slices.Clone(got)))
+}
+
+func (l *lockstep) CountOwned(ctx context.Context, ns *job.Namespace, list []job.Owner) error {
+	want := slices.Clone(list)
+	_ = l.model.CountOwned(ctx, ns, want)
+	err := l.redis.CountOwned(ctx, ns, list)
+	l.same("owners with their schedules", []any{list, err}, []any{want, nil})
+	return err
 }
 
 func (l *lockstep) Owned(ctx context.Context, ns *job.Namespace, owner string) ([]job.OwnedSchedule, error) {
