@@ -144,17 +144,16 @@ func (s *Store) publish(p *job.Publish) {
 		return
 	}
 	p.Err, p.Count = nil, len(p.Messages)
+	p.First = s.sequences(p.Count)
 	for i, m := range p.Messages {
+		seq := p.First + int64(i)
 		j := &Job{Job: job.Job{
-			Queue: p.Queue, Ref: job.Ref{Shard: p.Shard, CallerID: p.CallerID}, Tries: p.Tries,
+			Queue: p.Queue, Ref: job.Ref{Shard: p.Shard, Seq: seq, CallerID: p.CallerID}, Tries: p.Tries, Published: seq / 1000,
 			Payload: slices.Clone(m.Payload), Attributes: slices.Clone(m.Attributes),
 		}}
 		s.store(p.Namespace, j)
 		if p.TTL > 0 {
 			j.Expires = s.now() + p.TTL.Milliseconds()
-		}
-		if i == 0 {
-			p.First = j.Seq
 		}
 		if p.Delay > 0 {
 			s.wait(j, job.Delayed, p.Delay)

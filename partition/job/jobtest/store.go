@@ -119,13 +119,19 @@ func (s *Store) Put(namespace string, wake bool, jobs ...*Job) {
 	}
 }
 
+// sequences returns the first of n new ones in a row, which begin with the time, as the scripts'.
+func (s *Store) sequences(n int) int64 {
+	first := max(s.seq, s.now()*1000) + 1
+	s.seq = first + int64(n) - 1
+	return first
+}
+
 // store adds a job that is not ready yet.
 func (s *Store) store(ns *job.Namespace, j *Job) {
 	j.key = key{ns.Name, j.Shard, j.Queue}
 	if j.Seq == 0 {
-		s.seq = max(s.seq, s.now()*1000) + 1
-		j.Seq = s.seq
-		j.Published = cmp.Or(j.Published, j.Seq/1000) // as of a stored job: the clock is read once
+		j.Seq = s.sequences(1)
+		j.Published = cmp.Or(j.Published, j.Seq/1000)
 	}
 	if j.ID == "" {
 		j.ID = ns.ID(j.Shard, j.Queue, j.Seq, j.CallerID)
