@@ -169,12 +169,15 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:on_end             hash    "<sequence> <queue>" → what the end of the job sets off
 //	sw:{ns.N}:r:_out, j:_out     list, hash: the outbox, a queue of follow-ups on their way
 //	sw:{ns.N}:run:<queue>:<hash> string  result of an idempotent trigger
+//	sw:{ns.N}:traces             hash    "<sequence> <queue>" → what happened to the job, lines of JSON
+//	sw:{ns.N}:traced             zset    the same by when it is forgotten, ms
 type shardKeys struct {
 	*space.Shard                               // with the prefix "sw:{ns.N}:"
 	lease, attempts, queues, delay, tombstones string
 	channel                                    string // of wakes, without the queue
 	states, due, owners                        string // of schedules
 	onEnd                                      string
+	traces, traced                             string
 }
 
 func newShardKeys(at *space.Shard) shardKeys {
@@ -191,6 +194,8 @@ func newShardKeys(at *space.Shard) shardKeys {
 		due:        p + "due",
 		owners:     p + "owners",
 		onEnd:      p + "on_end",
+		traces:     p + "traces",
+		traced:     p + "traced",
 	}
 }
 

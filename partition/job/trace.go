@@ -34,6 +34,17 @@ type TraceEvent struct {
 	MS      int64  `json:"ms,omitempty"`      // how long the write took
 }
 
+// settles reports whether it can only come after the writes of an attempt.
+func (e *TraceEvent) settles(attempt int) bool {
+	switch e.Event {
+	case "nacked", "buried", "deferred", "requeued":
+		return e.Attempt == attempt
+	case "acked", "dead", "expired", "lost":
+		return true
+	}
+	return false
+}
+
 // Traces are best effort: they are noted by the processes that did something, after it was done,
 // and what a process cannot hold or write is dropped and counted. Nothing waits for them. Each
 // shard pays with a buffer of its own, so no queue takes the place of another namespace's events.
@@ -168,7 +179,7 @@ func (t *Tracer) write() {
 			s.metrics.untraced.Add(float64(len(list) / 3))
 			continue
 		}
-		keys := []string{sh.Prefix + "traces", sh.Prefix + "traced"}
+		keys := []string{sh.traces, sh.traced}
 		for first := true; first || len(list) > 0; first = false { // without any event it forgets what is over
 			n := min(len(list), 3*traceCall)
 			argv := append([]any{at.Namespace.maxTraces}, list[:n]...)
@@ -201,7 +212,7 @@ func (s *Store) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref)
 	var ends *redis.FloatCmd
 	err := s.reads.Do(ctx, func() error {
 		pipe := s.backend.Background.Pipeline()
-		text, ends = pipe.HGet(ctx, sh.Prefix+"traces", member), pipe.ZScore(ctx, sh.Prefix+"traced", member)
+		text, ends = pipe.HGet(ctx, sh.traces, member), pipe.ZScore(ctx, sh.traced, member)
 		_, err := pipe.Exec(ctx)
 		if errors.Is(err, redis.Nil) {
 			return ErrNoTrace
@@ -232,6 +243,14 @@ func (s *Store) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref)
 		}
 		return cmp.Compare(first(a), first(b))
 	})
+	// A write is noted by a process's idea of the store's clock, which may be ms ahead of the
+	// script that settled the job after it.
+	for i := range events {
+		for ; i > 0 && events[i].Event == "written" && events[i-1].settles(events[i].Attempt); i-- {
+			events[i].AtMS = events[i-1].AtMS
+			events[i-1], events[i] = events[i], events[i-1]
+		}
+	}
 	return slices.CompactFunc(events, func(a, b TraceEvent) bool {
 		return a.Event == b.Event && a.Attempt == b.Attempt && (a.Event == "promoted" || a.Event == "lapsed" || a.Event == Dead.String())
 	}), nil

@@ -74,10 +74,10 @@ func aTraceTellsWhatHappenedToAJob(b *bench) {
 	j := claim()
 	b.settle(j, job.Touch, time.Hour)
 	b.settle(j, job.Nack, 0)
-	b.store.Note(b.ns, "seen", claim().Ref, job.TraceEvent{Event: "written", By: "push"})
+	b.store.Note(b.ns, "seen", claim().Ref, job.TraceEvent{Event: "written", By: "push", Attempt: 2})
 	j.Attempt = 2
 	b.settle(j, job.Nack, 0)
-	b.same("its trace", b.told("seen", id, 8), "published web, promoted, claimed worker 1, nacked 1, claimed worker 2, written push, nacked 2, dead nacked")
+	b.same("its trace", b.told("seen", id, 8), "published web, promoted, claimed worker 1, nacked 1, claimed worker 2, written push 2, nacked 2, dead nacked")
 
 	short := b.message("seen-too", "y")
 	short.Tries = 1
