@@ -77,12 +77,13 @@ func (d Span) String() string {
 	if d == 0 {
 		return ""
 	}
-	text := time.Duration(d).String() // such as 24h0m0s
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
+	// Go prints 3m0s and 24h0m0s; the documentation says 3m and 24h.
+	text := time.Duration(d).String()
+	if short, cut := strings.CutSuffix(text, "m0s"); cut {
+		text = short + "m"
 	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
+	if short, cut := strings.CutSuffix(text, "h0m"); cut {
+		text = short + "h"
 	}
 	return text
 }
@@ -157,24 +158,27 @@ const wantRate = "a rate such as 50/s, 1000/min or 20/h, at most 100000/s, or no
 // DefaultTries is how often a job is claimed at most where neither its publish nor a rule says.
 const DefaultTries = 3
 
-// Tries is the default of Publish.Tries for a queue.
-func (n *Namespace) Tries(queue string) int {
+// rule is the first that matches a queue and has a setting; a rule that says nothing where none
+// does.
+func (n *Namespace) rule(queue string, has func(*Rule) bool) *Rule {
 	for i := range n.Policy.Rules {
-		if r := &n.Policy.Rules[i]; r.Tries > 0 && r.Match.Matches(queue) {
-			return r.Tries
+		if r := &n.Policy.Rules[i]; has(r) && r.Match.Matches(queue) {
+			return r
 		}
 	}
-	return DefaultTries
+	return &noRule
+}
+
+var noRule Rule
+
+// Tries is the default of Publish.Tries for a queue.
+func (n *Namespace) Tries(queue string) int {
+	return cmp.Or(n.rule(queue, func(r *Rule) bool { return r.Tries > 0 }).Tries, DefaultTries)
 }
 
 // keepTrace is how long traces of a queue's jobs are kept; 0: it has none.
 func (n *Namespace) keepTrace(queue string) time.Duration {
-	for i := range n.Policy.Rules {
-		if r := &n.Policy.Rules[i]; r.KeepTrace > 0 && r.Match.Matches(queue) {
-			return time.Duration(r.KeepTrace)
-		}
-	}
-	return 0
+	return time.Duration(n.rule(queue, func(r *Rule) bool { return r.KeepTrace > 0 }).KeepTrace)
 }
 
 // A limit is a rate as a shard keeps it.
@@ -182,17 +186,11 @@ type limit struct{ pause, burst int64 } // ns between two jobs, jobs
 
 // limit is that of a queue in each of its shards; the zero limit is none.
 func (n *Namespace) limit(queue string) limit {
-	for i := range n.Policy.Rules {
-		r := &n.Policy.Rules[i]
-		switch {
-		case r.Rate.IsZero() || !r.Match.Matches(queue):
-		case r.Rate.None:
-			return limit{}
-		default:
-			shards := int64(len(n.Shards(queue)))
-			burst := cmp.Or(int64(r.Burst), int64(time.Second/10)/r.Rate.pause())
-			return limit{r.Rate.pause() * shards, max(1, burst/shards)}
-		}
+	r := n.rule(queue, func(r *Rule) bool { return !r.Rate.IsZero() })
+	if r.Rate.IsZero() || r.Rate.None {
+		return limit{}
 	}
-	return limit{}
+	shards := int64(len(n.Shards(queue)))
+	burst := cmp.Or(int64(r.Burst), int64(time.Second/10)/r.Rate.pause())
+	return limit{r.Rate.pause() * shards, max(1, burst/shards)}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Process is what a command uses of its process. Tests pass their own.
@@ -59,17 +60,10 @@ const envPrefix = "SPILLWAY_"
 
 // text is the value in the form of the file and the environment.
 func (s Setting) text() string {
-	text := fmt.Sprint(reflect.ValueOf(s.value).Elem().Interface())
-	if _, ok := s.value.(*time.Duration); ok {
-		// Go prints 3m0s and 1h0m0s; the documentation says 3m and 1h.
-		if short, cut := strings.CutSuffix(text, "m0s"); cut {
-			text = short + "m"
-		}
-		if short, cut := strings.CutSuffix(text, "h0m"); cut {
-			text = short + "h"
-		}
+	if d, ok := s.value.(*time.Duration); ok && *d != 0 {
+		return job.Span(*d).String()
 	}
-	return text
+	return fmt.Sprint(reflect.ValueOf(s.value).Elem().Interface())
 }
 
 // KeyOf turns a flag's name into its key in the file.
