@@ -145,7 +145,7 @@ func num(v any) int64 {
 		}
 		return n
 	}
-	panic(fmt.Sprintf("%T is no number", v))
+	panic(fmt.Sprintf("%T is not a number", v))
 }
 
 func nums(list []any) []int64 {

@@ -281,9 +281,9 @@ func checkTLS(ctx context.Context, x HTTP, _ *receiver) error {
 		return first(bad, err)
 	}
 	for name, err := range map[string]error{
-		"TLS to a plain server":     ask(x.TLS, plain, nil),
-		"a plain request of TLS":    ask(x.URL, sealed, nil),
-		"a certificate of nobody's": ask(x.TLS, sealed, nil),
+		"TLS to a plain server":            ask(x.TLS, plain, nil),
+		"a plain request of TLS":           ask(x.URL, sealed, nil),
+		"a certificate that nobody signed": ask(x.TLS, sealed, nil),
 	} {
 		if bad := shows(err, nil); err == nil || bad != nil {
 			return fmt.Errorf("%s: got %v, %v", name, err, bad)

@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// Killed writes to an opened sink whose target is killed thrice during Writes, and launched
+// Killed writes to an opened sink whose target is killed three times during Writes, and launched
 // again. What was not answered comes again in other company, with some that was: a drainer
 // that is killed before its commit repeats that. In the end the target must have each of the
 // returned number of entries, in 40 partitions, with sequences from 1 and the payload.

@@ -78,7 +78,7 @@ func num(v any) int64 {
 			return n
 		}
 	}
-	panic(fmt.Sprintf("%#v is no number", v))
+	panic(fmt.Sprintf("%#v is not a number", v))
 }
 
 func ints(list []any) []int {
