@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -49,6 +50,7 @@ func TestStatusFollowsTheSink(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprint("p", p), 100, 0)
 		}
 		r.drained(time.Minute)
+		synctest.Wait() // the last entries are settled before their worker is idle
 		s := r.d.Status()
 		if got := s.Targets[0]; got.State != guard.Open || got.P50 < 35*time.Millisecond || got.P99 > 45*time.Millisecond || got.WritesPerSecond <= 0 || got.Concurrency != 64 {
 			t.Errorf("after 100 Writes of 40 ms: %+v", got)
