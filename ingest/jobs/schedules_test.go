@@ -290,7 +290,7 @@ func TestADelayedJobIsGivenAnotherTimeOrPayload(t *testing.T) {
 			job := publish("delay=1h&tries=7&id=mine&ttl=3h")
 			at := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Millisecond)
 			p.expect(200, `"state":"delayed","due_ms":`, "PATCH", job, `{"at":"`+at.Format(time.RFC3339Nano)+`"}`)
-			p.expect(400, "bad_ttl", "PATCH", job, `{"delay_ms":10800000}`)
+			p.expect(400, "bad_ttl", "PATCH", job, `{"delay_ms":10860000}`)
 			p.expect(200, `"due_ms":`, "PATCH", job, ` { "data" : {"a": [1, 2]} } `)
 			shown := p.expect(200, `"state":"delayed"`, "GET", job, "")
 			if data := base64.StdEncoding.EncodeToString([]byte(`{"a": [1, 2]}`)); !strings.Contains(shown.raw, data) ||
