@@ -229,7 +229,7 @@ func (s *scripts) picture() []string {
 // What PHP does.
 
 func (s *scripts) phpMigrate(set string, clock int64) {
-	due, err := s.c.ZRangeByScore(ctx, base+":"+set, &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(clock)}).Result()
+	due, err := s.c.ZRangeArgs(ctx, redis.ZRangeArgs{Key: base + ":" + set, ByScore: true, Start: "-inf", Stop: fmt.Sprint(clock)}).Result()
 	if err != nil {
 		panic(err)
 	}
