@@ -15,7 +15,7 @@
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, open_ends, ended, tell_ends, open_ledger, close_ledger, drop_id, is_prepared, forget, remove, usable
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, open_ends, open_ledger, close_ledger, drop_id, is_prepared, forget, remove, usable
 local n = whole(ARGV[1], 1)
 if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')
@@ -89,7 +89,9 @@ local function serve(g)
         drop_id(k.u, ids[x], seqs[x])
       end
       done[x] = 1
-      ended(totals.ends, name, seqs[x], 'acked', results[x])
+      if totals.ends then
+        totals.ends.ended(name, seqs[x], 'acked', results[x])
+      end
     end
   else
     if not usable(k.r, k.j, k.d) or foreign(redis.pcall('ZCARD', delay)) or foreign(redis.pcall('HLEN', tombstones)) then
@@ -108,12 +110,16 @@ local function serve(g)
       gone = gone + (state and 1 or 0)
       if over and (state == 'ready' or state == 'delayed') then
         totals.expired = totals.expired + 1
-        ended(totals.ends, name, seqs[x], 'expired')
+        if totals.ends then
+          totals.ends.ended(name, seqs[x], 'expired')
+        end
       elseif state then
         local class = claimed and 'acked' or 'deleted'
         totals[class] = totals[class] + 1
         done[x] = claimed and 1 or 2
-        ended(totals.ends, name, seqs[x], class, results[x])
+        if totals.ends then
+          totals.ends.ended(name, seqs[x], class, results[x])
+        end
       end
     end
   end

@@ -31,7 +31,7 @@
 --                   asked for or the call met its bounds there, else 0; -1 where a key has another type and nothing was
 --                   claimed of it; less where its rate lets none of them pass for -1 - left ms; then a list for each request
 --
--- USES whole, int, time, put_back, foreign, in_pieces, open_ends, ended, tell_ends, open_ledger, close_ledger, caller_id, drop_id, skip_tombstones, forget
+-- USES whole, int, time, put_back, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, skip_tombstones, forget
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (keep and size and n) or #KEYS < 6 + 3 * n then
@@ -229,12 +229,16 @@ local function drop(i)
   for _, job in ipairs(expired[i] or {}) do
     fields[#fields + 1], members[#members + 1] = job[1], job[1] .. ' ' .. name
     drop_id(u, job[2], job[1])
-    ended(totals.ends, name, job[1], 'expired')
+    if totals.ends then
+      totals.ends.ended(name, job[1], 'expired')
+    end
   end
   totals.expired = totals.expired + #fields
   for _, seq in ipairs(missing[i] or {}) do
     fields[#fields + 1], members[#members + 1] = seq, seq .. ' ' .. name
-    ended(totals.ends, name, seq, 'lost')
+    if totals.ends then
+      totals.ends.ended(name, seq, 'lost')
+    end
   end
   in_pieces(redis.call, 'HDEL', j, fields)
   if again then

@@ -21,7 +21,7 @@
 --                   kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
--- USES whole, int, time, ends_of, read_all, foreign, in_pieces, open_ends, ended, ask, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, read_all, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')
@@ -80,7 +80,7 @@ local function move(kind)
       end
       local closed = not k or last and not mortal(k)
       if score < 0 and not closed and redis.call('HEXISTS', k.j, seqs[x]) == 1 then
-        pause = ask(totals.ends, k.name, seqs[x])
+        pause = totals.ends and totals.ends.ask(k.name, seqs[x])
       end
       if closed or pause then
         later[#later + 1] = sign .. int(now + (pause or put_off)) .. (kind == 'lease' and last and '.5' or '')
@@ -139,7 +139,9 @@ local function look(k, early)
     else
       missing = missing + 1
     end
-    ended(totals.ends, k.name, seq, ends and 'expired' or 'lost')
+    if totals.ends then
+      totals.ends.ended(k.name, seq, ends and 'expired' or 'lost')
+    end
     dropped = dropped + 1
   end
   totals.lost = totals.lost + skip_tombstones(tombstones, k.r, k.name, missing)

@@ -26,7 +26,7 @@
 --                   that caller's id exists; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, -1 a key of another type; with 0, 0
 --
--- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, open_ends, ended, tell_ends, watch_jobs, drop_id, remove, wake
+-- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, open_ends, watch_jobs, drop_id, remove, wake
 local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local max_jobs, max_queues, max_keys = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[3], 0)
 local channel, command, n = ARGV[4], ARGV[5], whole(ARGV[6], 1)
@@ -90,7 +90,7 @@ end
 while at <= args do
   local i, wait, key, keep = whole(ARGV[at], 1), whole(ARGV[at + 1], 0), whole(ARGV[at + 2], 0), whole(ARGV[at + 3], 0)
   local id, count, watch = ARGV[at + 4], whole(ARGV[at + 5], 1), false
-  if string.find(id or '', '\n', 1, true) then
+  if id and id ~= '' and string.find(id, '\n', 1, true) then
     id, watch = string.match(id, '^(.-)\n(.*)$')
     watched = true
   end
@@ -176,7 +176,7 @@ while at <= args do
   result[m + 1], result[m + 2], result[m + 3] = status, first, stored
   at, base = at + 6 + count, math.max(base, key)
 end
-local ends, missing = open_ends(watched, base)
+local ends, missing = open_ends(ledger, watched, base)
 if missing then
   return missing
 elseif #plan == 0 then
@@ -268,7 +268,9 @@ for _, g in ipairs(plan) do
         u = KEYS[base + 3] }
       remove(k, {}, ARGV[6 + g.i], g.over, g.id)
       redis.call('HINCRBY', ledger, 'expired', 1)
-      ended(ends, ARGV[6 + g.i], g.over, 'expired')
+      if ends then
+        ends.ended(ARGV[6 + g.i], g.over, 'expired')
+      end
     end
     if g.id ~= '' then
       redis.call('HSET', KEYS[6 + 4 * g.i], g.id, seq_text(g.seq))
@@ -285,5 +287,7 @@ for _, g in ipairs(plan) do
     end
   end
 end
-tell_ends(ledger, ends)
+if ends then
+  ends.tell()
+end
 return result

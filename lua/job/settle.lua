@@ -23,7 +23,7 @@
 --                   requeue: deadline of the lease, 0: any)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, read_all, foreign, in_pieces, open_ends, ended, tell_ends, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, is_over, read_all, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
 local channel, command, n = ARGV[1], ARGV[2], whole(ARGV[3], 1)
 if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
   return redis.error_reply('ERR settle: bad arguments')

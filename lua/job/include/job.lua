@@ -94,7 +94,9 @@ local function bury(k, totals, seq, now, keeps, reason)
   if keeps and ends and (ends == 0 or ends > now) then
     redis.call('ZADD', k.d, int(now) .. death_fractions[reason], seq)
     totals.dead, totals.died = totals.dead + 1, totals.died + 1
-    ended(totals.ends, k.name, seq, 'dead')
+    if totals.ends then
+      totals.ends.ended(k.name, seq, 'dead')
+    end
     return 'dead'
   end
   redis.call('HDEL', k.j, seq)
@@ -103,6 +105,8 @@ local function bury(k, totals, seq, now, keeps, reason)
   end
   local state = ends and 'expired' or 'lost'
   totals[state] = totals[state] + 1
-  ended(totals.ends, k.name, seq, state)
+  if totals.ends then
+    totals.ends.ended(k.name, seq, state)
+  end
   return state
 end

@@ -18,7 +18,7 @@ local function open_ledger(ledger, n)
   end
   if n then
     local rejected
-    totals.ends, rejected = open_ends(v[8], n)
+    totals.ends, rejected = open_ends(ledger, v[8], n)
     if rejected then
       return nil, rejected
     end
@@ -38,7 +38,9 @@ local function close_ledger(ledger, totals)
   if #changed > 0 then
     redis.call('HSET', ledger, unpack(changed))
   end
-  tell_ends(ledger, totals.ends)
+  if totals.ends then
+    totals.ends.tell()
+  end
 end
 
 -- check_shard: reject the call, before anything is written, where a key of the shard has
