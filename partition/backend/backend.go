@@ -68,6 +68,9 @@ type Backend struct {
 	server   *embeddedServer // nil unless embedded
 	cluster  bool
 	replicas int
+
+	newClient func() redis.UniversalClient
+
 	prober   *prober
 	clock    Clock
 	metrics  *metrics
@@ -113,6 +116,10 @@ func (b *Backend) Addrs() []string { return b.addrs }
 
 // Replicas is how many replicas RunDurably waits for.
 func (b *Backend) Replicas() int { return b.replicas }
+
+// NewClient makes one more client, with 16 connections of its own: for commands that wait in
+// Redis. The caller closes it.
+func (b *Backend) NewClient() redis.UniversalClient { return b.newClient() }
 
 // CountError counts an error of a call under its class. Run counts those of whole calls.
 func (b *Backend) CountError(err error) { b.metrics.failed(err) }
@@ -213,6 +220,7 @@ func connect(raw string, before *Backend) (*Backend, error) {
 	default:
 		return nil, badURL()
 	}
+	b.newClient = client
 	b.In = client()
 	b.Out = client()
 	b.Background = client()

@@ -18,6 +18,9 @@ type Lane struct {
 	claims  uint64 // so far
 	unknown map[*shard]unknownClaim
 	run     run
+
+	// Other is what a store of another kind remembers: see partition/php.
+	Other any
 }
 
 // unknownClaim is a claim whose answer was lost.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -15,6 +16,8 @@ import (
 type Namespace struct {
 	Name   string
 	Policy Policy
+	PHP    bool          // its queues are those of a PHP application: see partition/php
+	TTR    time.Duration // lease of a claim that says none; 0: a minute
 
 	*home
 	single       [][]int          // the shard i alone
@@ -130,3 +133,8 @@ func (n *Namespace) keeps(queue string) int64 {
 // ZoneOf is the zone of a shard, 0 to Store.Zones()-1. What is sent together should be of
 // one zone: its shards are most likely on one master of a Redis Cluster.
 func (n *Namespace) ZoneOf(shard int) int { return n.shards[shard].Zone }
+
+// Serves reports whether the namespace has this queue: one of PHP's has those that its rules name.
+func (n *Namespace) Serves(queue string) bool {
+	return !n.PHP || slices.ContainsFunc(n.Policy.Rules, func(r Rule) bool { return r.Match.Matches(queue) })
+}

@@ -108,6 +108,8 @@ type Job struct {
 	At        int64 // Unix ms: when its lease ends; of a read also when it comes due, its publisher is asked, or it died; 0: ready
 	Reason    Reason
 	Deferred  bool // it is leased, and who settles it is not who claimed it
+	// PHP is what the payload of a job of PHP's says of itself: a JSON object; nil: it is none.
+	PHP []byte
 	// Payload and Attributes share the memory of the answer.
 	Payload, Attributes []byte
 }
@@ -135,6 +137,7 @@ const (
 	Touch                   // lease it for After from now on
 	Defer                   // the same, and note that somebody else will settle it
 	Requeue                 // give it back to the head of its queue, as if it had not been claimed
+	Release                 // give it back whatever its try, ready after After: of PHP's queues only
 )
 
 // State is the state of a job.
@@ -168,10 +171,12 @@ const (
 	Lapsed               // the lease of its last try ended: its worker was silent
 	Buried               // it was given up
 	Undecided            // it was prepared, and its publisher neither committed it nor rolled it back
+	Unfit                // of PHP's queues: it had more deliveries than its tries
+	Unreadable           // of PHP's queues: it is no JSON object
 )
 
 // String is the reason in lower case, "" for UnknownReason.
-func (r Reason) String() string { return [...]string{"", "nacked", "lapsed", "buried", "undecided"}[r] }
+func (r Reason) String() string { return [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable"}[r] }
 
 // Settle changes or ends the lease of a job.
 type Settle struct {
@@ -206,6 +211,7 @@ type Counts struct {
 	// apart. Pending is their sum, always. Prepared jobs count as delayed.
 	Delayed, Leased, Pending int64
 	OldestReady              int64 // Unix ms when the first ready job was published; 0: none
+	Reserved                 int64 // of a queue of PHP's: held by its own workers
 }
 
 // Ledger is the exact account of a namespace since its first job:

@@ -284,6 +284,14 @@ func (s *Store) homes() []*space.Home {
 var (
 	// ErrNoJob: there is no such job, or the queue has none.
 	ErrNoJob = errors.New("no such job")
+	// ErrNoQueue: the namespace is PHP's, and does not serve this queue.
+	ErrNoQueue = errors.New("the namespace serves no such queue")
+	// ErrBadPayload: PHP's workers could not run this.
+	ErrBadPayload = errors.New("no job that PHP could run")
+	// ErrForeignType: another program keeps a value of another type under a key of the queue.
+	ErrForeignType = errors.New("a key of the queue holds a value of another type")
+	// ErrOtherKind: only namespaces of kind queue have it.
+	ErrOtherKind = errors.New("queues of PHP's do not have it")
 	// ErrNotDelayed: the job is in another state, or was claimed before. Nothing was changed.
 	ErrNotDelayed = errors.New("the job is not delayed, or was claimed before")
 	// ErrExpiresBefore: the ttl of the job ends before the time at which it would be ready.

@@ -1,0 +1,232 @@
+package php
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	luaphp "github.com/spillway-io/spillway/lua/php"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// claims are those of a batch. Claims that ask for the same queues and lease share calls: all
+// children of a worker, and all workers whose requests came together.
+type claims []*claim
+
+// claim is the claims of a batch of the same queues under the same lease.
+type claim struct {
+	of      *namespace
+	queues  []string
+	ttr     time.Duration
+	members []*job.Claim
+	at      int // the queue that is asked
+	member  int // the first that may get more
+	sent    *backend.Call
+	token   string
+}
+
+// claims groups the claims of a batch. One that fails at once is in none.
+func (s *Store) claims(b *job.Batch) (all claims) {
+	type key struct {
+		namespace, queues string
+		ttr               time.Duration
+	}
+	of := map[key]*claim{}
+	for _, c := range b.Claims {
+		c.Jobs, c.Left, c.Held, c.More, c.Err = nil, nil, nil, false, nil
+		if c.ReportLeft {
+			c.Left, c.Held = make([]int, len(c.Queues)), make([]int64, len(c.Queues))
+		}
+		k := key{c.Namespace.Name, joined(c.Queues), c.TTR}
+		if of[k] == nil {
+			x := &claim{queues: c.Queues, ttr: c.TTR}
+			for _, queue := range c.Queues {
+				n, err := s.of(c.Namespace, queue)
+				if err != nil {
+					c.Err = err
+				}
+				x.of = n
+			}
+			if c.Err != nil || len(c.Queues) == 0 {
+				continue
+			}
+			of[k] = x
+			all = append(all, x)
+		}
+		of[k].members = append(of[k].members, c)
+	}
+	return all
+}
+
+// targets are the queues that are asked.
+func (all claims) targets() (targets []target) {
+	for _, x := range all {
+		for _, queue := range x.queues {
+			targets = append(targets, target{x.of.Name, queue})
+		}
+	}
+	return targets
+}
+
+// next are the claims that ask their next queue, with their calls: all of them where before is nil,
+// else those of before that have too few. A lane asks a queue once in a call: another answer would
+// take the memory of the first.
+func (all claims) next(l *lane, before claims) (asked claims) {
+	busy := map[target]bool{}
+	list := all
+	if before != nil {
+		list = before
+		for _, x := range before {
+			x.at++
+		}
+		for _, x := range all {
+			if x.sent == nil { // it had to wait
+				list = append(list, x)
+			}
+		}
+	}
+	for _, x := range list {
+		if x.member == len(x.members) || x.at == len(x.queues) {
+			continue
+		}
+		t := target{x.of.Name, x.queues[x.at]}
+		if _, unknown := l.unknown[t]; unknown {
+			x.fail(partition.ErrUnavailable) // the claim before was not taken back yet
+			continue
+		}
+		if busy[t] {
+			x.at -= flagInt(before != nil && x.sent != nil) // it asks in the next round
+			continue
+		}
+		busy[t] = true
+		x.ask(l)
+		asked = append(asked, x)
+	}
+	return asked
+}
+
+func flagInt(on bool) int { return int(flag(on)) }
+
+func callsOf(all claims) (calls []*backend.Call) {
+	for _, x := range all {
+		calls = append(calls, x.sent)
+	}
+	return calls
+}
+
+// ask makes the call for the queue that is next.
+func (x *claim) ask(l *lane) {
+	n, queue := x.of, x.queues[x.at]
+	k := n.keys(queue)
+	count, bytes := 0, 0
+	for _, c := range x.members[x.member:] {
+		count += c.Count - len(c.Jobs)
+		if c.MaxBytes == 0 {
+			c.MaxBytes = defaultMaxBytes
+		}
+		bytes += c.MaxBytes
+	}
+	x.token = l.token()
+	x.sent = backend.NewCall(luaphp.Claim, n.breaker, append(k.nine(), k.prefix+"out:"+l.name),
+		x.token, outTTL.Milliseconds(), max(1, x.ttr.Milliseconds()), min(count, maxCount), min(bytes, 4*defaultMaxBytes),
+		n.Flavor.first(), flag(n.Flavor.onRelease()), flag(n.Flavor.notifies()), flag(n.RetryAfter > 0))
+}
+
+// read hands the payloads of an answer out, to the first claim until it is full, then to the next.
+func (x *claim) read(l *lane, m *metrics) {
+	c, queue := x.sent, x.queues[x.at]
+	if c.Err != nil {
+		if errors.Is(c.Err, partition.ErrUnknown) {
+			l.unknown[target{x.of.Name, queue}] = x.token
+		}
+		x.fail(explained(c.Err))
+		return
+	}
+	_, lapsed, unreadable, left := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+	m.lapsed.WithLabelValues(x.of.Name).Add(float64(lapsed))
+	m.unreadable.WithLabelValues(x.of.Name).Add(float64(unreadable))
+	for more := c.More - 4; more >= 4; more -= 4 {
+		seq, before, deadline := x.number(), x.number(), x.number()
+		j := x.job(queue, seq, before, c.Rest.Bulk())
+		j.Now, j.At = c.Now, deadline
+		for x.member < len(x.members)-1 && x.full(x.members[x.member]) {
+			x.member++
+		}
+		to := x.members[x.member]
+		to.Jobs = append(to.Jobs, j)
+	}
+	if c.Rest.Broken {
+		l.unknown[target{x.of.Name, queue}] = x.token
+		x.fail(c.Misread())
+		return
+	}
+	for x.member < len(x.members) && x.full(x.members[x.member]) {
+		x.member++
+	}
+	for i, to := range x.members {
+		if to.ReportLeft {
+			to.Left[x.at] = int(left)
+		}
+		to.More = to.More || left > 0 && i >= x.member && len(to.Jobs) < to.Count
+	}
+}
+
+// full reports whether a claim gets no more.
+func (x *claim) full(c *job.Claim) bool {
+	bytes := 0
+	for i := range c.Jobs {
+		bytes += len(c.Jobs[i].Payload)
+	}
+	return len(c.Jobs) == c.Count || bytes >= c.MaxBytes
+}
+
+// number reads a number that the script answers as text or as such.
+func (x *claim) number() int64 {
+	if !x.sent.Rest.IsBulk() {
+		return x.sent.Rest.Int()
+	}
+	n, err := strconv.ParseInt(string(x.sent.Rest.Bulk()), 10, 64)
+	if err != nil {
+		x.sent.Rest.Broken = true
+	}
+	return n
+}
+
+// fail ends the claims that have no jobs yet.
+func (x *claim) fail(err error) {
+	for _, c := range x.members[x.member:] {
+		if len(c.Jobs) == 0 {
+			c.Err = err
+		}
+	}
+	x.member = len(x.members)
+}
+
+// job is a delivery of a payload. before is what the payload says of attempts.
+func (x *claim) job(queue string, seq, before int64, payload []byte) job.Job {
+	return x.of.delivery(queue, seq, before-x.of.Flavor.first()+1, payload)
+}
+
+// delivery is a payload as a job.
+func (n *namespace) delivery(queue string, seq, attempt int64, payload []byte) job.Job {
+	facts := Read(payload)
+	j := job.Job{
+		Queue:     queue,
+		Ref:       job.Ref{Seq: seq},
+		Attempt:   int(max(-1, min(attempt, job.MaxAttempt))),
+		Tries:     int(min(facts.tries, job.MaxAttempt)),
+		Published: facts.created,
+		Payload:   payload,
+	}
+	if facts.tries < 0 {
+		j.Tries = int(n.tries(queue))
+	}
+	if seq > 0 {
+		j.ID = n.ID(0, queue, seq, "")
+	}
+	j.PHP, _ = json.Marshal(facts) // of texts and numbers alone
+	return j
+}

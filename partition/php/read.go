@@ -1,0 +1,274 @@
+package php
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	luaphp "github.com/spillway-io/spillway/lua/php"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Bounds of reads, and of acts on many.
+const (
+	maxDeadPage   = 100
+	deadPageBytes = 1 << 20
+	respawnStep   = 100  // dead letters a call
+	purgeStep     = 1000 // payloads a call
+)
+
+// read runs calls that only read, once a read slot is free.
+func (s *Store) read(ctx context.Context, calls ...*backend.Call) error {
+	return s.reads.Do(ctx, func() error {
+		s.backend.Run(ctx, s.backend.Background, calls)
+		for _, c := range calls {
+			if c.Err != nil {
+				return explained(c.Err)
+			}
+		}
+		return nil
+	})
+}
+
+// peekCall reads the head of a queue.
+func (n *namespace) peekCall(queue string) *backend.Call {
+	return backend.NewCall(luaphp.Peek, n.breaker, []string{n.keys(queue).ready})
+}
+
+// Peek returns the payload that would be claimed next, or job.ErrNoJob. It has no id yet.
+func (s *Store) Peek(ctx context.Context, ns *job.Namespace, queue string) (job.Job, error) {
+	n, err := s.of(ns, queue)
+	if err != nil {
+		return job.Job{}, err
+	}
+	c := n.peekCall(queue)
+	switch err := s.read(ctx, c); {
+	case err != nil:
+		return job.Job{}, err
+	case c.Rest.Int() == 0 && !c.Rest.Broken:
+		return job.Job{}, job.ErrNoJob
+	}
+	j := n.delivery(queue, 0, -1, c.Rest.Bulk())
+	if c.Rest.Broken {
+		return job.Job{}, c.Misread()
+	}
+	j.Now = c.Now
+	return j, nil
+}
+
+// Get returns a delivery and the state it is in: Leased or Dead; or job.ErrNoJob.
+func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+	n, err := s.of(ns, queue)
+	if err != nil {
+		return job.Job{}, job.Gone, err
+	}
+	k := n.keys(queue)
+	c := backend.NewCall(luaphp.Get, n.breaker, []string{k.reserved, k.leases, k.held, k.dead, k.letters}, ref.Seq)
+	switch err := s.read(ctx, c); {
+	case err != nil:
+		return job.Job{}, job.Gone, err
+	case c.Rest.Int() == 0 && !c.Rest.Broken:
+		return job.Job{}, job.Gone, job.ErrNoJob
+	}
+	state, at, reason := job.Leased, int64(0), ""
+	if string(c.Rest.Bulk()) == "dead" {
+		state = job.Dead
+	}
+	at = c.Rest.Int()
+	reason = string(c.Rest.Bulk())
+	j := n.delivery(queue, ref.Seq, -1, c.Rest.Bulk())
+	if c.Rest.Broken {
+		return job.Job{}, job.Gone, c.Misread()
+	}
+	j.Now, j.At, j.Reason = c.Now, at, reasons[reason]
+	return j, state, nil
+}
+
+// reasons are why a payload died, as the letters say it.
+var reasons = map[string]job.Reason{"nacked": job.Nacked, "buried": job.Buried, "unfit": job.Unfit, "unreadable": job.Unreadable}
+
+// look counts the payloads of queues.
+func (n *namespace) look(queue string) *backend.Call {
+	k := n.keys(queue)
+	return backend.NewCall(luaphp.Look, n.breaker, []string{k.ready, k.delayed, k.reserved, k.leases, k.dead})
+}
+
+// Counts are the jobs of a queue.
+func (s *Store) Counts(ctx context.Context, ns *job.Namespace, queue string) (job.Counts, error) {
+	all, err := s.CountAll(ctx, ns, []string{queue})
+	if err != nil {
+		return job.Counts{}, err
+	}
+	return all[0], nil
+}
+
+// CountAll is Counts of several queues, in their order.
+func (s *Store) CountAll(ctx context.Context, ns *job.Namespace, queues []string) ([]job.Counts, error) {
+	calls := make([]*backend.Call, 0, 2*len(queues))
+	for _, queue := range queues {
+		n, err := s.of(ns, queue)
+		if err != nil {
+			return nil, err
+		}
+		calls = append(calls, n.look(queue), n.peekCall(queue))
+	}
+	if err := s.read(ctx, calls...); err != nil {
+		return nil, err
+	}
+	all := make([]job.Counts, len(queues))
+	for i := range queues {
+		r, head := &calls[2*i].Rest, &calls[2*i+1].Rest
+		ready, delayed, reserved, leased, dead := r.Int(), r.Int(), r.Int(), r.Int(), r.Int()
+		if r.Broken {
+			return nil, calls[2*i].Misread()
+		}
+		all[i] = job.Counts{Ready: ready, Delayed: delayed, Leased: leased, Dead: dead, Reserved: max(0, reserved-leased),
+			Pending: delayed + leased}
+		if head.Int() == 1 {
+			all[i].OldestReady = Read(head.Bulk()).created
+		}
+	}
+	return all, nil
+}
+
+// Forecast counts the delayed payloads that come due in each of the next n steps.
+func (s *Store) Forecast(ctx context.Context, ns *job.Namespace, queue string, step time.Duration, steps int) (counts []int64, err error) {
+	n, err := s.of(ns, queue)
+	if err != nil {
+		return nil, err
+	}
+	err = s.reads.Do(ctx, func() error {
+		now, err := s.backend.KnownTime(ctx)
+		if err != nil {
+			return err
+		}
+		pipe := s.backend.Background.Pipeline()
+		cmds := make([]*redis.IntCmd, steps)
+		from := "-inf"
+		for i := range cmds {
+			end := strconv.FormatFloat(float64(now+int64(i+1)*step.Milliseconds())/1000, 'f', 3, 64)
+			cmds[i] = pipe.ZCount(ctx, n.keys(queue).delayed, from, "("+end)
+			from = end
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return explained(backend.Classify(err))
+		}
+		for _, cmd := range cmds {
+			counts = append(counts, cmd.Val())
+		}
+		return nil
+	})
+	return counts, err
+}
+
+// Dead returns a page of dead letters, the oldest first, and how many the queue has.
+func (s *Store) Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) (dead []job.Job, total int64, err error) {
+	n, err := s.of(ns, queue)
+	if err != nil {
+		return nil, 0, err
+	}
+	k := n.keys(queue)
+	c := backend.NewCall(luaphp.DeadPage, n.breaker, []string{k.dead, k.letters}, offset, min(limit, maxDeadPage), deadPageBytes)
+	if err := s.read(ctx, c); err != nil {
+		return nil, 0, err
+	}
+	x := claim{of: n, sent: c}
+	total = c.Rest.Int()
+	for more := c.More - 1; more >= 4; more -= 4 {
+		seq, at := x.number(), x.number()
+		reason := string(c.Rest.Bulk())
+		j := n.delivery(queue, seq, -1, c.Rest.Bulk())
+		j.Now, j.At, j.Reason = c.Now, at, reasons[reason]
+		dead = append(dead, j)
+	}
+	if c.Rest.Broken {
+		return nil, 0, c.Misread()
+	}
+	return dead, total, nil
+}
+
+// Respawn makes the oldest dead letters ready again, as if they had never been delivered, and
+// returns how many. What PHP could not read stays dead. There is no ttl.
+func (s *Store) Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, _ time.Duration) (int, error) {
+	return s.letters(ctx, ns, queue, "respawn", limit)
+}
+
+// DeleteDead deletes the oldest dead letters, and returns how many.
+func (s *Store) DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error) {
+	return s.letters(ctx, ns, queue, "delete", limit)
+}
+
+func (s *Store) letters(ctx context.Context, ns *job.Namespace, queue, do string, limit int) (done int, err error) {
+	n, err := s.of(ns, queue)
+	if err != nil {
+		return 0, err
+	}
+	k := n.keys(queue)
+	for skip := int64(0); done < limit; {
+		c := backend.NewCall(luaphp.Respawn, n.breaker, []string{k.ready, k.notify, k.account, k.dead, k.letters},
+			do, skip, min(limit-done, respawnStep), n.Flavor.first(), flag(n.Flavor.notifies()))
+		s.backend.RunDurably(ctx, s.backend.Background, []*backend.Call{c})
+		if c.Err != nil {
+			return done, explained(c.Err)
+		}
+		count, kept, left := c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+		if c.Rest.Broken {
+			return done, c.Misread()
+		}
+		done += int(count)
+		if skip += kept; count+kept == 0 || left <= skip {
+			return done, nil
+		}
+	}
+	return done, nil
+}
+
+// Purge deletes the payloads of a queue: the ready ones, or all but what PHP's workers hold.
+func (s *Store) Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (deleted int64, err error) {
+	n, err := s.of(ns, queue)
+	if err != nil {
+		return 0, err
+	}
+	what := "ready"
+	if all {
+		what = "all"
+	}
+	for {
+		c := backend.NewCall(luaphp.Purge, n.breaker, n.keys(queue).nine(), what, purgeStep, flag(n.Flavor.notifies()))
+		s.backend.RunDurably(ctx, s.backend.Background, []*backend.Call{c})
+		if c.Err != nil {
+			return deleted, explained(c.Err)
+		}
+		looked, removed := c.Rest.Int(), c.Rest.Int()
+		if c.Rest.Broken {
+			return deleted, c.Misread()
+		}
+		if deleted += removed; looked < purgeStep {
+			return deleted, nil
+		}
+	}
+}
+
+// Account is what a queue's scripts have counted since its first job, by the words of package
+// lua/php: published claimed acked nacked requeued buried unfit lapsed moved twins unreadable died
+// respawned deleted purged.
+func (s *Store) Account(ctx context.Context, ns *job.Namespace, queue string) (map[string]int64, error) {
+	n, err := s.of(ns, queue)
+	if err != nil {
+		return nil, err
+	}
+	account := map[string]int64{}
+	err = s.reads.Do(ctx, func() error {
+		fields, err := s.backend.Background.HGetAll(ctx, n.keys(queue).account).Result()
+		for name, text := range fields {
+			if value, err := strconv.ParseInt(text, 10, 64); err == nil && name != "seq" {
+				account[name] = value
+			}
+		}
+		return explained(backend.Classify(err))
+	})
+	return account, err
+}

@@ -1,0 +1,238 @@
+package php
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	luaphp "github.com/spillway-io/spillway/lua/php"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Config is the configuration of a Store. Open returns a *backend.FieldError for a value that it
+// cannot use.
+type Config struct {
+	// Prefix begins every key of Spillway's own: 1 to 64 letters, digits, '.', '_' or '-'.
+	Prefix string
+	// Namespaces are the policies by the name of their namespace.
+	Namespaces map[string]Policy
+}
+
+// Reads are limited, so that no number of readers slows down those who work.
+const (
+	readsAtOnce  = 4
+	readsMaxWait = 500 * time.Millisecond
+)
+
+// Store runs every operation on the queues of PHP's on one Redis, as atomic scripts. It holds no
+// state that matters, so any number of processes, and of PHP's workers, may share one Redis. It is
+// safe for concurrent use.
+type Store struct {
+	absent
+	backend    *backend.Backend
+	prefix     string
+	log        *zap.Logger
+	namespaces atomic.Pointer[map[string]*namespace]
+	swapping   sync.Mutex // of namespaces
+	reads      backend.ReadLimit
+	metrics    *metrics
+	checked    atomic.Pointer[checked]
+}
+
+// Open makes a Store on a Backend, which the caller closes after it. It does not connect.
+func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
+	switch {
+	case !partition.ValidNamespace(cfg.Prefix):
+		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
+	case b.Embedded():
+		return nil, &backend.FieldError{Field: "redis", Value: "embedded:", Want: "the Redis of the PHP application, such as redis://host:6379/0"}
+	}
+	s := &Store{backend: b, prefix: cfg.Prefix, log: log, metrics: newMetrics(reg)}
+	s.namespaces.Store(&map[string]*namespace{})
+	if err := s.swap(cfg.Namespaces); err != nil {
+		return nil, err
+	}
+	s.reads = backend.NewReadLimit(readsAtOnce, readsMaxWait, s.metrics.rejected)
+	return s, nil
+}
+
+// SetNamespaces replaces all namespaces. What runs under the policies before goes on. Its errors
+// are *backend.FieldError, and then nothing changes.
+func (s *Store) SetNamespaces(_ context.Context, policies map[string]Policy) error {
+	return s.swap(policies)
+}
+
+func (s *Store) swap(policies map[string]Policy) error {
+	s.swapping.Lock()
+	defer s.swapping.Unlock()
+	before := *s.namespaces.Load()
+	all := make(map[string]*namespace, len(policies))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		if was := before[name]; was != nil && reflect.DeepEqual(was.Policy, policies[name]) {
+			all[name] = was // claims that wait ask again under a new one
+			continue
+		}
+		n, err := s.newNamespace(name, policies[name], before[name])
+		errs = append(errs, err)
+		all[name] = n
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	s.namespaces.Store(&all)
+	return nil
+}
+
+// Namespace returns the namespace of that name, nil when there is none.
+func (s *Store) Namespace(name string) *job.Namespace {
+	if n := s.named(name); n != nil {
+		return n.Namespace
+	}
+	return nil
+}
+
+func (s *Store) named(name string) *namespace { return (*s.namespaces.Load())[name] }
+
+// of is the namespace behind a handle, which may be of an earlier policy; an error: it is gone, or
+// does not serve the queue.
+func (s *Store) of(ns *job.Namespace, queue string) (*namespace, error) {
+	n := s.named(ns.Name)
+	if n == nil || !n.Serves(queue) {
+		return nil, job.ErrNoQueue
+	}
+	return n, nil
+}
+
+// Namespaces returns all namespaces in the order of their names.
+func (s *Store) Namespaces() []*job.Namespace {
+	all := *s.namespaces.Load()
+	list := make([]*job.Namespace, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, all[name].Namespace)
+	}
+	return list
+}
+
+// Now is the store's clock in Unix ms. ok is false until the store has answered once.
+func (s *Store) Now() (ms int64, ok bool) { return s.backend.Now() }
+
+// explained is the error of a call in words of jobs.
+func explained(err error) error {
+	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+		return fmt.Errorf("%w: %w", job.ErrForeignType, err)
+	}
+	return err
+}
+
+// checked is the result of a conclusive Check.
+type checked struct {
+	warnings []string
+	err      error
+	policies *map[string]*namespace
+}
+
+// probeQueue is a name that no caller can use.
+const probeQueue = "!permission-probe"
+
+// Check asks whether the queues can be used now: whether the server is one for them, and this user
+// has all rights on PHP's keys and on Spillway's.
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	all := s.namespaces.Load()
+	if c := s.checked.Load(); c != nil && c.err == nil && c.policies == all {
+		_, err := s.backend.ReadTime(ctx)
+		return c.warnings, err
+	}
+	if _, err := s.backend.ReadTime(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.backend.Load(ctx, luaphp.All()); err != nil {
+		return nil, err
+	}
+	if warnings, err = s.backend.CheckServers(ctx); err != nil {
+		return warnings, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(*all)) {
+		n := (*all)[name]
+		if err := s.checkRights(ctx, n); err != nil {
+			return warnings, fmt.Errorf("namespace %s: %w", name, err)
+		}
+		odd, err := s.oddities(ctx, n)
+		if err != nil {
+			return warnings, err
+		}
+		warnings = append(warnings, odd...)
+	}
+	s.checked.Store(&checked{warnings, nil, all})
+	return warnings, nil
+}
+
+// checkRights tries whether the server lets this user run all commands, as space does for shards.
+func (s *Store) checkRights(ctx context.Context, n *namespace) error {
+	k := n.keys(probeQueue)
+	c := backend.NewCall(luaphp.PermissionProbe, nil, append(k.nine(), k.prefix+"out:probe", k.prefix+"known:probe"))
+	s.backend.Run(ctx, s.backend.Out, []*backend.Call{c})
+	if c.Err != nil {
+		return c.Err
+	}
+	missing := backend.Rights{}
+	for left := c.Rest.Int(); left > 0 && !c.Rest.Broken; left-- {
+		command, text := string(c.Rest.Bulk()), string(c.Rest.Bulk())
+		if !backend.IsDenied(text) {
+			return backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%s fails: %s", command, text))
+		}
+		missing.Add(command, text)
+	}
+	if len(missing) > 0 {
+		return backend.Wrap(backend.ErrIncompatible, fmt.Errorf("the Redis user lacks rights: it needs ~%squeues:* (think3: ~%s{queues:*), "+
+			"~%s*, %%R~%s%s and +@all -@dangerous; %w", n.KeyPrefix, n.KeyPrefix, n.own, n.CachePrefix, n.Flavor.restartKey(),
+			missing.Error(s.backend.Addrs(), s.prefix)))
+	}
+	return nil
+}
+
+// lookedAt is how many payloads of a queue oddities reads.
+const lookedAt = 20
+
+// oddities are warnings about what lies in the queues: payloads of another library, which its
+// workers would not run.
+func (s *Store) oddities(ctx context.Context, n *namespace) (warnings []string, err error) {
+	for _, r := range n.Rules {
+		if r.Match.Wild() {
+			continue
+		}
+		queue := string(r.Match)
+		k := n.keys(queue)
+		payloads, err := s.backend.Background.LRange(ctx, k.ready, 0, lookedAt-1).Result()
+		var answer redis.Error
+		switch {
+		case errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE"):
+			warnings = append(warnings, fmt.Sprintf("namespace %s: %s is no list, so queue %s cannot be used", n.Name, k.ready, queue))
+			continue
+		case err != nil:
+			return warnings, backend.Classify(err)
+		}
+		for _, p := range payloads {
+			laravel := strings.Contains(p, `"displayName"`) && strings.Contains(p, `"uuid"`)
+			if think := strings.Contains(p, `"job"`) && !strings.Contains(p, `"displayName"`); laravel && n.Flavor != Laravel ||
+				think && n.Flavor == Laravel {
+				warnings = append(warnings, fmt.Sprintf("namespace %s: payloads in queue %s do not look like those of flavor %s", n.Name, queue, n.Flavor))
+				break
+			}
+		}
+	}
+	return warnings, nil
+}

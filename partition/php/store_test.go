@@ -1,0 +1,398 @@
+package php
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// shop is a namespace on a redis-server of its own.
+type shop struct {
+	t *testing.T
+	*Store
+	ns    *job.Namespace
+	redis *redis.Client
+	lane  *job.Lane
+}
+
+func open(t *testing.T, flavor Flavor, change func(*Policy)) *shop {
+	t.Helper()
+	server := redistest.Start(t)
+	b, err := backend.Open(backend.Config{URL: server.URL()}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	p := DefaultPolicy(flavor)
+	p.Rules = []job.Rule{{Match: "mail"}, {Match: "other"}, {Match: "bulk*", Tries: 9}}
+	if change != nil {
+		change(&p)
+	}
+	s, err := Open(Config{Prefix: "sw", Namespaces: map[string]Policy{"shop": p}}, b, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	opt, err := redis.ParseURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(opt)
+	t.Cleanup(func() { _ = c.Close() })
+	return &shop{t, s, s.Namespace("shop"), c, s.NewLane()}
+}
+
+func (s *shop) publish(queue string, messages ...string) *job.Publish {
+	s.t.Helper()
+	p := &job.Publish{Namespace: s.ns, Queue: queue}
+	for _, m := range messages {
+		p.Messages = append(p.Messages, job.Message{Payload: []byte(m)})
+	}
+	s.Run(s.t.Context(), s.lane, &job.Batch{Publishes: []*job.Publish{p}})
+	return p
+}
+
+func (s *shop) claim(count int, queues ...string) []job.Job {
+	s.t.Helper()
+	c := &job.Claim{Namespace: s.ns, Queues: queues, TTR: time.Minute, Count: count}
+	s.Run(s.t.Context(), s.lane, &job.Batch{Claims: []*job.Claim{c}})
+	if c.Err != nil {
+		s.t.Fatal(c.Err)
+	}
+	return c.Jobs
+}
+
+func (s *shop) settle(j job.Job, verb job.Verb, after time.Duration) job.State {
+	s.t.Helper()
+	x := &job.Settle{Namespace: s.ns, Queue: j.Queue, Ref: j.Ref, Verb: verb, After: after}
+	s.Run(s.t.Context(), s.lane, &job.Batch{Settles: []*job.Settle{x}})
+	if x.Err != nil {
+		s.t.Fatal(x.Err)
+	}
+	return x.State
+}
+
+func (s *shop) ack(j job.Job) bool {
+	s.t.Helper()
+	a := &job.Ack{Namespace: s.ns, Queue: j.Queue, Ref: j.Ref}
+	s.Run(s.t.Context(), s.lane, &job.Batch{Acks: []*job.Ack{a}})
+	if a.Err != nil {
+		s.t.Fatal(a.Err)
+	}
+	return a.Acked
+}
+
+func TestAPublishedJobIsAPayloadOfTheLibrary(t *testing.T) {
+	t.Parallel()
+	message := `{"job":"App\\Jobs\\Mail@fire","data":{"big":12345678901234567890,"e":[],"o":{}},"tries":3,"timeout":30,"id":"mine"}`
+	for flavor, want := range map[Flavor]string{
+		Think3:  `{"job":"App\\Jobs\\Mail@fire","maxTries":3,"timeout":30,"data":{"big":12345678901234567890,"e":[],"o":{}},"id":"mine","attempts":0}`,
+		Think2:  `{"job":"App\\Jobs\\Mail@fire","data":{"big":12345678901234567890,"e":[],"o":{}},"id":"mine","attempts":1}`,
+		Laravel: `,"displayName":"App\\Jobs\\Mail","job":"App\\Jobs\\Mail@fire","maxTries":3,"maxExceptions":null,"failOnTimeout":false,"backoff":null,"timeout":30,"data":{"big":12345678901234567890,"e":[],"o":{}},"createdAt":`,
+	} {
+		t.Run(string(flavor), func(t *testing.T) {
+			t.Parallel()
+			s := open(t, flavor, func(p *Policy) { p.KeyPrefix = "app_" })
+			if p := s.publish("mail", message); p.Err != nil || p.Count != 1 {
+				t.Fatal(p.Count, p.Err)
+			}
+			key := "app_" + flavor.base("mail", false)
+			if got := s.redis.LRange(t.Context(), key, 0, -1).Val(); len(got) != 1 || !strings.Contains(got[0], want) || !json.Valid([]byte(got[0])) {
+				t.Errorf("%s holds %s", key, got)
+			}
+			if n := s.redis.LLen(t.Context(), key+":notify").Val(); n != flag(flavor.notifies()) {
+				t.Errorf("%d notifications", n)
+			}
+		})
+	}
+}
+
+func TestAWholePayloadKeepsEveryByteButTheDigitsOfAttempts(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		`{"job":"A@f","data":{"attempts":7},"attempts":3,"x":1.50}`: `{"job":"A@f","data":{"attempts":7},"attempts":0,"x":1.50}`,
+		`{"attempts":0,"job":"A@f"}`:                                `{"attempts":0,"job":"A@f"}`,
+		` { "job" : "A@f" , "attempts" : 12 } `:                     ` { "job" : "A@f" , "attempts" : 0 } `,
+		`{"attempts":5,"job":"A@f","attempts":6}`:                   `{"attempts":5,"job":"A@f","attempts":0}`,
+		`{"job":"A@f","d":"\"attempts\":9","attempts":null}`:        `{"job":"A@f","d":"\"attempts\":9","attempts":0}`,
+	} {
+		got, err := Laravel.Payload([]byte(message), 0)
+		if err != nil || string(got) != want {
+			t.Errorf("%s became %s, %v", message, got, err)
+		}
+	}
+}
+
+func TestWhatPHPCouldNotRunIsRejectedWhole(t *testing.T) {
+	t.Parallel()
+	s := open(t, Laravel, nil)
+	for why, message := range map[string]string{
+		"no JSON object":     `[1]`,
+		"is no UTF-8":        "{\"job\":\"\xff\"}",
+		"deeper than 512":    `{"job":"A@f","data":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`,
+		"larger than 1 MiB":  `{"job":"A@f","data":"` + strings.Repeat("x", 1<<20) + `"}`,
+		"job is missing":     `{"data":1}`,
+		"whole number, or":   `{"job":"A@f","tries":1.5}`,
+		"seconds, or null":   `{"job":"A@f","timeout":"x"}`,
+		"id is text":         `{"job":"A@f","id":7}`,
+		"outside of PHP":     `{"job":"Illuminate\\Queue\\CallQueuedHandler@call","data":{}}`,
+		"no JSON object suc": `{"job":"A@f"} {"job":"B@f"}`,
+	} {
+		p := s.publish("mail", `{"job":"A@f"}`, message)
+		if !errors.Is(p.Err, job.ErrBadPayload) || !strings.Contains(p.Err.Error(), why) || !strings.Contains(p.Err.Error(), "job 1") {
+			t.Errorf("%.60s: got %v, want %s", message, p.Err, why)
+		}
+	}
+	if n := s.redis.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys", n)
+	}
+	if p := s.publish("unknown", `{"job":"A@f"}`); !errors.Is(p.Err, job.ErrNoQueue) {
+		t.Errorf("got %v", p.Err)
+	}
+}
+
+func TestAJobIsClaimedSettledAndCounted(t *testing.T) {
+	t.Parallel()
+	for _, flavor := range Flavors {
+		t.Run(string(flavor), func(t *testing.T) {
+			t.Parallel()
+			s := open(t, flavor, func(p *Policy) { p.Tries = 3 })
+			for i := range 7 {
+				s.publish("mail", fmt.Sprintf(`{"job":"A@f","data":%d}`, i))
+			}
+			jobs := s.claim(7, "other", "mail")
+			if len(jobs) != 7 || jobs[0].Attempt != 1 || jobs[0].Tries != 3 || !bytes.Contains(jobs[0].PHP, []byte(`"job":"A@f"`)) {
+				t.Fatalf("got %d jobs, %+v", len(jobs), jobs)
+			}
+			if again := s.claim(7, "mail"); len(again) != 0 {
+				t.Errorf("claimed twice: %v", again)
+			}
+			if !s.ack(jobs[0]) || s.ack(jobs[0]) {
+				t.Error("an ack is not once")
+			}
+			for i, x := range []struct {
+				verb  job.Verb
+				after time.Duration
+				want  job.State
+			}{{job.Nack, 0, job.Ready}, {job.Nack, time.Hour, job.Delayed}, {job.Bury, 0, job.Dead}, {job.Touch, time.Hour, job.Leased},
+				{job.Requeue, 0, job.Ready}, {job.Release, time.Hour, job.Delayed}} {
+				if got := s.settle(jobs[i+1], x.verb, x.after); got != x.want {
+					t.Errorf("verb %d: %v, want %v", x.verb, got, x.want)
+				}
+			}
+			counts, err := s.Counts(t.Context(), s.ns, "mail")
+			if err != nil || counts.Ready != 2 || counts.Delayed != 2 || counts.Leased != 1 || counts.Dead != 1 || counts.Reserved != 0 {
+				t.Errorf("got %+v, %v", counts, err)
+			}
+			dead, total, err := s.Dead(t.Context(), s.ns, "mail", 0, 10)
+			if err != nil || total != 1 || len(dead) != 1 || dead[0].Reason != job.Buried || dead[0].ID == "" {
+				t.Errorf("got %+v, %d, %v", dead, total, err)
+			}
+			ref, ok := s.ns.ParseID("mail", dead[0].ID)
+			if j, state, err := s.Get(t.Context(), s.ns, "mail", ref); !ok || err != nil || state != job.Dead || j.ID != dead[0].ID {
+				t.Errorf("got %v, %v, %v", j, state, err)
+			}
+			if n, err := s.Respawn(t.Context(), s.ns, "mail", 10, 0); n != 1 || err != nil {
+				t.Errorf("respawned %d, %v", n, err)
+			}
+			for range 3 {
+				if j := s.claim(1, "mail"); len(j) != 1 {
+					t.Fatal("no job")
+				} else if s.settle(j[0], job.Bury, 0); j[0].Attempt > 2 {
+					t.Errorf("attempt %d", j[0].Attempt)
+				}
+			}
+			if n, err := s.DeleteDead(t.Context(), s.ns, "mail", 2); n != 2 || err != nil {
+				t.Errorf("deleted %d, %v", n, err)
+			}
+			if due, err := s.Forecast(t.Context(), s.ns, "mail", 40*time.Minute, 3); err != nil || fmt.Sprint(due) != "[0 2 0]" {
+				t.Errorf("forecast %v, %v", due, err)
+			}
+			if n, err := s.Purge(t.Context(), s.ns, "mail", true); n != 4 || err != nil {
+				t.Errorf("purged %d, %v", n, err)
+			}
+			a, err := s.Account(t.Context(), s.ns, "mail")
+			if err != nil || a["published"] != 7 || a["acked"] != 1 ||
+				a["claimed"] != a["acked"]+a["nacked"]+a["requeued"]+a["buried"]+a["unfit"]+a["lapsed"] {
+				t.Errorf("account %v, %v", a, err)
+			}
+		})
+	}
+}
+
+func TestClaimsOfTheSameQueuesShareACall(t *testing.T) {
+	t.Parallel()
+	s := open(t, Think3, nil)
+	for i := range 5 {
+		s.publish("mail", fmt.Sprintf(`{"job":"A@f","data":%d}`, i))
+	}
+	var claims []*job.Claim
+	for range 4 {
+		claims = append(claims, &job.Claim{Namespace: s.ns, Queues: []string{"mail"}, TTR: time.Minute, Count: 2, ReportLeft: true})
+	}
+	before := s.redis.Info(t.Context(), "commandstats").Val()
+	s.Run(t.Context(), s.lane, &job.Batch{Claims: claims})
+	if got := fmt.Sprint(len(claims[0].Jobs), len(claims[1].Jobs), len(claims[2].Jobs), len(claims[3].Jobs)); got != "2 2 1 0" {
+		t.Errorf("got %s", got)
+	}
+	calls := func(info string) (n int) {
+		_, rest, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
+		_, _ = fmt.Sscanf(rest, "%d", &n)
+		return n
+	}
+	if n := calls(s.redis.Info(t.Context(), "commandstats").Val()) - calls(before); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+	if claims[0].Left[0] != 0 {
+		t.Errorf("left %v", claims[0].Left)
+	}
+}
+
+func TestAKeyStoresOnce(t *testing.T) {
+	t.Parallel()
+	s := open(t, Think3, nil)
+	for i, repeated := range []bool{false, true} {
+		p := &job.Publish{Namespace: s.ns, Queue: "mail", Key: "k", Messages: []job.Message{{Payload: []byte(`{"job":"A@f"}`)}}}
+		s.Run(t.Context(), s.lane, &job.Batch{Publishes: []*job.Publish{p}})
+		if p.Err != nil || p.Count != 1 || p.Repeated != repeated {
+			t.Errorf("%d: %+v", i, p)
+		}
+	}
+	if n := s.redis.LLen(t.Context(), "{queues:mail}").Val(); n != 1 {
+		t.Errorf("%d jobs", n)
+	}
+}
+
+func TestAKeyOfAnotherTypeIsNamed(t *testing.T) {
+	t.Parallel()
+	s := open(t, Laravel, nil)
+	s.redis.Set(t.Context(), "queues:mail", "x", 0)
+	if p := s.publish("mail", `{"job":"A@f"}`); !errors.Is(p.Err, job.ErrForeignType) {
+		t.Errorf("got %v", p.Err)
+	}
+	c := &job.Claim{Namespace: s.ns, Queues: []string{"mail"}, TTR: time.Minute, Count: 1}
+	if s.Run(t.Context(), s.lane, &job.Batch{Claims: []*job.Claim{c}}); !errors.Is(c.Err, job.ErrForeignType) {
+		t.Errorf("got %v", c.Err)
+	}
+	if _, err := s.Counts(t.Context(), s.ns, "mail"); !errors.Is(err, job.ErrForeignType) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAClaimWithAnUnknownOutcomeIsTakenBack(t *testing.T) {
+	t.Parallel()
+	s := open(t, Laravel, nil)
+	s.publish("mail", `{"job":"A@f"}`)
+	memory := s.lane.Other.(*lane)
+	jobs := s.claim(1, "mail")
+	memory.unknown[target{"shop", "mail"}] = memory.name + ".2" // the publish had none, the claim is the first
+	memory.unknown[target{"shop", "mail"}] = fmt.Sprintf("%s.%d", memory.name, memory.claims)
+	again := s.claim(1, "mail")
+	if len(again) != 1 || again[0].Attempt != 1 || again[0].Seq == jobs[0].Seq {
+		t.Errorf("got %+v after %+v", again, jobs)
+	}
+	if s.ack(jobs[0]) {
+		t.Error("the delivery that was taken back is acked")
+	}
+}
+
+func TestPatternsFindQueuesOfPHP(t *testing.T) {
+	t.Parallel()
+	for _, flavor := range Flavors {
+		t.Run(string(flavor), func(t *testing.T) {
+			t.Parallel()
+			s := open(t, flavor, func(p *Policy) { p.KeyPrefix = "app_" })
+			base := func(q string) string { return "app_" + flavor.base(q, false) }
+			s.redis.RPush(t.Context(), base("bulk1"), "{}")
+			s.redis.ZAdd(t.Context(), base("bulk2")+":delayed", redis.Z{Score: 1, Member: "{}"})
+			s.redis.RPush(t.Context(), base("secret"), "{}")
+			s.redis.RPush(t.Context(), flavor.base("bulk3", false), "{}")
+			got, err := s.Queues(t.Context(), s.ns)
+			if err != nil || strings.Join(got, " ") != "bulk1 bulk2 mail other" {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestAWaitingClaimIsWokenByAPushOfPHPAndByADueTime(t *testing.T) {
+	t.Parallel()
+	for name, poll := range map[string]time.Duration{"in Redis": 0, "polled": 20 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, Laravel, func(p *Policy) { p.Poll = poll })
+			events := make(chan job.WakeEvent, 1000)
+			w := NewWakes(s.Store, func(e job.WakeEvent) { events <- e })
+			if err := w.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = w.Stop(context.Background()) }()
+			next := func(kind job.WakeKind) {
+				t.Helper()
+				for {
+					select {
+					case e := <-events:
+						if e.Kind == kind && e.Queue == "mail" && e.Namespace == "shop" {
+							return
+						}
+					case <-time.After(10 * time.Second):
+						t.Fatalf("no event %d", kind)
+					}
+				}
+			}
+			w.Want(s.ns, 0, "mail")
+			next(job.WakeSubscribed)
+			s.redis.RPush(t.Context(), "queues:mail", `{"job":"A@f","attempts":0}`)
+			next(job.WakeHeard)
+			if jobs := s.claim(1, "mail"); len(jobs) != 1 || !s.ack(jobs[0]) {
+				t.Fatal("no job")
+			}
+			p := &job.Publish{Namespace: s.ns, Queue: "mail", Delay: 700 * time.Millisecond, Messages: []job.Message{{Payload: []byte(`{"job":"A@f"}`)}}}
+			s.Run(t.Context(), s.lane, &job.Batch{Publishes: []*job.Publish{p}})
+			for got := 0; got == 0; {
+				next(job.WakeHeard)
+				got = len(s.claim(1, "mail"))
+			}
+			w.Unwant(s.ns, 0, "mail")
+		})
+	}
+}
+
+func TestAPolicyOutsideItsBoundsIsNamed(t *testing.T) {
+	t.Parallel()
+	for field, change := range map[string]func(*Policy){
+		"flavor":          func(p *Policy) { p.Flavor = "rails" },
+		"key_prefix":      func(p *Policy) { p.KeyPrefix = "a*" },
+		"cache_prefix":    func(p *Policy) { p.CachePrefix = "{x}" },
+		"tries":           func(p *Policy) { p.Tries = -1 },
+		"retry_after":     func(p *Policy) { p.RetryAfter = time.Millisecond },
+		"ttr":             func(p *Policy) { p.TTR = 0 },
+		"poll":            func(p *Policy) { p.Poll = time.Microsecond },
+		"max_keys":        func(p *Policy) { p.MaxKeys = 0 },
+		"queues":          func(p *Policy) { p.Rules = nil },
+		"queues[0].match": func(p *Policy) { p.Rules[0].Burst = 1 },
+	} {
+		p := DefaultPolicy(Laravel)
+		p.Rules = []job.Rule{{Match: "mail"}}
+		change(&p)
+		var wrong *backend.FieldError
+		if err := p.Validate(); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+}
