@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
@@ -34,6 +35,30 @@ type Token struct {
 	// Limiters are the rates that the token has over all processes; default none. Mounts
 	// take from them.
 	Limiters control.Limiters
+	// Rights are what the token may do in queues of PHP's; default everything.
+	Rights Rights
+}
+
+// Rights are what a token may do where to publish runs code: in queues of PHP's. The zero Rights
+// allow everything, as in all other namespaces. They are comparable.
+type Rights struct {
+	Limited          bool // only what follows
+	Produce, Consume bool
+	Raw              bool   // payloads with what PHP unserializes
+	Classes          string // of the jobs that it publishes, a line each; a '*' at the end for any text; "": all
+}
+
+// MayRun reports whether the token may publish a job of this class.
+func (r Rights) MayRun(class string) bool {
+	if !r.Limited || r.Classes == "" {
+		return true
+	}
+	for pattern := range strings.SplitSeq(r.Classes, "\n") {
+		if before, wild := strings.CutSuffix(pattern, "*"); pattern == class || wild && strings.HasPrefix(class, before) {
+			return true
+		}
+	}
+	return false
 }
 
 // keyring holds every token. It never changes, so a lookup takes no lock and

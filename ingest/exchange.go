@@ -61,6 +61,14 @@ func (k *key) Name() string {
 	return k.Token.Name
 }
 
+// Rights are those of the token. A nil Key may do everything.
+func (k *key) Rights() Rights {
+	if k == nil {
+		return Rights{}
+	}
+	return k.Token.Rights
+}
+
 // Charge takes n jobs or entries from the token's rate, or none and rejects.
 func (k *key) Charge(n int) *Rejection { return k.charge(n) }
 

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"encoding/base64"
 	"strconv"
 	"time"
@@ -27,7 +28,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	ttr, rejected := c.duration("ttr", defaultTTR, time.Millisecond, maxTTR)
+	ttr, rejected := c.duration("ttr", cmp.Or(c.namespace.TTR, defaultTTR), time.Millisecond, maxTTR)
 	if rejected != nil {
 		return rejected
 	}
@@ -98,7 +99,7 @@ func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejecti
 
 // jobSize is at least the length of the JSON form of a job.
 func jobSize(j *job.Job) int {
-	return 256 + len(j.Queue) + len(j.ID) + len(j.Attributes) + base64.StdEncoding.EncodedLen(len(j.Payload))
+	return 256 + len(j.Queue) + len(j.ID) + len(j.Attributes) + len(j.PHP) + base64.StdEncoding.EncodedLen(len(j.Payload))
 }
 
 func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration) []byte {
@@ -125,12 +126,17 @@ func appendJob(dst []byte, j *job.Job) []byte {
 		dst = strconv.AppendInt(append(dst, `,"attempt":`...), int64(j.Attempt), 10)
 	}
 	dst = strconv.AppendInt(append(dst, `,"tries":`...), int64(j.Tries), 10)
-	dst = strconv.AppendInt(append(dst, `,"published_ms":`...), j.Published, 10)
+	if j.Published > 0 {
+		dst = strconv.AppendInt(append(dst, `,"published_ms":`...), j.Published, 10)
+	}
 	if j.Expires > 0 {
 		dst = strconv.AppendInt(append(dst, `,"expires_ms":`...), j.Expires, 10)
 	}
 	if len(j.Attributes) > 0 {
 		dst = append(append(dst, `,"attributes":`...), j.Attributes...)
+	}
+	if len(j.PHP) > 0 {
+		dst = append(append(dst, `,"php":`...), j.PHP...)
 	}
 	dst = base64.StdEncoding.AppendEncode(append(dst, `,"data":"`...), j.Payload)
 	return append(dst, '"')

@@ -28,6 +28,11 @@ func (a *api) publish(c *call) *ingest.Rejection {
 	if p.Messages, rejected = a.split(c, body); rejected != nil {
 		return rejected
 	}
+	if c.namespace.PHP {
+		if rejected := c.mayPublish(p.Messages); rejected != nil {
+			return rejected
+		}
+	}
 	if p.CallerID != "" && len(p.Messages) > 1 {
 		return ingest.Reject(wire.CodeBadID, "id is for one job: send one a request")
 	}
@@ -270,6 +275,9 @@ func appendPublished(dst []byte, p *job.Publish) []byte {
 	}
 	dst = append(dst, `,"ids":[`...)
 	for i := range p.Count {
+		if p.Namespace.PHP {
+			break // its id is that of a delivery
+		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}

@@ -57,8 +57,8 @@ func (a *api) counts(c *call) *ingest.Rejection {
 			name  string
 			value int64
 		}{{"ready", n.Ready}, {"delayed", n.Delayed}, {"leased", n.Leased}, {"pending", n.Pending},
-			{"dead", n.Dead}} {
-			if f.value >= 0 { // -1: too many of both to tell apart
+			{"dead", n.Dead}, {"reserved", n.Reserved}} {
+			if f.value >= 0 && (f.name != "reserved" || c.namespace.PHP) { // -1: too many of both to tell apart
 				dst = strconv.AppendInt(append(append(append(dst, `,"`...), f.name...), `":`...), f.value, 10)
 			}
 		}

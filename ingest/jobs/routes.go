@@ -121,7 +121,13 @@ func (a *api) serve(x *ingest.Exchange) *ingest.Rejection {
 	if c.namespace = a.store.Namespace(namespace); c.namespace == nil {
 		return ingest.Reject(wire.CodeNoSuchNamespace, "") // it was deleted since
 	}
-	if rejected := c.parse(x.Ctx.QueryArgs(), c.route.params); rejected != nil {
+	params := c.route.params
+	if c.namespace.PHP {
+		if params, rejected = c.ofPHP(); rejected != nil {
+			return rejected
+		}
+	}
+	if rejected := c.parse(x.Ctx.QueryArgs(), params); rejected != nil {
 		return rejected
 	}
 	return c.route.serve(a, c)
@@ -256,6 +262,9 @@ var storeFailures = []struct {
 	code wire.Code
 }{
 	{job.ErrNoJob, wire.CodeNoSuchJob},
+	{job.ErrNoQueue, wire.CodeNoSuchQueue},
+	{job.ErrForeignType, wire.CodeForeignType},
+	{job.ErrOtherKind, wire.CodeNoSuchRoute},
 	{job.ErrNoTrace, wire.CodeNoSuchTrace},
 	{job.ErrNotDelayed, wire.CodeNotDelayed},
 	{job.ErrPrepared, wire.CodePrepared},
@@ -288,6 +297,9 @@ func Reject(err error) *ingest.Rejection {
 	var limited limitedError
 	if errors.As(err, &limited) {
 		return limited.Rejection
+	}
+	if errors.Is(err, job.ErrBadPayload) {
+		return ingest.Reject(wire.CodeBadJob, err.Error())
 	}
 	var field *schedule.FieldError
 	if errors.As(err, &field) {

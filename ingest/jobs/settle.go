@@ -36,7 +36,7 @@ type settlement struct {
 }
 
 var verbs = map[string]job.Verb{"nack": job.Nack, "bury": job.Bury, "kill": job.Bury, "touch": job.Touch,
-	"defer": job.Defer, "requeue": job.Requeue}
+	"defer": job.Defer, "requeue": job.Requeue, "release": job.Release}
 
 // maxSettleMS bounds how far ms reaches.
 const maxSettleMS = int64(maxTTR / time.Millisecond)
@@ -101,13 +101,15 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 			"id if the publish gave one"
 	case s.Do == "":
 		s.wrong = "do is missing: it is ack, nack, bury, touch, defer or requeue"
-	case !known && s.Do != "ack":
+	case !known && s.Do != "ack", verb == job.Release && !ns.PHP:
 		s.wrong = "do is ack, nack, bury, touch, defer or requeue"
+	case verb == job.Defer && ns.PHP:
+		s.wrong = "do is ack, nack, release, bury, touch or requeue in queues of PHP's"
 	case s.Attempt < 0 || s.Attempt > job.MaxAttempt:
 		s.wrong = fmt.Sprintf("attempt is 0 to %d; 0: any", job.MaxAttempt)
 	case s.MS < 0 || s.MS > maxSettleMS:
 		s.wrong = fmt.Sprintf("ms is 0 to %d", maxSettleMS)
-	case s.MS > 0 && verb != job.Nack && verb != job.Touch && verb != job.Defer:
+	case s.MS > 0 && verb != job.Nack && verb != job.Release && verb != job.Touch && verb != job.Defer:
 		s.wrong = "ms is for nack, touch and defer"
 	case (verb == job.Touch || verb == job.Defer) && s.MS == 0:
 		s.wrong = s.Do + " needs ms: how long the job is leased from now on"

@@ -61,6 +61,7 @@ const (
 	CodeBadVersion    Code = "bad_version"
 	CodeBadSchedules  Code = "bad_schedules"
 	CodeHungUp        Code = "hung_up"
+	CodeBadJob        Code = "bad_job"
 
 	CodeUnauthorized Code = "unauthorized"
 	CodeForbidden    Code = "forbidden"
@@ -73,6 +74,7 @@ const (
 	CodeNoSuchJob       Code = "no_such_job"
 	CodeNoSuchSchedule  Code = "no_such_schedule"
 	CodeNoSuchOwner     Code = "no_such_owner"
+	CodeNoSuchQueue     Code = "no_such_queue"
 
 	CodeNoSuchTrace      Code = "no_such_trace"
 	CodeNotDelayed       Code = "not_delayed"
@@ -84,6 +86,7 @@ const (
 	CodeOldVersion       Code = "old_version"
 	CodeScheduleEnded    Code = "schedule_ended"
 	CodeRevisionMismatch Code = "revision_mismatch"
+	CodeForeignType      Code = "foreign_type"
 
 	CodeMethodNotAllowed    Code = "method_not_allowed"
 	CodeRequestTimeout      Code = "request_timeout"

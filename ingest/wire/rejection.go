@@ -100,6 +100,7 @@ var Responses = map[Code]Response{
 	CodeBadVersion:    {400, "", "version is a whole number from 1 that rises with each deploy"},
 	CodeBadSchedules:  {400, "", "schedules is keep or delete"},
 	CodeBadSchedule:   {400, "", "the specification of the schedule cannot be used"},
+	CodeBadJob:        {400, "", "the body holds no job that PHP could run"},
 	CodeHungUp:        {400, "", "the client closed its side of the connection before the answer: it got no job"},
 
 	CodeUnauthorized: {401, "", "send Authorization: Bearer with a token of this namespace"},
@@ -116,6 +117,7 @@ var Responses = map[Code]Response{
 	CodeNoSuchRoute:     {404, "", "no such route: POST to /v1/{namespace}/{partition}"},
 
 	CodeNoSuchJob:      {404, "", "the queue has no such job"},
+	CodeNoSuchQueue:    {404, "", "the namespace serves no queue of that name: its queues: lists those that it does"},
 	CodeNoSuchSchedule: {404, "", "the queue has no such schedule"},
 	CodeNoSuchOwner:    {404, "", "no such owner is registered: PUT its schedules"},
 	CodeNoSuchTrace: {404, "",
@@ -128,6 +130,7 @@ var Responses = map[Code]Response{
 	CodeAlreadyDecided:   {409, "", "the opposite was decided before"},
 	CodeRunUnfinished:    {409, "", "a job of the schedule's last run is neither ended nor dead: send force=1 to run beside it"},
 	CodeOtherOwner:       {409, "", "the schedule belongs to another owner"},
+	CodeForeignType:      {409, "", "a key of the queue holds a value of another type, which another program wrote: look at TYPE of its keys"},
 	CodeOldVersion:       {409, "", "a newer version of the owner is registered: it has the schedules now"},
 	CodeScheduleEnded:    {409, "", "the schedule has no further tick: put it anew"},
 	CodeRevisionMismatch: {412, "", "the schedule has another revision than If-Match says: read it again"},

@@ -176,7 +176,9 @@ const (
 )
 
 // String is the reason in lower case, "" for UnknownReason.
-func (r Reason) String() string { return [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable"}[r] }
+func (r Reason) String() string {
+	return [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable"}[r]
+}
 
 // Settle changes or ends the lease of a job.
 type Settle struct {

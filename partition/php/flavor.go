@@ -18,6 +18,12 @@ const (
 // Flavors are all of them, as a message names them.
 var Flavors = []Flavor{Think3, Think2, Laravel}
 
+// UnmarshalText takes any text: Policy.Validate says what is none.
+func (f *Flavor) UnmarshalText(text []byte) error {
+	*f = Flavor(text)
+	return nil
+}
+
 // Valid reports whether the flavor is one.
 func (f Flavor) Valid() bool { return slices.Contains(Flavors, f) }
 

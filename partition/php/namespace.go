@@ -86,6 +86,7 @@ type namespace struct {
 	own     string // before the keys that are Spillway's
 	breaker *backend.Breaker
 	names   *names
+	sums    *ledger
 	polled  atomic.Bool // the server has no BLMOVE
 }
 
@@ -105,9 +106,9 @@ func (s *Store) newNamespace(name string, p Policy, before *namespace) (*namespa
 	of.PHP, of.TTR, of.Policy.Rules = true, p.TTR, p.Rules
 	n := &namespace{Namespace: of, Policy: p, cluster: s.backend.Cluster(), own: s.prefix + ":php:"}
 	if before != nil && before.KeyPrefix == p.KeyPrefix && before.Flavor == p.Flavor {
-		n.breaker, n.names = before.breaker, before.names
+		n.breaker, n.names, n.sums = before.breaker, before.names, before.sums
 	} else {
-		n.breaker, n.names = s.backend.NewBreaker(n.own+p.KeyPrefix), &names{}
+		n.breaker, n.names, n.sums = s.backend.NewBreaker(n.own+p.KeyPrefix), &names{}, &ledger{}
 	}
 	return n, nil
 }

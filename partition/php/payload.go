@@ -241,15 +241,22 @@ func Read(payload []byte) Facts {
 				return len(f.Tags) < maxTags
 			})
 		case "data":
-			if value.IsObject() {
-				command, named = value.Get("command").Str, value.Get("commandName").Str
-			}
+			// Of two fields of a name PHP reads the last: whatever it reads is seen here.
+			value.ForEach(func(key, value gjson.Result) bool {
+				switch key.Str {
+				case "command":
+					f.Raw = f.Raw || value.Str != ""
+					command = value.Str
+				case "commandName":
+					named = value.Str
+				}
+				return true
+			})
 		}
 		return true
 	})
 	f.Class, _, _ = strings.Cut(f.Job, "@")
-	if command != "" {
-		f.Raw = true
+	if f.Raw {
 		if named != "" {
 			f.Class = named
 		}

@@ -134,8 +134,23 @@ func (s *Store) CountAll(ctx context.Context, ns *job.Namespace, queues []string
 	return all, nil
 }
 
-// Forecast counts the delayed payloads that come due in each of the next n steps.
+// Forecast counts the delayed payloads that come due in each of the next steps; of all queues, the
+// first 100 by name, where queue is "".
 func (s *Store) Forecast(ctx context.Context, ns *job.Namespace, queue string, step time.Duration, steps int) (counts []int64, err error) {
+	if queue == "" {
+		queues, err := s.Queues(ctx, ns)
+		counts = make([]int64, steps)
+		for _, queue := range queues[:min(len(queues), sumPage)] {
+			of, wrong := s.Forecast(ctx, ns, queue, step, steps)
+			if wrong != nil {
+				return nil, wrong
+			}
+			for i := range of {
+				counts[i] += of[i]
+			}
+		}
+		return counts, err
+	}
 	n, err := s.of(ns, queue)
 	if err != nil {
 		return nil, err
@@ -260,15 +275,22 @@ func (s *Store) Account(ctx context.Context, ns *job.Namespace, queue string) (m
 	if err != nil {
 		return nil, err
 	}
-	account := map[string]int64{}
+	var account map[string]int64
 	err = s.reads.Do(ctx, func() error {
 		fields, err := s.backend.Background.HGetAll(ctx, n.keys(queue).account).Result()
-		for name, text := range fields {
-			if value, err := strconv.ParseInt(text, 10, 64); err == nil && name != "seq" {
-				account[name] = value
-			}
-		}
+		account = numbers(fields)
 		return explained(backend.Classify(err))
 	})
 	return account, err
+}
+
+// numbers are the totals of an account.
+func numbers(fields map[string]string) map[string]int64 {
+	totals := map[string]int64{}
+	for name, text := range fields {
+		if value, err := strconv.ParseInt(text, 10, 64); err == nil && name != "seq" && name != "keys" {
+			totals[name] = value
+		}
+	}
+	return totals
 }

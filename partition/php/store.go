@@ -132,10 +132,15 @@ func (s *Store) Now() (ms int64, ok bool) { return s.backend.Now() }
 
 // explained is the error of a call in words of jobs.
 func explained(err error) error {
-	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+	if isForeign(err) {
 		return fmt.Errorf("%w: %w", job.ErrForeignType, err)
 	}
 	return err
+}
+
+func isForeign(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE")
 }
 
 // checked is the result of a conclusive Check.
@@ -217,9 +222,8 @@ func (s *Store) oddities(ctx context.Context, n *namespace) (warnings []string, 
 		queue := string(r.Match)
 		k := n.keys(queue)
 		payloads, err := s.backend.Background.LRange(ctx, k.ready, 0, lookedAt-1).Result()
-		var answer redis.Error
 		switch {
-		case errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE"):
+		case isForeign(err):
 			warnings = append(warnings, fmt.Sprintf("namespace %s: %s is no list, so queue %s cannot be used", n.Name, k.ready, queue))
 			continue
 		case err != nil:

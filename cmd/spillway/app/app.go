@@ -187,7 +187,7 @@ func (a *App) report(what string, err error) {
 
 // announce logs the configuration that started, and warnings about it.
 func (a *App) announce(g *generation) {
-	if g.pools[config.DefaultPool].Embedded() {
+	if g.pools[config.DefaultPool].Embedded() && len(g.cfg.PHPNamespaces) < len(g.cfg.AllNames()) {
 		a.log.Warn("the store is embedded: entries are lost when this process ends; set --redis to keep them")
 	}
 	a.warnPlainHTTP(g.cfg)

@@ -16,13 +16,18 @@ import (
 
 // controlFile is what the configuration says about what can be made at run time, too.
 func controlFile(c *config.Config, admins []admin.Token) control.File {
-	f := control.File{Pools: c.PoolNames()}
+	var f control.File
+	for _, name := range c.PoolNames() {
+		if len(c.PHPIn(name)) == 0 { // the Redis of a PHP application holds nothing else
+			f.Pools = append(f.Pools, name)
+		}
+	}
 	for name, pool := range c.Pools {
 		if pool.Volatile {
 			f.Volatile = append(f.Volatile, name)
 		}
 	}
-	for name := range c.Namespaces {
+	for _, name := range slices.Concat(c.Names(), c.PHPNames()) {
 		f.Buffers = append(f.Buffers, name)
 	}
 	for _, name := range c.QueueNames() {
@@ -62,16 +67,27 @@ func (c controlCheck) Check(ctx context.Context) (warnings []string, err error) 
 // places are the pools of the namespaces of the file.
 func places(c *config.Config) map[string]string {
 	places := map[string]string{}
-	for _, name := range c.AllNames() {
+	for _, name := range slices.Concat(c.Names(), c.QueueNames()) {
 		places[name] = c.PoolOf(name)
 	}
 	return places
 }
 
+// ownPools are the pools in which Spillway may keep what is about itself: none of a PHP application.
+func (g *generation) ownPools() control.Pools {
+	pools := control.Pools{}
+	for name, b := range g.pools {
+		if g.php[name] == nil {
+			pools[name] = b
+		}
+	}
+	return pools
+}
+
 // use puts a generation into use.
 func (a *App) use(g *generation) {
 	a.current.Store(g)
-	a.control.Use(g.file, control.Pools(g.pools)) // which calls apply
+	a.control.Use(g.file, g.ownPools()) // which calls apply
 }
 
 // apply puts a snapshot of the control document into use.

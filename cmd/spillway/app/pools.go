@@ -66,6 +66,9 @@ func (g *generation) checks() *poolChecks {
 		if len(g.cfg.QueuesIn(name)) > 0 {
 			p.ask = append(p.ask, g.jobs[name])
 		}
+		if s := g.php[name]; s != nil {
+			p.ask = append(p.ask, s)
+		}
 		if len(p.ask) > 0 {
 			all.pools = append(all.pools, p)
 		}

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,6 +12,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/php"
 )
 
 // openPushers makes what pushes queues to sinks, for the pools whose queues have rules.
@@ -31,8 +35,7 @@ func (a *App) openPushers(g, before *generation) error {
 		}
 		settings := push.DefaultConfig()
 		config.CopyFields(&settings, *g.cfg)
-		store := g.jobs[pool]
-		p, err := push.New(settings, store, pushWakes(store), targets, g.registerer(pool), a.log.Named("push"))
+		p, err := g.newPusher(pool, settings, targets, a.log.Named("push"))
 		if err != nil {
 			return err
 		}
@@ -41,12 +44,22 @@ func (a *App) openPushers(g, before *generation) error {
 	return nil
 }
 
+// newPusher makes what pushes the queues of a pool.
+func (g *generation) newPusher(pool string, cfg push.Config, targets []push.Target, log *zap.Logger) (*push.Pusher, error) {
+	if store := g.php[pool]; store != nil {
+		wakes := func(on func(job.WakeEvent)) push.Wakes { return php.NewWakes(store, on) }
+		return push.New(cfg, store, wakes, targets, g.registerer(pool), log)
+	}
+	store := g.jobs[pool]
+	return push.New(cfg, store, pushWakes(store), targets, g.registerer(pool), log)
+}
+
 // pushTargets are the namespaces of a pool that have push rules, with a sink of their own
 // for each name that these use: errors of one namespace do not delay another.
 func pushTargets(c *config.Config, pool string, registry sink.Registry, store branches.Store,
 	log *zap.Logger) (targets []push.Target, err error) {
-	for _, name := range c.QueuesIn(pool) {
-		rules := c.QueueNamespaces[name].Push
+	for _, name := range slices.Concat(c.QueuesIn(pool), slices.Sorted(maps.Keys(c.PHPIn(pool)))) {
+		rules := c.PushOf(name)
 		if len(rules) == 0 {
 			continue
 		}

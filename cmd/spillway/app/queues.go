@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/php"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -26,7 +27,8 @@ type startStopper interface {
 
 // queueing is what a generation has for namespaces of kind queue.
 type queueing struct {
-	jobs    map[string]*job.Store   // of the pools that have queues
+	jobs    map[string]*job.Store   // of the pools that may have queues
+	php     map[string]*php.Store   // of the pools of PHP applications
 	engines map[string]*jobs.Engine // the same; empty under --role drain
 	keepers []startStopper          // promoters, expirers, movers and firers
 	pushers []*push.Pusher          // of the pools whose queues are pushed; none under --role ingest
@@ -35,10 +37,17 @@ type queueing struct {
 // openJobs opens the store of queues in every pool: any may get a namespace at run time.
 func (a *App) openJobs(g *generation) error {
 	g.jobs, g.engines = map[string]*job.Store{}, map[string]*jobs.Engine{}
+	g.php = map[string]*php.Store{}
 	for _, name := range g.cfg.PoolNames() {
 		log := a.log.Named("jobs")
 		if len(g.cfg.Pools) > 0 {
 			log = log.With(zap.String("pool", name))
+		}
+		if ofPHP := g.cfg.PHPIn(name); len(ofPHP) > 0 {
+			if err := a.openPHP(g, name, ofPHP, log); err != nil {
+				return err
+			}
+			continue
 		}
 		cfg := job.Config{
 			Prefix:     g.cfg.Prefix,
@@ -56,14 +65,38 @@ func (a *App) openJobs(g *generation) error {
 		if g.cfg.Role == "drain" {
 			continue
 		}
-		settings := jobs.DefaultConfig()
-		config.CopyFields(&settings, *g.cfg)
 		wakes := func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(store, on) }
-		if g.engines[name], err = jobs.New(settings, store, wakes, g.registerer(name), log); err != nil {
+		if err := g.openEngine(name, store, wakes, log); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// openEngine makes what serves requests about the jobs of a pool.
+func (g *generation) openEngine(pool string, store jobs.Store, wakes func(func(job.WakeEvent)) jobs.Wakes, log *zap.Logger) error {
+	settings := jobs.DefaultConfig()
+	config.CopyFields(&settings, *g.cfg)
+	e, err := jobs.New(settings, store, wakes, g.registerer(pool), log)
+	if err == nil {
+		g.engines[pool] = e
+	}
+	return err
+}
+
+// openPHP opens the store of PHP's queues in a pool, which holds no others: it is the Redis of a
+// PHP application.
+func (a *App) openPHP(g *generation, pool string, policies map[string]php.Policy, log *zap.Logger) error {
+	store, err := php.Open(php.Config{Prefix: g.cfg.Prefix, Namespaces: policies}, g.pools[pool], g.registerer(pool), log)
+	if err != nil {
+		return g.cfg.Locate(err)
+	}
+	g.php[pool] = store
+	if g.cfg.Role == "drain" {
+		return nil
+	}
+	wakes := func(on func(job.WakeEvent)) jobs.Wakes { return php.NewWakes(store, on) }
+	return g.openEngine(pool, store, wakes, log)
 }
 
 // policiesOf are those of the namespaces of kind queue in a pool.
@@ -78,7 +111,11 @@ func policiesOf(s *control.Snapshot, pool string) map[string]job.Policy {
 // jobStores are the stores of queues, in the order of their pools, for the admin port.
 func (g *generation) jobStores() (stores []admin.JobStore) {
 	for _, name := range g.cfg.PoolNames() {
-		stores = append(stores, g.jobs[name])
+		if store := g.php[name]; store != nil {
+			stores = append(stores, store)
+		} else {
+			stores = append(stores, g.jobs[name])
+		}
 	}
 	return stores
 }

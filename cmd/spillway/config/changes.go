@@ -63,7 +63,9 @@ func Changes(before, after *Config) (changes []Change) {
 		func(at, _ string, old, now QueueNamespace) []Change {
 			return structChanges(at+".", &old, &now)
 		})
-	return slices.Concat(changes, namespaces, poolChanges(before, after), queues)
+	ofPHP := mapChanges("namespaces.", before.PHPNamespaces, after.PHPNamespaces,
+		func(at, _ string, old, now PHPNamespace) []Change { return structChanges(at+".", &old, &now) })
+	return slices.Concat(changes, namespaces, poolChanges(before, after), queues, ofPHP)
 }
 
 // mapChanges compares two maps in the order of their keys. An entry of one of them alone

@@ -88,6 +88,8 @@ func (r *fileReader) own(s Setting, path string, node *yaml.Node) {
 			r.fields(item, at, &rule, KeysOf(SettingsOf(&rule)))
 			*to = append(*to, rule)
 		}
+	case *[]PHPQueue:
+		*to = r.phpQueues(node, at)
 	case *[]Push:
 		for i, item := range r.items(node, at) {
 			p, at := defaultPush(), fmt.Sprintf("%s[%d]", at, i)

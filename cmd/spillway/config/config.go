@@ -55,6 +55,8 @@ type Config struct {
 	Namespaces map[string]Namespace `kong:"-"`
 	// QueueNamespaces are the namespaces of kind queue. They come from the file only.
 	QueueNamespaces map[string]QueueNamespace `kong:"-"`
+	// PHPNamespaces are the namespaces of kind php. They come from the file only.
+	PHPNamespaces map[string]PHPNamespace `kong:"-"`
 
 	Workers     int           `name:"workers" group:"Drain:" default:"${workers}" help:"Workers per namespace, each with one lease at a time."`
 	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"Timeout of one write to a sink."`
@@ -154,6 +156,7 @@ func (c *Config) Load(p Process) error {
 	}
 	c.Namespaces = nil
 	c.QueueNamespaces = nil
+	c.PHPNamespaces = nil
 	c.Pools = nil
 	c.PushSinks = nil
 	c.MaskFields = admin.DefaultMaskFields()
@@ -165,7 +168,7 @@ func (c *Config) Load(p Process) error {
 		}
 		errs = append(errs, c.apply(document, settings)...)
 	}
-	if c.Namespaces == nil && c.QueueNamespaces == nil {
+	if c.Namespaces == nil && c.QueueNamespaces == nil && c.PHPNamespaces == nil {
 		c.Namespaces = map[string]Namespace{"default": c.Default}
 	}
 	if err := errors.Join(append(errs, c.validate()...)...); err != nil {
@@ -212,7 +215,7 @@ func (c *Config) validate() (errs []error) {
 			errs = append(errs, c.Locate(err))
 		}
 	}
-	return slices.Concat(errs, c.validatePools(), c.validateNamespaces(), c.validateQueues())
+	return slices.Concat(errs, c.validatePools(), c.validateNamespaces(), c.validateQueues(), c.validatePHP())
 }
 
 // ReplicasOf parses a durability: how many replicas must confirm an entry.
@@ -246,6 +249,9 @@ func (c *Config) Ingest() ingest.Config {
 			i.Tokens[name] = append(i.Tokens[name], t.ingest())
 		}
 	}
+	for name, n := range c.PHPNamespaces {
+		i.Tokens[name] = n.tokens()
+	}
 	i.Closed = c.closed()
 	i.NamespaceKeys = !OtherThanLoopback(c.Listen)
 	return i
@@ -274,7 +280,7 @@ func FlagDefaults(sinks string) kong.Vars {
 }
 
 func (c *Config) validateNamespaces() (errs []error) {
-	if len(c.Namespaces)+len(c.QueueNamespaces) == 0 {
+	if len(c.AllNames()) == 0 {
 		errs = append(errs, c.FieldError("namespaces",
 			errors.New("namespaces: none given: add one, or remove the key")))
 	}

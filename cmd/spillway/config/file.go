@@ -87,7 +87,14 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 	c.Namespaces = map[string]Namespace{}
 	r.named(node, "namespaces", func(name string, value *yaml.Node) {
 		path := "namespaces." + name + "."
-		if r.kindOfNamespace(value, path) == "queue" {
+		switch r.kindOfNamespace(value, path) {
+		case "php":
+			if c.PHPNamespaces == nil {
+				c.PHPNamespaces = map[string]PHPNamespace{}
+			}
+			c.PHPNamespaces[name] = r.phpNamespace(value, path)
+			return
+		case "queue":
 			if c.QueueNamespaces == nil {
 				c.QueueNamespaces = map[string]QueueNamespace{}
 			}
@@ -115,10 +122,10 @@ func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
 			continue
 		}
 		switch kind := node.Content[i+1]; kind.Value {
-		case "buffer", "queue":
+		case "buffer", "queue", "php":
 			return kind.Value
 		default:
-			r.fail(kind, path+"kind", fmt.Sprintf("%q is neither buffer nor queue", kind.Value))
+			r.fail(kind, path+"kind", fmt.Sprintf("%q is neither buffer nor queue nor php", kind.Value))
 		}
 	}
 	return "buffer"
@@ -135,9 +142,10 @@ func (r *fileReader) namespace(node *yaml.Node, path string, to any, keys []stri
 	})
 }
 
-// namespaceKeys are the keys of a namespace, queueKeys those of one of kind queue.
+// namespaceKeys are the keys of a namespace, queueKeys and phpKeys those of the other kinds.
 func namespaceKeys() []string { return keysOfKind(&Namespace{}) }
 func queueKeys() []string     { return keysOfKind(&QueueNamespace{}) }
+func phpKeys() []string       { return keysOfKind(&PHPNamespace{}) }
 
 func keysOfKind(of any) []string {
 	return slices.Concat(KeysOf(SettingsOf(of)), []string{"kind"}, KeysOf(ownKeysOf(of)))
@@ -146,7 +154,12 @@ func keysOfKind(of any) []string {
 // unknownKey says where a key belongs, or which one it probably means.
 func (r *fileReader) unknownKey(key, path string, known []string) string {
 	inNamespace, inQueue := slices.Contains(known, "kind"), slices.Contains(known, "push")
+	ofPHP := slices.Contains(known, "flavor")
 	switch near := sink.Nearest(key, known); {
+	case ofPHP && slices.Contains(slices.Concat(namespaceKeys(), queueKeys()), key):
+		return "unknown key: it is for another kind, and this namespace is of kind php: remove it"
+	case inNamespace && !ofPHP && slices.Contains(phpKeys(), key) && !slices.Contains(slices.Concat(namespaceKeys(), queueKeys()), key):
+		return "unknown key: it is for queues of PHP's: add kind: php to this namespace, and remove it from the others"
 	case inQueue && (key == "sink" || key == "sink_command"):
 		return "unknown key: it is for buffers, and this namespace is of kind queue: its push names one of the sinks at the top of the file"
 	case inQueue && slices.Contains(namespaceKeys(), key):
@@ -195,7 +208,7 @@ func (s Setting) setNode(value *yaml.Node) error {
 	switch {
 	case value.Tag == "!!null":
 		return errors.New("no value: write one or remove the line")
-	case s.Flag == "fallback" && value.Kind == yaml.SequenceNode:
+	case s.takesList() && value.Kind == yaml.SequenceNode:
 		return s.setList(value)
 	case value.Kind != yaml.ScalarNode:
 		return errors.New("a map or a list: write a single value")
@@ -214,6 +227,12 @@ func (s Setting) setNode(value *yaml.Node) error {
 		}
 	}
 	return nil
+}
+
+// takesList reports whether the setting is texts without spaces.
+func (s Setting) takesList() bool {
+	_, words := s.value.(*Words)
+	return words || s.Flag == "fallback"
 }
 
 // setList sets a text to the texts of a list, separated by spaces.

@@ -32,6 +32,9 @@ func (c *Config) PoolOf(namespace string) string {
 	if q, ok := c.QueueNamespaces[namespace]; ok {
 		pool = q.Pool
 	}
+	if n, ok := c.PHPNamespaces[namespace]; ok {
+		pool = n.Pool
+	}
 	if pool == "" {
 		return DefaultPool
 	}
@@ -75,7 +78,7 @@ func (c *Config) validatePools() (errs []error) {
 	if n := len(c.PoolNames()); n > partition.MaxStores {
 		wrong("pools", n, fmt.Sprintf("at most %d, with that of redis", partition.MaxStores))
 	}
-	for _, name := range slices.Sorted(slices.Values(slices.Concat(c.Names(), c.QueueNames()))) {
+	for _, name := range c.AllNames() {
 		pool := c.PoolOf(name)
 		if _, known := c.Pools[pool]; !known && pool != DefaultPool {
 			wrong("namespaces."+name+".pool", pool, "default, or a name that pools has at the top of the file")

@@ -47,6 +47,11 @@ func (c *Config) openNamespaces() (names []string) {
 			names = append(names, name)
 		}
 	}
+	for _, name := range c.PHPNames() {
+		if len(c.PHPNamespaces[name].Tokens) == 0 {
+			names = append(names, name)
+		}
+	}
 	return names
 }
 

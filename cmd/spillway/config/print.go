@@ -39,14 +39,19 @@ func (c *Config) node() *yaml.Node {
 		spaces.Content = append(spaces.Content, plain(name),
 			c.namespaceNode(name, &q, &yaml.Node{Kind: yaml.MappingNode, Content: kind}))
 	}
+	for _, name := range c.PHPNames() {
+		n, kind := c.PHPNamespaces[name], []*yaml.Node{plain("kind"), plain("php")}
+		spaces.Content = append(spaces.Content, plain(name),
+			c.namespaceNode(name, &n, &yaml.Node{Kind: yaml.MappingNode, Content: kind}))
+	}
 	return root
 }
 
-// namespaceNode adds a namespace of either kind to node.
+// namespaceNode adds a namespace of any kind to node.
 func (c *Config) namespaceNode(name string, of any, node *yaml.Node) *yaml.Node {
 	at := "namespaces." + name + "."
 	for _, s := range SettingsOf(of) {
-		if _, queue := of.(*QueueNamespace); !queue || s.text() != "" {
+		if _, buffer := of.(*Namespace); buffer || s.text() != "" {
 			c.appendSetting(node, s, at+s.Key())
 		}
 	}

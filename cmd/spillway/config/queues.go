@@ -101,9 +101,9 @@ func (b Backoff) String() string {
 // QueueNames returns the namespaces of kind queue in alphabetical order.
 func (c *Config) QueueNames() []string { return slices.Sorted(maps.Keys(c.QueueNamespaces)) }
 
-// AllNames returns the namespaces of both kinds in alphabetical order.
+// AllNames returns the namespaces of all kinds in alphabetical order.
 func (c *Config) AllNames() []string {
-	return slices.Sorted(slices.Values(slices.Concat(c.Names(), c.QueueNames())))
+	return slices.Sorted(slices.Values(slices.Concat(c.Names(), c.QueueNames(), c.PHPNames())))
 }
 
 // validateQueues returns an error for each setting of a queue that cannot work.
@@ -114,15 +114,28 @@ func (c *Config) validateQueues() (errs []error) {
 			errs = append(errs, c.under(at, &partition.FieldError{Field: "dead", Value: q.Dead, Want: "keep or drop"})...)
 		}
 		errs = append(errs, c.under(at, q.Policy().Validate())...)
-		for i, p := range q.Push {
-			wrong := p.Rule().Validate()
-			if _, known := c.PushSinks[p.Sink]; !known {
-				wrong = &partition.FieldError{Field: "sink", Value: p.Sink, Want: "a name that sinks has at the top of the file"}
-			}
-			errs = append(errs, c.under(fmt.Sprintf("%spush[%d].", at, i), wrong)...)
-		}
+		errs = append(errs, c.validatePush(at, q.Push)...)
 	}
 	return errs
+}
+
+func (c *Config) validatePush(at string, rules []Push) (errs []error) {
+	for i, p := range rules {
+		wrong := p.Rule().Validate()
+		if _, known := c.PushSinks[p.Sink]; !known {
+			wrong = &partition.FieldError{Field: "sink", Value: p.Sink, Want: "a name that sinks has at the top of the file"}
+		}
+		errs = append(errs, c.under(fmt.Sprintf("%spush[%d].", at, i), wrong)...)
+	}
+	return errs
+}
+
+// PushOf are the push rules of a namespace of queues of any kind.
+func (c *Config) PushOf(namespace string) []Push {
+	if n, ok := c.PHPNamespaces[namespace]; ok {
+		return n.Push
+	}
+	return c.QueueNamespaces[namespace].Push
 }
 
 // defaultQueueNamespace has the defaults of a namespace of kind queue.

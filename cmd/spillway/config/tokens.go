@@ -77,6 +77,9 @@ type Token struct {
 	NewPartitions ingest.Quota   `name:"new-partitions"`
 	Produce       partition.Rate `name:"produce"`
 	Consume       partition.Rate `name:"consume"`
+	Rights        Words          `name:"rights"`
+	Classes       Words          `name:"classes"`
+	Raw           bool           `name:"raw"`
 }
 
 func (t Token) name() string { return cmp.Or(string(t.Name), shortName(t.Hash)) }

@@ -1,0 +1,71 @@
+package jobs
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/php"
+)
+
+// phpRoutes are the routes that queues of PHP's have, with their parameters.
+var phpRoutes = map[string][]string{
+	"publish":    {"delay", "at", "dedup"},
+	"counts":     nil,
+	"purge":      {"state"},
+	"claim":      {"count", "ttr", "wait"},
+	"take":       {"count", "ttr", "wait"},
+	"settle":     nil,
+	"peek":       nil,
+	"forecast":   {"step", "steps"},
+	"dead":       {"do", "limit"},
+	"list_dead":  {"limit", "offset"},
+	"job":        nil,
+	"delete_job": nil,
+}
+
+// ofPHP admits a request to a queue of PHP's, and returns the parameters that it may have.
+func (c *call) ofPHP() ([]string, *ingest.Rejection) {
+	params, has := phpRoutes[c.route.name]
+	if !has {
+		return nil, ingest.Reject(wire.CodeNoSuchRoute,
+			"queues of PHP's have no schedules, no traces and no jobs that are changed or prepared: keep such jobs in a namespace of kind queue")
+	}
+	for _, queue := range c.queues {
+		if !c.namespace.Serves(queue) {
+			return nil, ingest.Reject(wire.CodeNoSuchQueue, "")
+		}
+	}
+	rights := c.key.Rights()
+	writes := c.route.name == "publish" || c.route.name == "dead" && string(c.Ctx.QueryArgs().Peek("do")) == "respawn"
+	switch {
+	case !rights.Limited:
+	case writes && !rights.Produce:
+		return nil, ingest.Reject(wire.CodeForbidden,
+			"the token may not publish here: a job of PHP's runs code, so it needs rights: [produce]")
+	case !writes && !rights.Consume:
+		return nil, ingest.Reject(wire.CodeForbidden, "the token may only publish here: its rights lack consume")
+	}
+	return params, nil
+}
+
+// mayPublish rejects jobs whose code the token may not run.
+func (c *call) mayPublish(messages []job.Message) *ingest.Rejection {
+	rights := c.key.Rights()
+	if !rights.Limited {
+		return nil
+	}
+	for i := range messages {
+		switch facts := php.Read(messages[i].Payload); {
+		case facts.Raw && !rights.Raw:
+			return ingest.Reject(wire.CodeForbidden,
+				fmt.Sprintf("job %d holds what PHP unserializes, data.command: the token needs raw: true for it", i))
+		case !rights.MayRun(facts.Class):
+			return ingest.Reject(wire.CodeForbidden, fmt.Sprintf("job %d: the token may not run the class %.100q, but %s",
+				i, facts.Class, strings.Join(strings.Fields(rights.Classes), ", ")))
+		}
+	}
+	return nil
+}
