@@ -58,6 +58,9 @@ type Rule struct {
 	DeferFor time.Duration
 	// Batch is how many jobs a Write has at most; 1.
 	Batch int
+	// AcceptAll pushes jobs of PHP's that PHP's own code has to run, too: job.Job.Bound. Default
+	// false: they become dead letters.
+	AcceptAll bool
 	// BackoffBase and BackoffMax bound the full-jitter wait of a job after it failed:
 	// uniform between 0 and min(max, base·2^(attempt−1)); 1s and 10m.
 	BackoffBase, BackoffMax time.Duration

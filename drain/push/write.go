@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -46,7 +47,29 @@ func (w *write) run() {
 		w.giveBack(w.jobs, requeued)
 		return
 	}
-	w.write(w.jobs, t.p.cfg.SinkTimeout/2)
+	if w.jobs = w.withoutBound(w.jobs); len(w.jobs) > 0 {
+		w.write(w.jobs, t.p.cfg.SinkTimeout/2)
+	}
+}
+
+// withoutBound buries the jobs that PHP's own code has to run, unless the rule takes them: acked by
+// a sink they would hold their locks, and their batches and chains would stand still.
+func (w *write) withoutBound(jobs []job.Job) []job.Job {
+	bound := func(j job.Job) bool { return j.Bound }
+	if w.queue.rule.AcceptAll || !slices.ContainsFunc(jobs, bound) {
+		return jobs
+	}
+	var list []*settlement
+	var others []job.Job
+	for i := range jobs {
+		if jobs[i].Bound {
+			list = append(list, w.settlement(&jobs[i], job.Bury, 0))
+		} else {
+			others = append(others, jobs[i])
+		}
+	}
+	w.enqueue(list)
+	return others
 }
 
 // write writes jobs, if the lease leaves that time for it.

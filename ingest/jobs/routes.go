@@ -323,7 +323,7 @@ func Reject(err error) *ingest.Rejection {
 
 // reject is Reject, and logs what is a bug, or damage.
 func (a *api) reject(c *call, err error) *ingest.Rejection {
-	if errors.Is(err, job.ErrBadArgument) || errors.Is(err, partition.ErrBroken) {
+	if errors.Is(err, job.ErrBadArgument) || errors.Is(err, partition.ErrBroken) && !errors.Is(err, job.ErrForeignType) {
 		a.log.Error("store rejects request", zap.String("route", c.route.name), zap.String("namespace", c.namespace.Name),
 			zap.Strings("queues", c.queues), zap.Error(err))
 	}

@@ -110,6 +110,8 @@ type Job struct {
 	Deferred  bool // it is leased, and who settles it is not who claimed it
 	// PHP is what the payload of a job of PHP's says of itself: a JSON object; nil: it is none.
 	PHP []byte
+	// Bound: PHP's own code has to run it: it holds a lock, is part of a batch or begins a chain.
+	Bound bool
 	// Payload and Attributes share the memory of the answer.
 	Payload, Attributes []byte
 }

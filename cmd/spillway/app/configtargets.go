@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/php"
 )
 
 // loadAndTry is load, and makes what the settings describe once, to find all errors.
@@ -123,8 +124,8 @@ func checkOnline(ctx context.Context, c *config.Config,
 
 // checkPool asks a Redis what serve asks at its start: version, settings, rights, format.
 func checkPool(ctx context.Context, c *config.Config, name string) (warnings []string, err error) {
-	policies, queues := c.PoliciesIn(name), c.QueuesIn(name)
-	if len(policies)+len(queues) == 0 {
+	policies, queues, ofPHP := c.PoliciesIn(name), c.QueuesIn(name), c.PHPIn(name)
+	if len(policies)+len(queues)+len(ofPHP) == 0 {
 		return nil, nil
 	}
 	b, err := openPool(c, name, nil, prometheus.NewRegistry(), zap.NewNop())
@@ -135,7 +136,13 @@ func checkPool(ctx context.Context, c *config.Config, name string) (warnings []s
 	if name != config.DefaultPool {
 		key, url = "pools."+name, c.Pools[name].URL
 	}
-	if len(policies) > 0 {
+	if len(ofPHP) > 0 {
+		var store *php.Store
+		if store, err = php.Open(php.Config{Prefix: c.Prefix, Namespaces: ofPHP}, b, prometheus.NewRegistry(), zap.NewNop()); err != nil {
+			return nil, errors.Join(c.Locate(err), b.Close())
+		}
+		warnings, err = store.Check(ctx)
+	} else if len(policies) > 0 {
 		var store *partition.Store
 		if store, err = partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
 			return nil, errors.Join(c.Locate(err), b.Close())

@@ -18,7 +18,7 @@ func (a *App) lmstfyMounts(g *generation) []ingest.Mount {
 	log := a.log.Named("lmstfy")
 	var pools lmstfy.Pools
 	var gauged []lmstfy.GaugedPool
-	for _, name := range g.cfg.PoolNames() {
+	for _, name := range g.file.Pools {
 		pools = append(pools, lmstfy.Pool{Name: name, Engine: g.engines[name], Store: g.jobs[name]})
 		gauged = append(gauged, lmstfy.GaugedPool{
 			Name:    name,
@@ -44,7 +44,7 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 	build := readBuild()
 	handler := lmstfy.NewAdmin(lmstfy.AdminConfig{
 		Control: a.control,
-		Pools:   g.cfg.PoolNames,
+		Pools:   func() []string { return g.file.Pools },
 		Queues: func(ctx context.Context, namespace string) ([]string, error) {
 			for _, store := range g.jobs {
 				if ns := store.Namespace(namespace); ns != nil {

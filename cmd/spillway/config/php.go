@@ -118,7 +118,7 @@ func (c *Config) validatePHP() (errs []error) {
 				errs = append(errs, c.FieldError(fmt.Sprintf("%stokens[%d]", at, i), err))
 			}
 		}
-		errs = append(errs, c.validatePush(at, n.Push)...)
+		errs = append(errs, c.validatePush(at, n.Push, true)...)
 	}
 	return errs
 }

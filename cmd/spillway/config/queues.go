@@ -49,6 +49,7 @@ type Push struct {
 	Target  time.Duration `name:"target"` // response time; with a range of writes only
 	Batch   int           `name:"batch"`
 	Defer   time.Duration `name:"defer_for"` // of a job answered with 202; 0: that acks it
+	Accept  string        `name:"accept"`    // all: those of PHP's, too, that its own code has to run
 	Backoff Backoff       `name:"backoff"`
 }
 
@@ -114,16 +115,22 @@ func (c *Config) validateQueues() (errs []error) {
 			errs = append(errs, c.under(at, &partition.FieldError{Field: "dead", Value: q.Dead, Want: "keep or drop"})...)
 		}
 		errs = append(errs, c.under(at, q.Policy().Validate())...)
-		errs = append(errs, c.validatePush(at, q.Push)...)
+		errs = append(errs, c.validatePush(at, q.Push, false)...)
 	}
 	return errs
 }
 
-func (c *Config) validatePush(at string, rules []Push) (errs []error) {
+func (c *Config) validatePush(at string, rules []Push, ofPHP bool) (errs []error) {
 	for i, p := range rules {
 		wrong := p.Rule().Validate()
 		if _, known := c.PushSinks[p.Sink]; !known {
 			wrong = &partition.FieldError{Field: "sink", Value: p.Sink, Want: "a name that sinks has at the top of the file"}
+		}
+		if p.Accept != "" && p.Accept != "all" {
+			wrong = &partition.FieldError{Field: "accept", Value: p.Accept, Want: "all, or no such line"}
+		}
+		if p.Accept != "" && !ofPHP || p.Defer > 0 && ofPHP {
+			wrong = &partition.FieldError{Field: "accept", Value: p.Accept, Want: "accept in kind php alone, and defer_for in kind queue alone"}
 		}
 		errs = append(errs, c.under(fmt.Sprintf("%spush[%d].", at, i), wrong)...)
 	}
@@ -177,6 +184,7 @@ func (p Push) Rule() push.Rule {
 		Target:      p.Target,
 		Batch:       p.Batch,
 		DeferFor:    p.Defer,
+		AcceptAll:   p.Accept == "all",
 		BackoffBase: p.Backoff.Base,
 		BackoffMax:  p.Backoff.Max,
 	}
