@@ -46,6 +46,16 @@ func ExampleJobs_PublishMany() {
 	// 2 true <nil>
 }
 
+// A job that workers of a Laravel application run.
+func ExampleJobs_PublishPHP() {
+	shop, ctx := mail(), context.Background() // of a namespace of kind php
+	_, err := shop.PublishPHP(ctx, "default", []client.PHPJob{
+		{Job: `App\Jobs\Welcome@fire`, Data: map[string]string{"to": "ada"}, Tries: 3},
+	}, client.PublishOptions{Delay: time.Minute})
+	fmt.Println(err)
+	// Output: <nil>
+}
+
 // Jobs of several queues, the most wanted first; each is acked when it is done.
 func ExampleJobs_Take() {
 	j, ctx := mail(), context.Background()

@@ -76,8 +76,24 @@ func (j *Jobs) PublishMany(ctx context.Context, queue string, payloads [][]byte,
 
 func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []byte,
 	o PublishOptions, query url.Values) (Published, error) {
+	said, err := j.sendJobs(ctx, queue, contentType, body, o, query)
+	if err == nil && len(said.IDs) == 0 {
+		return Published{}, errForeign
+	}
+	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists}, err
+}
+
+// publishedForm is the answer to a publish.
+type publishedForm struct {
+	Accepted         int
+	IDs              []string
+	Repeated, Exists bool
+}
+
+func (j *Jobs) sendJobs(ctx context.Context, queue, contentType string, body []byte,
+	o PublishOptions, query url.Values) (said publishedForm, err error) {
 	if err := checkQueue(queue); err != nil {
-		return Published{}, err
+		return said, err
 	}
 	r := jobRequest{
 		method:      http.MethodPost,
@@ -116,13 +132,6 @@ func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []by
 		set("dedup", o.KeyTTL)
 		r.keyTTL = cmp.Or(o.KeyTTL, r.keyTTL)
 	}
-	var said struct {
-		IDs              []string
-		Repeated, Exists bool
-	}
-	_, err := j.do(ctx, r, &said)
-	if err == nil && len(said.IDs) == 0 {
-		return Published{}, errForeign
-	}
-	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists}, err
+	_, err = j.do(ctx, r, &said)
+	return said, err
 }

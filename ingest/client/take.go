@@ -22,7 +22,8 @@ type Job struct {
 	Tries      int // deliveries at most
 	Payload    []byte
 	Attributes map[string]string
-	Published  time.Time // by the service's clock
+	PHP        *PHPFacts // of a queue of PHP's: what the payload says of itself; else nil
+	Published  time.Time // by the service's clock; zero: a payload of PHP's that does not say it
 	Expires    time.Time // by the service's clock; zero: never
 	State      string    // of Get and Peek: ready, prepared, delayed, leased or dead
 	Reason     string    // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
@@ -36,6 +37,7 @@ type jobForm struct {
 	Attempt, Tries           int
 	Data                     []byte // base64 in JSON
 	Attributes               map[string]string
+	PHP                      *PHPFacts
 	Published                int64 `json:"published_ms"`
 	Expires                  int64 `json:"expires_ms"`
 	Deadline                 int64 `json:"deadline_ms"`
@@ -49,10 +51,13 @@ func (f *jobForm) job() Job {
 		Tries:      f.Tries,
 		Payload:    f.Data,
 		Attributes: f.Attributes,
-		Published:  time.UnixMilli(f.Published),
+		PHP:        f.PHP,
 		State:      f.State,
 		Reason:     f.Reason,
 		deadlineMS: f.Deadline,
+	}
+	if f.Published != 0 {
+		j.Published = time.UnixMilli(f.Published)
 	}
 	if f.Expires != 0 {
 		j.Expires = time.UnixMilli(f.Expires)
@@ -134,6 +139,12 @@ func (j *Jobs) Nack(ctx context.Context, job Job, after time.Duration) error {
 
 // Bury gives a job up: it is dead, and stays to be looked at, respawned or deleted.
 func (j *Jobs) Bury(ctx context.Context, job Job) error { return j.settle(ctx, job, "bury", 0, 0) }
+
+// Release gives a job of a queue of PHP's back, to be ready again after a while, whatever its try: for
+// handlers in which PHP's library decides. Elsewhere it is ErrInvalid.
+func (j *Jobs) Release(ctx context.Context, job Job, after time.Duration) error {
+	return j.settle(ctx, job, "release", after, 0)
+}
 
 // Touch leases a job for ttr from now on. ErrGone: the lease was over.
 func (j *Jobs) Touch(ctx context.Context, job Job, ttr time.Duration) error {
@@ -331,6 +342,7 @@ type Counts struct {
 	// Pending is their sum.
 	Delayed, Leased, Pending int64
 	OldestAge                time.Duration // of the oldest ready job; 0: none
+	Reserved                 int64         // of a queue of PHP's: held by its own workers
 }
 
 // Counts counts the jobs of a queue.
@@ -341,6 +353,7 @@ func (j *Jobs) Counts(ctx context.Context, queue string) (Counts, error) {
 	said := struct {
 		Ready, Dead, Delayed, Leased, Pending int64
 		OldestAge                             int64 `json:"oldest_age_ms"`
+		Reserved                              int64
 	}{Ready: -1, Delayed: -1, Leased: -1}
 	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue}, &said); err != nil {
 		return Counts{}, err
@@ -355,5 +368,6 @@ func (j *Jobs) Counts(ctx context.Context, queue string) (Counts, error) {
 		Leased:    said.Leased,
 		Pending:   said.Pending,
 		OldestAge: time.Duration(said.OldestAge) * time.Millisecond,
+		Reserved:  said.Reserved,
 	}, nil
 }

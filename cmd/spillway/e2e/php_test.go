@@ -3,16 +3,21 @@ package e2e
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	sdk "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -175,5 +180,89 @@ sinks: {crm: "`+receiver.URL+`/in"}
 	}
 	if code := s.terminate(); code != 0 {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// Jobs move out of PHP's queue and back, each once, also where an earlier run died between its
+// publish and its ack. The bytes of a payload stay.
+func TestJobsMoveBetweenPHPAndAQueue(t *testing.T) {
+	t.Parallel()
+	s := servePHP(t, "laravel", "  orders: {kind: queue}\n")
+	payload := func(i int) string {
+		return fmt.Sprintf(`{"uuid":"u%d","job":"App\\Jobs\\Plain@fire","data":{"n":12345678901234567%d,"e":[]},"maxTries":3,"attempts":0}`, i, i)
+	}
+	const n = 250
+	for i := range n {
+		s.redis.RPush(t.Context(), "app_queues:default", payload(i))
+	}
+	move := func(want string, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), binary, append([]string{"jobs", "move", "--server", "http://" + s.data, "--token", "root"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("move %v: %s, %v; want %s", args, out, err, want)
+		}
+	}
+	move("250 jobs are ready and would be moved", "shop", "default", "--to=orders/default", "--dry-run")
+	// A run that died after its publish.
+	orders, err := sdk.NewJobs("http://"+s.data, sdk.JobsConfig{Namespace: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := orders.Publish(t.Context(), "default", []byte(payload(7)), sdk.PublishOptions{Key: "php:u7", KeyTTL: 24 * time.Hour, Tries: 3}); err != nil {
+		t.Fatal(err)
+	}
+	s.redis.LRem(t.Context(), "app_queues:default", 1, payload(7))
+	s.redis.RPush(t.Context(), "app_queues:default", strings.Replace(payload(7), `"attempts":0`, `"attempts":1`, 1)) // its lease lapsed
+	move("moved 249 jobs; 1 were moved before", "shop", "default", "--to=orders/default")
+	if c, err := orders.Counts(t.Context(), "default"); err != nil || c.Ready != n {
+		t.Errorf("%+v, %v", c, err)
+	}
+	move("moved 250 jobs; 0 were moved before", "orders", "default", "--to=shop/mail-back", "--rate=2000/s")
+	got := s.redis.LRange(t.Context(), "app_queues:mail-back", 0, -1).Val()
+	var want []string
+	for i := range n {
+		want = append(want, payload(i))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%d payloads came back, of %d; the first is %.200s", len(got), n, got[:1])
+	}
+}
+
+// The Go client publishes jobs that PHP runs, reads what payloads say, and gives jobs back.
+func TestTheGoClientWorksOnQueuesOfPHP(t *testing.T) {
+	t.Parallel()
+	s := servePHP(t, "think3", "")
+	j, err := sdk.NewJobs("http://"+s.data, sdk.JobsConfig{Namespace: "shop", Token: "root"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	welcome := sdk.PHPJob{Job: `app\job\Welcome@fire`, Data: map[string]string{"to": "ada"}, Tries: 3, Timeout: 30}
+	for _, repeated := range []bool{false, true} {
+		if p, err := j.PublishPHP(t.Context(), "default", []sdk.PHPJob{welcome, welcome}, sdk.PublishOptions{Key: "k"}); err != nil || p.Repeated != repeated {
+			t.Errorf("%+v, %v", p, err)
+		}
+	}
+	jobs, err := j.Take(t.Context(), []string{"mail", "default"}, sdk.TakeOptions{Count: 2})
+	if err != nil || len(jobs) != 2 || jobs[0].PHP == nil || jobs[0].PHP.Job != welcome.Job || jobs[0].PHP.TimeoutMS != 30_000 || jobs[0].Tries != 3 {
+		t.Fatalf("%+v, %v", jobs, err)
+	}
+	if err := j.Release(t.Context(), jobs[0], time.Hour); err != nil {
+		t.Error(err)
+	}
+	if err := j.Ack(t.Context(), jobs[1]); err != nil {
+		t.Error(err)
+	}
+	if err := j.Ack(t.Context(), jobs[0]); !errors.Is(err, sdk.ErrGone) {
+		t.Errorf("got %v", err)
+	}
+	if c, err := j.Counts(t.Context(), "default"); err != nil || c.Delayed != 1 || c.Pending != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := j.PublishPHP(t.Context(), "default", []sdk.PHPJob{{Data: 1}}, sdk.PublishOptions{}); !errors.Is(err, sdk.ErrInvalid) {
+		t.Errorf("got %v", err)
 	}
 }
