@@ -136,7 +136,7 @@ func (x *claim) ask(l *lane) {
 }
 
 // read hands the payloads of an answer out, to the first claim until it is full, then to the next.
-func (x *claim) read(l *lane, m *metrics) {
+func (x *claim) read(l *lane) {
 	c, queue := x.sent, x.queues[x.at]
 	if c.Err != nil {
 		if errors.Is(c.Err, partition.ErrUnknown) {
@@ -145,9 +145,10 @@ func (x *claim) read(l *lane, m *metrics) {
 		x.fail(explained(c.Err))
 		return
 	}
-	_, lapsed, unreadable, left := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
-	m.lapsed.WithLabelValues(x.of.Name).Add(float64(lapsed))
-	m.unreadable.WithLabelValues(x.of.Name).Add(float64(unreadable))
+	for range 3 { // moved, lapsed, unreadable: the account has them
+		c.Rest.Int()
+	}
+	left := c.Rest.Int()
 	for more := c.More - 4; more >= 4; more -= 4 {
 		seq, before, deadline := x.number(), x.number(), x.number()
 		j := x.job(queue, seq, before, c.Rest.Bulk())

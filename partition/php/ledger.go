@@ -3,6 +3,7 @@ package php
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,19 +16,24 @@ import (
 const (
 	ledgerEvery = 5 * time.Second
 	ledgerShare = 20 // of the time, one part
-	summed      = 1000
+	maxSummed   = 1000
 	sumPage     = 100
 )
 
-// ledger is the last sum of a namespace's queues.
+// ledger is what the queues of a namespace were summed up to last.
 type ledger struct {
-	mu       sync.Mutex
-	at       time.Time
-	took     time.Duration
+	mu   sync.Mutex // held while it is made anew
+	at   time.Time
+	took time.Duration
+	last atomic.Pointer[summary]
+}
+
+// summary never changes.
+type summary struct {
 	sum      job.Ledger
 	residual int64
-	outcomes map[string]int64 // of the accounts
 	reserved int64
+	outcomes map[string]int64 // of the accounts
 }
 
 // Ledger sums up the queues of a namespace, the first 1,000 by name. What PHP pushed is not counted
@@ -51,23 +57,24 @@ func (s *Store) Audit(ctx context.Context, ns *job.Namespace) (residual int64, e
 	return l.residual, nil
 }
 
-func (s *Store) summed(ctx context.Context, ns *job.Namespace, old time.Duration) (*ledger, error) {
+func (s *Store) summed(ctx context.Context, ns *job.Namespace, old time.Duration) (*summary, error) {
 	n := s.named(ns.Name)
 	if n == nil {
 		return nil, job.ErrNoQueue
 	}
-	n.sums.mu.Lock() // one at a time: others want what it finds
-	defer n.sums.mu.Unlock()
-	if time.Since(n.sums.at) < max(min(old, ledgerEvery), ledgerShare*n.sums.took*time.Duration(flag(old > 0))) {
-		return n.sums.copied(), nil
+	l := n.sums
+	l.mu.Lock() // one at a time: others want what it finds
+	defer l.mu.Unlock()
+	if last := l.last.Load(); last != nil && old > 0 && time.Since(l.at) < max(old, ledgerShare*l.took) {
+		return last, nil
 	}
 	began := time.Now()
 	queues, err := s.Queues(ctx, ns)
 	if err != nil {
 		return nil, err
 	}
-	sum := &ledger{outcomes: map[string]int64{}}
-	for queues = queues[:min(len(queues), summed)]; len(queues) > 0; {
+	sum := &summary{outcomes: map[string]int64{}}
+	for queues = queues[:min(len(queues), maxSummed)]; len(queues) > 0; {
 		page := queues[:min(len(queues), sumPage)]
 		queues = queues[len(page):]
 		if err := s.addUp(ctx, n, page, sum); err != nil {
@@ -77,18 +84,14 @@ func (s *Store) summed(ctx context.Context, ns *job.Namespace, old time.Duration
 	a := sum.outcomes
 	sum.sum.Published, sum.sum.Acked, sum.sum.Deleted = a["published"], a["acked"], a["deleted"]+a["purged"]
 	sum.sum.Died, sum.sum.Respawned = a["died"], a["respawned"]
-	n.sums.sum, n.sums.residual, n.sums.outcomes, n.sums.reserved = sum.sum, sum.residual, a, sum.reserved
-	n.sums.at, n.sums.took = time.Now(), time.Since(began)
-	return n.sums.copied(), nil
-}
-
-func (l *ledger) copied() *ledger {
-	return &ledger{sum: l.sum, residual: l.residual, outcomes: l.outcomes, reserved: l.reserved}
+	l.last.Store(sum)
+	l.at, l.took = time.Now(), time.Since(began)
+	return sum, nil
 }
 
 // addUp adds some queues. Leases and account of a queue are of one moment: what is claimed between
 // would look like a residual.
-func (s *Store) addUp(ctx context.Context, n *namespace, queues []string, to *ledger) error {
+func (s *Store) addUp(ctx context.Context, n *namespace, queues []string, to *summary) error {
 	return s.reads.Do(ctx, func() error {
 		pipe := s.backend.Background.TxPipeline()
 		type counts struct {

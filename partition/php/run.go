@@ -75,7 +75,7 @@ func (s *Store) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 	s.readSettlements(ctx, settles)
 	for len(asked) > 0 {
 		for _, x := range asked {
-			x.read(memory, s.metrics)
+			x.read(memory)
 		}
 		if asked = claims.next(memory, asked); len(asked) > 0 {
 			s.backend.Run(ctx, s.backend.Out, callsOf(asked))

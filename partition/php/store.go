@@ -65,6 +65,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 	if err := s.swap(cfg.Namespaces); err != nil {
 		return nil, err
 	}
+	reg.MustRegister(sums{s})
 	s.reads = backend.NewReadLimit(readsAtOnce, readsMaxWait, s.metrics.rejected)
 	return s, nil
 }
