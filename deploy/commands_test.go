@@ -54,7 +54,9 @@ func TestEveryMetricOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
 	n := newcomer{t: t}
 	limited := filepath.Join(t.TempDir(), "limited.yaml")
-	config := `namespaces: {default: {sink: "null:", tokens: [{hash: "` + hashOfOne + `", rate: 1/s, new_partitions: 1/s}]}, mail: {kind: queue, push: [{sink: crm}]}}
+	config := `namespaces: {default: {sink: "null:", tokens: [{hash: "` + hashOfOne + `", rate: 1/s, new_partitions: 1/s}]}, mail: {kind: queue, push: [{sink: crm}]},
+  shop: {kind: php, pool: shop, flavor: laravel, queues: [default]}}
+pools: {shop: "` + redistest.Start(t).URL() + `"}
 sinks: {crm: "null:"}
 `
 	if err := os.WriteFile(limited, []byte(config), 0o600); err != nil {
@@ -79,7 +81,8 @@ sinks: {crm: "null:"}
 
 // counted are metrics that are read from the store now and then, so they are not there at once.
 var counted = []string{"spillway_account_partitions", "spillway_account_jobs", "spillway_account_queues",
-	"spillway_account_oldest_ready_job_seconds", "spillway_account_schedules"}
+	"spillway_account_oldest_ready_job_seconds", "spillway_account_schedules",
+	"spillway_php_queue_jobs"}
 
 // hashOfOne is the hash of the token "one".
 const hashOfOne = "sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"

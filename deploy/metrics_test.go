@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 const (
@@ -107,6 +109,8 @@ func everySeries(t *testing.T) series {
 namespaces:
   default: {sink: "null:", fallback: ["null:"], tokens: [{hash: "`+hashOfOne+`", rate: 1/s, new_partitions: 1/s}]}
   mail: {kind: queue, push: [{sink: crm}]}
+  shop: {kind: php, pool: shop, flavor: laravel, queues: [default]}
+pools: {shop: "`+redistest.Start(t).URL()+`"}
 sinks: {crm: "null:"}
 `), 0o600); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,10 @@ const (
 	sumPage     = 100
 )
 
+// outcomes are the totals of an account, as package lua/php counts them.
+var outcomes = []string{"published", "claimed", "acked", "nacked", "requeued", "buried", "unfit", "lapsed", "moved", "twins",
+	"unreadable", "died", "respawned", "deleted", "purged"}
+
 // ledger is what the queues of a namespace were summed up to last.
 type ledger struct {
 	mu   sync.Mutex // held while it is made anew
@@ -74,6 +78,9 @@ func (s *Store) summed(ctx context.Context, ns *job.Namespace, old time.Duration
 		return nil, err
 	}
 	sum := &summary{outcomes: map[string]int64{}}
+	for _, outcome := range outcomes {
+		sum.outcomes[outcome] = 0
+	}
 	for queues = queues[:min(len(queues), maxSummed)]; len(queues) > 0; {
 		page := queues[:min(len(queues), sumPage)]
 		queues = queues[len(page):]

@@ -104,6 +104,7 @@ func (s *Store) newNamespace(name string, p Policy, before *namespace) (*namespa
 		return nil, err
 	}
 	of.PHP, of.TTR, of.Policy.Rules = true, p.TTR, p.Rules
+	of.Policy.MaxJobs = 0 // PHP has no bound, so there is none to be near to
 	n := &namespace{Namespace: of, Policy: p, cluster: s.backend.Cluster(), own: s.prefix + ":php:"}
 	if before != nil && before.KeyPrefix == p.KeyPrefix && before.Flavor == p.Flavor {
 		n.breaker, n.names, n.sums = before.breaker, before.names, before.sums

@@ -255,7 +255,7 @@ func (b *jobLedgers) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value,
 				append([]string{namespace}, labels...)...)
 		}
-		if limit, ok := limits[namespace]; ok {
+		if limit := limits[namespace]; limit > 0 {
 			gauge(maxJobs, float64(limit))
 		}
 		if f.queues >= 0 {
