@@ -3,6 +3,7 @@ package php
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,8 +50,7 @@ type wanted struct {
 	wants int
 	told  bool               // that it is heard from now on
 	end   context.CancelFunc // of the goroutine that waits; nil: it is polled
-	rest  time.Duration
-	until time.Time // of the rest, where it is polled
+	until time.Time          // of the rest, where it is polled
 }
 
 // NewWakes makes the wakes of a store. on is called for each event, one at a time, without a lock;
@@ -171,6 +171,7 @@ func (w *Wakes) polls(t target) bool {
 // wait waits for one queue until its context ends.
 func (w *Wakes) wait(ctx context.Context, t target, x *wanted) {
 	failing := false
+	before, rest := "", minRest // what was ready last, and the pause after it
 	defer func() {
 		if failing {
 			w.outage.End()
@@ -185,7 +186,7 @@ func (w *Wakes) wait(ctx context.Context, t target, x *wanted) {
 		if n == nil {
 			return
 		}
-		has, err := w.look(ctx, n, t.queue, blockFor)
+		head, has, err := w.look(ctx, n, t.queue, blockFor)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -204,12 +205,16 @@ func (w *Wakes) wait(ctx context.Context, t target, x *wanted) {
 			w.outage.End()
 		}
 		if !has {
-			x.rest = 0
+			before = ""
 			continue
 		}
-		x.rest = min(max(minRest, 2*x.rest), pollEvery)
+		if head == before { // nobody takes it
+			rest = min(2*rest, pollEvery)
+		} else {
+			before, rest = head, minRest
+		}
 		w.tell(job.WakeHeard, t)
-		w.pause(ctx, x.rest)
+		w.pause(ctx, rest)
 	}
 }
 
@@ -225,8 +230,9 @@ func unknownCommand(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(strings.ToLower(answer.Error()), "err unknown command")
 }
 
-// look waits until a queue has a ready job, or one that a claim makes ready. false: not so far.
-func (w *Wakes) look(ctx context.Context, n *namespace, queue string, most time.Duration) (bool, error) {
+// look waits until a queue has a ready job, which is its head, or one that a claim makes ready. false:
+// not so far.
+func (w *Wakes) look(ctx context.Context, n *namespace, queue string, most time.Duration) (head string, has bool, err error) {
 	k := n.keys(queue)
 	bounded, cancel := context.WithTimeout(ctx, most+wakeTimeout)
 	defer cancel()
@@ -237,27 +243,27 @@ func (w *Wakes) look(ctx context.Context, n *namespace, queue string, most time.
 		heads = append(heads, pipe.ZRangeWithScores(bounded, set.key, 0, 0))
 	}
 	if _, err := pipe.Exec(bounded); err != nil {
-		return false, err
+		return "", false, err
 	}
 	now, err := w.store.backend.KnownTime(bounded)
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
-	for i, head := range heads {
-		if len(head.Val()) == 0 {
+	for i, first := range heads {
+		if len(first.Val()) == 0 {
 			continue
 		}
-		left := time.Duration(int64(head.Val()[0].Score*sets[i].ms)-now) * time.Millisecond
+		left := time.Duration(int64(first.Val()[0].Score*sets[i].ms)-now) * time.Millisecond
 		if left <= 0 {
-			return true, nil
+			return fmt.Sprint(first.Val()[0]), true, nil
 		}
 		most = min(most, left)
 	}
-	err = w.client.BLMove(bounded, k.ready, k.ready, "LEFT", "LEFT", max(most, 10*time.Millisecond)).Err()
+	head, err = w.client.BLMove(bounded, k.ready, k.ready, "LEFT", "LEFT", max(most, 10*time.Millisecond)).Result()
 	if errors.Is(err, redis.Nil) {
-		return false, nil
+		return "", false, nil
 	}
-	return err == nil, err
+	return head, err == nil, err
 }
 
 // dueSet is a sorted set of times, each of which is ms milliseconds.
