@@ -22,8 +22,9 @@ type claim struct {
 	queues  []string
 	ttr     time.Duration
 	members []*job.Claim
-	at      int // the queue that is asked
-	member  int // the first that may get more
+	at      int  // the queue that is asked
+	asked   bool // in this round
+	member  int  // the first that may get more
 	sent    *backend.Call
 	token   string
 }
@@ -71,24 +72,15 @@ func (all claims) targets() (targets []target) {
 	return targets
 }
 
-// next are the claims that ask their next queue, with their calls: all of them where before is nil,
-// else those of before that have too few. A lane asks a queue once in a call: another answer would
-// take the memory of the first.
-func (all claims) next(l *lane, before claims) (asked claims) {
+// next are the claims that ask their next queue, with their calls: those that have too few. A lane
+// asks a queue once in a round: another answer would take the memory of the first.
+func (all claims) next(l *lane) (asked claims) {
 	busy := map[target]bool{}
-	list := all
-	if before != nil {
-		list = before
-		for _, x := range before {
+	for _, x := range all {
+		if x.asked {
+			x.asked = false
 			x.at++
 		}
-		for _, x := range all {
-			if x.sent == nil { // it had to wait
-				list = append(list, x)
-			}
-		}
-	}
-	for _, x := range list {
 		if x.member == len(x.members) || x.at == len(x.queues) {
 			continue
 		}
@@ -97,18 +89,14 @@ func (all claims) next(l *lane, before claims) (asked claims) {
 			x.fail(partition.ErrUnavailable) // the claim before was not taken back yet
 			continue
 		}
-		if busy[t] {
-			x.at -= flagInt(before != nil && x.sent != nil) // it asks in the next round
-			continue
+		if !busy[t] { // else in the next round
+			busy[t], x.asked = true, true
+			x.ask(l)
+			asked = append(asked, x)
 		}
-		busy[t] = true
-		x.ask(l)
-		asked = append(asked, x)
 	}
 	return asked
 }
-
-func flagInt(on bool) int { return int(flag(on)) }
 
 func callsOf(all claims) (calls []*backend.Call) {
 	for _, x := range all {

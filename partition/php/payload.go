@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -97,11 +98,13 @@ const tooLarge = "it is larger than 1 MiB"
 
 // check is why a message is no JSON object that PHP could read; "": it is one.
 func check(message []byte) string {
-	depth, deepest, quoted := 0, 0, false
+	depth, deepest, quoted, half := 0, 0, false, false
 	for i := 0; i < len(message); i++ {
 		switch c := message[i]; {
 		case quoted && c == '\\':
-			i++
+			size, whole := escape(message[i:])
+			half = half || !whole
+			i += size - 1
 		case c == '"':
 			quoted = !quoted
 		case !quoted && (c == '{' || c == '['):
@@ -118,10 +121,35 @@ func check(message []byte) string {
 		return "it is no UTF-8"
 	case deepest > maxDepth:
 		return "it is deeper than 512"
+	case half:
+		return "it has half of a surrogate pair, such as \\ud83d alone, which PHP does not read"
 	case !json.Valid(message) || trimmed[0] != '{':
 		return `it is no JSON object such as {"job":"App\\Jobs\\Mail@fire","data":{}}`
 	}
 	return ""
+}
+
+// escape is how long an escape of a JSON string is, with both of a surrogate pair. false: one is alone.
+func escape(text []byte) (size int, whole bool) {
+	unit := func(at int) rune {
+		if len(text) < at+6 || text[at] != '\\' || text[at+1] != 'u' {
+			return -1
+		}
+		n, err := strconv.ParseUint(string(text[at+2:at+6]), 16, 16)
+		if err != nil {
+			return -1
+		}
+		return rune(n)
+	}
+	switch first := unit(0); {
+	case first < 0:
+		return 2, true
+	case !utf16.IsSurrogate(first):
+		return 6, true
+	case utf16.DecodeRune(first, unit(6)) != utf8.RuneError:
+		return 12, true
+	}
+	return 6, false
 }
 
 func isWhole(v gjson.Result) bool {

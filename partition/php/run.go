@@ -62,7 +62,7 @@ func (s *Store) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 	}
 	claims := s.claims(b)
 	_ = s.revert(ctx, memory, claims.targets()) // those that fail stay unknown, and are not asked
-	asked := claims.next(memory, nil)
+	asked := claims.next(memory)
 	calls = append(calls, callsOf(asked)...)
 	if len(publishes) > 0 || len(settles) > 0 {
 		s.backend.RunDurably(ctx, s.backend.Out, calls)
@@ -77,7 +77,7 @@ func (s *Store) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 		for _, x := range asked {
 			x.read(memory)
 		}
-		if asked = claims.next(memory, asked); len(asked) > 0 {
+		if asked = claims.next(memory); len(asked) > 0 {
 			s.backend.Run(ctx, s.backend.Out, callsOf(asked))
 		}
 	}

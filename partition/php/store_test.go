@@ -144,6 +144,7 @@ func TestWhatPHPCouldNotRunIsRejectedWhole(t *testing.T) {
 	for why, message := range map[string]string{
 		"no JSON object":     `[1]`,
 		"is no UTF-8":        "{\"job\":\"\xff\"}",
+		"a surrogate pair":   `{"job":"A@f","data":"\ud83d\u0041"}`,
 		"deeper than 512":    `{"job":"A@f","data":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`,
 		"larger than 1 MiB":  `{"job":"A@f","data":"` + strings.Repeat("x", 1<<20) + `"}`,
 		"job is missing":     `{"data":1}`,

@@ -22,6 +22,7 @@ const (
 	maxBlocked  = 16                     // queues of which each has a command that waits in Redis
 	blockFor    = time.Second            // how long it waits, and how often the due times are looked at
 	pollEvery   = 250 * time.Millisecond // the pause between two looks at the queues beyond those
+	maxPolled   = 1000                   // queues that one look looks at
 	minRest     = 2 * time.Millisecond   // after a wake, doubled while the queue stays as it is
 	wakeTimeout = 5 * time.Second
 )
@@ -293,7 +294,7 @@ func (w *Wakes) poll(ctx context.Context) {
 	now := time.Now()
 	w.mu.Lock()
 	for t, x := range w.wanted {
-		if x.end == nil && now.After(x.until) {
+		if x.end == nil && now.After(x.until) && len(all) < maxPolled { // in any order, so each has its turn
 			all = append(all, &polled{target: t, x: x})
 		}
 	}
