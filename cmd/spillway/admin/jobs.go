@@ -119,7 +119,7 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue, Ledger: ledger}
+	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindOf(space.ns), Ledger: ledger}
 	answer.Changes, answer.ChangesMS = s.jobLedgers.changes(space.ns.Name, jobReading{ledger, time.Now()},
 		time.Duration(since)*time.Millisecond)
 	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return space.store.Audit(ctx, space.ns) })
@@ -131,6 +131,12 @@ func jobRejection(err error) *rejection {
 	switch {
 	case errors.Is(err, job.ErrNoTrace):
 		return notFound(wire.CodeNoSuchTrace, "no trace of the job is kept")
+	case errors.Is(err, job.ErrOtherKind):
+		return notFound(wire.CodeNoSuchRoute, "queues of PHP's have no schedules, no traces and no jobs that are changed or prepared")
+	case errors.Is(err, job.ErrNoQueue):
+		return notFound(wire.CodeNoSuchQueue, "the namespace serves no queue of that name")
+	case errors.Is(err, job.ErrForeignType):
+		return conflict(err.Error())
 	case errors.Is(err, job.ErrNoJob):
 		return notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
 	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err, job.ErrNotPrepared),
@@ -144,10 +150,23 @@ func jobRejection(err error) *rejection {
 const (
 	kindBuffer = "buffer"
 	kindQueue  = "queue"
+	kindPHP    = "php"
 )
 
+// kindOf is the kind of a namespace of queues.
+func kindOf(ns *job.Namespace) string {
+	if ns.PHP {
+		return kindPHP
+	}
+	return kindQueue
+}
+
 // policySettings are the settings of a namespace of kind queue, as namespaceJSON takes them.
-func policySettings(p job.Policy) []Setting {
+func policySettings(ns *job.Namespace) []Setting {
+	p := ns.Policy
+	if ns.PHP {
+		return []Setting{{"ttr", ns.TTR}}
+	}
 	dead := deadKeep
 	if p.DropDead {
 		dead = deadDrop

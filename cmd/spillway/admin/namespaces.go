@@ -87,7 +87,7 @@ func (s *Server) namespaces(r *request) (any, error) {
 		list = append(list, namespaceJSON(ns.Name, kindBuffer, r.view.Settings[ns.Name]))
 	}
 	for _, space := range r.view.jobSpaces() {
-		list = append(list, namespaceJSON(space.ns.Name, kindQueue, policySettings(space.ns.Policy)))
+		list = append(list, namespaceJSON(space.ns.Name, kindOf(space.ns), policySettings(space.ns)))
 	}
 	return map[string]any{"namespaces": list}, nil
 }

@@ -29,11 +29,12 @@ type QueueRow struct {
 	Leased           *int64 `json:"leased"`
 	Pending          int64  `json:"pending"` // delayed + leased
 	Dead             int64  `json:"dead"`
+	Reserved         int64  `json:"reserved,omitempty"`  // of PHP's: held by its own workers
 	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms"` // since the publish of the first ready job; null: none is ready
 }
 
 func queueRow(name string, c job.Counts, now int64) QueueRow {
-	row := QueueRow{Queue: name, Ready: c.Ready, Pending: c.Pending, Dead: c.Dead}
+	row := QueueRow{Queue: name, Ready: c.Ready, Pending: c.Pending, Dead: c.Dead, Reserved: c.Reserved}
 	if c.Delayed >= 0 {
 		row.Delayed, row.Leased = &c.Delayed, &c.Leased
 	}

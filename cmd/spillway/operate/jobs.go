@@ -127,8 +127,13 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 	}
 	if c.Queue != "" {
 		cells := states(&answer.QueueRow)
-		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2], "dead",
-			cells[3], "oldest ready", cells[4]).print(s.Out)
+		t := details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2], "dead",
+			cells[3], "oldest ready", cells[4])
+		if answer.Reserved > 0 {
+			t = details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2], "held by PHP", digits(answer.Reserved), "dead",
+				cells[3], "oldest ready", cells[4])
+		}
+		return t.print(s.Out)
 	}
 	l, residual := answer.Ledger, ""
 	if answer.Residual != nil {
