@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -68,4 +69,25 @@ func (c *call) mayPublish(messages []job.Message) *ingest.Rejection {
 		}
 	}
 	return nil
+}
+
+// restarting is a store whose applications tell their workers to restart; *php.Store is one.
+type restarting interface {
+	RestartSignal(ctx context.Context, ns *job.Namespace) string
+}
+
+// headerRestart is another text once the workers of a PHP application are to restart.
+const headerRestart = "X-Spillway-Restart"
+
+// tellRestart adds the restart signal to the answer to a claim of PHP's jobs.
+func (a *api) tellRestart(c *call) {
+	of, ok := a.store.(restarting)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.FlushTimeout)
+	defer cancel()
+	if signal := of.RestartSignal(ctx, c.namespace); signal != "" {
+		c.Ctx.Response.Header.Set(headerRestart, signal)
+	}
 }

@@ -87,6 +87,7 @@ type namespace struct {
 	breaker *backend.Breaker
 	names   *names
 	sums    *ledger
+	restart *restart
 	polled  atomic.Bool // the server has no BLMOVE
 }
 
@@ -106,6 +107,7 @@ func (s *Store) newNamespace(name string, p Policy, before *namespace) (*namespa
 	of.PHP, of.TTR, of.Policy.Rules = true, p.TTR, p.Rules
 	of.Policy.MaxJobs = 0 // PHP has no bound, so there is none to be near to
 	n := &namespace{Namespace: of, Policy: p, cluster: s.backend.Cluster(), own: s.prefix + ":php:"}
+	n.restart = &restart{}
 	if before != nil && before.KeyPrefix == p.KeyPrefix && before.Flavor == p.Flavor {
 		n.breaker, n.names, n.sums = before.breaker, before.names, before.sums
 	} else {

@@ -397,3 +397,33 @@ func TestAPolicyOutsideItsBoundsIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestTheRestartSignalOfPHPIsSeenAndSet(t *testing.T) {
+	t.Parallel()
+	for flavor, key := range map[Flavor]string{Laravel: "cache_illuminate:queue:restart", Think3: "cache_think:queue:restart"} {
+		s := open(t, flavor, func(p *Policy) { p.CachePrefix = "cache_" })
+		if got := s.RestartSignal(t.Context(), s.ns); got != "" {
+			t.Errorf("a signal before any: %s", got)
+		}
+		seen := func(change func()) string {
+			before := s.RestartSignal(t.Context(), s.ns)
+			change()
+			for t.Context().Err() == nil {
+				if now := s.RestartSignal(t.Context(), s.ns); now != before {
+					return now
+				}
+				s.named("shop").restart.at = time.Time{} // as if a second had passed
+			}
+			return ""
+		}
+		first := seen(func() { s.redis.Set(t.Context(), key, "i:1700000000;", 0) })
+		second := seen(func() {
+			if err := s.Restart(t.Context(), s.ns); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if n, err := s.redis.Get(t.Context(), key).Int64(); first == "" || second == first || err != nil || n < 1_700_000_000 {
+			t.Errorf("%s, %s; the key has %d, %v", first, second, n, err)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package php
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// restartEvery is how often the signal is read at most.
+const restartEvery = time.Second
+
+// restart is the restart signal of an application, as it was read last.
+type restart struct {
+	mu   sync.Mutex
+	at   time.Time
+	text string
+}
+
+// RestartSignal names the value of the key with which PHP tells its workers to restart: another text
+// once that changed; "" while there is none, or it cannot be read. It is up to a second old. The
+// value is compared as it lies there, for PHP may wrap it.
+func (s *Store) RestartSignal(ctx context.Context, ns *job.Namespace) string {
+	n := s.named(ns.Name)
+	if n == nil {
+		return ""
+	}
+	r := n.restart
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.at) < restartEvery {
+		return r.text
+	}
+	r.at = time.Now()
+	value, err := s.backend.Background.Get(ctx, n.CachePrefix+n.Flavor.restartKey()).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		r.text = ""
+	case err == nil:
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(value))
+		r.text = strconv.FormatUint(h.Sum64(), 16)
+	}
+	return r.text
+}
+
+// Restart tells the workers of an application to restart after their jobs, PHP's own, too.
+func (s *Store) Restart(ctx context.Context, ns *job.Namespace) error {
+	n := s.named(ns.Name)
+	if n == nil {
+		return job.ErrNoQueue
+	}
+	now, err := s.backend.KnownTime(ctx)
+	if err == nil {
+		// A number is stored by the caches of both libraries as it is.
+		err = backend.Classify(s.backend.Background.Set(ctx, n.CachePrefix+n.Flavor.restartKey(), now/1000, 0).Err())
+	}
+	return err
+}
