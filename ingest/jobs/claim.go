@@ -24,6 +24,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 		return a.reject(c, ErrStopping)
 	}
 	defer a.claims.Done()
+	a.workers.hear(c)
 	count, rejected := c.number("count", 1, 1, job.MaxCount)
 	if rejected != nil {
 		return rejected

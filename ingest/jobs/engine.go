@@ -38,6 +38,7 @@ type Engine struct {
 	ended   chan struct{}  // closed when Stop has ended
 	hangups *hangups
 	wakes   Wakes
+	workers workers
 
 	mu      sync.Mutex
 	started bool

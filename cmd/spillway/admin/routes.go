@@ -72,6 +72,8 @@ func (s *Server) routes() []route {
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/dead/delete", Operator, s.deleteDeadJobs},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/purge", Operator, s.purgeJobs},
 		{"GET /api/v1/namespaces/{namespace}/owners", Viewer, s.owners},
+		{"GET /api/v1/namespaces/{namespace}/workers", Viewer, s.workers},
+		{"POST /api/v1/namespaces/{namespace}/workers/restart", Operator, s.restartWorkers},
 		{"GET /api/v1/namespaces/{namespace}/schedules", Viewer, s.schedules},
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}", Operator, s.scheduleNow},
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/times", Viewer, s.scheduleTimes},

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 )
@@ -32,6 +33,8 @@ type View struct {
 	// nil where Control is not.
 	Queues func(namespace string) Queues
 	Jobs   []JobStore // of each pool
+	// Workers are those of a namespace of queues that this process heard of; nil under the role drain.
+	Workers func(namespace string) []jobs.Worker
 	// More returns the handler of a path of another API on this port; nil: it is of none.
 	// It is asked before the port's own routes, and authorizes by Server.Authorize.
 	More func(path string) http.Handler

@@ -144,6 +144,7 @@ func (a *App) build(g, before *generation) error {
 		MaskFields: g.cfg.MaskFields,
 		More:       a.lmstfyAdmin(g),
 		Jobs:       g.jobStores(),
+		Workers:    g.workersOf,
 		Role:       g.cfg.Role,
 		StoreMode:  storeMode(g.cfg.Redis),
 		StoreURL:   config.RedactStore(g.cfg.Redis),

@@ -120,6 +120,16 @@ func (g *generation) jobStores() (stores []admin.JobStore) {
 	return stores
 }
 
+// workersOf are the workers of a namespace that this process heard of.
+func (g *generation) workersOf(namespace string) []jobs.Worker {
+	for _, e := range g.engines {
+		if list := e.Workers(namespace); len(list) > 0 {
+			return list
+		}
+	}
+	return []jobs.Worker{}
+}
+
 // mountJobs adds the routes of queues to the data port.
 func (g *generation) mountJobs(in *ingest.Config) {
 	addQueueTokens(in, g.snapshot)

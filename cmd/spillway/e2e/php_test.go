@@ -266,3 +266,43 @@ func TestTheGoClientWorksOnQueuesOfPHP(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A worker that says what it is shows, and a restart reaches PHP's workers and ours.
+func TestWorkersOfPHPAreListedAndToldToRestart(t *testing.T) {
+	t.Parallel()
+	s := servePHP(t, "laravel", "  orders: {kind: queue}\n")
+	claim := func(worker string) string {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.data+"/v1/shop/mail,default/claim", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer reader")
+		r.Header.Set("X-Spillway-Worker", worker)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.Header.Get("X-Spillway-Restart")
+	}
+	run := func(want string, args ...string) {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), binary, append(args, "--admin", "http://"+s.admin)...).CombinedOutput()
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%v: %s, %v; want %s", args, out, err, want)
+		}
+	}
+	run("no worker said", "workers", "ls", "shop")
+	for _, hostile := range []string{"{", `{"name":""}`, `{"name":"../x"}`, `{"name":"` + strings.Repeat("x", 2000) + `"}`, `{"name":1}`} {
+		claim(hostile)
+	}
+	run("no worker said", "workers", "ls", "shop")
+	before := claim(`{"name":"host-1","children":8,"busy":3,"memory":104857600,"version":"v1"}`)
+	run("host-1  mail,default         8     3  100 MiB  v1       reader", "workers", "ls", "shop")
+	run("told", "workers", "restart", "shop")
+	if s.redis.Exists(t.Context(), "illuminate:queue:restart").Val() != 1 {
+		t.Error("PHP's workers are not told")
+	}
+	eventually(t, "claims have another signal", func() bool { return claim(`{"name":"host-1"}`) != before })
+	run("of kind queue, whose workers have no restart signal", "workers", "restart", "orders")
+}

@@ -28,6 +28,7 @@ type Commands struct {
 	Purge      Purge      `cmd:"" group:"Operate a running service:" help:"Delete waiting entries of a namespace or partition. It counts them first and asks."`
 	Dead       Dead       `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
 	Jobs       Jobs       `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
+	Workers    Workers    `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
 	Schedules  Schedules  `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
 	Rules      Rules      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates and tries."`
 	Drops      Drops      `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`

@@ -1,0 +1,50 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/spillway-io/spillway/ingest/jobs"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// WorkerList is the workers of a namespace of queues that say what they are.
+type WorkerList struct {
+	Workers []jobs.Worker `json:"workers"`
+}
+
+// Restarting is a store whose workers can be told to restart; *php.Store is one.
+type Restarting interface {
+	Restart(ctx context.Context, ns *job.Namespace) error
+}
+
+// workers lists those that claimed through this process.
+func (s *Server) workers(r *request) (any, error) {
+	space := r.jobSpace()
+	if r.err != nil {
+		return nil, r.err
+	}
+	list := WorkerList{Workers: []jobs.Worker{}}
+	if r.view.Workers != nil {
+		list.Workers = r.view.Workers(space.ns.Name)
+	}
+	return list, nil
+}
+
+// restartWorkers tells the workers of a PHP application to restart after their jobs: PHP's own, and
+// those of spillway work.
+func (s *Server) restartWorkers(r *request) (any, error) {
+	space := r.jobSpace()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
+	}
+	of, ok := space.store.(Restarting)
+	if !ok {
+		return nil, notHere(space.ns.Name, kindOf(space.ns), ", whose workers have no restart signal: send them SIGTERM, or SIGHUP")
+	}
+	err := of.Restart(r.ctx, space.ns)
+	s.record(r, Act{Action: "restart_workers", Namespace: space.ns.Name}, err)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"state": "told"}, nil
+}
