@@ -290,6 +290,8 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 			phrase = map[Role]string{Viewer: "see figures", Operator: "see payloads, with `mask_fields` hidden", Admin: "tokens"}[rt.role]
 		case strings.Contains(rt.path(), "/rules"):
 			phrase = "make and delete rules of queues"
+		case strings.HasSuffix(rt.path(), "/workers/restart"):
+			phrase = "tell PHP's workers to restart"
 		case strings.HasPrefix(rt.path(), "/api/v1/control/"):
 			phrase = "make and end namespaces of kind queue and tokens"
 		}
