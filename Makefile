@@ -133,6 +133,11 @@ test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts
 	$(GO) vet -tags deploy ./deploy
 	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Prom|Helm|Unit|Packages)' ./deploy
 
+.PHONY: test-php
+test-php: deps-php deps-test ## run the children for PHP's queues over the libraries themselves: think-queue, Laravel
+	$(GO) vet -tags php ./deploy/php
+	$(GO) test -tags php -count=1 -timeout $(TESTTIMEOUT) ./deploy/php
+
 .PHONY: check
 check: lint race test ## everything a change has to pass
 
@@ -171,3 +176,7 @@ deps-clients: ## install node, npm, Chromium and Mono for make test-clients, whe
 .PHONY: deps-deploy
 deps-deploy: ## install promtool, systemd-analyze, dpkg-deb and rpm for make test-deploy, where apt can
 	@.ci/deps-deploy
+
+.PHONY: deps-php
+deps-php: ## install PHP and its queue libraries for make test-php, where apt and composer can
+	@.ci/deps-php

@@ -156,6 +156,7 @@ func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
 		".ci/deps-ui":      {"apt-get install chromium npm", false},
 		".ci/deps-sinks":   {"apt-get install redis-server clickhouse-server", false},
 		".ci/deps-deploy":  {"apt-get install prometheus systemd dpkg rpm", false},
+		".ci/deps-php":     {"apt-get install php-cli php-redis", false},
 	} {
 		s := newStubs(t, map[string]string{"id": "echo 1000", "apt-get": ""}).with(t, "cat")
 		if ok, said, calls := s.run(t, script); ok != tt.ok || !strings.Contains(said, tt.says) || strings.Contains(calls, "install") {
@@ -173,6 +174,7 @@ func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
 		".ci/deps-ui":      "recommends chromium npm\n",
 		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",
 		".ci/deps-deploy":  "recommends prometheus systemd dpkg rpm\n",
+		".ci/deps-php":     "recommends php-cli php-redis php-mbstring",
 	} {
 		s := newStubs(t, map[string]string{"id": "echo 0", "apt-get": ""}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
 		ok, said, calls := s.run(t, script, "POLICY_RC_D="+filepath.Join(s.dir, "policy-rc.d"))

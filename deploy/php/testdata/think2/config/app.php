@@ -1,0 +1,3 @@
+<?php
+
+return ['app_debug' => false, 'default_timezone' => 'UTC'];
