@@ -73,7 +73,7 @@ func (c *call) mayPublish(messages []job.Message) *ingest.Rejection {
 
 // restarting is a store whose applications tell their workers to restart; *php.Store is one.
 type restarting interface {
-	RestartSignal(ctx context.Context, ns *job.Namespace) string
+	RestartSignal(ctx context.Context, namespace string) string
 }
 
 // headerRestart is another text once the workers of a PHP application are to restart.
@@ -87,7 +87,7 @@ func (a *api) tellRestart(c *call) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.FlushTimeout)
 	defer cancel()
-	if signal := of.RestartSignal(ctx, c.namespace); signal != "" {
+	if signal := of.RestartSignal(ctx, c.namespace.Name); signal != "" {
 		c.Ctx.Response.Header.Set(headerRestart, signal)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/php"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -298,8 +299,9 @@ func Reject(err error) *ingest.Rejection {
 	if errors.As(err, &limited) {
 		return limited.Rejection
 	}
-	if errors.Is(err, job.ErrBadPayload) {
-		return ingest.Reject(wire.CodeBadJob, err.Error())
+	var payload *php.PayloadError
+	if errors.As(err, &payload) {
+		return ingest.Reject(wire.CodeBadJob, payload.Error())
 	}
 	var field *schedule.FieldError
 	if errors.As(err, &field) {

@@ -286,8 +286,6 @@ var (
 	ErrNoJob = errors.New("no such job")
 	// ErrNoQueue: the namespace is PHP's, and does not serve this queue.
 	ErrNoQueue = errors.New("the namespace serves no such queue")
-	// ErrBadPayload: PHP's workers could not run this.
-	ErrBadPayload = errors.New("no job that PHP could run")
 	// ErrForeignType: another program keeps a value of another type under a key of the queue.
 	ErrForeignType = errors.New("a key of the queue holds a value of another type")
 	// ErrOtherKind: only namespaces of kind queue have it.

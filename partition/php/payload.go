@@ -12,8 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Bounds of a payload. PHP's json_decode reads no deeper.
@@ -22,16 +20,13 @@ const (
 	maxDepth   = 512
 )
 
-// A PayloadError is why a message of a publish is no job that PHP could run. It Is job.ErrBadPayload.
+// A PayloadError is why a message of a publish is no job that PHP could run.
 type PayloadError struct {
 	Index int // of the message
 	Why   string
 }
 
 func (e *PayloadError) Error() string { return fmt.Sprintf("job %d: %s", e.Index, e.Why) }
-
-// Is reports whether target is job.ErrBadPayload.
-func (e *PayloadError) Is(target error) bool { return target == job.ErrBadPayload }
 
 // request is what a publisher may say of a job that it does not give as a whole payload.
 type request struct {

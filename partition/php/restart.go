@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/backend"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // restartEvery is how often the signal is read at most.
@@ -27,8 +26,8 @@ type restart struct {
 // RestartSignal names the value of the key with which PHP tells its workers to restart: another text
 // once that changed; "" while there is none, or it cannot be read. It is up to a second old. The
 // value is compared as it lies there, for PHP may wrap it.
-func (s *Store) RestartSignal(ctx context.Context, ns *job.Namespace) string {
-	n := s.named(ns.Name)
+func (s *Store) RestartSignal(ctx context.Context, namespace string) string {
+	n := s.named(namespace)
 	if n == nil {
 		return ""
 	}
@@ -52,10 +51,10 @@ func (s *Store) RestartSignal(ctx context.Context, ns *job.Namespace) string {
 }
 
 // Restart tells the workers of an application to restart after their jobs, PHP's own, too.
-func (s *Store) Restart(ctx context.Context, ns *job.Namespace) error {
-	n := s.named(ns.Name)
+func (s *Store) Restart(ctx context.Context, namespace string) error {
+	n := s.named(namespace)
 	if n == nil {
-		return job.ErrNoQueue
+		return errNoNamespace
 	}
 	now, err := s.backend.KnownTime(ctx)
 	if err == nil {

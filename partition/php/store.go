@@ -144,6 +144,9 @@ func isForeign(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE")
 }
 
+// errNoNamespace: a namespace was taken out of the configuration meanwhile.
+var errNoNamespace = job.ErrNoQueue
+
 // checked is the result of a conclusive Check.
 type checked struct {
 	warnings []string

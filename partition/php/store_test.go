@@ -155,7 +155,8 @@ func TestWhatPHPCouldNotRunIsRejectedWhole(t *testing.T) {
 		"no JSON object suc": `{"job":"A@f"} {"job":"B@f"}`,
 	} {
 		p := s.publish("mail", `{"job":"A@f"}`, message)
-		if !errors.Is(p.Err, job.ErrBadPayload) || !strings.Contains(p.Err.Error(), why) || !strings.Contains(p.Err.Error(), "job 1") {
+		var wrong *PayloadError
+		if !errors.As(p.Err, &wrong) || !strings.Contains(p.Err.Error(), why) || !strings.Contains(p.Err.Error(), "job 1") {
 			t.Errorf("%.60s: got %v, want %s", message, p.Err, why)
 		}
 	}
@@ -402,14 +403,14 @@ func TestTheRestartSignalOfPHPIsSeenAndSet(t *testing.T) {
 	t.Parallel()
 	for flavor, key := range map[Flavor]string{Laravel: "cache_illuminate:queue:restart", Think3: "cache_think:queue:restart"} {
 		s := open(t, flavor, func(p *Policy) { p.CachePrefix = "cache_" })
-		if got := s.RestartSignal(t.Context(), s.ns); got != "" {
+		if got := s.RestartSignal(t.Context(), "shop"); got != "" {
 			t.Errorf("a signal before any: %s", got)
 		}
 		seen := func(change func()) string {
-			before := s.RestartSignal(t.Context(), s.ns)
+			before := s.RestartSignal(t.Context(), "shop")
 			change()
 			for t.Context().Err() == nil {
-				if now := s.RestartSignal(t.Context(), s.ns); now != before {
+				if now := s.RestartSignal(t.Context(), "shop"); now != before {
 					return now
 				}
 				s.named("shop").restart.at = time.Time{} // as if a second had passed
@@ -418,7 +419,7 @@ func TestTheRestartSignalOfPHPIsSeenAndSet(t *testing.T) {
 		}
 		first := seen(func() { s.redis.Set(t.Context(), key, "i:1700000000;", 0) })
 		second := seen(func() {
-			if err := s.Restart(t.Context(), s.ns); err != nil {
+			if err := s.Restart(t.Context(), "shop"); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/spillway-io/spillway/ingest/jobs"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // WorkerList is the workers of a namespace of queues that say what they are.
@@ -14,7 +13,7 @@ type WorkerList struct {
 
 // Restarting is a store whose workers can be told to restart; *php.Store is one.
 type Restarting interface {
-	Restart(ctx context.Context, ns *job.Namespace) error
+	Restart(ctx context.Context, namespace string) error
 }
 
 // workers lists those that claimed through this process.
@@ -41,7 +40,7 @@ func (s *Server) restartWorkers(r *request) (any, error) {
 	if !ok {
 		return nil, notHere(space.ns.Name, kindOf(space.ns), ", whose workers have no restart signal: send them SIGTERM, or SIGHUP")
 	}
-	err := of.Restart(r.ctx, space.ns)
+	err := of.Restart(r.ctx, space.ns.Name)
 	s.record(r, Act{Action: "restart_workers", Namespace: space.ns.Name}, err)
 	if err != nil {
 		return nil, err
