@@ -37,12 +37,14 @@ type PHPFacts struct {
 // PublishPHP stores jobs in a queue of a namespace of kind php, all or none. They have no ids before
 // they are claimed. Of the options Delay, At, Key and KeyTTL are for PHP's queues. The token needs the
 // right to produce.
-func (j *Jobs) PublishPHP(ctx context.Context, queue string, jobs []PHPJob, o PublishOptions) (Published, error) {
+func (j *Jobs) PublishPHP(ctx context.Context, queue string, jobs []PHPJob,
+	o PublishOptions) (Published, error) {
 	payloads := make([][]byte, len(jobs))
 	for i := range jobs {
 		var err error
 		if payloads[i], err = json.Marshal(jobs[i]); err != nil {
-			return Published{}, &Error{Code: "bad_job", Message: fmt.Sprintf("job %d: %v", i, err), is: ErrInvalid}
+			return Published{}, &Error{Code: "bad_job",
+				Message: fmt.Sprintf("job %d: %v", i, err), is: ErrInvalid}
 		}
 	}
 	return j.PublishPHPPayloads(ctx, queue, payloads, o)
@@ -50,7 +52,8 @@ func (j *Jobs) PublishPHP(ctx context.Context, queue string, jobs []PHPJob, o Pu
 
 // PublishPHPPayloads is PublishPHP of whole payloads, as PHP's library writes them: JSON objects with
 // attempts, which are set to those of a job that was never delivered. No other byte changes.
-func (j *Jobs) PublishPHPPayloads(ctx context.Context, queue string, payloads [][]byte, o PublishOptions) (Published, error) {
+func (j *Jobs) PublishPHPPayloads(ctx context.Context, queue string, payloads [][]byte,
+	o PublishOptions) (Published, error) {
 	contentType, body := "application/octet-stream", []byte(nil)
 	if len(payloads) == 1 {
 		body = payloads[0] // which may have line breaks

@@ -40,14 +40,16 @@ func (c *call) ofPHP() ([]string, *ingest.Rejection) {
 		}
 	}
 	rights := c.key.Rights()
-	writes := c.route.name == "publish" || c.route.name == "dead" && string(c.Ctx.QueryArgs().Peek("do")) == "respawn"
+	writes := c.route.name == "publish" || c.route.name == "dead" &&
+		string(c.Ctx.QueryArgs().Peek("do")) == "respawn"
 	switch {
 	case !rights.Limited:
 	case writes && !rights.Produce:
 		return nil, ingest.Reject(wire.CodeForbidden,
 			"the token may not publish here: a job of PHP's runs code, so it needs rights: [produce]")
 	case !writes && !rights.Consume:
-		return nil, ingest.Reject(wire.CodeForbidden, "the token may only publish here: its rights lack consume")
+		return nil, ingest.Reject(wire.CodeForbidden,
+			"the token may only publish here: its rights lack consume")
 	}
 	return params, nil
 }
@@ -64,8 +66,9 @@ func (c *call) mayPublish(messages []job.Message) *ingest.Rejection {
 			return ingest.Reject(wire.CodeForbidden,
 				fmt.Sprintf("job %d holds what PHP unserializes, data.command: the token needs raw: true for it", i))
 		case !rights.MayRun(facts.Class):
-			return ingest.Reject(wire.CodeForbidden, fmt.Sprintf("job %d: the token may not run the class %.100q, but %s",
-				i, facts.Class, strings.Join(strings.Fields(rights.Classes), ", ")))
+			return ingest.Reject(wire.CodeForbidden,
+				fmt.Sprintf("job %d: the token may not run the class %.100q, but %s",
+					i, facts.Class, strings.Join(strings.Fields(rights.Classes), ", ")))
 		}
 	}
 	return nil

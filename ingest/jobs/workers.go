@@ -50,7 +50,8 @@ func (w *workers) hear(c *call) {
 		return
 	}
 	said.Version = strings.ToValidUTF8(said.Version[:min(len(said.Version), 64)], "")
-	said.Queues, said.Token, said.SeenMS = slices.Clone(c.queues[:min(len(c.queues), 8)]), c.key.Name(), time.Now().UnixMilli()
+	said.Queues, said.Token, said.SeenMS = slices.Clone(c.queues[:min(len(c.queues),
+		8)]), c.key.Name(), time.Now().UnixMilli()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.of == nil {

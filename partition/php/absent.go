@@ -29,11 +29,13 @@ func (absent) GetSchedule(context.Context, *job.Namespace, string, string) (job.
 	return job.Schedule{}, job.ErrOtherKind
 }
 
-func (absent) Schedules(context.Context, *job.Namespace, string, string, int) ([]job.Schedule, bool, error) {
+func (absent) Schedules(context.Context, *job.Namespace, string, string,
+	int) ([]job.Schedule, bool, error) {
 	return nil, false, nil
 }
 
-func (absent) PauseSchedule(context.Context, *job.Namespace, string, string, bool) (bool, int64, error) {
+func (absent) PauseSchedule(context.Context, *job.Namespace, string, string,
+	bool) (bool, int64, error) {
 	return false, 0, job.ErrOtherKind
 }
 
@@ -45,7 +47,8 @@ func (absent) Fire(context.Context, *job.Namespace, int, int64, []*job.Firing) (
 	return 0, job.ErrOtherKind
 }
 
-func (absent) Register(context.Context, *job.Namespace, string, int64, time.Duration) (job.Owner, error) {
+func (absent) Register(context.Context, *job.Namespace, string, int64,
+	time.Duration) (job.Owner, error) {
 	return job.Owner{}, job.ErrOtherKind
 }
 
@@ -63,10 +66,12 @@ func (absent) Owned(context.Context, *job.Namespace, string) ([]job.OwnedSchedul
 	return nil, job.ErrOtherKind
 }
 
-func (absent) ScanSchedules(context.Context, *job.Namespace, string, int, func([]job.Schedule) bool) (bool, error) {
+func (absent) ScanSchedules(context.Context, *job.Namespace, string, int,
+	func([]job.Schedule) bool) (bool, error) {
 	return true, nil
 }
 
-func (absent) NextTicks(_ context.Context, _ *job.Namespace, _ string, _ time.Duration, n int) ([]int64, error) {
+func (absent) NextTicks(_ context.Context, _ *job.Namespace, _ string, _ time.Duration,
+	n int) ([]int64, error) {
 	return make([]int64, n), nil
 }

@@ -119,7 +119,8 @@ func (x *claim) ask(l *lane) {
 	}
 	x.token = l.token()
 	x.sent = backend.NewCall(luaphp.Claim, n.breaker, append(k.nine(), k.prefix+"out:"+l.name),
-		x.token, outTTL.Milliseconds(), max(1, x.ttr.Milliseconds()), min(count, maxCount), min(bytes, 4*defaultMaxBytes),
+		x.token, outTTL.Milliseconds(), max(1, x.ttr.Milliseconds()), min(count,
+			maxCount), min(bytes, 4*defaultMaxBytes),
 		n.Flavor.first(), flag(n.Flavor.onRelease()), flag(n.Flavor.notifies()), flag(n.RetryAfter > 0))
 }
 

@@ -21,7 +21,8 @@ const (
 )
 
 // outcomes are the totals of an account, as package lua/php counts them.
-var outcomes = []string{"published", "claimed", "acked", "nacked", "requeued", "buried", "unfit", "lapsed", "moved", "twins",
+var outcomes = []string{"published", "claimed", "acked", "nacked", "requeued",
+	"buried", "unfit", "lapsed", "moved", "twins",
 	"unreadable", "died", "respawned", "deleted", "purged"}
 
 // ledger is what the queues of a namespace were summed up to last.
@@ -61,7 +62,8 @@ func (s *Store) Audit(ctx context.Context, ns *job.Namespace) (residual int64, e
 	return l.residual, nil
 }
 
-func (s *Store) summed(ctx context.Context, ns *job.Namespace, old time.Duration) (*summary, error) {
+func (s *Store) summed(ctx context.Context, ns *job.Namespace,
+	old time.Duration) (*summary, error) {
 	n := s.named(ns.Name)
 	if n == nil {
 		return nil, job.ErrNoQueue
@@ -69,7 +71,8 @@ func (s *Store) summed(ctx context.Context, ns *job.Namespace, old time.Duration
 	l := n.sums
 	l.mu.Lock() // one at a time: others want what it finds
 	defer l.mu.Unlock()
-	if last := l.last.Load(); last != nil && old > 0 && time.Since(l.at) < max(old, ledgerShare*l.took) {
+	if last := l.last.Load(); last != nil && old > 0 && time.Since(l.at) < max(old,
+		ledgerShare*l.took) {
 		return last, nil
 	}
 	began := time.Now()
@@ -109,7 +112,8 @@ func (s *Store) addUp(ctx context.Context, n *namespace, queues []string, to *su
 		all := make([]counts, len(queues))
 		for i, queue := range queues {
 			k := n.keys(queue)
-			all[i] = counts{pipe.LLen(ctx, k.ready), pipe.ZCard(ctx, k.delayed), pipe.ZCard(ctx, k.reserved), pipe.ZCard(ctx, k.leases),
+			all[i] = counts{pipe.LLen(ctx, k.ready), pipe.ZCard(ctx, k.delayed),
+				pipe.ZCard(ctx, k.reserved), pipe.ZCard(ctx, k.leases),
 				pipe.ZCard(ctx, k.dead), pipe.HGetAll(ctx, k.account)}
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !isForeign(err) {

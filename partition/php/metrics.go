@@ -40,12 +40,15 @@ func (s sums) Collect(ch chan<- prometheus.Metric) {
 		if l == nil {
 			continue
 		}
-		for state, jobs := range map[string]int64{"ready": l.sum.Ready, "delayed": l.sum.Delayed, "leased": l.sum.Leased,
+		for state, jobs := range map[string]int64{"ready": l.sum.Ready,
+			"delayed": l.sum.Delayed, "leased": l.sum.Leased,
 			"dead": l.sum.Dead, "reserved": l.reserved} {
-			ch <- prometheus.MustNewConstMetric(phpJobs, prometheus.GaugeValue, float64(jobs), name, state)
+			ch <- prometheus.MustNewConstMetric(phpJobs, prometheus.GaugeValue,
+				float64(jobs), name, state)
 		}
 		for outcome, jobs := range l.outcomes {
-			ch <- prometheus.MustNewConstMetric(phpJobsTotal, prometheus.CounterValue, float64(jobs), name, outcome)
+			ch <- prometheus.MustNewConstMetric(phpJobsTotal, prometheus.CounterValue,
+				float64(jobs), name, outcome)
 		}
 	}
 }

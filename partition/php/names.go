@@ -72,7 +72,8 @@ func (s *Store) found(ctx context.Context, n *namespace) ([]string, error) {
 			}
 			mu.Lock()
 			for _, key := range keys {
-				if name := n.Flavor.queueOf(key[len(n.KeyPrefix):], n.cluster); job.ValidOwnName(name) && n.Serves(name) && len(list) < maxNames {
+				if name := n.Flavor.queueOf(key[len(n.KeyPrefix):],
+					n.cluster); job.ValidOwnName(name) && n.Serves(name) && len(list) < maxNames {
 					list = append(list, name)
 				}
 			}

@@ -52,17 +52,22 @@ func (p Policy) Validate() error {
 	v.Check(p.Flavor.Valid(), "flavor", p.Flavor, "think3, think2 or laravel")
 	v.Check(validPrefix(p.KeyPrefix), "key_prefix", p.KeyPrefix, wantPrefix)
 	v.Check(validPrefix(p.CachePrefix), "cache_prefix", p.CachePrefix, wantPrefix)
-	v.Check(p.Tries >= 0 && p.Tries <= job.MaxTries, "tries", p.Tries, fmt.Sprintf("0 to %d; 0: for ever", job.MaxTries))
-	v.Check(p.RetryAfter == 0 || p.RetryAfter >= time.Second && p.RetryAfter <= 24*time.Hour, "retry_after", p.RetryAfter,
+	v.Check(p.Tries >= 0 && p.Tries <= job.MaxTries, "tries", p.Tries,
+		fmt.Sprintf("0 to %d; 0: for ever", job.MaxTries))
+	v.Check(p.RetryAfter == 0 || p.RetryAfter >= time.Second &&
+		p.RetryAfter <= 24*time.Hour, "retry_after", p.RetryAfter,
 		"1s to 24h, as PHP has it; never: PHP has null there")
 	v.Check(p.TTR >= time.Second && p.TTR <= 24*time.Hour, "ttr", p.TTR, "1s to 24h")
-	v.Check(p.Poll == 0 || p.Poll >= 10*time.Millisecond && p.Poll <= time.Minute, "poll", p.Poll, "10ms to 1m; none: wait in Redis")
-	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys, "1 to 1000000000, of each queue")
+	v.Check(p.Poll == 0 || p.Poll >= 10*time.Millisecond && p.Poll <= time.Minute,
+		"poll", p.Poll, "10ms to 1m; none: wait in Redis")
+	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,
+		"1 to 1000000000, of each queue")
 	v.Check(len(p.Rules) >= 1 && len(p.Rules) <= job.MaxRules, "queues", len(p.Rules),
 		`1 to 256 names or patterns of the queues that are served, such as [default, "mail*"]`)
 	for i, r := range p.Rules {
 		at := fmt.Sprintf("queues[%d].", i)
-		v.Check(r.Match.Valid(), at+"match", string(r.Match), "the name of a queue, with * for any text")
+		v.Check(r.Match.Valid(), at+"match", string(r.Match),
+			"the name of a queue, with * for any text")
 		v.Check(r.Rate.IsZero() && r.Burst == 0 && r.KeepTrace == 0, at+"match", string(r.Match),
 			"a rule of PHP's queues with match and tries alone: rate, burst and keep_trace are of kind queue")
 	}
@@ -141,5 +146,6 @@ func (n *namespace) keys(queue string) keys {
 
 // nine are the keys of claim, settle and purge.
 func (k keys) nine() []string {
-	return []string{k.ready, k.delayed, k.reserved, k.notify, k.account, k.leases, k.held, k.dead, k.letters}
+	return []string{k.ready, k.delayed, k.reserved, k.notify, k.account, k.leases,
+		k.held, k.dead, k.letters}
 }

@@ -159,7 +159,8 @@ func (f Flavor) asNew(payload []byte, attempts gjson.Result) []byte {
 		return payload
 	}
 	end := attempts.Index + len(attempts.Raw)
-	return append(append(append(make([]byte, 0, len(payload)+1), payload[:attempts.Index]...), first...), payload[end:]...)
+	return append(append(append(make([]byte, 0, len(payload)+1),
+		payload[:attempts.Index]...), first...), payload[end:]...)
 }
 
 // build makes a payload with the fields of the library, in its order.

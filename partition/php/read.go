@@ -60,13 +60,15 @@ func (s *Store) Peek(ctx context.Context, ns *job.Namespace, queue string) (job.
 }
 
 // Get returns a delivery and the state it is in: Leased or Dead; or job.ErrNoJob.
-func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
+	ref job.Ref) (job.Job, job.State, error) {
 	n, err := s.of(ns, queue)
 	if err != nil {
 		return job.Job{}, job.Gone, err
 	}
 	k := n.keys(queue)
-	c := backend.NewCall(luaphp.Get, n.breaker, []string{k.reserved, k.leases, k.held, k.dead, k.letters}, ref.Seq)
+	c := backend.NewCall(luaphp.Get, n.breaker, []string{k.reserved, k.leases, k.held,
+		k.dead, k.letters}, ref.Seq)
 	switch err := s.read(ctx, c); {
 	case err != nil:
 		return job.Job{}, job.Gone, err
@@ -88,12 +90,14 @@ func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string, ref jo
 }
 
 // reasons are why a payload died, as the letters say it.
-var reasons = map[string]job.Reason{"nacked": job.Nacked, "buried": job.Buried, "unfit": job.Unfit, "unreadable": job.Unreadable}
+var reasons = map[string]job.Reason{"nacked": job.Nacked, "buried": job.Buried,
+	"unfit": job.Unfit, "unreadable": job.Unreadable}
 
 // look counts the payloads of queues.
 func (n *namespace) look(queue string) *backend.Call {
 	k := n.keys(queue)
-	return backend.NewCall(luaphp.Look, n.breaker, []string{k.ready, k.delayed, k.reserved, k.leases, k.dead})
+	return backend.NewCall(luaphp.Look, n.breaker, []string{k.ready, k.delayed,
+		k.reserved, k.leases, k.dead})
 }
 
 // Counts are the jobs of a queue.
@@ -106,7 +110,8 @@ func (s *Store) Counts(ctx context.Context, ns *job.Namespace, queue string) (jo
 }
 
 // CountAll is Counts of several queues, in their order.
-func (s *Store) CountAll(ctx context.Context, ns *job.Namespace, queues []string) ([]job.Counts, error) {
+func (s *Store) CountAll(ctx context.Context, ns *job.Namespace,
+	queues []string) ([]job.Counts, error) {
 	calls := make([]*backend.Call, 0, 2*len(queues))
 	for _, queue := range queues {
 		n, err := s.of(ns, queue)
@@ -125,8 +130,9 @@ func (s *Store) CountAll(ctx context.Context, ns *job.Namespace, queues []string
 		if r.Broken {
 			return nil, calls[2*i].Misread()
 		}
-		all[i] = job.Counts{Ready: ready, Delayed: delayed, Leased: leased, Dead: dead, Reserved: max(0, reserved-leased),
-			Pending: delayed + leased}
+		all[i] = job.Counts{Ready: ready, Delayed: delayed, Leased: leased, Dead: dead,
+			Reserved: max(0, reserved-leased),
+			Pending:  delayed + leased}
 		if head.Int() == 1 {
 			all[i].OldestReady = Read(head.Bulk()).created
 		}
@@ -136,7 +142,8 @@ func (s *Store) CountAll(ctx context.Context, ns *job.Namespace, queues []string
 
 // Forecast counts the delayed payloads that come due in each of the next steps; of all queues, the
 // first 100 by name, where queue is "".
-func (s *Store) Forecast(ctx context.Context, ns *job.Namespace, queue string, step time.Duration, steps int) (counts []int64, err error) {
+func (s *Store) Forecast(ctx context.Context, ns *job.Namespace, queue string,
+	step time.Duration, steps int) (counts []int64, err error) {
 	if queue == "" {
 		queues, err := s.Queues(ctx, ns)
 		counts = make([]int64, steps)
@@ -180,13 +187,15 @@ func (s *Store) Forecast(ctx context.Context, ns *job.Namespace, queue string, s
 }
 
 // Dead returns a page of dead letters, the oldest first, and how many the queue has.
-func (s *Store) Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) (dead []job.Job, total int64, err error) {
+func (s *Store) Dead(ctx context.Context, ns *job.Namespace, queue string, offset,
+	limit int) (dead []job.Job, total int64, err error) {
 	n, err := s.of(ns, queue)
 	if err != nil {
 		return nil, 0, err
 	}
 	k := n.keys(queue)
-	c := backend.NewCall(luaphp.DeadPage, n.breaker, []string{k.dead, k.letters}, offset, min(limit, maxDeadPage), deadPageBytes)
+	c := backend.NewCall(luaphp.DeadPage, n.breaker, []string{k.dead, k.letters},
+		offset, min(limit, maxDeadPage), deadPageBytes)
 	if err := s.read(ctx, c); err != nil {
 		return nil, 0, err
 	}
@@ -207,23 +216,27 @@ func (s *Store) Dead(ctx context.Context, ns *job.Namespace, queue string, offse
 
 // Respawn makes the oldest dead letters ready again, as if they had never been delivered, and
 // returns how many. What PHP could not read stays dead. There is no ttl.
-func (s *Store) Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, _ time.Duration) (int, error) {
+func (s *Store) Respawn(ctx context.Context, ns *job.Namespace, queue string,
+	limit int, _ time.Duration) (int, error) {
 	return s.letters(ctx, ns, queue, "respawn", limit)
 }
 
 // DeleteDead deletes the oldest dead letters, and returns how many.
-func (s *Store) DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error) {
+func (s *Store) DeleteDead(ctx context.Context, ns *job.Namespace, queue string,
+	limit int) (int, error) {
 	return s.letters(ctx, ns, queue, "delete", limit)
 }
 
-func (s *Store) letters(ctx context.Context, ns *job.Namespace, queue, do string, limit int) (done int, err error) {
+func (s *Store) letters(ctx context.Context, ns *job.Namespace, queue, do string,
+	limit int) (done int, err error) {
 	n, err := s.of(ns, queue)
 	if err != nil {
 		return 0, err
 	}
 	k := n.keys(queue)
 	for skip := int64(0); done < limit; {
-		c := backend.NewCall(luaphp.Respawn, n.breaker, []string{k.ready, k.notify, k.account, k.dead, k.letters},
+		c := backend.NewCall(luaphp.Respawn, n.breaker, []string{k.ready, k.notify,
+			k.account, k.dead, k.letters},
 			do, skip, min(limit-done, respawnStep), n.Flavor.first(), flag(n.Flavor.notifies()))
 		s.backend.RunDurably(ctx, s.backend.Background, []*backend.Call{c})
 		if c.Err != nil {
@@ -242,7 +255,8 @@ func (s *Store) letters(ctx context.Context, ns *job.Namespace, queue, do string
 }
 
 // Purge deletes the payloads of a queue: the ready ones, or all but what PHP's workers hold.
-func (s *Store) Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (deleted int64, err error) {
+func (s *Store) Purge(ctx context.Context, ns *job.Namespace, queue string,
+	all bool) (deleted int64, err error) {
 	n, err := s.of(ns, queue)
 	if err != nil {
 		return 0, err
@@ -252,7 +266,8 @@ func (s *Store) Purge(ctx context.Context, ns *job.Namespace, queue string, all 
 		what = "all"
 	}
 	for {
-		c := backend.NewCall(luaphp.Purge, n.breaker, n.keys(queue).nine(), what, purgeStep, flag(n.Flavor.notifies()))
+		c := backend.NewCall(luaphp.Purge, n.breaker, n.keys(queue).nine(), what,
+			purgeStep, flag(n.Flavor.notifies()))
 		s.backend.RunDurably(ctx, s.backend.Background, []*backend.Call{c})
 		if c.Err != nil {
 			return deleted, explained(c.Err)
@@ -270,7 +285,8 @@ func (s *Store) Purge(ctx context.Context, ns *job.Namespace, queue string, all 
 // Account is what a queue's scripts have counted since its first job, by the words of package
 // lua/php: published claimed acked nacked requeued buried unfit lapsed moved twins unreadable died
 // respawned deleted purged.
-func (s *Store) Account(ctx context.Context, ns *job.Namespace, queue string) (map[string]int64, error) {
+func (s *Store) Account(ctx context.Context, ns *job.Namespace,
+	queue string) (map[string]int64, error) {
 	n, err := s.of(ns, queue)
 	if err != nil {
 		return nil, err
@@ -288,7 +304,8 @@ func (s *Store) Account(ctx context.Context, ns *job.Namespace, queue string) (m
 func numbers(fields map[string]string) map[string]int64 {
 	totals := map[string]int64{}
 	for name, text := range fields {
-		if value, err := strconv.ParseInt(text, 10, 64); err == nil && name != "seq" && name != "keys" {
+		if value, err := strconv.ParseInt(text, 10, 64); err == nil && name != "seq" &&
+			name != "keys" {
 			totals[name] = value
 		}
 	}

@@ -59,7 +59,8 @@ func (s *Store) Restart(ctx context.Context, namespace string) error {
 	now, err := s.backend.KnownTime(ctx)
 	if err == nil {
 		// A number is stored by the caches of both libraries as it is.
-		err = backend.Classify(s.backend.Background.Set(ctx, n.CachePrefix+n.Flavor.restartKey(), now/1000, 0).Err())
+		err = backend.Classify(s.backend.Background.Set(ctx,
+			n.CachePrefix+n.Flavor.restartKey(), now/1000, 0).Err())
 	}
 	return err
 }

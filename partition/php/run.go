@@ -121,7 +121,8 @@ func (s *Store) publish(p *job.Publish) *publish {
 		args = append(args, payload)
 	}
 	return &publish{p, backend.NewCall(luaphp.Publish, n.breaker,
-		[]string{k.ready, k.delayed, k.notify, k.account, k.prefix + "known:" + hex.EncodeToString(sum[:16])}, args...)}
+		[]string{k.ready, k.delayed, k.notify, k.account,
+			k.prefix + "known:" + hex.EncodeToString(sum[:16])}, args...)}
 }
 
 func (p *publish) read() {
@@ -182,20 +183,23 @@ func (s *Store) settlements(b *job.Batch) (all []*settlement) {
 }
 
 // verbs are the words of the script.
-var verbs = map[job.Verb]string{job.Nack: "nack", job.Bury: "bury", job.Touch: "touch", job.Defer: "touch", job.Requeue: "requeue",
+var verbs = map[job.Verb]string{job.Nack: "nack", job.Bury: "bury", job.Touch: "touch",
+	job.Defer: "touch", job.Requeue: "requeue",
 	job.Release: "release"}
 
 // call asks for what was not answered yet.
 func (x *settlement) call() *backend.Call {
 	n := x.of
-	args := []any{n.Flavor.first(), flag(n.Flavor.onRelease()), flag(n.Flavor.notifies()), n.tries(x.queue)}
+	args := []any{n.Flavor.first(), flag(n.Flavor.onRelease()),
+		flag(n.Flavor.notifies()), n.tries(x.queue)}
 	x.wanted = min(len(x.lines)-x.at, maxSettled)
 	for _, l := range x.lines[x.at : x.at+x.wanted] {
 		if l.ack != nil {
 			args = append(args, l.ack.Ref.Seq, "ack", 0)
 			continue
 		}
-		args = append(args, l.change.Ref.Seq, verbs[l.change.Verb], max(0, l.change.After.Milliseconds()))
+		args = append(args, l.change.Ref.Seq, verbs[l.change.Verb], max(0,
+			l.change.After.Milliseconds()))
 	}
 	x.sent = backend.NewCall(luaphp.Settle, n.breaker, n.keys(x.queue).nine(), args...)
 	return x.sent
@@ -287,7 +291,8 @@ func (s *Store) revert(ctx context.Context, l *lane, targets []target) error {
 		}
 		k := n.keys(t.queue)
 		calls = append(calls, backend.NewCall(luaphp.Revert, n.breaker,
-			[]string{k.ready, k.reserved, k.notify, k.account, k.leases, k.held, k.prefix + "out:" + l.name},
+			[]string{k.ready, k.reserved, k.notify, k.account, k.leases, k.held,
+				k.prefix + "out:" + l.name},
 			token, flag(n.Flavor.notifies())))
 		reverted = append(reverted, t)
 	}

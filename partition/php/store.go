@@ -53,12 +53,15 @@ type Store struct {
 }
 
 // Open makes a Store on a Backend, which the caller closes after it. It does not connect.
-func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
+func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
+	log *zap.Logger) (*Store, error) {
 	switch {
 	case !partition.ValidNamespace(cfg.Prefix):
-		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
+		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix,
+			Want: "1 to 64 letters, digits, '.', '_' or '-'"}
 	case b.Embedded():
-		return nil, &backend.FieldError{Field: "redis", Value: "embedded:", Want: "the Redis of the PHP application, such as redis://host:6379/0"}
+		return nil, &backend.FieldError{Field: "redis", Value: "embedded:",
+			Want: "the Redis of the PHP application, such as redis://host:6379/0"}
 	}
 	s := &Store{backend: b, prefix: cfg.Prefix, log: log, metrics: newMetrics(reg)}
 	s.namespaces.Store(&map[string]*namespace{})
@@ -192,7 +195,8 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 // checkRights tries whether the server lets this user run all commands, as space does for shards.
 func (s *Store) checkRights(ctx context.Context, n *namespace) error {
 	k := n.keys(probeQueue)
-	c := backend.NewCall(luaphp.PermissionProbe, nil, append(k.nine(), k.prefix+"out:probe", k.prefix+"known:probe"))
+	c := backend.NewCall(luaphp.PermissionProbe, nil, append(k.nine(),
+		k.prefix+"out:probe", k.prefix+"known:probe"))
 	s.backend.Run(ctx, s.backend.Out, []*backend.Call{c})
 	if c.Err != nil {
 		return c.Err

@@ -233,7 +233,8 @@ func unknownCommand(err error) bool {
 
 // look waits until a queue has a ready job, which is its head, or one that a claim makes ready. false:
 // not so far.
-func (w *Wakes) look(ctx context.Context, n *namespace, queue string, most time.Duration) (head string, has bool, err error) {
+func (w *Wakes) look(ctx context.Context, n *namespace, queue string,
+	most time.Duration) (head string, has bool, err error) {
 	k := n.keys(queue)
 	bounded, cancel := context.WithTimeout(ctx, most+wakeTimeout)
 	defer cancel()
@@ -260,7 +261,8 @@ func (w *Wakes) look(ctx context.Context, n *namespace, queue string, most time.
 		}
 		most = min(most, left)
 	}
-	head, err = w.client.BLMove(bounded, k.ready, k.ready, "LEFT", "LEFT", max(most, 10*time.Millisecond)).Result()
+	head, err = w.client.BLMove(bounded, k.ready, k.ready, "LEFT", "LEFT", max(most,
+		10*time.Millisecond)).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", false, nil
 	}
@@ -313,7 +315,8 @@ func (w *Wakes) poll(ctx context.Context) {
 		p.ready = pipe.LLen(ctx, k.ready)
 		p.x.until = now.Add(n.Poll - pollEvery/2)
 		for i, set := range n.dueSets(k) {
-			p.due[i] = pipe.ZCount(ctx, set.key, "-inf", strconv.FormatFloat(float64(clock)/set.ms, 'f', 3, 64))
+			p.due[i] = pipe.ZCount(ctx, set.key, "-inf",
+				strconv.FormatFloat(float64(clock)/set.ms, 'f', 3, 64))
 		}
 	}
 	if pipe.Len() == 0 {

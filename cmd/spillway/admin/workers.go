@@ -38,7 +38,8 @@ func (s *Server) restartWorkers(r *request) (any, error) {
 	}
 	of, ok := space.store.(Restarting)
 	if !ok {
-		return nil, notHere(space.ns.Name, kindOf(space.ns), ", whose workers have no restart signal: send them SIGTERM, or SIGHUP")
+		return nil, notHere(space.ns.Name, kindOf(space.ns),
+			", whose workers have no restart signal: send them SIGTERM, or SIGHUP")
 	}
 	err := of.Restart(r.ctx, space.ns.Name)
 	s.record(r, Act{Action: "restart_workers", Namespace: space.ns.Name}, err)

@@ -109,7 +109,8 @@ func (c *Config) validatePHP() (errs []error) {
 	for _, name := range c.PHPNames() {
 		n, at := c.PHPNamespaces[name], "namespaces."+name+"."
 		errs = append(errs, c.under(at, n.Policy().Validate())...)
-		if pool := c.PoolOf(name); pool == DefaultPool || len(c.PoliciesIn(pool))+len(c.QueuesIn(pool)) > 0 {
+		if pool := c.PoolOf(name); pool == DefaultPool ||
+			len(c.PoliciesIn(pool))+len(c.QueuesIn(pool)) > 0 {
 			errs = append(errs, c.under(at, &partition.FieldError{Field: "pool", Value: pool,
 				Want: "a pool of its own, the Redis and database of the PHP application, which no namespace of another kind uses"})...)
 		}
@@ -125,7 +126,8 @@ func (c *Config) validatePHP() (errs []error) {
 
 // rights are what a token may do in queues of PHP's.
 func (t Token) rights() (r ingest.Rights, err error) {
-	r = ingest.Rights{Limited: true, Raw: t.Raw, Classes: strings.Join(t.Classes.list(), "\n"), Consume: t.Rights == ""}
+	r = ingest.Rights{Limited: true, Raw: t.Raw,
+		Classes: strings.Join(t.Classes.list(), "\n"), Consume: t.Rights == ""}
 	for _, right := range t.Rights.list() {
 		switch right {
 		case "produce":

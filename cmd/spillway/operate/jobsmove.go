@@ -58,7 +58,8 @@ func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 	}
 	m := &mover{queue: c.Queue, target: queue}
 	var err error
-	if m.from, err = sdk.NewJobs(c.Server, sdk.JobsConfig{Namespace: c.Namespace, Token: c.Token}); err != nil {
+	if m.from, err = sdk.NewJobs(c.Server, sdk.JobsConfig{Namespace: c.Namespace,
+		Token: c.Token}); err != nil {
 		return usageError{err}
 	}
 	defer m.from.Close()
@@ -66,7 +67,8 @@ func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 	if token == "" {
 		token = c.Token
 	}
-	if m.to, err = sdk.NewJobs(c.Server, sdk.JobsConfig{Namespace: namespace, Token: token}); err != nil {
+	if m.to, err = sdk.NewJobs(c.Server, sdk.JobsConfig{Namespace: namespace,
+		Token: token}); err != nil {
 		return usageError{err}
 	}
 	defer m.to.Close()
@@ -82,7 +84,8 @@ func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 	if c.Follow && ctx.Err() != nil {
 		err = nil // that is how it ends
 	}
-	return errors.Join(s.tell("moved %d jobs; %d were moved before", m.moved.Load(), m.before.Load()), err)
+	return errors.Join(s.tell("moved %d jobs; %d were moved before", m.moved.Load(),
+		m.before.Load()), err)
 }
 
 func (c *JobsMove) move(ctx context.Context, m *mover) error {
@@ -212,5 +215,6 @@ func (m *mover) publish(ctx context.Context, j sdk.Job, key string) (sdk.Publish
 		}
 		m.php = true
 	}
-	return m.to.PublishPHPPayloads(ctx, m.target, [][]byte{j.Payload}, sdk.PublishOptions{Key: key, KeyTTL: moveKey})
+	return m.to.PublishPHPPayloads(ctx, m.target, [][]byte{j.Payload},
+		sdk.PublishOptions{Key: key, KeyTTL: moveKey})
 }

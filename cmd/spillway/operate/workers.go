@@ -33,7 +33,8 @@ func (c *WorkersLs) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("WORKER", "QUEUES", ">CHILDREN", ">BUSY", ">MEMORY", "VERSION", "TOKEN", ">SEEN")
 	for _, w := range list.Workers {
-		t.add(w.Name, strings.Join(w.Queues, ","), digits(int64(w.Children)), digits(int64(w.Busy)), fmt.Sprintf("%d MiB", w.Memory>>20),
+		t.add(w.Name, strings.Join(w.Queues, ","), digits(int64(w.Children)),
+			digits(int64(w.Busy)), fmt.Sprintf("%d MiB", w.Memory>>20),
 			w.Version, w.Token, since(max(0, time.Now().UnixMilli()-w.SeenMS)))
 	}
 	return t.print(s.Out)
@@ -49,7 +50,8 @@ type WorkersRestart struct {
 // Run tells them.
 func (c *WorkersRestart) Run(ctx context.Context, s Streams) error {
 	var answer struct{ State string }
-	if _, err := c.namespace(c.Namespace).at("/workers/restart").post(ctx, struct{}{}, &answer); err != nil {
+	if _, err := c.namespace(c.Namespace).at("/workers/restart").post(ctx, struct{}{},
+		&answer); err != nil {
 		return err
 	}
 	return s.tell("told: each restarts after its job")
