@@ -67,7 +67,10 @@ func (w *worker) hold(ctx context.Context) (held int, full bool) {
 		}
 		free := w.limit.Get() - int(w.busy.Load())
 		if free > 0 {
-			held = min(free, maxTake)
+			if held = min(free, maxTake); w.cfg.Places != nil { // free bounds those that are not settled
+				w.unused = w.cfg.Places(ctx, w.unused)
+				held = min(held, w.unused)
+			}
 			w.busy.Add(int64(held))
 			return held, held == free
 		}

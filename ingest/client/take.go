@@ -179,7 +179,7 @@ type settlement struct {
 }
 
 func newSettlement(job Job, do string, after time.Duration) settlement {
-	if do == "nack" || do == "defer" {
+	if do == "nack" || do == "release" || do == "defer" {
 		after = min(max(after, 0), maxAfter)
 	}
 	s := settlement{

@@ -41,6 +41,19 @@ type retryError struct {
 func (e *retryError) Error() string { return e.err.Error() }
 func (e *retryError) Unwrap() error { return e.err }
 
+// ReleaseIn marks an error of a handler of PHP's jobs with the time after which the job comes again,
+// whatever its try, as Release takes it.
+func ReleaseIn(err error, after time.Duration) error { return &releaseError{err, after} }
+
+type releaseError struct {
+	error
+	after time.Duration
+}
+
+// ErrNotBegun is a handler's error that is none: it has done nothing, and the job goes back to the
+// head of its queue, as if it had not been taken.
+var ErrNotBegun = errors.New("client: the job was not begun")
+
 // Deferred is a handler's error that is none: the work goes on elsewhere, and whoever does it
 // settles the job by its queue, id and attempt within ttr, 30 days at most, with Ack of a Job
 // that has them. If nobody does, the job comes again.
@@ -79,6 +92,10 @@ var errGoexit = errors.New("handler called runtime.Goexit")
 type WorkerConfig struct {
 	// Concurrency is how many handlers run at once: a number, or Auto; default 1.
 	Concurrency Concurrency
+	// Places, if set, says how many more handlers may begin; Concurrency then bounds those of which
+	// the service has not heard yet. It waits until one may, and returns 0 only when ctx has ended.
+	// It is called by one goroutine at a time, each time with how many of the last places got no job.
+	Places func(ctx context.Context, unused int) int
 	// TTR is how long a job is leased; default 1m. While its handler runs the lease is
 	// prolonged each TTR/3, so it bounds how late the job comes again when the process ends
 	// in between, not how long a handler may take.
@@ -133,6 +150,8 @@ func (c *WorkerConfig) check() error {
 //	nil               ack
 //	Permanent(err)    bury
 //	RetryIn(err, d)   nack, ready again after d
+//	ReleaseIn(err, d) release, the same of PHP's jobs
+//	ErrNotBegun       requeue
 //	any other error   nack with a back-off
 //	a panic, Goexit   the same
 //
@@ -191,6 +210,7 @@ type worker struct {
 	limit    *adaptive.Limit
 	busy     atomic.Int64            // handlers that run, and jobs that were asked for
 	freed    chan struct{}           // holds one: busy fell
+	unused   int                     // of the last places
 	endings  map[string]chan *ending // by queue, to its settler
 	handlers sync.WaitGroup
 }
@@ -204,6 +224,7 @@ func (w *worker) take(ctx context.Context, queues []string) error {
 		}
 		jobs, err := w.jobs.take(ctx, queues, TakeOptions{Count: held, TTR: w.cfg.TTR, Wait: w.cfg.Wait}, 1)
 		leased := time.Now()
+		w.unused -= len(jobs)
 		if w.free(held - len(jobs)); full && len(jobs) == held {
 			w.limit.Wanted()
 		}
@@ -261,13 +282,18 @@ func (w *worker) ended(job Job, err, cause error) {
 	var permanent *permanentError
 	var retry *retryError
 	var deferred *deferredError
-	if err != nil && !errors.As(err, &deferred) {
+	var release *releaseError
+	if err != nil && err != ErrNotBegun && !errors.As(err, &deferred) {
 		w.cfg.OnError(job, err)
 	}
 	switch {
 	case err == nil:
 		w.settle(job, "ack", 0) // which counts after the lease, too
 	case cause == ErrLeaseLost:
+	case err == ErrNotBegun:
+		w.settle(job, "requeue", 0)
+	case errors.As(err, &release):
+		w.settle(job, "release", release.after)
 	case deferred != nil:
 		w.settle(job, "defer", deferred.ttr)
 	case errors.As(err, &permanent):

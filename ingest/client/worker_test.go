@@ -84,6 +84,64 @@ func TestWorkSettlesJobsByWhatTheHandlerReturns(t *testing.T) {
 	})
 }
 
+func TestAHandlerCanGiveAJobBackUnbegun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := openJobs(t, clienttest.NewQueues())
+		var attempts []int
+		stop := work(t, j, func(_ context.Context, job client.Job) error {
+			if attempts = append(attempts, job.Attempt); len(attempts) < 4 {
+				return client.ErrNotBegun
+			}
+			return nil
+		}, client.WorkerConfig{OnError: func(_ client.Job, err error) { t.Error(err) }})
+		publish(t, j, "welcome", "1", client.PublishOptions{})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil || !slices.Equal(attempts, []int{1, 1, 1, 1}) {
+			t.Errorf("got the attempts %v, %v", attempts, err)
+		}
+	})
+}
+
+// Places are what is asked for, and come back where no job came.
+func TestWorkAsksForAsManyJobsAsThereArePlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := openJobs(t, clienttest.NewQueues())
+		var mu sync.Mutex
+		places, running, most, done := 3, 0, 0, 0
+		stop := work(t, j, func(context.Context, client.Job) error {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			places, running, done = places+1, running-1, done+1
+			return nil
+		}, client.WorkerConfig{Concurrency: 100, Wait: time.Second, Places: func(ctx context.Context, unused int) int {
+			for mu.Lock(); ; mu.Lock() {
+				places, unused = places+unused, 0
+				if n := places; n > 0 || ctx.Err() != nil {
+					places = 0
+					mu.Unlock()
+					return n
+				}
+				mu.Unlock()
+				time.Sleep(10 * time.Millisecond)
+			}
+		}})
+		for range 10 {
+			publish(t, j, "welcome", "1", client.PublishOptions{})
+		}
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil || done != 10 || most != 3 {
+			t.Errorf("%d jobs are done, %d at once, %v", done, most, err)
+		}
+	})
+}
+
 func TestWorkRunsSoManyHandlersAndTakesUrgentJobsFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
