@@ -1,20 +1,121 @@
 // Package process runs programs as children with bounds: each in a process group of its own, of
-// which nothing is left when Run returns, for a limited time, and with a bound on what it may
-// write.
+// which nothing is left when its Wait returns, for a limited time, and with a bound on what it may
+// write. On Linux a child dies with this process, however that ends.
 package process
 
-// A Command is a program to run once, without a shell, in the working directory of this process.
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// A Command is a program to run, without a shell.
 type Command struct {
 	Args  []string // an absolute path, and the arguments
 	Env   []string // all of its environment, as NAME=value
-	Input []byte   // its stdin, which it need not read
-	// MaxStdout and MaxStderr are how many bytes of its output are kept. What it writes beyond
-	// that is read, so that it goes on, and thrown away.
+	Dir   string   // its working directory; empty: that of this process
+	User  *User    // whom it runs as; nil: as this process
+	Nice  int      // its priority, -20 to 19; 0: that of this process
+	Input []byte   // for Run: its stdin, which it need not read
+	// MaxStdout and MaxStderr are, for Run, how many bytes of its output are kept. What it writes
+	// beyond that is read, so that it goes on, and thrown away.
 	MaxStdout, MaxStderr int64
 }
 
-// Output is what became of a Command.
+// A User is whom a child runs as.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// Output is what became of a Command that was Run.
 type Output struct {
 	Started        bool // it ran; without that the error says why it could not
 	Stdout, Stderr []byte
+}
+
+// A Child is a Command that was started. The caller reads Stdout, Stderr and Extra until they
+// end, calls Wait, and then Close.
+type Child struct {
+	Stdin                 *os.File // what it reads
+	Stdout, Stderr, Extra *os.File // what it writes; Extra is its descriptor 3, or nil
+	Unread                int      // bytes of its stdin that it has not read, after Wait; Linux only
+
+	cmd   *exec.Cmd
+	mu    sync.Mutex
+	ended bool // nothing of its group is left, and its number may be another's
+}
+
+// lateOutput bounds the wait for output after the process has ended. Only a process that left
+// the group can still hold the pipes.
+const lateOutput = 100 * time.Millisecond
+
+// PID is the number of the process, and of its group.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
+
+// Wait waits for the end of the process, and kills what is left of its group. The error is
+// exec's. Reads of what it wrote end soon afterwards.
+func (c *Child) Wait() error {
+	err := c.cmd.Wait()
+	c.Kill() // what it left behind, mostly nothing
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	c.Unread = unread(c.Stdin)
+	_ = c.Stdin.Close()
+	for _, f := range c.outputs() {
+		_ = f.SetReadDeadline(time.Now().Add(lateOutput))
+	}
+	return err
+}
+
+// Close closes what is still open. A second Close is harmless.
+func (c *Child) Close() {
+	_ = c.Stdin.Close()
+	for _, f := range c.outputs() {
+		_ = f.Close()
+	}
+}
+
+func (c *Child) outputs() []*os.File {
+	if c.Extra == nil {
+		return []*os.File{c.Stdout, c.Stderr}
+	}
+	return []*os.File{c.Stdout, c.Stderr, c.Extra}
+}
+
+// Run starts the command, gives it the input, and waits for its end or that of ctx. Then no
+// process of its group is left. The error is exec's.
+func (c Command) Run(ctx context.Context) (o Output, err error) {
+	if err := ctx.Err(); err != nil {
+		return o, err
+	}
+	child, err := c.Start(false)
+	if err != nil {
+		return o, err
+	}
+	o.Started = true
+	defer child.Close()
+	defer context.AfterFunc(ctx, child.Kill)()
+	var copying sync.WaitGroup
+	copying.Go(func() {
+		// A process need not read its input: its exit code counts.
+		_, _ = child.Stdin.Write(c.Input)
+		_ = child.Stdin.Close()
+	})
+	copying.Go(func() { o.Stdout = beginning(child.Stdout, c.MaxStdout) })
+	copying.Go(func() { o.Stderr = beginning(child.Stderr, c.MaxStderr) })
+	err = child.Wait()
+	copying.Wait()
+	return o, err
+}
+
+// beginning reads r to its end and returns the first max bytes.
+func beginning(r io.Reader, max int64) []byte {
+	kept, _ := io.ReadAll(io.LimitReader(r, max))
+	_, _ = io.Copy(io.Discard, r)
+	return kept
 }

@@ -3,12 +3,15 @@
 package process
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,4 +141,76 @@ func TestAChildInASessionOfItsOwnDoesNotHoldTheEnd(t *testing.T) {
 	must(t, err)
 	must(t, end.Close())
 	awaitGone(t, dir+"/child")
+}
+
+// eof waits for the end of what a child writes.
+func eof(t *testing.T, f *os.File) string {
+	t.Helper()
+	text, err := io.ReadAll(f)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestAStartedChildHasItsPipesAndNothingElse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := shell(`read line; echo "$line" >&3; pwd; ls /proc/self/fd >&2; cat /proc/self/stat | cut -d' ' -f19`)
+	c.Dir, c.Nice = dir, 5
+	child, err := c.Start(true)
+	must(t, err)
+	defer child.Close()
+	if child.Memory() <= 0 {
+		t.Error("it takes no memory")
+	}
+	_, err = child.Stdin.WriteString("hello\nmore\n")
+	must(t, err)
+	out, errs, extra := eof(t, child.Stdout), eof(t, child.Stderr), eof(t, child.Extra)
+	must(t, child.Wait())
+	// 4 is the folder that ls reads.
+	if extra != "hello\n" || out != dir+"\n5\n" || errs != "0\n1\n2\n3\n4\n" {
+		t.Errorf("got %q, %q, %q", out, errs, extra)
+	}
+	child.Kill() // of nobody else
+}
+
+func TestASignalGoesToTheProcessOrToItsGroup(t *testing.T) {
+	t.Parallel()
+	const script = `trap 'echo parent; wait; exit 3' TERM; sh -c 'trap "echo child; exit" TERM; echo up; while :; do sleep 0.01; done' & wait; wait; exit 4`
+	for group, want := range map[bool]string{false: "parent\n", true: "child\nparent\n"} {
+		child, err := shell(script).Start(false)
+		must(t, err)
+		defer child.Close()
+		up := make([]byte, 3)
+		_, err = io.ReadFull(child.Stdout, up)
+		must(t, err)
+		if group {
+			child.SignalGroup(syscall.SIGTERM)
+		} else {
+			child.Signal(syscall.SIGTERM)
+		}
+		lines := bufio.NewReader(child.Stdout)
+		var got []string
+		for range strings.Count(want, "\n") {
+			line, err := lines.ReadString('\n')
+			must(t, err)
+			got = append(got, line)
+		}
+		slices.Sort(got)
+		if strings.Join(got, "") != want {
+			t.Errorf("group %t: got %q, want %q", group, got, want)
+		}
+		child.Kill()
+		_ = child.Wait()
+	}
+}
+
+func TestAChildThatCannotRunAsWantedIsNotLeftBehind(t *testing.T) {
+	t.Parallel()
+	c := shell("exit 0")
+	c.Dir = "/no/such/folder"
+	if _, err := c.Start(true); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
 }

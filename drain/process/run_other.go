@@ -3,12 +3,33 @@
 package process
 
 import (
-	"context"
 	"errors"
+	"os"
+	"syscall"
 )
 
-// Supported reports whether Run works here: there are process groups on Unix only.
+// Supported reports whether children can be run here: there are process groups on Unix only.
 const Supported = false
 
-// Run is errors.ErrUnsupported.
-func (Command) Run(context.Context) (Output, error) { return Output{}, errors.ErrUnsupported }
+// There are no such signals here.
+const (
+	PauseSignal  = syscall.Signal(-1)
+	ResumeSignal = syscall.Signal(-2)
+)
+
+// Start is errors.ErrUnsupported.
+func (Command) Start(bool) (*Child, error) { return nil, errors.ErrUnsupported }
+
+// Kill is of no child.
+func (c *Child) Kill() {}
+
+// Signal is of no child.
+func (c *Child) Signal(syscall.Signal) {}
+
+// SignalGroup is of no child.
+func (c *Child) SignalGroup(syscall.Signal) {}
+
+func unread(*os.File) int { return 0 }
+
+// Memory is of no child.
+func (c *Child) Memory() int64 { return 0 }

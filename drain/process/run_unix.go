@@ -3,79 +3,107 @@
 package process
 
 import (
-	"context"
-	"io"
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
-	"sync"
+	"strconv"
 	"syscall"
-	"time"
 )
 
-// Supported reports whether Run works here.
+// Supported reports whether children can be run here.
 const Supported = true
 
-// lateOutput bounds the wait for output after the process has ended. Only a process that left
-// the group can still hold the pipes.
-const lateOutput = 100 * time.Millisecond
+// Signals by which people pause a supervisor of children and let it go on.
+const (
+	PauseSignal  = syscall.SIGUSR2
+	ResumeSignal = syscall.SIGCONT
+)
 
-// Run starts the command in a process group of its own, gives it the input, and waits for its
-// end or that of ctx. Then no process of the group is left. The error is exec's.
-func (c Command) Run(ctx context.Context) (o Output, err error) {
-	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
+// Start starts the command in a process group of its own, with pipes as its descriptors 0 to 2,
+// and 3 if extra. On Linux it gets no other descriptor. The error is exec's.
+func (c Command) Start(extra bool) (*Child, error) {
+	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Env = c.Env
+	cmd.Dir = c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	killGroup := func() error {
-		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != syscall.ESRCH {
-			return err
-		}
-		return os.ErrProcessDone // it ended just before, and its exit code counts
+	if c.User != nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups}
 	}
-	cmd.Cancel = killGroup
+	bound(cmd.SysProcAttr)
 
 	// Pipes of our own: those of os/exec make Wait wait for whoever still holds them.
-	var in, out, errs pipe
-	for _, p := range []*pipe{&in, &out, &errs} {
-		if p.read, p.write, err = os.Pipe(); err != nil {
-			return o, err
+	child := &Child{cmd: cmd}
+	var theirs []*os.File
+	pipe := func(ours **os.File, written bool) (their *os.File, err error) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
 		}
-		defer p.close()
+		if *ours, their = r, w; written {
+			*ours, their = w, r
+		}
+		theirs = append(theirs, their)
+		return their, nil
 	}
-	cmd.Stdin = in.read
-	cmd.Stdout = out.write
-	cmd.Stderr = errs.write
-	err = cmd.Start()
-	_, _, _ = in.read.Close(), out.write.Close(), errs.write.Close() // the process has them now
+	in, err := pipe(&child.Stdin, true)
+	if err == nil {
+		cmd.Stdin = in
+		cmd.Stdout, err = pipe(&child.Stdout, false)
+	}
+	if err == nil {
+		cmd.Stderr, err = pipe(&child.Stderr, false)
+	}
+	if err == nil && extra {
+		var third *os.File
+		third, err = pipe(&child.Extra, false)
+		cmd.ExtraFiles = []*os.File{third}
+	}
+	if err == nil {
+		err = cmd.Start()
+	}
+	for _, f := range theirs { // the process has them now
+		_ = f.Close()
+	}
+	if err == nil && c.Nice != 0 {
+		if err = syscall.Setpriority(syscall.PRIO_PGRP, child.PID(), c.Nice); err != nil {
+			err = fmt.Errorf("set the priority to %d: %w", c.Nice, err)
+			child.Kill()
+			_ = child.Wait()
+		}
+	}
 	if err != nil {
-		return o, err
+		child.Close()
+		return nil, err
 	}
-	o.Started = true
-
-	var copying sync.WaitGroup
-	copying.Go(func() {
-		// A process need not read its input: its exit code counts.
-		_, _ = in.write.Write(c.Input)
-		_ = in.write.Close()
-	})
-	copying.Go(func() { o.Stdout = beginning(out.read, c.MaxStdout) })
-	copying.Go(func() { o.Stderr = beginning(errs.read, c.MaxStderr) })
-	err = cmd.Wait()
-	_ = killGroup() // what it left behind, mostly nothing
-	_ = in.write.Close()
-	late := time.Now().Add(lateOutput)
-	_, _ = out.read.SetReadDeadline(late), errs.read.SetReadDeadline(late)
-	copying.Wait()
-	return o, err
+	return child, nil
 }
 
-type pipe struct{ read, write *os.File }
+// Kill kills the group of the process, unless Wait has.
+func (c *Child) Kill() { c.SignalGroup(syscall.SIGKILL) }
 
-// close closes what is still open; a second Close is harmless.
-func (p *pipe) close() { _, _ = p.read.Close(), p.write.Close() }
+// SignalGroup sends a signal to each process of the group, as long as there are any.
+func (c *Child) SignalGroup(signal syscall.Signal) { c.signal(-c.PID(), signal) }
 
-// beginning reads r to its end and returns the first max bytes.
-func beginning(r io.Reader, max int64) []byte {
-	kept, _ := io.ReadAll(io.LimitReader(r, max))
-	_, _ = io.Copy(io.Discard, r)
-	return kept
+// Signal sends a signal to the process alone, unless it has ended.
+func (c *Child) Signal(signal syscall.Signal) { c.signal(c.PID(), signal) }
+
+func (c *Child) signal(pid int, signal syscall.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		_ = syscall.Kill(pid, signal)
+	}
+}
+
+// Memory is how many bytes of the process are in memory (RSS), without those of its children; 0
+// where the system does not tell.
+func (c *Child) Memory() int64 {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(c.PID()) + "/statm")
+	fields := bytes.Fields(text)
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(string(fields[1]), 10, 64)
+	return pages * int64(os.Getpagesize())
 }
