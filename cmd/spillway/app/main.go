@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -15,10 +16,12 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/cmd/spillway/load"
 	"github.com/spillway-io/spillway/cmd/spillway/operate"
+	"github.com/spillway-io/spillway/cmd/spillway/work"
 	"github.com/spillway-io/spillway/partition/control"
 )
 
@@ -31,14 +34,15 @@ const (
 
 // cli is the command line. Flags live with their commands.
 type cli struct {
-	Serve   serveCmd    `cmd:"" help:"Run the service: ingest, buffer and drain."`
-	Report  load.Report `cmd:"" help:"Send lines from a file or stdin to a running service."`
-	Demo    load.Demo   `cmd:"" help:"Run the service on the embedded store and send it sample events."`
-	Bench   load.Bench  `cmd:"" help:"Send load to a service and report latency and throughput."`
-	Config  configCmd   `cmd:"" help:"Check or print the configuration that serve would use."`
-	Token   tokenCmd    `cmd:"" help:"Create a token and the hash of it that goes into the configuration, or manage those of a running service."`
-	Version versionCmd  `cmd:"" help:"Print the version. --version does the same."`
-	Help    helpCmd     `cmd:"" help:"Print the help of a command. --help after it does the same."`
+	Serve   serveCmd     `cmd:"" help:"Run the service: ingest, buffer and drain."`
+	Report  load.Report  `cmd:"" help:"Send lines from a file or stdin to a running service."`
+	Demo    load.Demo    `cmd:"" help:"Run the service on the embedded store and send it sample events."`
+	Work    work.Command `cmd:"" help:"Run children that do the jobs of queues, in any language."`
+	Bench   load.Bench   `cmd:"" help:"Send load to a service and report latency and throughput."`
+	Config  configCmd    `cmd:"" help:"Check or print the configuration that serve would use."`
+	Token   tokenCmd     `cmd:"" help:"Create a token and the hash of it that goes into the configuration, or manage those of a running service."`
+	Version versionCmd   `cmd:"" help:"Print the version. --version does the same."`
+	Help    helpCmd      `cmd:"" help:"Print the help of a command. --help after it does the same."`
 
 	Completion completionCmd `cmd:"" help:"Print the script that completes command lines in a shell."`
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
@@ -56,7 +60,8 @@ durable jobs in queues, each until it is done.
 
 Every flag is also an environment variable: --max-age is SPILLWAY_MAX_AGE. Every flag of serve is also a key
 of its file: max_age. A flag takes precedence over the environment, and the environment over the file. Of the
-commands that operate a running service, only --admin, --api-token, --api-token-file and --admin-ca are variables.`
+commands that operate a running service, only --admin, --api-token, --api-token-file and --admin-ca are variables, of
+work only --server and --token.`
 
 // Main runs the command line of the process with the sinks of this module and the
 // given ones, and exits. It is called once.
@@ -147,7 +152,10 @@ func run(ctx context.Context, args []string, p config.Process) int {
 	}
 	k.BindTo(ctx, (*context.Context)(nil))
 	return fail(p, k.Run(p, operate.Streams{In: p.Stdin, Out: p.Stdout, Err: p.Stderr},
-		load.NewService(newService)))
+		load.NewService(newService), work.Program{
+			Version:   readBuild().Version,
+			NewLogger: func(w io.Writer, level string) *zap.Logger { return newLogger(w, level, "auto") },
+		}))
 }
 
 // commandPath names the command as far as it was understood, for its help.
