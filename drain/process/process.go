@@ -5,9 +5,15 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/user"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -29,6 +35,60 @@ type Command struct {
 type User struct {
 	UID, GID uint32
 	Groups   []uint32
+}
+
+// LookUp finds a user by name.
+func LookUp(name string) (*User, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := u.GroupIds()
+	if err != nil {
+		return nil, err
+	}
+	var ids []uint32
+	for _, text := range append([]string{u.Uid, u.Gid}, groups...) {
+		id, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil, err // not on Unix
+		}
+		ids = append(ids, uint32(id))
+	}
+	return &User{UID: ids[0], GID: ids[1], Groups: ids[2:]}, nil
+}
+
+// Variables are those of this process that every child gets. All others stay here: there may be
+// secrets among them.
+var Variables = []string{"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"}
+
+// own is what the names of variables begin with that no child gets. A token is one of them, and a
+// child that calls spillway itself must not take over the others.
+const own = "SPILLWAY_"
+
+// Environ is the environment of a child: of environ what every child gets, and what more names, as
+// NAME, NAME* or NAME=value.
+func Environ(environ []string, more ...string) (env []string, err error) {
+	names := slices.Clone(Variables)
+	for _, m := range more {
+		name, _, set := strings.Cut(m, "=")
+		if _, err := path.Match(name, ""); err != nil || name == "" || strings.HasPrefix(name, own) {
+			return nil, fmt.Errorf("%q: want a name, such as APP_ENV, APP_* or APP_ENV=production, but none that begins with %s", name, own)
+		}
+		if set {
+			env = append(env, m)
+		} else {
+			names = append(names, name)
+		}
+	}
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		wanted := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+		if slices.ContainsFunc(names, wanted) && !strings.HasPrefix(name, own) {
+			env = append(env, variable)
+		}
+	}
+	return env, nil
 }
 
 // Output is what became of a Command that was Run.

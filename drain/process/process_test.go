@@ -214,3 +214,32 @@ func TestAChildThatCannotRunAsWantedIsNotLeftBehind(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestTheEnvironmentOfAChildIsAList(t *testing.T) {
+	t.Parallel()
+	environ := []string{"PATH=/bin", "HOME=/root", "APP_ENV=test", "APP_KEY=k", "SPILLWAY_TOKEN=s", "AWS_SECRET=x"}
+	got, err := Environ(environ, "APP_*", "SP*", "OWN=1=2")
+	if want := []string{"OWN=1=2", "PATH=/bin", "HOME=/root", "APP_ENV=test", "APP_KEY=k"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, wrong := range []string{"", "=x", "[", "SPILLWAY_TOKEN", "SPILLWAY_X=1"} {
+		if _, err := Environ(environ, wrong); err == nil {
+			t.Errorf("%q is taken", wrong)
+		}
+	}
+}
+
+func TestWhatAChildHasNotReadIsKnown(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]int{"exit 0": 6, "read x": 0} {
+		child, err := shell(script).Start(false)
+		must(t, err)
+		_, err = child.Stdin.WriteString("hello\n")
+		must(t, err)
+		_ = child.Stdout.Close()
+		if err := child.Wait(); err != nil || child.Unread != want {
+			t.Errorf("%s: %d bytes are unread, %v; want %d", script, child.Unread, err, want)
+		}
+		child.Close()
+	}
+}

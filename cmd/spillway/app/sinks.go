@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
+	"github.com/spillway-io/spillway/drain/process"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/clickhouse"
@@ -198,12 +199,9 @@ func newSink(c *config.Config, name, raw string, registry sink.Registry,
 	return s, err
 }
 
-// commandVariables are the variables that programs of the sink exec: get. All others
-// stay here: there may be secrets among them.
-var commandVariables = []string{"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"}
-
+// commandEnviron is the environment of programs of the sink exec:.
 func commandEnviron(lookupEnv func(string) (string, bool)) (environ []string) {
-	for _, name := range commandVariables {
+	for _, name := range process.Variables {
 		if value, ok := lookupEnv(name); ok {
 			environ = append(environ, name+"="+value)
 		}

@@ -137,7 +137,7 @@ func TestUnusableFlagsAreNamed(t *testing.T) {
 	t.Parallel()
 	for flag, want := range map[string]string{
 		"--children=0": "children: ", "--children=4..2": "children: ", "--children=2000": "children: ", "--ttr=1ms": "ttr: ",
-		"--timeout=-1s": "timeout, ", "--nice=99": "nice: ", "--user=no-such-user": "user: ", "--env=SPILLWAY_TOKEN": "env: ", "--env=[": "env: ", "--metrics=9109": "metrics: ",
+		"--timeout=-1s": "timeout, ", "--nice=99": "nice: ", "--user=no-such-user": "user: ", "--env=SPILLWAY_TOKEN": "env: ", "--env=[": "env: ", "--metrics=9109": "metrics: ", "--name=a b": "name: ",
 	} {
 		if _, err := parse(t, "mail", "welcome", flag, "--", "/bin/true").check(nil); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", flag, err, want)

@@ -19,8 +19,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,10 +77,6 @@ type Program struct {
 	NewLogger func(stderr io.Writer, level string) *zap.Logger
 }
 
-// passed are the variables that children get without being named. All others stay here: there may
-// be secrets among them.
-var passed = []string{"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"}
-
 const (
 	maxChildren = 1000
 	maxQueues   = 64
@@ -118,8 +112,6 @@ func (c *Command) check(environ []string) (*settings, error) {
 		return nil, errors.New("timeout, term, rest, max_time, start_timeout, drain, max_jobs or tries is negative: want 0 or more")
 	case c.Nice < -20 || c.Nice > 19:
 		return nil, fmt.Errorf("nice: %d is not usable: want -20 to 19", c.Nice)
-	case len(c.Name) > 128:
-		return nil, errors.New("name: want 128 bytes at most")
 	}
 	if c.Metrics != "" {
 		if _, _, err := net.SplitHostPort(c.Metrics); err != nil {
@@ -128,15 +120,20 @@ func (c *Command) check(environ []string) (*settings, error) {
 	}
 	if c.Name == "" {
 		host, _ := os.Hostname()
-		c.Name = fmt.Sprintf("%.100s-%d", host, os.Getpid())
+		c.Name = fmt.Sprintf("%.50s-%d", host, os.Getpid())
+	}
+	if !partition.ValidNamespace(c.Name) {
+		return nil, fmt.Errorf("name: %q: want letters, digits, ._- up to 64, the first a letter or digit", c.Name)
 	}
 	s.program = process.Command{Args: slices.Clone(c.Program), Dir: c.Dir, Nice: c.Nice}
 	var err error
-	if s.program.User, err = lookUp(c.User); err != nil {
-		return nil, fmt.Errorf("user: %w", err)
+	if c.User != "" {
+		if s.program.User, err = process.LookUp(c.User); err != nil {
+			return nil, fmt.Errorf("user: %w", err)
+		}
 	}
-	if s.program.Env, err = environment(c.Env, environ); err != nil {
-		return nil, err
+	if s.program.Env, err = process.Environ(environ, c.Env...); err != nil {
+		return nil, fmt.Errorf("env: %w", err)
 	}
 	if !strings.Contains(c.Program[0], "/") {
 		if s.program.Args[0], err = exec.LookPath(c.Program[0]); err != nil {
@@ -144,53 +141,6 @@ func (c *Command) check(environ []string) (*settings, error) {
 		}
 	}
 	return s, nil
-}
-
-func lookUp(name string) (*process.User, error) {
-	if name == "" {
-		return nil, nil
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	groups, err := u.GroupIds()
-	if err != nil {
-		return nil, err
-	}
-	var ids []uint32
-	for _, text := range append([]string{u.Uid, u.Gid}, groups...) {
-		id, err := strconv.ParseUint(text, 10, 32)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, uint32(id))
-	}
-	return &process.User{UID: ids[0], GID: ids[1], Groups: ids[2:]}, nil
-}
-
-// environment is that of the children. Variables of ours are never among them: the token is one.
-func environment(wanted, environ []string) (env []string, err error) {
-	names := passed
-	for _, w := range wanted {
-		name, _, set := strings.Cut(w, "=")
-		if _, err := path.Match(name, ""); err != nil || name == "" || strings.HasPrefix(name, "SPILLWAY_") {
-			return nil, fmt.Errorf("env: %q: want a name, such as APP_ENV, APP_* or APP_ENV=production; none of ours", name)
-		}
-		if set {
-			env = append(env, w)
-		} else {
-			names = append(slices.Clip(names), name)
-		}
-	}
-	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
-		match := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
-		if slices.ContainsFunc(names, match) && !strings.HasPrefix(name, "SPILLWAY_") {
-			env = append(env, variable)
-		}
-	}
-	return env, nil
 }
 
 // timeout is how long a job may take.
