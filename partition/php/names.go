@@ -23,9 +23,17 @@ const (
 
 // names are the queues that were found for the patterns of a namespace.
 type names struct {
-	mu   sync.Mutex
-	list []string
-	at   time.Time
+	mu    sync.Mutex
+	list  []string
+	at    time.Time
+	scans map[string]*scan // under way, by the address of their server
+}
+
+// scan is how far one server was looked at.
+type scan struct {
+	cursor uint64
+	list   []string
+	ended  bool
 }
 
 // Queues returns the queues of a namespace: those that its rules name, and those that exist now, or
@@ -55,43 +63,65 @@ func (s *Store) Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	return slices.Compact(list), nil
 }
 
-// found are the queues that exist and match a pattern.
+// found are the queues that exist and match a pattern. A scan that outlasts ctx goes on with the next
+// call; until it has ended, the names of the last one hold.
 func (s *Store) found(ctx context.Context, n *namespace) ([]string, error) {
 	n.names.mu.Lock() // one scan at a time: others want what it finds
 	defer n.names.mu.Unlock()
 	if time.Since(n.names.at) < namesEvery {
 		return n.names.list, nil
 	}
-	var list []string
-	var mu sync.Mutex // of list: the masters of a cluster are scanned together
-	scan := func(ctx context.Context, c *redis.Client) error {
-		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-			keys, next, err := c.Scan(ctx, cursor, n.KeyPrefix+"*queues:*", scanStep).Result()
-			if err != nil {
-				return backend.Classify(err)
-			}
-			mu.Lock()
-			for _, key := range keys {
-				if name := n.Flavor.queueOf(key[len(n.KeyPrefix):],
-					n.cluster); job.ValidOwnName(name) && n.Serves(name) && len(list) < maxNames {
-					list = append(list, name)
-				}
-			}
-			mu.Unlock()
-			if cursor = next; cursor != 0 {
-				select {
-				case <-time.After(scanRest):
-				case <-ctx.Done():
-					return backend.Classify(ctx.Err())
-				}
-			}
-		}
-		return nil
+	if n.names.scans == nil {
+		n.names.scans = map[string]*scan{}
 	}
-	if err := backend.EachMaster(ctx, s.backend.Background, scan); err != nil {
+	var mu sync.Mutex // of scans: the masters of a cluster are scanned together
+	err := backend.EachMaster(ctx, s.backend.Background, func(ctx context.Context, c *redis.Client) error {
+		mu.Lock()
+		of := n.names.scans[c.Options().Addr]
+		if of == nil {
+			of = &scan{}
+			n.names.scans[c.Options().Addr] = of
+		}
+		mu.Unlock()
+		return n.goOn(ctx, c, of)
+	})
+	switch {
+	case err != nil && ctx.Err() != nil && !n.names.at.IsZero():
+		return n.names.list, nil
+	case err != nil:
 		return nil, err
 	}
+	var list []string
+	for _, of := range n.names.scans {
+		list = append(list, of.list...)
+	}
 	slices.Sort(list)
-	n.names.list, n.names.at = slices.Compact(list), time.Now()
+	n.names.list, n.names.at, n.names.scans = slices.Compact(list), time.Now(), nil
 	return n.names.list, nil
+}
+
+// goOn scans a server to its end, or until ctx ends.
+func (n *namespace) goOn(ctx context.Context, c *redis.Client, of *scan) error {
+	for !of.ended {
+		keys, next, err := c.Scan(ctx, of.cursor, n.KeyPrefix+"*queues:*", scanStep).Result()
+		if err != nil {
+			return backend.Classify(err)
+		}
+		for _, key := range keys {
+			name := n.Flavor.queueOf(key[len(n.KeyPrefix):], n.cluster)
+			if job.ValidOwnName(name) && n.Serves(name) && len(of.list) < maxNames {
+				of.list = append(of.list, name)
+			}
+		}
+		of.cursor, of.ended = next, next == 0
+		if of.ended {
+			break
+		}
+		select {
+		case <-time.After(scanRest):
+		case <-ctx.Done():
+			return backend.Classify(ctx.Err())
+		}
+	}
+	return nil
 }
