@@ -225,8 +225,14 @@ type Facts struct {
 	created int64  // Unix ms; 0: unknown
 }
 
-// maxTags bounds the tags that are shown.
-const maxTags = 32
+// handlers are the classes that run the object in data.command, and not themselves.
+var handlers = map[string]bool{`Illuminate\Queue\CallQueuedHandler`: true, `think\queue\CallQueuedHandler`: true}
+
+// Bounds of what is read: the tags that are shown, and the time of making, Unix ms, in the year 9999.
+const (
+	maxTags    = 32
+	maxCreated = 253_402_300_799_000
+)
 
 // Read reads what a payload says of itself. It is bounded by the length of the payload, and never
 // fails: what is missing, or of another type than PHP writes, is left out.
@@ -258,7 +264,9 @@ func Read(payload []byte) Facts {
 				f.Backoff = value.String()
 			}
 		case "createdAt", "pushedAt":
-			f.created = int64(value.Float() * 1000)
+			if ms := value.Float() * 1000; ms > 0 && ms <= maxCreated { // no number is neither
+				f.created = int64(ms)
+			}
 		case "tags":
 			value.ForEach(func(_, tag gjson.Result) bool {
 				f.Tags = append(f.Tags, tag.String())
@@ -281,7 +289,7 @@ func Read(payload []byte) Facts {
 	})
 	f.Class, _, _ = strings.Cut(f.Job, "@")
 	if f.Raw {
-		if named != "" {
+		if named != "" && handlers[f.Class] { // of any other job commandName is data, and says nothing
 			f.Class = named
 		}
 		f.Unique = strings.Contains(command, `"uniqueId"`) || strings.Contains(command, `"uniqueFor"`)
