@@ -191,7 +191,7 @@ func (w *Wakes) wait(ctx context.Context, t target, x *wanted) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case unknownCommand(err): // before Redis 6.2
+		case unusable(err): // before Redis 6.2, or the user may not run it
 			n.polled.Store(true)
 			return
 		case err != nil:
@@ -226,9 +226,14 @@ func (w *Wakes) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func unknownCommand(err error) bool {
+// unusable reports whether the server has no BLMOVE for this user.
+func unusable(err error) bool {
 	var answer redis.Error
-	return errors.As(err, &answer) && strings.HasPrefix(strings.ToLower(answer.Error()), "err unknown command")
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := strings.ToLower(answer.Error())
+	return strings.HasPrefix(text, "err unknown command") || strings.HasPrefix(text, "noperm") && strings.Contains(text, "blmove")
 }
 
 // look waits until a queue has a ready job, which is its head, or one that a claim makes ready. false:
