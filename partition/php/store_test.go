@@ -388,6 +388,7 @@ func TestAPolicyOutsideItsBoundsIsNamed(t *testing.T) {
 		"max_keys":        func(p *Policy) { p.MaxKeys = 0 },
 		"queues":          func(p *Policy) { p.Rules = nil },
 		"queues[0].match": func(p *Policy) { p.Rules[0].Burst = 1 },
+		"queues[0].tries": func(p *Policy) { p.Rules[0].Tries = job.MaxTries + 1 },
 	} {
 		p := DefaultPolicy(Laravel)
 		p.Rules = []job.Rule{{Match: "mail"}}
