@@ -261,7 +261,7 @@ func (l *lane) try(f func() bool) bool {
 // worked. The lane's next claim of the shard would, but there may be none for long, and a
 // lease may last for days.
 func (l *lane) revertUnknown(ctx context.Context) {
-	unknown := slices.ContainsFunc(l.batch.Claims,
+	unknown := l.memory.Unknown || slices.ContainsFunc(l.batch.Claims,
 		func(c *job.Claim) bool { return errors.Is(c.Err, partition.ErrUnknown) })
 	if l.revert {
 		l.revert = false

@@ -21,6 +21,9 @@ type Lane struct {
 
 	// Other is what a store of another kind remembers: see partition/php.
 	Other any
+	// Unknown is whether such a store has claims to take back whose error no request has, for it has
+	// jobs of another queue.
+	Unknown bool
 }
 
 // unknownClaim is a claim whose answer was lost.

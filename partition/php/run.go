@@ -49,6 +49,7 @@ func (l *lane) token() string {
 // one round trip. A claim of several queues takes another for each queue that has too few.
 func (s *Store) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 	memory := l.Other.(*lane)
+	defer func() { l.Unknown = len(memory.unknown) > 0 }()
 	var calls []*backend.Call
 	settles := s.settlements(b)
 	for _, x := range settles {
