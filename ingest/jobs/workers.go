@@ -50,22 +50,26 @@ func (w *workers) hear(c *call) {
 		return
 	}
 	said.Version = strings.ToValidUTF8(said.Version[:min(len(said.Version), 64)], "")
-	said.Queues, said.Token, said.SeenMS = slices.Clone(c.queues[:min(len(c.queues),
-		8)]), c.key.Name(), time.Now().UnixMilli()
+	said.Queues = slices.Clone(c.queues[:min(len(c.queues), 8)])
+	said.Token, said.SeenMS = c.key.Name(), time.Now().UnixMilli()
+	w.note(c.namespace.Name, said)
+}
+
+func (w *workers) note(namespace string, said *Worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.of == nil {
 		w.of = map[string]map[string]*Worker{}
 	}
-	all := w.of[c.namespace.Name]
+	all := w.of[namespace]
 	if all == nil {
 		all = map[string]*Worker{}
-		w.of[c.namespace.Name] = all
+		w.of[namespace] = all
 	}
 	if all[said.Name] == nil && len(all) == maxWorkers {
-		silent := said
+		var silent *Worker // one, also where the clock was set back and all others seem to be later
 		for _, other := range all {
-			if other.SeenMS < silent.SeenMS {
+			if silent == nil || other.SeenMS < silent.SeenMS {
 				silent = other
 			}
 		}
