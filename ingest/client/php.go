@@ -67,5 +67,5 @@ func (j *Jobs) PublishPHPPayloads(ctx context.Context, queue string, payloads []
 	if err == nil && said.Accepted != len(payloads) {
 		return Published{}, errForeign
 	}
-	return Published{Repeated: said.Repeated && o.Key != ""}, err
+	return Published{Repeated: said.Repeated && o.Key != "", Retried: said.retried}, err
 }

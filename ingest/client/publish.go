@@ -40,6 +40,7 @@ type Published struct {
 	IDs      []string // of the jobs, in their order
 	Repeated bool     // an earlier publish with the same Key stored them
 	Exists   bool     // a job with the same ID exists; nothing was stored
+	Retried  bool     // the answer to an attempt before was lost: Repeated may be of that attempt
 }
 
 // Publish stores a job, and returns when the service has it. Attempts in vain do not make it
@@ -80,7 +81,7 @@ func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []by
 	if err == nil && len(said.IDs) == 0 {
 		return Published{}, errForeign
 	}
-	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists}, err
+	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists, Retried: said.retried}, err
 }
 
 // publishedForm is the answer to a publish.
@@ -88,6 +89,8 @@ type publishedForm struct {
 	Accepted         int
 	IDs              []string
 	Repeated, Exists bool
+
+	retried bool // not said: by what is sent again
 }
 
 func (j *Jobs) sendJobs(ctx context.Context, queue, contentType string, body []byte,
@@ -132,6 +135,6 @@ func (j *Jobs) sendJobs(ctx context.Context, queue, contentType string, body []b
 		set("dedup", o.KeyTTL)
 		r.keyTTL = cmp.Or(o.KeyTTL, r.keyTTL)
 	}
-	_, err = j.do(ctx, r, &said)
+	said.retried, err = j.do(ctx, r, &said)
 	return said, err
 }

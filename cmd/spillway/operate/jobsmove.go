@@ -176,14 +176,18 @@ func (m *mover) keyOf(j sdk.Job) string {
 
 // one publishes a job and acks it. A repeat stores nothing. Of PHP's, a payload with the same id that
 // was never delivered is another job, such as one that queue:retry pushed; one that was delivered
-// before may be either, and is buried rather than lost or doubled.
+// before, or whose first answer was lost, may be either, and is buried rather than lost or doubled.
 func (m *mover) one(ctx context.Context, j sdk.Job) error {
 	key := m.keyOf(j)
 	published, err := m.publish(ctx, j, key)
-	if err == nil && published.Repeated && j.PHP != nil && j.Attempt == 1 {
+	if err == nil && published.Repeated && !published.Retried && j.PHP != nil && j.Attempt == 1 {
 		published, err = m.publish(ctx, j, key+":"+j.ID)
+		published.Repeated = false // of this delivery alone
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, sdk.ErrUnknown):
+		return m.mayBeThere(ctx, j, err)
+	case err != nil:
 		return err
 	}
 	if published.Repeated {
@@ -194,7 +198,16 @@ func (m *mover) one(ctx context.Context, j sdk.Job) error {
 	} else {
 		m.moved.Add(1)
 	}
-	return ended(m.from.Ack(ctx, j))
+	return m.mayBeThere(ctx, j, ended(m.from.Ack(ctx, j)))
+}
+
+// mayBeThere gives a job of PHP's back, counted, that failed with err when the target may have it.
+// Requeued it would look as if it had never been delivered, and the next run would double it.
+func (m *mover) mayBeThere(ctx context.Context, j sdk.Job, err error) error {
+	if err == nil || j.PHP == nil {
+		return err
+	}
+	return errors.Join(err, ended(m.from.Release(ctx, j, 0)))
 }
 
 // ended is nil where the lease was over: the job comes again, and is moved once.
