@@ -231,12 +231,16 @@ func TestTheEnvironmentOfAChildIsAList(t *testing.T) {
 
 func TestWhatAChildHasNotReadIsKnown(t *testing.T) {
 	t.Parallel()
-	for script, want := range map[string]int{"exit 0": 6, "read x": 0} {
+	for script, want := range map[string]int{`trap "exit 0" TERM; echo up; while :; do sleep 0.01; done`: 6, "echo up; read x": 0} {
 		child, err := shell(script).Start(false)
+		must(t, err)
+		_, err = io.ReadFull(child.Stdout, make([]byte, 3))
 		must(t, err)
 		_, err = child.Stdin.WriteString("hello\n")
 		must(t, err)
-		_ = child.Stdout.Close()
+		if want > 0 {
+			child.Signal(syscall.SIGTERM)
+		}
 		if err := child.Wait(); err != nil || child.Unread != want {
 			t.Errorf("%s: %d bytes are unread, %v; want %d", script, child.Unread, err, want)
 		}

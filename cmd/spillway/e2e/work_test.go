@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,15 +27,15 @@ while read -r line; do
   echo "{\"seq\":\"$seq\",\"do\":\"delete\"}" >&3
 done`
 
-// workOn starts `spillway work` on the queue welcome of a server.
-func workOn(t *testing.T, s *reloading, env []string, args ...string) (cmd *exec.Cmd, wait func() int, log string) {
+// workOn starts `spillway work` on a namespace and queue of a server.
+func workOn(t *testing.T, s *reloading, on string, env []string, args ...string) (cmd *exec.Cmd, wait func() int, log string) {
 	t.Helper()
 	log = filepath.Join(t.TempDir(), "log")
 	stderr, err := os.Create(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd = exec.Command(binary, append([]string{"work", "mail", "welcome", "--server", "http://" + s.data}, args...)...)
+	cmd = exec.Command(binary, slices.Concat([]string{"work"}, strings.Fields(on), []string{"--server", "http://" + s.data}, args)...)
 	cmd.Env, cmd.Stderr = append([]string{"PATH=" + os.Getenv("PATH")}, env...), stderr
 	proc.KillWithParent(cmd)
 	if err := cmd.Start(); err != nil {
@@ -93,7 +94,7 @@ func TestWorkDoesEachJobOnceInEachMode(t *testing.T) {
 			s, jobs := mailJobs(t, fmt.Sprintf(`, tokens: ["sha256:%x"]`, sha256.Sum256([]byte("c4n4ry"))))
 			out := filepath.Join(t.TempDir(), "done")
 			publishMail(t, jobs, 200, "{}")
-			cmd, wait, _ := workOn(t, s, []string{"SPILLWAY_TOKEN=c4n4ry"}, append([]string{"--mode", mode, "--children", "8", "--"}, append(program, out)...)...)
+			cmd, wait, _ := workOn(t, s, "mail welcome", []string{"SPILLWAY_TOKEN=c4n4ry"}, append([]string{"--mode", mode, "--children", "8", "--"}, append(program, out)...)...)
 			eventually(t, "all are acked", func() bool {
 				counts, err := jobs.Counts(t.Context(), "welcome")
 				return err == nil && counts.Ready+counts.Pending+counts.Dead == 0
@@ -123,7 +124,7 @@ func TestWorkKeepsProcessesRunningThatGetJobsThemselves(t *testing.T) {
 	t.Parallel()
 	s, _ := mailJobs(t, "")
 	dir := t.TempDir()
-	cmd, wait, _ := workOn(t, s, nil, "--mode", "self", "--children", "8", "--", "/bin/sh", "-c", `trap 'rm "$0/$$"; exit' TERM; : >"$0/$$"; while :; do sleep 0.05; done`, dir)
+	cmd, wait, _ := workOn(t, s, "mail welcome", nil, "--mode", "self", "--children", "8", "--", "/bin/sh", "-c", `trap 'rm "$0/$$"; exit' TERM; : >"$0/$$"; while :; do sleep 0.05; done`, dir)
 	count := func() int { files, _ := os.ReadDir(dir); return len(files) }
 	eventually(t, "8 run", func() bool { return count() == 8 })
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -140,7 +141,7 @@ func TestAKilledWorkerLeavesNoChildAndNoJobBehind(t *testing.T) {
 	s, jobs := mailJobs(t, "")
 	out := filepath.Join(t.TempDir(), "done")
 	publishMail(t, jobs, 1, "hang")
-	cmd, wait, _ := workOn(t, s, nil, "--ttr", "1s", "--", "/bin/sh", "-c", shellChild, out)
+	cmd, wait, _ := workOn(t, s, "mail welcome", nil, "--ttr", "1s", "--", "/bin/sh", "-c", shellChild, out)
 	var pid int
 	eventually(t, "the child has the job", func() bool {
 		text, _ := os.ReadFile(out + ".pid")
@@ -169,7 +170,7 @@ func TestSignalsPauseAWorkerAndLetItGoOn(t *testing.T) {
 	t.Parallel()
 	s, jobs := mailJobs(t, "")
 	out, metrics := filepath.Join(t.TempDir(), "done"), redistest.FreeAddr(t)
-	cmd, _, log := workOn(t, s, nil, "--metrics", metrics, "--", "/bin/sh", "-c", shellChild, out)
+	cmd, _, log := workOn(t, s, "mail welcome", nil, "--metrics", metrics, "--", "/bin/sh", "-c", shellChild, out)
 	empty := func() bool {
 		counts, err := jobs.Counts(t.Context(), "welcome")
 		return err == nil && counts.Ready+counts.Pending == 0
@@ -199,4 +200,39 @@ func TestSignalsPauseAWorkerAndLetItGoOn(t *testing.T) {
 	}
 	signal(syscall.SIGCONT, "false")
 	eventually(t, "the others are done", empty)
+}
+
+// A job of PHP's whose child is killed comes again beyond its one try, so that PHP's code can say that it failed.
+func TestWorkDoesTheJobsOfPHP(t *testing.T) {
+	t.Parallel()
+	s := servePHP(t, "laravel", "")
+	const child = `echo '{"do":"ready"}' >&3
+while read -r line; do
+  seq=${line#*\"seq\":\"}; seq=${seq%%\"*}; do=delete
+  case $line in *'"attempts":1,'*'"tries":1,'*hang*) sleep 1000;; *hang*) do=failed;; esac
+  echo "{\"seq\":\"$seq\",\"do\":\"$do\"}" >&3
+done`
+	s.do("root", "POST", "default", plainJob, 200, `"accepted":1`)
+	s.do("root", "POST", "default", `{"job":"App\\Jobs\\Plain@fire","data":"hang","timeout":1}`, 200, `"accepted":1`)
+	_, _, log := workOn(t, s.reloading, "shop default", []string{"SPILLWAY_TOKEN=reader"}, "--backoff", "1ms..1ms", "--", "/bin/sh", "-c", child)
+	eventually(t, "the job that hung is dead", func() bool {
+		return strings.Contains(s.do("reader", "GET", "default/dead", "", 200, ""), `"reason":"buried"`)
+	})
+	s.do("reader", "GET", "default", "", 200, `"ready":0,"delayed":0,"leased":0,"pending":0,"dead":1`)
+	says := func(what string) {
+		eventually(t, "the log says "+what, func() bool {
+			text, _ := os.ReadFile(log)
+			return strings.Contains(string(text), what)
+		})
+	}
+	says(`"why":"timeout"`)
+	out, err := exec.CommandContext(t.Context(), binary, "workers", "restart", "shop", "--admin", "http://"+s.admin).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	says("a restart was asked for") // with the next claim, whose wait it ends
+	out, err = exec.CommandContext(t.Context(), binary, "workers", "ls", "shop", "--admin", "http://"+s.admin).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "default ") || !strings.Contains(string(out), "reader") {
+		t.Errorf("got %s, %v", out, err)
+	}
 }

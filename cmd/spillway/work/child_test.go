@@ -37,7 +37,7 @@ func runChild(behaviour string) {
 	}
 	fmt.Fprintln(out, `{"do":"ready"}`)
 	in := bufio.NewReader(os.Stdin)
-	for {
+	for grown := false; ; {
 		text, err := in.ReadString('\n')
 		if err != nil {
 			return
@@ -86,7 +86,11 @@ func runChild(behaviour string) {
 			answer(l.Seq, "failed")
 		case "grow":
 			// Not of the heap, of which the race detector takes more.
-			_, _ = syscall.Mmap(-1, 0, 128<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_POPULATE)
+			// Once, for it may wait for its turn to be replaced.
+			if !grown {
+				_, _ = syscall.Mmap(-1, 0, 128<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_POPULATE)
+				grown = true
+			}
 			if p.Do == "hang" {
 				time.Sleep(time.Hour)
 			}

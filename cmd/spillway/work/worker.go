@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,7 +35,7 @@ type worker struct {
 	asked    int // jobs, by the last claim
 	busy     atomic.Int64
 	stopping context.Context        // ends when no new job is to begin
-	restart  atomic.Pointer[string] // what the service said last of restarts
+	restart  *string         // what the service said last of restarts; of the claims alone
 }
 
 func newWorker(s *settings, version string, log *zap.Logger) (w *worker, err error) {
@@ -113,23 +114,28 @@ func (w *worker) places(ctx context.Context, unused int) int {
 	return w.asked
 }
 
-// RoundTrip tells the service of this worker, and reads what it says of restarts.
+// RoundTrip tells the service of this worker with each claim, and reads what it says of restarts.
 func (w *worker) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/claim") {
+		return w.http.RoundTrip(r)
+	}
 	r = r.Clone(r.Context())
 	r.Header.Set("X-Spillway-Worker", w.about())
 	response, err := w.http.RoundTrip(r)
-	if err == nil {
+	if err == nil && response.StatusCode == http.StatusOK {
 		w.restarted(response.Header.Get("X-Spillway-Restart"))
 	}
 	return response, err
 }
 
-// restarted replaces the children when what the service says of restarts has changed.
+// restarted replaces the children when what the service says of restarts has changed: from nothing,
+// too, but not to nothing, which it also says when it cannot look.
 func (w *worker) restarted(now string) {
-	if now == "" {
+	last := w.restart
+	if last != nil && (now == "" || now == *last) {
 		return
 	}
-	if last := w.restart.Swap(&now); last != nil && now != *last {
+	if w.restart = &now; last != nil {
 		w.log.Info("children are replaced: a restart was asked for")
 		w.hooks.tell("restart", -1, nil, "")
 		w.pool.Restart()
