@@ -34,7 +34,7 @@ type worker struct {
 	jobs     *client.Jobs
 	asked    int // jobs, by the last claim
 	busy     atomic.Int64
-	stopping context.Context        // ends when no new job is to begin
+	stopping context.Context // ends when no new job is to begin
 	restart  *string         // what the service said last of restarts; of the claims alone
 }
 
