@@ -218,6 +218,6 @@ func (n *namespace) delivery(queue string, seq, attempt int64, payload []byte) j
 		j.ID = n.ID(0, queue, seq, "")
 	}
 	j.Bound = facts.Unique || facts.Batch || facts.Chain
-	j.PHP, _ = json.Marshal(facts) // of texts and numbers alone
+	j.PHP, _ = json.Marshal(facts.shown()) // of texts and numbers alone
 	return j
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"strconv"
 	"testing"
-
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // payloads are the seeds of the fuzz targets.
@@ -38,8 +36,9 @@ func FuzzPayload(f *testing.F) {
 				t.Fatalf("the message was changed to %q", message)
 			}
 			if err != nil {
-				if !errors.Is(err, job.ErrBadPayload) {
-					t.Fatalf("error %v, want one that is ErrBadPayload", err)
+				var wrong *PayloadError
+				if !errors.As(err, &wrong) || wrong.Why == "" {
+					t.Fatalf("error %v, want a *PayloadError", err)
 				}
 				continue
 			}

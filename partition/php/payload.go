@@ -298,3 +298,21 @@ func Read(payload []byte) Facts {
 	}
 	return f
 }
+
+// maxText bounds each text that is shown, in bytes: as JSON one may become six times as long, which no
+// limit of a claim counts.
+const maxText = 512
+
+// shown is what a claim says of a payload.
+func (f Facts) shown() Facts {
+	texts := []*string{&f.ID, &f.Job, &f.DisplayName}
+	for i := range f.Tags {
+		texts = append(texts, &f.Tags[i])
+	}
+	for _, text := range texts {
+		if len(*text) > maxText {
+			*text = strings.ToValidUTF8((*text)[:maxText], "")
+		}
+	}
+	return f
+}

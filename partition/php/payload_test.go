@@ -1,6 +1,7 @@
 package php
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -17,5 +18,15 @@ func TestTheClassOfAJobIsWhatPHPRuns(t *testing.T) {
 		if got := Read([]byte(payload)).Class; got != want {
 			t.Errorf("%s: class %s, want %s", payload, got, want)
 		}
+	}
+}
+
+func TestWhatAClaimShowsOfAPayloadIsBounded(t *testing.T) {
+	t.Parallel()
+	s := open(t, Laravel, nil)
+	long := strings.Repeat("<é", 100_000)
+	s.publish("mail", `{"job":"A","displayName":"`+long+`","id":"`+long+`","tags":["`+long+`","b"],"attempts":0}`)
+	if jobs := s.claim(1, "mail"); len(jobs) != 1 || len(jobs[0].PHP) > 16<<10 || len(jobs[0].Payload) < len(long) {
+		t.Errorf("%d jobs, %d bytes beside the payload", len(jobs), len(jobs[0].PHP))
 	}
 }
