@@ -126,6 +126,9 @@ func appendShown(dst []byte, j job.Job, state job.State) []byte {
 	}
 	dst = appendJob(dst, &j)
 	dst = append(append(append(dst, `,"state":"`...), state.String()...), '"')
+	if state == job.Delayed && j.At > 0 {
+		dst = strconv.AppendInt(append(dst, `,"due_ms":`...), j.At, 10)
+	}
 	if j.Deferred {
 		dst = append(dst, `,"deferred":true`...)
 	}

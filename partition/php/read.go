@@ -75,17 +75,16 @@ func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
 	case c.Rest.Int() == 0 && !c.Rest.Broken:
 		return job.Job{}, job.Gone, job.ErrNoJob
 	}
-	state, at, reason := job.Leased, int64(0), ""
+	state := job.Leased
 	if string(c.Rest.Bulk()) == "dead" {
 		state = job.Dead
 	}
-	at = c.Rest.Int()
-	reason = string(c.Rest.Bulk())
+	at, reason := c.Rest.Int(), c.Rest.Bulk()
 	j := n.delivery(queue, ref.Seq, -1, c.Rest.Bulk())
 	if c.Rest.Broken {
 		return job.Job{}, job.Gone, c.Misread()
 	}
-	j.Now, j.At, j.Reason = c.Now, at, reasons[reason]
+	j.Now, j.At, j.Reason = c.Now, at, reasons[string(reason)]
 	return j, state, nil
 }
 
@@ -203,9 +202,9 @@ func (s *Store) Dead(ctx context.Context, ns *job.Namespace, queue string, offse
 	total = c.Rest.Int()
 	for more := c.More - 1; more >= 4; more -= 4 {
 		seq, at := x.number(), x.number()
-		reason := string(c.Rest.Bulk())
+		reason := c.Rest.Bulk()
 		j := n.delivery(queue, seq, -1, c.Rest.Bulk())
-		j.Now, j.At, j.Reason = c.Now, at, reasons[reason]
+		j.Now, j.At, j.Reason = c.Now, at, reasons[string(reason)]
 		dead = append(dead, j)
 	}
 	if c.Rest.Broken {

@@ -27,9 +27,7 @@ func controlFile(c *config.Config, admins []admin.Token) control.File {
 			f.Volatile = append(f.Volatile, name)
 		}
 	}
-	for _, name := range slices.Concat(c.Names(), c.PHPNames()) {
-		f.Buffers = append(f.Buffers, name)
-	}
+	f.Buffers = slices.Concat(c.Names(), c.PHPNames()) // nobody makes one of that name at run time
 	for _, name := range c.QueueNames() {
 		q := c.QueueNamespaces[name]
 		f.Namespaces = append(f.Namespaces, control.Namespace{Name: name, Pool: c.PoolOf(name),

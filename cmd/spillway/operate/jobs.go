@@ -264,7 +264,7 @@ func (c *JobsTrace) Run(ctx context.Context, s Streams) error {
 		if e.Reason != "" {
 			details = append(details, e.Reason)
 		}
-		t.add(clock(e.AtMS), e.Event, attempt, cmp.Or(e.By, "-"), escape(strings.Join(details, " ")))
+		t.add(time.UnixMilli(e.AtMS).UTC().Format("2006-01-02T15:04:05.000Z"), e.Event, attempt, cmp.Or(e.By, "-"), escape(strings.Join(details, " ")))
 	}
 	return t.print(s.Out)
 }

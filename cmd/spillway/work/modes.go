@@ -29,7 +29,9 @@ type line struct {
 	Tries    int     `json:"tries"`
 	Backoff  float64 `json:"backoff"` // seconds, whole: how long the job is to wait if it fails now
 	Timeout  float64 `json:"timeout"` // seconds; 0: none
-	Payload  *string `json:"payload,omitempty"`
+	// Attributes are those of a job of a schedule, or of a sharded one: schedule, tick, cause, …
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Payload    *string           `json:"payload,omitempty"`
 	// PayloadBase64 is there instead where the payload is not UTF-8.
 	PayloadBase64 string `json:"payload_base64,omitempty"`
 }
@@ -123,7 +125,16 @@ func (w *worker) recycled(c *child, why string) {
 // do gives a job to a child. An error says how the child died of it.
 func (w *worker) do(c *child, t *task) error {
 	timeout, backoff := w.timeout(t), w.backoff(t)
-	l := line{V: 1, Seq: t.seq(), Queue: t.Queue, Attempts: t.Attempt, Tries: w.tries(t), Backoff: math.Ceil(backoff.Seconds()), Timeout: timeout.Seconds()}
+	l := line{
+		V:          1,
+		Seq:        t.seq(),
+		Queue:      t.Queue,
+		Attempts:   t.Attempt,
+		Tries:      w.tries(t),
+		Backoff:    math.Ceil(backoff.Seconds()),
+		Timeout:    timeout.Seconds(),
+		Attributes: t.Attributes,
+	}
 	if text := string(t.Payload); utf8.ValidString(text) {
 		l.Payload = &text
 	} else {
@@ -250,6 +261,10 @@ func (w *worker) each(s *process.Slot) error {
 	timeout, backoff, program := w.timeout(t), w.backoff(t), w.program
 	program.Env = append(program.Env[:len(program.Env):len(program.Env)], "JOB_QUEUE="+t.Queue, "JOB_ID="+t.ID,
 		"JOB_ATTEMPT="+strconv.Itoa(t.Attempt), "JOB_TRIES="+strconv.Itoa(w.tries(t)))
+	if len(t.Attributes) > 0 {
+		attributes, _ := json.Marshal(t.Attributes) // of texts alone
+		program.Env = append(program.Env, "JOB_ATTRIBUTES="+string(attributes))
+	}
 	if timeout > 0 {
 		program.Env = append(program.Env, "JOB_DEADLINE="+strconv.FormatInt(time.Now().Add(timeout).Unix(), 10))
 	}
