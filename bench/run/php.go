@@ -24,7 +24,8 @@ var phpGroups = []group{
 			{Key: "php", Measure: "Redis CPU µs a job of PHP's, claimed and acked singly ÷ by the commands of think-queue's worker", Goal: 0.8, AtMost: true,
 				Note: "2,000 jobs of 200 bytes; settle and the next claim are one round trip; the worker's: GET, twice WATCH, ZRANGEBYSCORE, UNWATCH, then LPOP, ZADD, ZREM, one after the other"},
 			{Key: "php", Measure: "the same, 8 a claim", Goal: 0.4, AtMost: true},
-			{Key: "php", Measure: "push to wake of an idle queue, p99", Unit: "ms", Goal: 10, AtMost: true, Note: "300 pushes by RPUSH, one at a time"},
+			{Key: "php", Measure: "push to wake of an idle queue, p99", Unit: "ms",
+				Goal: 10, AtMost: true, Note: "300 pushes by RPUSH, one at a time"},
 			{Key: "php", Measure: "Redis commands/s of an idle queue with a claim that waits", Unit: "/s", Goal: 4, AtMost: true},
 			{Key: "php", Measure: "Redis CPU of 1,000 queues found by a pattern and summed up every 5 s, of a core", Unit: "%", Goal: 3, AtMost: true},
 		}
@@ -70,7 +71,8 @@ func phpRows(ctx context.Context, m *measurement) error {
 	worker := func() (float64, error) { return p.measured(ctx, m.payload, p.work) }
 	for i, size := range []int{1, 8} {
 		ours := func() (float64, error) {
-			return p.measured(ctx, m.payload, func(ctx context.Context) error { return p.claim(ctx, size) })
+			return p.measured(ctx, m.payload,
+				func(ctx context.Context) error { return p.claim(ctx, size) })
 		}
 		sides := []func() (float64, error){ours, worker}
 		var cpu [2]float64
@@ -97,7 +99,8 @@ func phpRows(ctx context.Context, m *measurement) error {
 const phpBase = "{queues:default}"
 
 // measured pushes jobs, and has them done: the µs of Redis's CPU each.
-func (p *phpRig) measured(ctx context.Context, size int, do func(context.Context) error) (us float64, err error) {
+func (p *phpRig) measured(ctx context.Context, size int,
+	do func(context.Context) error) (us float64, err error) {
 	pipe := p.client.Pipeline()
 	for i := range phpJobs {
 		pipe.RPush(ctx, phpBase, fmt.Sprintf(`{"job":"App\\Jobs\\Plain@fire","maxTries":null,"timeout":null,"data":"%0*d","id":"%032d","attempts":0}`, size-130, i, i))
@@ -150,7 +153,8 @@ func (p *phpRig) work(ctx context.Context) error {
 			return err
 		}
 		for _, set := range []string{":delayed", ":reserved"} {
-			for _, command := range [][]any{{"watch", phpBase + set}, {"zrangebyscore", phpBase + set, "-inf", time.Now().Unix()}, {"unwatch"}} {
+			for _, command := range [][]any{{"watch", phpBase + set}, {"zrangebyscore",
+				phpBase + set, "-inf", time.Now().Unix()}, {"unwatch"}} {
 				if err := c.Do(ctx, command...).Err(); err != nil {
 					return err
 				}

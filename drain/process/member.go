@@ -31,14 +31,16 @@ type Member struct {
 
 // Start starts a child, with a descriptor 3 if extra. Its stdin is input, which it need not read;
 // nil: the caller writes it. heard is told each line of its stream 1, 2 or 3. cut: it was longer.
-func (s *Slot) Start(c Command, extra bool, input []byte, heard func(stream int, line []byte, cut bool)) (*Member, error) {
+func (s *Slot) Start(c Command, extra bool, input []byte, heard func(stream int,
+	line []byte, cut bool)) (*Member, error) {
 	child, err := c.Start(extra)
 	if err != nil {
 		return nil, err
 	}
 	p := s.pool
-	m := &Member{Child: child, Slot: s, Began: time.Now(), Done: make(chan struct{}), generation: p.generation.Load(),
-		jitter: 0.9 + 0.2*rand.Float64(), exited: make(chan struct{})}
+	m := &Member{Child: child, Slot: s, Began: time.Now(), Done: make(chan struct{}),
+		generation: p.generation.Load(),
+		jitter:     0.9 + 0.2*rand.Float64(), exited: make(chan struct{})}
 	p.mu.Lock()
 	p.children[m] = true
 	ended := p.ended

@@ -49,7 +49,8 @@ type Pool struct {
 
 // NewPool returns a pool without slots, which stops when ctx ends. The caller then calls Wait.
 func NewPool(ctx context.Context, cfg PoolConfig) *Pool {
-	p := &Pool{PoolConfig: cfg, stopping: ctx, turn: make(chan struct{}, 1), watching: make(chan struct{}), children: map[*Member]bool{}}
+	p := &Pool{PoolConfig: cfg, stopping: ctx, turn: make(chan struct{}, 1),
+		watching: make(chan struct{}), children: map[*Member]bool{}}
 	p.slots.Go(p.watch)
 	return p
 }

@@ -72,7 +72,8 @@ func Environ(environ []string, more ...string) (env []string, err error) {
 	names := slices.Clone(Variables)
 	for _, m := range more {
 		name, _, set := strings.Cut(m, "=")
-		if _, err := path.Match(name, ""); err != nil || name == "" || strings.HasPrefix(name, own) {
+		if _, err := path.Match(name, ""); err != nil || name == "" ||
+			strings.HasPrefix(name, own) {
 			return nil, fmt.Errorf("%q: want a name, such as APP_ENV, APP_* or APP_ENV=production, but none that begins with %s", name, own)
 		}
 		if set {

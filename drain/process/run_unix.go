@@ -28,7 +28,8 @@ func (c Command) Start(extra bool) (*Child, error) {
 	cmd.Dir = c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if c.User != nil {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID,
+			Groups: c.User.Groups}
 	}
 	bound(cmd.SysProcAttr)
 

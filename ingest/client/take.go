@@ -271,7 +271,8 @@ func (j *Jobs) read(ctx context.Context, queue, path string) (Job, error) {
 		return Job{}, err
 	}
 	var said jobForm
-	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue + path}, &said); err != nil {
+	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue + path},
+		&said); err != nil {
 		return Job{}, err
 	}
 	if said.ID == "" {

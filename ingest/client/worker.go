@@ -161,7 +161,8 @@ func (c *WorkerConfig) check() error {
 // again elsewhere when its lease ends. While the service cannot be reached Work waits with a
 // back-off. It returns an error only if the service rejects its requests, or the configuration
 // is wrong.
-func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx context.Context, job Job) error,
+func (j *Jobs) Work(ctx context.Context, queues []string,
+	handle func(ctx context.Context, job Job) error,
 	cfg WorkerConfig) error {
 	cfg.fill()
 	if err := cfg.check(); err != nil {
@@ -222,7 +223,8 @@ func (w *worker) take(ctx context.Context, queues []string) error {
 		if held == 0 {
 			return nil
 		}
-		jobs, err := w.jobs.take(ctx, queues, TakeOptions{Count: held, TTR: w.cfg.TTR, Wait: w.cfg.Wait}, 1)
+		jobs, err := w.jobs.take(ctx, queues, TakeOptions{Count: held, TTR: w.cfg.TTR,
+			Wait: w.cfg.Wait}, 1)
 		leased := time.Now()
 		w.unused -= len(jobs)
 		if w.free(held - len(jobs)); full && len(jobs) == held {
@@ -251,7 +253,8 @@ func (w *worker) take(ctx context.Context, queues []string) error {
 			return err
 		}
 		failures++
-		sleep(ctx, max(backoff(w.jobs.cfg.BackoffBase, w.jobs.cfg.BackoffMax, failures), e.RetryAfter))
+		sleep(ctx, max(backoff(w.jobs.cfg.BackoffBase, w.jobs.cfg.BackoffMax,
+			failures), e.RetryAfter))
 	}
 }
 
@@ -353,7 +356,8 @@ func (l *lease) touch() {
 		l.cancel(ErrLeaseLost)
 	default:
 		l.failures++
-		wait := max(backoff(l.w.jobs.cfg.BackoffBase, l.w.jobs.cfg.BackoffMax, l.failures), time.Millisecond)
+		wait := max(backoff(l.w.jobs.cfg.BackoffBase, l.w.jobs.cfg.BackoffMax,
+			l.failures), time.Millisecond)
 		l.timer.Reset(min(wait, max(0, time.Until(l.end))))
 	}
 }

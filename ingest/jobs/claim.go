@@ -91,7 +91,8 @@ func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejecti
 		return rejected
 	}
 	a.tellRestart(c)
-	if rejected = c.Answer(200, jsonType, appendJobs(make([]byte, 0, size), jobs, ttr)); rejected != nil {
+	if rejected = c.Answer(200, jsonType, appendJobs(make([]byte, 0, size), jobs,
+		ttr)); rejected != nil {
 		taken.Refund()
 		return rejected
 	}

@@ -237,11 +237,12 @@ func (e *Engine) Ack(as ...*job.Ack) {
 
 // Settle changes or ends leases and sets the results.
 func (e *Engine) Settle(ss ...*job.Settle) {
-	run(ss, func(s *job.Settle) *lane { return e.laneOf(s.Namespace, s.Queue) }, func(w *work, s *job.Settle) {
-		w.namespace = s.Namespace.Name
-		w.batch.Settles = append(w.batch.Settles, s)
-		w.jobs++
-	})
+	run(ss, func(s *job.Settle) *lane { return e.laneOf(s.Namespace, s.Queue) },
+		func(w *work, s *job.Settle) {
+			w.namespace = s.Namespace.Name
+			w.batch.Settles = append(w.batch.Settles, s)
+			w.jobs++
+		})
 }
 
 // run gives each item to its lane and waits for all of them. The items of one lane are one

@@ -43,9 +43,12 @@ func newMetrics(reg prometheus.Registerer, e *Engine) (*metrics, error) {
 			prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushSeconds:  histogram("flush_seconds", "Duration of a flush of requests about jobs.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushRequests: histogram("flush_requests", "Number of requests about jobs in a flush.", prometheus.ExponentialBuckets(1, 2, 12)),
-		woken:         counter("polls_woken_total", "Claims that waited and were woken, because their queues have jobs."),
-		returned:      counter("returned_total", "Jobs given back uncounted, because the client went away before their answer was sent."),
-		notReturned:   counter("not_returned_total", "Jobs that could not be given back: they are claimed again when their lease ends."),
-		panics:        counter("flush_panics_total", "Panics recovered in flushes of requests about jobs. Each is a bug."),
+		woken: counter("polls_woken_total",
+			"Claims that waited and were woken, because their queues have jobs."),
+		returned: counter("returned_total", "Jobs given back uncounted, because the client went away before their answer was sent."),
+		notReturned: counter("not_returned_total",
+			"Jobs that could not be given back: they are claimed again when their lease ends."),
+		panics: counter("flush_panics_total",
+			"Panics recovered in flushes of requests about jobs. Each is a bug."),
 	}, failed
 }

@@ -43,7 +43,8 @@ func (a *api) register(c *call) *ingest.Rejection {
 		if err := r.Register(ctx, a.store); err != nil {
 			return nil, err
 		}
-		return json.Marshal(map[string]any{"owner": r.Owner, "version": r.Version, "state": "registered", "until_ms": r.Until.UnixMilli(),
+		return json.Marshal(map[string]any{"owner": r.Owner, "version": r.Version,
+			"state": "registered", "until_ms": r.Until.UnixMilli(),
 			"created": r.Created, "replaced": r.Replaced, "unchanged": r.Unchanged, "deleted": r.Deleted})
 	})
 }
@@ -51,7 +52,8 @@ func (a *api) register(c *call) *ingest.Rejection {
 // fits checks that a run of a schedule is no larger than a publish may be.
 func (a *api) fits(spec *schedule.Spec) *ingest.Rejection {
 	if len(spec.Payload()) > a.cfg.MaxEntry {
-		return ingest.Reject(wire.CodeEntryTooLarge, "data is larger than "+strconv.Itoa(a.cfg.MaxEntry)+" bytes")
+		return ingest.Reject(wire.CodeEntryTooLarge,
+			"data is larger than "+strconv.Itoa(a.cfg.MaxEntry)+" bytes")
 	}
 	if spec.Shards > a.cfg.MaxEntries || spec.Size() > a.cfg.MaxBody {
 		return ingest.Reject(wire.CodeBadSchedule,

@@ -204,7 +204,8 @@ func (e *Engine) plan(p *poll) {
 		shards := p.Namespace.Shards(queue)
 		for i := range shards {
 			shard := shards[(e.turn+i)%len(shards)]
-			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard && len(p.queues(n-1)) < job.MaxQueues {
+			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard &&
+				len(p.queues(n-1)) < job.MaxQueues {
 				p.steps[n-1].to++
 			} else {
 				p.steps = append(p.steps, step{shard, at, at + 1})

@@ -42,7 +42,8 @@ func (c *call) prepare() (*job.Prepare, *ingest.Rejection) {
 	} else if _, given := c.args["checks"]; given {
 		return nil, badParameter("checks", "how often check, the queue that is missing, is asked")
 	}
-	if p.After, rejected = c.duration("check_after", defaultCheckAfter, job.MinCheckAfter, job.MaxCheckAfter); rejected != nil {
+	if p.After, rejected = c.duration("check_after", defaultCheckAfter, job.MinCheckAfter,
+		job.MaxCheckAfter); rejected != nil {
 		return nil, rejected
 	}
 	p.Checks, rejected = c.number("checks", fallback, least, job.MaxChecks)

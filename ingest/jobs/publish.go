@@ -91,7 +91,8 @@ func (a *api) options(c *call,
 		return nil, 0, ingest.Reject(wire.CodeBadTTL,
 			"ttl is longer than delay, or 0: the job would expire before it is ready")
 	}
-	if p.Tries, rejected = c.number("tries", c.namespace.Tries(p.Queue), 1, job.MaxTries); rejected != nil {
+	if p.Tries, rejected = c.number("tries", c.namespace.Tries(p.Queue), 1,
+		job.MaxTries); rejected != nil {
 		return nil, 0, rejected
 	}
 	if id, given := c.args["id"]; given {
@@ -126,7 +127,8 @@ func (a *api) options(c *call,
 		}
 		p.Key = string(key)
 	} else if p.KeyTTL > 0 {
-		return nil, 0, ingest.Reject(wire.CodeBadDedup, "dedup is how long an Idempotency-Key holds: send one")
+		return nil, 0, ingest.Reject(wire.CodeBadDedup,
+			"dedup is how long an Idempotency-Key holds: send one")
 	}
 	p.Shard = a.shardOf(p)
 	return p, shards, nil

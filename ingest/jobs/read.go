@@ -30,7 +30,8 @@ func (a *api) reading(c *call, changes bool,
 // that is not known to be harmless says so.
 func (a *api) alone(c *call, changes bool,
 	read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
-	ctx, cancel := context.WithTimeout(share.As(context.Background(), c.namespace.Name), a.cfg.FlushTimeout)
+	ctx, cancel := context.WithTimeout(share.As(context.Background(), c.namespace.Name),
+		a.cfg.FlushTimeout)
 	defer cancel()
 	answer, err := read(ctx)
 	switch {

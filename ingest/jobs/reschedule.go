@@ -67,11 +67,13 @@ func fieldsOf(body []byte) (f change, rejected *ingest.Rejection) {
 	if !object.IsObject() {
 		return f, ingest.Reject(wire.CodeBadJSON, changeForm)
 	}
-	of := map[string]*string{"delay_ms": &f.delayMS, "at": &f.at, "data": &f.data, "data_base64": &f.base64}
+	of := map[string]*string{"delay_ms": &f.delayMS, "at": &f.at, "data": &f.data,
+		"data_base64": &f.base64}
 	object.ForEach(func(key, value gjson.Result) bool {
 		field := of[key.Str]
 		if field == nil || *field != "" {
-			rejected = ingest.Reject(wire.CodeBadJSON, fmt.Sprintf("%.32q is unknown, or there twice: ", key.Str)+changeForm)
+			rejected = ingest.Reject(wire.CodeBadJSON,
+				fmt.Sprintf("%.32q is unknown, or there twice: ", key.Str)+changeForm)
 			return false
 		}
 		*field = value.Raw
@@ -98,14 +100,17 @@ func (a *api) readChange(body []byte) (*job.Reschedule, *ingest.Rejection) {
 	case f.delayMS != "":
 		n, err := strconv.ParseInt(f.delayMS, 10, 64)
 		if err != nil || n < 0 || n > job.MaxDelay.Milliseconds() {
-			return nil, ingest.Reject(wire.CodeBadDelayMS, fmt.Sprintf("delay_ms is a whole number from 0 to %d", job.MaxDelay.Milliseconds()))
+			return nil, ingest.Reject(wire.CodeBadDelayMS,
+				fmt.Sprintf("delay_ms is a whole number from 0 to %d", job.MaxDelay.Milliseconds()))
 		}
 		delay := time.Duration(n) * time.Millisecond
 		r.Delay = &delay
 	case f.at != "":
 		var at time.Time
-		if f.at[0] != '"' || json.Unmarshal([]byte(f.at), &at) != nil || at.Year() < 1970 || at.Year() >= 2200 {
-			return nil, ingest.Reject(wire.CodeBadAt, "at is a time of RFC 3339 to come, such as 2026-12-01T02:30:00Z")
+		if f.at[0] != '"' || json.Unmarshal([]byte(f.at), &at) != nil || at.Year() < 1970 ||
+			at.Year() >= 2200 {
+			return nil, ingest.Reject(wire.CodeBadAt,
+				"at is a time of RFC 3339 to come, such as 2026-12-01T02:30:00Z")
 		}
 		delay, rejected := a.delayUntil(at)
 		if rejected != nil {
@@ -120,11 +125,13 @@ func (a *api) readChange(body []byte) (*job.Reschedule, *ingest.Rejection) {
 		r.Payload = []byte(f.data)
 	case f.base64 != "":
 		if f.base64[0] != '"' || json.Unmarshal([]byte(f.base64), &r.Payload) != nil {
-			return nil, ingest.Reject(wire.CodeBadData, "data_base64 is base64, as of RFC 4648, section 4, in a string")
+			return nil, ingest.Reject(wire.CodeBadData,
+				"data_base64 is base64, as of RFC 4648, section 4, in a string")
 		}
 	}
 	if len(r.Payload) > a.cfg.MaxEntry {
-		return nil, ingest.Reject(wire.CodeEntryTooLarge, fmt.Sprintf("data is larger than %d bytes", a.cfg.MaxEntry))
+		return nil, ingest.Reject(wire.CodeEntryTooLarge,
+			fmt.Sprintf("data is larger than %d bytes", a.cfg.MaxEntry))
 	}
 	return r, nil
 }

@@ -57,11 +57,13 @@ var routes = []route{
 	{"pause_schedule", "POST", "schedules/{name}/pause", nil, (*api).pauseSchedule},
 	{"resume_schedule", "POST", "schedules/{name}/resume", nil, (*api).pauseSchedule},
 	{"trigger", "POST", "schedules/{name}/trigger", []string{"force"}, limited(writes, (*api).trigger)},
-	{"backfill", "POST", "schedules/{name}/backfill", []string{"from", "to"}, limited(writes, (*api).backfill)},
+	{"backfill", "POST", "schedules/{name}/backfill", []string{"from", "to"},
+		limited(writes, (*api).backfill)},
 	{"times", "POST", timesTail, []string{"count", "from"}, (*api).times},
 
 	{"owners", "GET", ownersTail, nil, (*api).listOwners},
-	{"register", "PUT", ownersTail + "/{owner}", []string{"version", "ttl"}, limited(writes, (*api).register)},
+	{"register", "PUT", ownersTail + "/{owner}", []string{"version", "ttl"}, limited(writes,
+		(*api).register)},
 	{"owner", "GET", ownersTail + "/{owner}", nil, (*api).getOwner},
 	{"deregister", "DELETE", ownersTail + "/{owner}", []string{"schedules"}, (*api).deregister},
 	{"heartbeat", "POST", ownersTail + "/{owner}/heartbeat", []string{"ttl"}, (*api).heartbeat},
@@ -245,7 +247,8 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 			}
 		}
 		if len(c.queues) > job.MaxQueues {
-			return ingest.Reject(wire.CodeBadQueue, fmt.Sprintf("a claim names at most %d queues", job.MaxQueues))
+			return ingest.Reject(wire.CodeBadQueue,
+				fmt.Sprintf("a claim names at most %d queues", job.MaxQueues))
 		}
 	}
 	for _, queue := range c.queues {
@@ -325,8 +328,10 @@ func Reject(err error) *ingest.Rejection {
 
 // reject is Reject, and logs what is a bug, or damage.
 func (a *api) reject(c *call, err error) *ingest.Rejection {
-	if errors.Is(err, job.ErrBadArgument) || errors.Is(err, partition.ErrBroken) && !errors.Is(err, job.ErrForeignType) {
-		a.log.Error("store rejects request", zap.String("route", c.route.name), zap.String("namespace", c.namespace.Name),
+	if errors.Is(err, job.ErrBadArgument) || errors.Is(err, partition.ErrBroken) &&
+		!errors.Is(err, job.ErrForeignType) {
+		a.log.Error("store rejects request", zap.String("route", c.route.name),
+			zap.String("namespace", c.namespace.Name),
 			zap.Strings("queues", c.queues), zap.Error(err))
 	}
 	return Reject(err)

@@ -145,7 +145,8 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 	}
 	key := c.Ctx.Request.Header.Peek("Idempotency-Key")
 	if len(key) > 0 && !wire.ValidIdempotencyKey(key) {
-		return ingest.Reject(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
+		return ingest.Reject(wire.CodeBadHeader,
+			"Idempotency-Key is 1 to 128 printable ASCII characters")
 	}
 	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
 		spec, err := schedule.Stored(ctx, a.store, c.namespace, c.queue(), c.schedule)

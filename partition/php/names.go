@@ -75,7 +75,8 @@ func (s *Store) found(ctx context.Context, n *namespace) ([]string, error) {
 		n.names.scans = map[string]*scan{}
 	}
 	var mu sync.Mutex // of scans: the masters of a cluster are scanned together
-	err := backend.EachMaster(ctx, s.backend.Background, func(ctx context.Context, c *redis.Client) error {
+	err := backend.EachMaster(ctx, s.backend.Background, func(ctx context.Context,
+		c *redis.Client) error {
 		mu.Lock()
 		of := n.names.scans[c.Options().Addr]
 		if of == nil {

@@ -68,7 +68,8 @@ func (p Policy) Validate() error {
 		at := fmt.Sprintf("queues[%d].", i)
 		v.Check(r.Match.Valid(), at+"match", string(r.Match),
 			"the name of a queue, with * for any text")
-		v.Check(r.Tries >= 0 && r.Tries <= job.MaxTries, at+"tries", r.Tries, fmt.Sprintf("1 to %d", job.MaxTries))
+		v.Check(r.Tries >= 0 && r.Tries <= job.MaxTries, at+"tries", r.Tries,
+			fmt.Sprintf("1 to %d", job.MaxTries))
 		v.Check(r.Rate.IsZero() && r.Burst == 0 && r.KeepTrace == 0, at+"match", string(r.Match),
 			"a rule of PHP's queues with match and tries alone: rate, burst and keep_trace are of kind queue")
 	}

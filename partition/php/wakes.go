@@ -233,7 +233,8 @@ func unusable(err error) bool {
 		return false
 	}
 	text := strings.ToLower(answer.Error())
-	return strings.HasPrefix(text, "err unknown command") || strings.HasPrefix(text, "noperm") && strings.Contains(text, "blmove")
+	return strings.HasPrefix(text, "err unknown command") || strings.HasPrefix(text,
+		"noperm") && strings.Contains(text, "blmove")
 }
 
 // look waits until a queue has a ready job, which is its head, or one that a claim makes ready. false:

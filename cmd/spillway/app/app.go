@@ -192,14 +192,17 @@ func (a *App) announce(g *generation) {
 	}
 	a.warnPlainHTTP(g.cfg)
 	a.log.Info("started",
-		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", g.cfg.Role),
-		zap.String("redis", config.RedactStore(g.cfg.Redis)), zap.Strings("namespaces", g.cfg.AllNames()),
+		zap.String("listen", a.Listen), zap.String("admin_listen",
+			a.AdminListen), zap.String("role", g.cfg.Role),
+		zap.String("redis", config.RedactStore(g.cfg.Redis)), zap.Strings("namespaces",
+			g.cfg.AllNames()),
 		zap.String("version", readBuild().Version))
 }
 
 func (a *App) warnPlainHTTP(cfg *config.Config) {
-	if config.OtherThanLoopback(a.Listen) && cfg.TLSCert == "" || config.OtherThanLoopback(a.AdminListen) &&
-		cfg.AdminTLSCert == "" {
+	if config.OtherThanLoopback(a.Listen) && cfg.TLSCert == "" ||
+		config.OtherThanLoopback(a.AdminListen) &&
+			cfg.AdminTLSCert == "" {
 		a.log.Warn("plain HTTP on an address other than loopback: tokens and entries can be read on the network; set tls_cert and tls_key, or use a TLS proxy")
 	}
 }
@@ -355,7 +358,8 @@ func (a *App) readFinalLedgers(ctx context.Context, store *partition.Store) {
 		a.Final[ns.Name] = o
 		l := o.Ledger
 		a.log.Info("final ledger of the embedded store", zap.String("namespace", ns.Name),
-			zap.Int64("accepted", l.Accepted), zap.Int64("delivered", l.Delivered), zap.Int64("evicted", l.Evicted),
+			zap.Int64("accepted", l.Accepted), zap.Int64("delivered",
+				l.Delivered), zap.Int64("evicted", l.Evicted),
 			zap.Int64("expired", l.Expired), zap.Int64("dead", l.Dead), zap.Int64("lost", l.Lost),
 			zap.Int64("buffered", l.Buffered))
 	}

@@ -46,7 +46,8 @@ func newCertificates(f tlsFiles, reg prometheus.Registerer,
 	if f.cert == "" {
 		return nil, nil
 	}
-	c := &certificates{files: []namedFile{{f.prefix + "tls_cert", f.cert}, {f.prefix + "tls_key", f.key}}, log: log}
+	c := &certificates{files: []namedFile{{f.prefix + "tls_cert", f.cert},
+		{f.prefix + "tls_key", f.key}}, log: log}
 	if f.clientCA != "" {
 		c.files = append(c.files, namedFile{f.prefix + "tls_client_ca", f.clientCA})
 	}
@@ -66,7 +67,8 @@ func (c *certificates) server() *tls.Config {
 	config := c.current.Load().config.Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := time.Now().UnixNano()
-		if last := c.checked.Load(); now-last >= int64(rereadAfter) && c.checked.CompareAndSwap(last, now) {
+		if last := c.checked.Load(); now-last >= int64(rereadAfter) &&
+			c.checked.CompareAndSwap(last, now) {
 			c.reload()
 		}
 		return c.current.Load().config, nil

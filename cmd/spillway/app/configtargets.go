@@ -138,13 +138,15 @@ func checkPool(ctx context.Context, c *config.Config, name string) (warnings []s
 	}
 	if len(ofPHP) > 0 {
 		var store *php.Store
-		if store, err = php.Open(php.Config{Prefix: c.Prefix, Namespaces: ofPHP}, b, prometheus.NewRegistry(), zap.NewNop()); err != nil {
+		if store, err = php.Open(php.Config{Prefix: c.Prefix, Namespaces: ofPHP}, b,
+			prometheus.NewRegistry(), zap.NewNop()); err != nil {
 			return nil, errors.Join(c.Locate(err), b.Close())
 		}
 		warnings, err = store.Check(ctx)
 	} else if len(policies) > 0 {
 		var store *partition.Store
-		if store, err = partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
+		if store, err = partition.Open(partition.Config{Backend: b, Prefix: c.Prefix,
+			Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
 			return nil, errors.Join(c.Locate(err), b.Close())
 		}
 		warnings, err = store.Inspect(ctx)

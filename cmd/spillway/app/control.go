@@ -144,7 +144,8 @@ func (g *generation) applyTokens(s *control.Snapshot, log *zap.Logger) {
 		for _, n := range s.Namespaces() {
 			if g.queuesOf(n.Name) == nil {
 				delete(in.Tokens, n.Name)
-				in.Closed = slices.DeleteFunc(in.Closed, func(name string) bool { return name == n.Name })
+				in.Closed = slices.DeleteFunc(in.Closed,
+					func(name string) bool { return name == n.Name })
 			}
 		}
 		if err := g.ingest.SetTokens(in.Tokens, in.Closed); err != nil {

@@ -113,7 +113,8 @@ func (a *App) build(g, before *generation) error {
 		draining := g.cfg.Drain()
 		draining.Drops = a.drops
 		if len(targets) > 0 {
-			if g.drain, err = drain.New(draining, g.store, targets, g.metrics, a.log.Named("drain")); err != nil {
+			if g.drain, err = drain.New(draining, g.store, targets, g.metrics,
+				a.log.Named("drain")); err != nil {
 				return err
 			}
 		}

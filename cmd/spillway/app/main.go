@@ -138,7 +138,8 @@ func run(ctx context.Context, args []string, p config.Process) int {
 		if errors.As(err, &failed) {
 			k = failed.Context
 		}
-		return operate.ExitCode(k, fail(p, config.Usage(fmt.Errorf("%w%s; see %s --help", err, hint(err, k),
+		return operate.ExitCode(k, fail(p, config.Usage(fmt.Errorf("%w%s; see %s --help",
+			err, hint(err, k),
 			commandPath(k)))))
 	}
 	p.Given, p.Variables = config.GivenFlags(k), config.VariablesOf(&c)
@@ -153,8 +154,11 @@ func run(ctx context.Context, args []string, p config.Process) int {
 	k.BindTo(ctx, (*context.Context)(nil))
 	return fail(p, k.Run(p, operate.Streams{In: p.Stdin, Out: p.Stdout, Err: p.Stderr},
 		load.NewService(newService), work.Program{
-			Version:   readBuild().Version,
-			NewLogger: func(w io.Writer, level string) *zap.Logger { return newLogger(w, level, "auto") },
+			Version: readBuild().Version,
+			NewLogger: func(w io.Writer, level string) *zap.Logger {
+				return newLogger(w,
+					level, "auto")
+			},
 		}))
 }
 

@@ -45,7 +45,8 @@ func (a *App) openPushers(g, before *generation) error {
 }
 
 // newPusher makes what pushes the queues of a pool.
-func (g *generation) newPusher(pool string, cfg push.Config, targets []push.Target, log *zap.Logger) (*push.Pusher, error) {
+func (g *generation) newPusher(pool string, cfg push.Config, targets []push.Target,
+	log *zap.Logger) (*push.Pusher, error) {
 	if store := g.php[pool]; store != nil {
 		wakes := func(on func(job.WakeEvent)) push.Wakes { return php.NewWakes(store, on) }
 		return push.New(cfg, store, wakes, targets, g.registerer(pool), log)

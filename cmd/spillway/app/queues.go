@@ -60,7 +60,8 @@ func (a *App) openJobs(g *generation) error {
 			return g.cfg.Locate(err)
 		}
 		g.jobs[name] = store
-		g.keepers = append(g.keepers, job.NewPromoter(store), job.NewExpirer(store), job.NewMover(store), job.NewTracer(store),
+		g.keepers = append(g.keepers, job.NewPromoter(store), job.NewExpirer(store),
+			job.NewMover(store), job.NewTracer(store),
 			schedule.NewFirer(store, g.registerer(name), log))
 		if g.cfg.Role == "drain" {
 			continue
@@ -74,7 +75,8 @@ func (a *App) openJobs(g *generation) error {
 }
 
 // openEngine makes what serves requests about the jobs of a pool.
-func (g *generation) openEngine(pool string, store jobs.Store, wakes func(func(job.WakeEvent)) jobs.Wakes, log *zap.Logger) error {
+func (g *generation) openEngine(pool string, store jobs.Store,
+	wakes func(func(job.WakeEvent)) jobs.Wakes, log *zap.Logger) error {
 	settings := jobs.DefaultConfig()
 	config.CopyFields(&settings, *g.cfg)
 	e, err := jobs.New(settings, store, wakes, g.registerer(pool), log)
@@ -86,8 +88,10 @@ func (g *generation) openEngine(pool string, store jobs.Store, wakes func(func(j
 
 // openPHP opens the store of PHP's queues in a pool, which holds no others: it is the Redis of a
 // PHP application.
-func (a *App) openPHP(g *generation, pool string, policies map[string]php.Policy, log *zap.Logger) error {
-	store, err := php.Open(php.Config{Prefix: g.cfg.Prefix, Namespaces: policies}, g.pools[pool], g.registerer(pool), log)
+func (a *App) openPHP(g *generation, pool string, policies map[string]php.Policy,
+	log *zap.Logger) error {
+	store, err := php.Open(php.Config{Prefix: g.cfg.Prefix, Namespaces: policies},
+		g.pools[pool], g.registerer(pool), log)
 	if err != nil {
 		return g.cfg.Locate(err)
 	}

@@ -41,7 +41,8 @@ var manSections = []manual.Section{
 		{"SPILLWAY_...", "Flags as variables: --max-age is SPILLWAY_MAX_AGE. An unknown variable of this kind is an error."},
 	}},
 	{Title: "EXAMPLES", Items: [][2]string{
-		{"spillway config check --config /etc/spillway/spillway.yaml", "Find mistakes before a restart."},
+		{"spillway config check --config /etc/spillway/spillway.yaml",
+			"Find mistakes before a restart."},
 		{"spillway top --once", "Is data being lost, whose, and why?"},
 		{"spillway drops --id 7f3a", "Why was this event dropped?"},
 		{"spillway purge kart --older-than 1h --dry-run", "Count what a purge would delete."},

@@ -41,10 +41,13 @@ type SinkType struct {
 var sinkTypes = []SinkType{
 	{"stdout:", []string{"stdout"}, stdout.New},
 	{"null:", []string{"null"}, null.New},
-	{"file:///path.ndjson[?max_size=100MB&rotate_every=1h&compress=gzip&keep=10]", []string{"file"}, file.New},
-	{"http(s)://host/path[?gzip=1&signing_secret=SECRET&header.NAME=VALUE]", []string{"http", "https"}, webhook.New},
+	{"file:///path.ndjson[?max_size=100MB&rotate_every=1h&compress=gzip&keep=10]",
+		[]string{"file"}, file.New},
+	{"http(s)://host/path[?gzip=1&signing_secret=SECRET&header.NAME=VALUE]",
+		[]string{"http", "https"}, webhook.New},
 	{"exec:", []string{"exec"}, command.New(nil, nil)}, // newSinks gives it the namespace's command
-	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
+	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"},
+		redisstream.New},
 	{"clickhouse://host:8123/database?table=NAME", []string{"clickhouse"}, clickhouse.New},
 	{"postgres://user@host/database?table=NAME", []string{"postgres"}, postgres.New},
 	{"kafka://host:port/topic[?compression=NAME&sasl=NAME&tls=1]", []string{"kafka"}, kafka.New},
@@ -181,7 +184,8 @@ func (ch chain) wrong(i int, err error) error {
 	if ch.namespace == "" {
 		return ch.c.FieldError("sinks."+ch.name, fmt.Errorf("sinks.%s: %w", ch.name, err))
 	}
-	return ch.c.FieldError("namespaces."+ch.name+"."+config.KeyOfTier(i), fmt.Errorf("namespace %s: %w", ch.name, err))
+	return ch.c.FieldError("namespaces."+ch.name+"."+config.KeyOfTier(i),
+		fmt.Errorf("namespace %s: %w", ch.name, err))
 }
 
 // newSink makes one sink of a namespace, or of push where there is none. exec: runs the

@@ -112,7 +112,8 @@ func (c *Config) validateQueues() (errs []error) {
 	for _, name := range c.QueueNames() {
 		q, at := c.QueueNamespaces[name], "namespaces."+name+"."
 		if q.Dead != "keep" && q.Dead != "drop" {
-			errs = append(errs, c.under(at, &partition.FieldError{Field: "dead", Value: q.Dead, Want: "keep or drop"})...)
+			errs = append(errs, c.under(at, &partition.FieldError{Field: "dead",
+				Value: q.Dead, Want: "keep or drop"})...)
 		}
 		errs = append(errs, c.under(at, q.Policy().Validate())...)
 		errs = append(errs, c.validatePush(at, q.Push, false)...)
@@ -124,13 +125,15 @@ func (c *Config) validatePush(at string, rules []Push, ofPHP bool) (errs []error
 	for i, p := range rules {
 		wrong := p.Rule().Validate()
 		if _, known := c.PushSinks[p.Sink]; !known {
-			wrong = &partition.FieldError{Field: "sink", Value: p.Sink, Want: "a name that sinks has at the top of the file"}
+			wrong = &partition.FieldError{Field: "sink", Value: p.Sink,
+				Want: "a name that sinks has at the top of the file"}
 		}
 		if p.Accept != "" && p.Accept != "all" {
 			wrong = &partition.FieldError{Field: "accept", Value: p.Accept, Want: "all, or no such line"}
 		}
 		if p.Accept != "" && !ofPHP || p.Defer > 0 && ofPHP {
-			wrong = &partition.FieldError{Field: "accept", Value: p.Accept, Want: "accept in kind php alone, and defer_for in kind queue alone"}
+			wrong = &partition.FieldError{Field: "accept", Value: p.Accept,
+				Want: "accept in kind php alone, and defer_for in kind queue alone"}
 		}
 		errs = append(errs, c.under(fmt.Sprintf("%spush[%d].", at, i), wrong)...)
 	}

@@ -188,7 +188,8 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 func purgedText(n int64, a acted) string {
 	text := some(n, "entry", "entries") + " in " + some(a.Partitions, "partition", "partitions")
 	if a.Leased > 0 {
-		text += fmt.Sprintf("; %s being delivered, left alone", some(a.Leased, "partition is", "partitions are"))
+		text += fmt.Sprintf("; %s being delivered, left alone", some(a.Leased,
+			"partition is", "partitions are"))
 	}
 	return text
 }

@@ -117,7 +117,8 @@ func (c *Check) Run(ctx context.Context, s Streams) error {
 		var silent noAnswer
 		var failed *apiError
 		switch {
-		case errors.As(err, &silent), errors.As(err, &failed) && failed.status >= http.StatusInternalServerError:
+		case errors.As(err, &silent), errors.As(err, &failed) &&
+			failed.status >= http.StatusInternalServerError:
 			r.add(statusCritical, "", "answer", "%s", err)
 		default: // wrong flags, no right to ask
 			r.add(statusUnknown, "", "answer", "%s", err)
@@ -236,7 +237,8 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 		r.add(s, n.Namespace, "oldest_age", "the oldest entry waits for %s of %s (%.0f%%)",
 			since(*n.OldestAgeMS), since(n.MaxAgeMS), f.OldestAgeShare*100)
 	}
-	if s := above(float64(f.Backlog), float64(c.BacklogWarning), float64(c.BacklogCritical)); s != statusOK {
+	if s := above(float64(f.Backlog), float64(c.BacklogWarning),
+		float64(c.BacklogCritical)); s != statusOK {
 		r.add(s, n.Namespace, "backlog", "%s wait", some(f.Backlog, "entry", "entries"))
 	}
 	drops, lostPerS := n.dropText(), n.Rates.lost()
@@ -251,7 +253,8 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 		drops = fmt.Sprintf("dropped %s%d in the last %v: %s", about, total, c.Since,
 			counts.dropText(n.MaxAgeMS, func(v float64) string { return digits(wholeEntries(v)) }))
 	}
-	if s := max(above(f.DroppedPerS, c.DropsWarning, 0), above(lostPerS, c.DropsWarning, c.DropsCritical)); s != statusOK {
+	if s := max(above(f.DroppedPerS, c.DropsWarning, 0), above(lostPerS, c.DropsWarning,
+		c.DropsCritical)); s != statusOK {
 		r.add(s, n.Namespace, "drops", "%s", drops)
 	}
 	idle := ""
@@ -282,7 +285,8 @@ func (c *Check) sinks(r *checkResult, now int64, namespace string, sinks []admin
 			lasts = float64(now-*sink.FailingSinceMS) / 1000
 		}
 		seconds = max(seconds, lasts)
-		s, text := above(lasts, c.SinkWarning.Seconds(), c.SinkCritical.Seconds()), failureText(&sink, now)
+		s, text := above(lasts, c.SinkWarning.Seconds(),
+			c.SinkCritical.Seconds()), failureText(&sink, now)
 		if s == statusCritical && idle != "" {
 			s, text = statusWarning, text+"; "+idle
 		}

@@ -62,7 +62,8 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 	if q.OldestReadyAgeMS != nil {
 		f.ReadyAgeSec = float64(*q.OldestReadyAgeMS) / 1000
 	}
-	switch s := max(above(f.FailedPerS, c.DropsWarning, 0), above(float64(l.Expired)/c.Since.Seconds(), c.DropsWarning, c.DropsCritical)); {
+	switch s := max(above(f.FailedPerS, c.DropsWarning, 0),
+		above(float64(l.Expired)/c.Since.Seconds(), c.DropsWarning, c.DropsCritical)); {
 	case f.Lost > 0: // whatever the thresholds: a queue never loses a job by itself
 		r.add(statusCritical, q.Namespace, "lost",
 			"%s lost in the last %v: something other than Spillway removed them from Redis",
@@ -71,11 +72,13 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 		r.add(s, q.Namespace, "failed", "%s not acked in the last %v: %d expired, %d dead (dead letters are kept)",
 			some(f.Failed, "job was", "jobs were"), c.Since, l.Expired, l.Died)
 	}
-	if s := above(f.ReadyAgeSec, c.ReadyAgeWarning.Seconds(), c.ReadyAgeCritical.Seconds()); s != statusOK {
+	if s := above(f.ReadyAgeSec, c.ReadyAgeWarning.Seconds(),
+		c.ReadyAgeCritical.Seconds()); s != statusOK {
 		r.add(s, q.Namespace, "ready_age", "the oldest ready job was published %s ago",
 			since(*q.OldestReadyAgeMS))
 	}
-	if s := above(float64(f.Ready), float64(c.BacklogWarning), float64(c.BacklogCritical)); s != statusOK {
+	if s := above(float64(f.Ready), float64(c.BacklogWarning),
+		float64(c.BacklogCritical)); s != statusOK {
 		r.add(s, q.Namespace, "backlog", "%s ready", some(f.Ready, "job is", "jobs are"))
 	}
 	if s := above(f.Fill, fillWarning, fillCritical); s != statusOK {
@@ -103,11 +106,13 @@ func (c *Check) checkSchedules(r *checkResult, q *admin.QueueOverview) {
 			some(s.Overdue, "schedule is", "schedules are"))
 	}
 	if s := q.Schedules; s != nil && s.Gone > 0 {
-		r.add(statusWarning, q.Namespace, "owners", "%s gone, and their schedules do not fire: see spillway schedules owners %s",
+		r.add(statusWarning, q.Namespace, "owners",
+			"%s gone, and their schedules do not fire: see spillway schedules owners %s",
 			some(s.Gone, "service is", "services are"), q.Namespace)
 	}
 	if age := time.Duration(q.Outbox.OldestAgeMS) * time.Millisecond; age >= outboxWarning {
-		r.add(statusWarning, q.Namespace, "outbox", "%s for %s: the queue that should hear is full, or nobody moves them",
+		r.add(statusWarning, q.Namespace, "outbox",
+			"%s for %s: the queue that should hear is full, or nobody moves them",
 			some(q.Outbox.Jobs, "follow-up waits", "follow-ups wait"), since(q.Outbox.OldestAgeMS))
 	}
 }
@@ -117,7 +122,8 @@ func (f *queueFigure) text(since time.Duration) string {
 	if f.Ready > 0 {
 		age = fmt.Sprintf("%d ready", f.Ready)
 	}
-	return fmt.Sprintf("%s: %s; in the last %v published %d, acked %d, failed %d; %s%s", f.Namespace, age,
+	return fmt.Sprintf("%s: %s; in the last %v published %d, acked %d, failed %d; %s%s",
+		f.Namespace, age,
 		since, f.published, f.acked, f.Failed,
 		some(f.Dead, "dead letter", "dead letters"), audited(f.Residual))
 }
@@ -134,7 +140,8 @@ func (c *Connection) dropped(ctx context.Context, namespace string,
 		StepMS int64                 `json:"step_ms"`
 		Series map[string][]*float64 `json:"series"` // entries a second, the oldest first
 	}
-	_, err := c.call("/api/v1/history").set("range", "15m").set("namespace", namespace).get(ctx, &history)
+	_, err := c.call("/api/v1/history").set("range", "15m").set("namespace",
+		namespace).get(ctx, &history)
 	if failed := new(apiError); errors.As(err, &failed) && failed.status == http.StatusNotFound {
 		return nil, nil
 	}

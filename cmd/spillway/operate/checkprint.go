@@ -72,13 +72,15 @@ func (c *Check) nagios(r *checkResult) string {
 		messages = append(messages, f.text())
 	}
 	if len(messages) == 0 {
-		messages = []string{some(int64(len(r.Figures)+len(r.Queues)), "namespace is", "namespaces are") + " well"}
+		messages = []string{some(int64(len(r.Figures)+len(r.Queues)), "namespace is",
+			"namespaces are") + " well"}
 	}
 	// A bar ends the text.
 	text := strings.ReplaceAll(strings.Join(messages, "; "), "|", "/")
 	var data []string
 	add := func(label string, value float64, unit string, warning, critical float64) {
-		data = append(data, fmt.Sprintf("'%s'=%s%s;%s;%s;0", label, number(value), unit, threshold(warning),
+		data = append(data, fmt.Sprintf("'%s'=%s%s;%s;%s;0", label, number(value), unit,
+			threshold(warning),
 			threshold(critical)))
 	}
 	sinkAndResidual := func(namespace string, failing float64, residual *int64) {

@@ -343,7 +343,8 @@ func (c *client) explain(ctx context.Context, method string, timeout time.Durati
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return noAnswer{fmt.Errorf("nothing listens at %s: start spillway serve there, or name its admin port with --admin or SPILLWAY_ADMIN", c.base)}
-	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case errors.As(err, &record), strings.Contains(err.Error(),
+		"server gave HTTP response to HTTPS client"):
 		hint = ": the port speaks plain HTTP: write http:// in --admin"
 	case errors.As(err, &authority):
 		hint = ": name the authority's certificate with --admin-ca"
@@ -382,7 +383,8 @@ func (c *client) rejected(res *http.Response, answer []byte) error {
 	case e.code == "no_such_route" && strings.HasPrefix(message, "no such route"):
 		e.text = c.base + " has no such route: is it the admin port (default 8081) of a service of this version?"
 	case e.code == "store_unavailable":
-		e.text = strings.Replace(message, "see /readyz", "see "+c.base+"/readyz", 1) + " (store_unavailable)"
+		e.text = strings.Replace(message, "see /readyz", "see "+c.base+"/readyz",
+			1) + " (store_unavailable)"
 	default:
 		e.text = fmt.Sprintf("%s (%s)", message, escape(failure.Code))
 	}

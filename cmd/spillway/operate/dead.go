@@ -42,7 +42,8 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("LETTER", "WHEN", "PARTITION", "ID", ">BYTES", ">ATTEMPTS", "REASON", "DETAIL")
 	for _, l := range answer.Letters {
-		t.add(l.Letter, clock(l.DeadAtMS), l.Partition, cmp.Or(l.ID, "-"), digits(l.Bytes), digits(l.Attempt),
+		t.add(l.Letter, clock(l.DeadAtMS), l.Partition, cmp.Or(l.ID, "-"), digits(l.Bytes),
+			digits(l.Attempt),
 			l.Reason, l.Detail)
 	}
 	if err := t.print(s.Out); err != nil {
@@ -180,7 +181,8 @@ func (c *selection) run(ctx context.Context, s Streams, route string, a act) err
 	switch {
 	case err != nil:
 	case total.Failed > 0:
-		err = fmt.Errorf("%s could not be %s and stay: %s", some(total.Failed, "dead letter", "dead letters"),
+		err = fmt.Errorf("%s could not be %s and stay: %s", some(total.Failed,
+			"dead letter", "dead letters"),
 			a.done, first(total.Errors))
 	case total.Letters > 0 && !total.Complete && c.Limit == 0:
 		err = s.tell("more dead letters match now; they are still there")

@@ -36,7 +36,8 @@ type Deliveries struct {
 // Run prints the samples.
 func (c *Deliveries) Run(ctx context.Context, s Streams) error {
 	var answer admin.Deliveries
-	if done, err := c.read(ctx, s, c.samples("/api/v1/deliveries", c.Namespace, c.Partition, c.ID, c.Limit), &answer); done {
+	if done, err := c.read(ctx, s, c.samples("/api/v1/deliveries", c.Namespace, c.Partition,
+		c.ID, c.Limit), &answer); done {
 		return err
 	}
 	text := "No sampled delivery matches. It may wait (spillway ls), be dropped (spillway drops), be of another process, or not be in the sample."
@@ -96,7 +97,8 @@ var reasonTexts = map[string]string{
 // Run prints the samples.
 func (c *Drops) Run(ctx context.Context, s Streams) error {
 	var answer admin.Drops
-	if done, err := c.read(ctx, s, c.samples("/api/v1/drops", c.Namespace, c.Partition, c.ID, c.Limit).set("reason", c.Reason), &answer); done {
+	if done, err := c.read(ctx, s, c.samples("/api/v1/drops", c.Namespace, c.Partition,
+		c.ID, c.Limit).set("reason", c.Reason), &answer); done {
 		return err
 	}
 	if len(answer.Drops) > 0 {

@@ -32,7 +32,8 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 		from = "newest"
 	}
 	var answer admin.Peek
-	call := c.partition(c.Namespace, c.Partition).named("partition", c.Partition).at("/peek").limit(c.Limit, 128).set("from", from).on("unmasked", c.Unmasked)
+	call := c.partition(c.Namespace, c.Partition).named("partition",
+		c.Partition).at("/peek").limit(c.Limit, 128).set("from", from).on("unmasked", c.Unmasked)
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
@@ -43,7 +44,8 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	return s.tell("%d of %s", len(answer.Entries), some(answer.Depth, "waiting entry", "waiting entries"))
+	return s.tell("%d of %s", len(answer.Entries), some(answer.Depth, "waiting entry",
+		"waiting entries"))
 }
 
 // Tail prints a sample of the entries that arrive.
@@ -76,7 +78,8 @@ func (c *Tail) Run(ctx context.Context, s Streams) error {
 			return false, errors.New("the service sent a line that is no JSON")
 		}
 		if l.Ended != "" {
-			return true, s.tell("the service ended the tail (%s); start it again for more", escape(l.Ended))
+			return true, s.tell("the service ended the tail (%s); start it again for more",
+				escape(l.Ended))
 		}
 		if c.Output == "json" {
 			return false, printJSON(s.Out, json.RawMessage(line))

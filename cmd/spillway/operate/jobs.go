@@ -46,7 +46,8 @@ func states(r *admin.QueueRow) []string {
 	if r.Delayed != nil && r.Leased != nil {
 		delayed, leased = digits(*r.Delayed), digits(*r.Leased)
 	}
-	return []string{digits(r.Ready), delayed, leased, digits(r.Dead), sinceOr(r.OldestReadyAgeMS, "-")}
+	return []string{digits(r.Ready), delayed, leased, digits(r.Dead),
+		sinceOr(r.OldestReadyAgeMS, "-")}
 }
 
 // Run prints the list.
@@ -59,7 +60,8 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 		sort = column
 	}
 	var list admin.QueueList
-	call := c.namespace(c.Namespace).at("/queues").limit(c.Limit, 1024).set("sort", sort).set("search", c.Filter)
+	call := c.namespace(c.Namespace).at("/queues").limit(c.Limit, 1024).set("sort",
+		sort).set("search", c.Filter)
 	if done, err := c.read(ctx, s, call, &list); done {
 		return err
 	}
@@ -122,15 +124,18 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		admin.QueueRow
 		admin.QueueAccount
 	}
-	if done, err := c.read(ctx, s, c.queue(c.Namespace, c.Queue).on("audit", c.Audit), &answer); done {
+	if done, err := c.read(ctx, s, c.queue(c.Namespace, c.Queue).on("audit", c.Audit),
+		&answer); done {
 		return err
 	}
 	if c.Queue != "" {
 		cells := states(&answer.QueueRow)
-		t := details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2], "dead",
+		t := details("queue", c.Queue, "ready", cells[0], "delayed", cells[1],
+			"leased", cells[2], "dead",
 			cells[3], "oldest ready", cells[4])
 		if answer.Reserved > 0 {
-			t = details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2], "held by PHP", digits(answer.Reserved), "dead",
+			t = details("queue", c.Queue, "ready", cells[0], "delayed", cells[1],
+				"leased", cells[2], "held by PHP", digits(answer.Reserved), "dead",
 				cells[3], "oldest ready", cells[4])
 		}
 		return t.print(s.Out)
@@ -163,7 +168,8 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 		return usageError{errors.New("step: want 1s or more; steps: want 1 to 288")}
 	}
 	var answer admin.Forecast
-	call := c.queue(c.Namespace, c.Queue).at("/forecast").set("step_ms", digits(c.Step.Milliseconds())).set("steps", digits(c.Steps))
+	call := c.queue(c.Namespace, c.Queue).at("/forecast").set("step_ms",
+		digits(c.Step.Milliseconds())).set("steps", digits(c.Steps))
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
@@ -215,7 +221,8 @@ type JobsPeek struct {
 
 // Run prints it.
 func (c *JobsPeek) Run(ctx context.Context, s Streams) error {
-	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue", c.Queue).at("/peek"), c.Unmasked)
+	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue",
+		c.Queue).at("/peek"), c.Unmasked)
 }
 
 // JobsGet prints a job.
@@ -230,7 +237,8 @@ type JobsGet struct {
 
 // Run prints it.
 func (c *JobsGet) Run(ctx context.Context, s Streams) error {
-	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue", c.Queue).check(validJobs(c.Job)).at("/jobs/"+c.Job), c.Unmasked)
+	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue",
+		c.Queue).check(validJobs(c.Job)).at("/jobs/"+c.Job), c.Unmasked)
 }
 
 // JobsTrace prints what happened to a job.
@@ -244,7 +252,8 @@ type JobsTrace struct {
 
 // Run prints it.
 func (c *JobsTrace) Run(ctx context.Context, s Streams) error {
-	call := c.queue(c.Namespace, c.Queue).named("queue", c.Queue).check(validJobs(c.Job)).at("/jobs/" + c.Job + "/trace")
+	call := c.queue(c.Namespace, c.Queue).named("queue",
+		c.Queue).check(validJobs(c.Job)).at("/jobs/" + c.Job + "/trace")
 	var trace admin.Trace
 	if done, err := c.read(ctx, s, call, &trace); done {
 		return err
@@ -264,7 +273,8 @@ func (c *JobsTrace) Run(ctx context.Context, s Streams) error {
 		if e.Reason != "" {
 			details = append(details, e.Reason)
 		}
-		t.add(time.UnixMilli(e.AtMS).UTC().Format("2006-01-02T15:04:05.000Z"), e.Event, attempt, cmp.Or(e.By, "-"), escape(strings.Join(details, " ")))
+		t.add(time.UnixMilli(e.AtMS).UTC().Format("2006-01-02T15:04:05.000Z"), e.Event,
+			attempt, cmp.Or(e.By, "-"), escape(strings.Join(details, " ")))
 	}
 	return t.print(s.Out)
 }
@@ -273,7 +283,8 @@ func (c *JobsTrace) Run(ctx context.Context, s Streams) error {
 func validJobs(ids ...string) error {
 	for _, id := range ids {
 		if len(id) < 26 || len(id) > 91 || strings.ContainsFunc(id, func(r rune) bool {
-			return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '-' && r != '_'
+			return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' ||
+				r > 'z') && r != '-' && r != '_'
 		}) {
 			return usageError{fmt.Errorf("%s is not the id of a job", quote(id))}
 		}
@@ -294,14 +305,16 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		expires = clock(j.ExpiresMS)
 	}
 	state := j.State
-	if words, ok := map[string]string{"delayed": "delayed until ", "prepared": "prepared until ", "leased": "leased until ", "dead": "dead since "}[j.State]; ok {
+	if words, ok := map[string]string{"delayed": "delayed until ",
+		"prepared": "prepared until ", "leased": "leased until ", "dead": "dead since "}[j.State]; ok {
 		state = words + clock(j.AtMS)
 	}
 	if j.Reason != "" {
 		state += ", " + escape(j.Reason)
 	}
 	return details(
-		"job", j.ID, "queue", j.Queue, "state", state, "attempts", fmt.Sprintf("%s of %d", attempts(&j), j.Tries), "published",
+		"job", j.ID, "queue", j.Queue, "state", state, "attempts", fmt.Sprintf("%s of %d",
+			attempts(&j), j.Tries), "published",
 		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
 		"expires", expires, "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
 	).print(s.Out)
@@ -324,13 +337,15 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 		return usageError{errors.New("limit: want 1 to 100; offset: want 0 or more")}
 	}
 	var answer admin.DeadJobs
-	call := c.queue(c.Namespace, c.Queue).named("queue", c.Queue).at("/dead").limit(c.Limit, 100).set("offset", digits(c.Offset)).on("unmasked", c.Unmasked)
+	call := c.queue(c.Namespace, c.Queue).named("queue", c.Queue).at("/dead").limit(c.Limit,
+		100).set("offset", digits(c.Offset)).on("unmasked", c.Unmasked)
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
 	t := newTable("JOB", "DIED", "REASON", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
 	for _, j := range answer.Jobs {
-		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS), attempts(&j),
+		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS),
+			attempts(&j),
 			digits(j.Bytes), body(&j.Shown))
 	}
 	if err := t.print(s.Out); err != nil {

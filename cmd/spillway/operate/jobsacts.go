@@ -167,7 +167,8 @@ func (c *ofQueue) run(ctx context.Context, s Streams, route string, a act) error
 func (c *ofQueue) sayWhatElse(ctx context.Context, s Streams) {
 	var q admin.QueueRow
 	if _, err := c.at("").get(ctx, &q); err == nil && q.Pending+q.Dead > 0 {
-		_ = s.tell("it has %d delayed or leased and %d dead: --all is for those, too", q.Pending, q.Dead)
+		_ = s.tell("it has %d delayed or leased and %d dead: --all is for those, too",
+			q.Pending, q.Dead)
 	}
 }
 

@@ -170,11 +170,13 @@ func partitionTable(rows []partitionRow, named bool) *table {
 }
 
 func namespaceTable(o *overview) *table {
-	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED", ">REJECTED/s", ">BACKLOG", ">OLDEST", ">LIMIT",
+	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED",
+		">REJECTED/s", ">BACKLOG", ">OLDEST", ">LIMIT",
 		">PARTITIONS", ">DEAD LETTERS", "SINK")
 	for _, n := range o.Namespaces {
 		figure := o.figure(n.ReadAtMS)
-		t.add(n.Namespace, figure(n.Rates.Accepted), figure(n.Rates.Delivered), figure(n.Rates.dropped()),
+		t.add(n.Namespace, figure(n.Rates.Accepted), figure(n.Rates.Delivered),
+			figure(n.Rates.dropped()),
 			digits(n.Ledger.Evicted+n.Ledger.Expired+n.Ledger.Dead+n.Ledger.Lost), rate(n.Rates.Rejected),
 			digits(n.Buffered), sinceOr(n.OldestAgeMS, "-"), since(n.MaxAgeMS), digits(n.Partitions),
 			digits(n.DeadLetters), n.sinkText())

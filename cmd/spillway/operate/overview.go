@@ -170,7 +170,8 @@ func (o *overview) losses() []loss {
 	}
 	for _, n := range o.Namespaces {
 		if o.Store.Ready && stale(n.ReadAtMS, o.NowMS) { // else the store's line says it
-			found = append(found, loss{n.Namespace, kindRejecting, 0, unread(n.ReadAtMS, o.NowMS), seePools})
+			found = append(found, loss{n.Namespace, kindRejecting, 0, unread(n.ReadAtMS,
+				o.NowMS), seePools})
 			continue
 		}
 		why := n.cause(o.NowMS)
@@ -178,14 +179,16 @@ func (o *overview) losses() []loss {
 			found = append(found, loss{n.Namespace, kindLosing, n.Rates.dropped(), n.dropText(),
 				cmp.Or(why, n.likely())})
 		} else if n.Rates.Dead > 0 {
-			found = append(found, loss{n.Namespace, kindAtRisk, n.Rates.Dead, n.dropText(), cmp.Or(why, n.likely())})
+			found = append(found, loss{n.Namespace, kindAtRisk, n.Rates.Dead, n.dropText(),
+				cmp.Or(why, n.likely())})
 		} else if why != "" && n.Buffered > 0 || n.ageShare() >= riskShare {
 			what := fmt.Sprintf("%s wait", some(n.Buffered, "entry", "entries"))
 			if n.Buffered == 1 {
 				what += "s"
 			}
 			if n.OldestAgeMS != nil {
-				what += fmt.Sprintf(", the oldest for %s of %s", since(*n.OldestAgeMS), since(n.MaxAgeMS))
+				what += fmt.Sprintf(", the oldest for %s of %s", since(*n.OldestAgeMS),
+					since(n.MaxAgeMS))
 			}
 			found = append(found, loss{n.Namespace, kindAtRisk, 0, what, why})
 		}
@@ -196,7 +199,8 @@ func (o *overview) losses() []loss {
 	}
 	for _, q := range o.Queues {
 		if o.Store.Ready && stale(q.ReadAtMS, o.NowMS) {
-			found = append(found, loss{q.Namespace, kindRejecting, 0, unread(q.ReadAtMS, o.NowMS), seePools})
+			found = append(found, loss{q.Namespace, kindRejecting, 0, unread(q.ReadAtMS,
+				o.NowMS), seePools})
 			continue
 		}
 		found = append(found, q.losses(o.NowMS)...)
@@ -217,7 +221,8 @@ func (n *namespaceState) dropText() string {
 // dropText names each reason with its figure.
 func (r *rates) dropText(maxAgeMS int64, figure func(float64) string) string {
 	return reasons(figure, []reason{
-		{r.Evicted, "evicted %s (partitions are full)"}, {r.Expired, "expired %s (older than " + since(maxAgeMS) + ")"},
+		{r.Evicted, "evicted %s (partitions are full)"}, {r.Expired,
+			"expired %s (older than " + since(maxAgeMS) + ")"},
 		{r.Dead, "dead %s (the sink rejects them; dead letters are kept)"},
 		{r.LettersEvicted, "dead letters dropped %s (more than max_dead or max_dead_bytes)"}, {r.Lost, "lost %s (removed from Redis, not by Spillway)"},
 	})
@@ -259,7 +264,8 @@ func (n *namespaceState) cause(now int64) string {
 func (n *namespaceState) likely() string {
 	switch r := n.Rates; {
 	case n.PausedPartitions > 0 && r.Evicted+r.Expired > 0:
-		return some(n.PausedPartitions, "partition is", "partitions are") + " paused: see spillway ls --paused"
+		return some(n.PausedPartitions, "partition is",
+			"partitions are") + " paused: see spillway ls --paused"
 	case r.Dead > 0:
 		return "see spillway dead ls " + n.Namespace
 	case r.Evicted+r.Expired > 0 && len(n.Sinks) == 0:
@@ -332,7 +338,8 @@ func (r *jobRates) failed() float64 { return r.Expired + r.Lost + r.Died }
 
 func (r *jobRates) text() string {
 	return reasons(perSecond, []reason{
-		{r.Expired, "expired %s (nobody acked them within their ttl)"}, {r.Died, "dead %s (tries used up, or buried; dead letters are kept)"},
+		{r.Expired, "expired %s (nobody acked them within their ttl)"}, {r.Died,
+			"dead %s (tries used up, or buried; dead letters are kept)"},
 		{r.Lost, "lost %s (removed from Redis, not by Spillway)"},
 	})
 }
@@ -405,7 +412,8 @@ func (q *queueState) cause(now int64) string {
 		}
 	}
 	if more > 0 {
-		text += "; " + some(more, "more sink fails", "more sinks fail") + ": see spillway check " + q.Namespace
+		text += "; " + some(more, "more sink fails",
+			"more sinks fail") + ": see spillway check " + q.Namespace
 	}
 	return text
 }
@@ -413,7 +421,8 @@ func (q *queueState) cause(now int64) string {
 // risk says that soon no job may be published.
 func (q *queueState) risk() string {
 	if q.MaxJobs > 0 && float64(q.Jobs) >= riskShare*float64(q.MaxJobs) {
-		return fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected", q.Jobs, q.MaxJobs)
+		return fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected",
+			q.Jobs, q.MaxJobs)
 	}
 	return ""
 }
@@ -427,7 +436,8 @@ func jobsTable(o *overview) *table {
 			queues = digits(*q.Queues)
 		}
 		figure := o.figure(q.ReadAtMS)
-		cells := []string{q.Namespace, figure(q.Rates.Published), figure(q.Rates.Acked), figure(q.Rates.failed())}
+		cells := []string{q.Namespace, figure(q.Rates.Published), figure(q.Rates.Acked),
+			figure(q.Rates.failed())}
 		for _, n := range []int64{l.Lost, l.Ready, l.Prepared + l.Delayed, l.Leased, l.Dead} {
 			cells = append(cells, digits(n))
 		}

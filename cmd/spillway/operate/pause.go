@@ -92,7 +92,10 @@ func (c *Connection) addPaused(ctx context.Context, namespaces []string, q parti
 	}
 	for _, p := range answer.Pauses {
 		listed := slices.ContainsFunc(list.rows,
-			func(r partitionRow) bool { return r.Namespace == p.Namespace && r.Partition == p.Partition })
+			func(r partitionRow) bool {
+				return r.Namespace == p.Namespace &&
+					r.Partition == p.Partition
+			})
 		if listed || p.Partition == "" || !slices.Contains(namespaces, p.Namespace) ||
 			!strings.Contains(p.Partition, q.filter) {
 			continue

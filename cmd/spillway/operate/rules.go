@@ -40,7 +40,8 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 		return digits(n)
 	}
 	for _, r := range answer.Rules {
-		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Tries), cmp.Or(r.KeepTrace.String(), "-"),
+		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Tries),
+			cmp.Or(r.KeepTrace.String(), "-"),
 			made(r.FromFile, r.CreatedAtMS), r.CreatedBy)
 	}
 	return t.print(s.Out)

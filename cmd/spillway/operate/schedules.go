@@ -53,7 +53,8 @@ func (c *SchedulesLs) Run(ctx context.Context, s Streams) error {
 	if len(list.Schedules) == 0 && list.Next == "" {
 		return s.tell("no schedules")
 	}
-	t := newTable("QUEUE", "SCHEDULE", "STATE", "NEXT", ">FIRED", ">MISSED", ">OVERLAPPED", ">PAUSED", "LAST")
+	t := newTable("QUEUE", "SCHEDULE", "STATE", "NEXT", ">FIRED", ">MISSED", ">OVERLAPPED",
+		">PAUSED", "LAST")
 	for _, l := range list.Schedules {
 		next, last := "-", "-"
 		if len(l.Next) > 0 {
@@ -263,7 +264,8 @@ func (c *SchedulesBackfill) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	to := c.Queue + "/" + c.Schedule + ": "
-	_ = s.tell("%sfound %s, %s", to, some(int64(found.Ticks), "tick", "ticks"), some(found.Jobs, "job", "jobs"))
+	_ = s.tell("%sfound %s, %s", to, some(int64(found.Ticks), "tick", "ticks"),
+		some(found.Jobs, "job", "jobs"))
 	if c.DryRun || found.Ticks == 0 {
 		return c.print(s, raw, to+"nothing was published")
 	}

@@ -79,7 +79,8 @@ func (c *Top) view(ctx context.Context, call *call, wait time.Duration) (*view, 
 		}
 	}
 	// Then the partitions: that starts the sweep, which knows the oldest age.
-	if v.partitions, err = c.partitions(ctx, names, partitionQuery{sort: c.Sort, limit: c.Limit}, wait); err != nil {
+	if v.partitions, err = c.partitions(ctx, names, partitionQuery{sort: c.Sort,
+		limit: c.Limit}, wait); err != nil {
 		// While the store fails, the overview still says so.
 		if !storeAway(err) {
 			return nil, err

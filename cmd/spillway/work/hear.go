@@ -20,10 +20,14 @@ type message struct {
 }
 
 // start starts a child, whose lines are heard.
-func (w *worker) start(s *process.Slot, program process.Command, lines bool, input []byte) (*child, error) {
+func (w *worker) start(s *process.Slot, program process.Command, lines bool,
+	input []byte) (*child, error) {
 	c := &child{ready: make(chan struct{}), answer: make(chan message, 1)}
 	var err error
-	c.Member, err = s.Start(program, lines, input, func(stream int, line []byte, cut bool) { w.hear(c, s.N, stream, line, cut) })
+	c.Member, err = s.Start(program, lines, input, func(stream int, line []byte,
+		cut bool) {
+		w.hear(c, s.N, stream, line, cut)
+	})
 	w.metrics.started.Inc()
 	return c, err
 }
@@ -39,7 +43,8 @@ func (w *worker) hear(c *child, slot, stream int, line []byte, cut bool) {
 	var m message
 	switch {
 	case stream != 3:
-		log.Info("child prints", zap.Int("stream", stream), zap.ByteString("line", line), zap.Bool("cut", cut))
+		log.Info("child prints", zap.Int("stream", stream), zap.ByteString("line", line),
+			zap.Bool("cut", cut))
 		return
 	case cut || json.Unmarshal(line, &m) != nil:
 		m.Do = ""
@@ -63,6 +68,7 @@ func (w *worker) hear(c *child, slot, stream int, line []byte, cut bool) {
 		}
 		fallthrough
 	default:
-		w.noise.Warn("a child writes what is no answer to its job", zap.Int("child", slot), zap.String("do", m.Do), zap.Int("bytes", len(line)), zap.Bool("cut", cut))
+		w.noise.Warn("a child writes what is no answer to its job", zap.Int("child", slot),
+			zap.String("do", m.Do), zap.Int("bytes", len(line)), zap.Bool("cut", cut))
 	}
 }

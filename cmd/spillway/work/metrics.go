@@ -47,7 +47,8 @@ func (m *metrics) serve(w *worker) (end func(), err error) {
 		return w.busy.Load()
 	}
 	idle := func() int64 { return max(int64(len(w.pool.Children()))-busy(), 0) }
-	for state, count := range map[string]func() int64{"busy": busy, "idle": idle, "failing": failing} {
+	for state, count := range map[string]func() int64{"busy": busy, "idle": idle,
+		"failing": failing} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "spillway_work_children", Help: "Children by state: busy with a job, idle, or failing: they crash, and wait before another start.",
 			ConstLabels: prometheus.Labels{"state": state}}, func() float64 { return float64(count()) }))
@@ -57,13 +58,15 @@ func (m *metrics) serve(w *worker) (end func(), err error) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry,
+		promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, _ *http.Request) {
 		switch _, n := w.pool.Size(); {
 		case w.stopping.Err() != nil:
 			http.Error(out, "the worker stops", http.StatusServiceUnavailable)
 		case n > 0:
-			http.Error(out, fmt.Sprintf("%d children crash, and wait before another start", n), http.StatusServiceUnavailable)
+			http.Error(out, fmt.Sprintf("%d children crash, and wait before another start",
+				n), http.StatusServiceUnavailable)
 		default:
 			_, _ = fmt.Fprintln(out, "ok")
 		}

@@ -173,7 +173,8 @@ func (w *worker) do(c *child, t *task) error {
 }
 
 // begin bounds what a child does for a job. end ends that: err is what becomes of the job.
-func (w *worker) begin(c *child, t *task, timeout time.Duration) (end func(err error, failed string)) {
+func (w *worker) begin(c *child, t *task, timeout time.Duration) (end func(err error,
+	failed string)) {
 	began, n := time.Now(), c.Slot.N
 	c.has(t)
 	c.Uses++
@@ -197,7 +198,9 @@ func (w *worker) begin(c *child, t *task, timeout time.Duration) (end func(err e
 		if failed == "" {
 			w.desk.learn(took)
 		} else {
-			w.log.Warn("job failed", zap.Int("child", n), zap.String("queue", t.Queue), zap.String("seq", t.seq()), zap.String("error", failed), zap.String("ended", c.Why()))
+			w.log.Warn("job failed", zap.Int("child", n), zap.String("queue", t.Queue),
+				zap.String("seq", t.seq()), zap.String("error",
+					failed), zap.String("ended", c.Why()))
 			w.hooks.tell("job_failed", n, t, failed)
 		}
 		w.hooks.tell("after_job", n, t, "")
@@ -217,7 +220,8 @@ func (w *worker) verdict(t *task, m message, backoff time.Duration) error {
 		backoff = w.TTR
 	case "release":
 		if m.Delay != nil {
-			backoff = time.Duration(min(max(*m.Delay, 0), maxDelay.Seconds()) * float64(time.Second))
+			backoff = time.Duration(min(max(*m.Delay, 0),
+				maxDelay.Seconds()) * float64(time.Second))
 		}
 	}
 	return release(t, failed, backoff)
@@ -259,7 +263,8 @@ func (w *worker) each(s *process.Slot) error {
 		return nil
 	}
 	timeout, backoff, program := w.timeout(t), w.backoff(t), w.program
-	program.Env = append(program.Env[:len(program.Env):len(program.Env)], "JOB_QUEUE="+t.Queue, "JOB_ID="+t.ID,
+	program.Env = append(program.Env[:len(program.Env):len(program.Env)],
+		"JOB_QUEUE="+t.Queue, "JOB_ID="+t.ID,
 		"JOB_ATTEMPT="+strconv.Itoa(t.Attempt), "JOB_TRIES="+strconv.Itoa(w.tries(t)))
 	if len(t.Attributes) > 0 {
 		attributes, _ := json.Marshal(t.Attributes) // of texts alone

@@ -100,15 +100,18 @@ func (c *Command) check(environ []string) (*settings, error) {
 	least, errLeast := strconv.Atoi(low)
 	most, errMost := strconv.Atoi(high)
 	s.least, s.most = least, most
-	if errLeast != nil || errMost != nil || s.least < 1 || s.most < s.least || s.most > maxChildren {
+	if errLeast != nil || errMost != nil || s.least < 1 || s.most < s.least ||
+		s.most > maxChildren {
 		return nil, fmt.Errorf("children: %q is not usable: want 1 to %d, or a range such as 2..16", c.Children, maxChildren)
 	}
 	switch {
 	case len(s.queues) > maxQueues || slices.Contains(s.queues, ""):
-		return nil, fmt.Errorf("queues: %q: want 1 to %d names, separated by commas", c.Queues, maxQueues)
+		return nil, fmt.Errorf("queues: %q: want 1 to %d names, separated by commas",
+			c.Queues, maxQueues)
 	case c.TTR < time.Second || c.TTR > 30*24*time.Hour:
 		return nil, fmt.Errorf("ttr: %s is not usable: want 1s to 720h", c.TTR)
-	case min(c.Timeout, c.Term, c.Rest, c.MaxTime, c.StartTimeout, c.Drain) < 0 || min(c.MaxJobs, c.Tries) < 0:
+	case min(c.Timeout, c.Term, c.Rest, c.MaxTime, c.StartTimeout, c.Drain) < 0 ||
+		min(c.MaxJobs, c.Tries) < 0:
 		return nil, errors.New("timeout, term, rest, max_time, start_timeout, drain, max_jobs or tries is negative: want 0 or more")
 	case c.Nice < -20 || c.Nice > 19:
 		return nil, fmt.Errorf("nice: %d is not usable: want -20 to 19", c.Nice)

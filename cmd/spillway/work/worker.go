@@ -47,7 +47,8 @@ func newWorker(s *settings, version string, log *zap.Logger) (w *worker, err err
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxQueues + 1
 	w.http = transport
-	w.jobs, err = client.NewJobs(s.Server, client.JobsConfig{Namespace: s.Namespace, Token: s.Token, Transport: w})
+	w.jobs, err = client.NewJobs(s.Server, client.JobsConfig{Namespace: s.Namespace,
+		Token: s.Token, Transport: w})
 	return w, err
 }
 
@@ -57,7 +58,8 @@ func (w *worker) run(ctx context.Context) error {
 	defer stop()
 	w.stopping = ctx
 	w.pool = process.NewPool(ctx, process.PoolConfig{
-		Run:    map[string]func(*process.Slot) error{"lines": w.lines, "each": w.each, "self": w.self}[w.Mode],
+		Run: map[string]func(*process.Slot) error{"lines": w.lines, "each": w.each,
+			"self": w.self}[w.Mode],
 		Memory: int64(w.Memory), MaxTime: w.MaxTime, MaxUses: w.MaxJobs,
 		Ending:  w.ending,
 		Crashed: w.crashed,
@@ -69,7 +71,8 @@ func (w *worker) run(ctx context.Context) error {
 		return err
 	}
 	defer closeMetrics()
-	w.log.Info("worker starts", zap.String("name", w.Name), zap.String("namespace", w.Namespace), zap.Strings("queues", w.queues), zap.String("mode", w.Mode), zap.String("children", w.Children))
+	w.log.Info("worker starts", zap.String("name", w.Name), zap.String("namespace",
+		w.Namespace), zap.Strings("queues", w.queues), zap.String("mode", w.Mode), zap.String("children", w.Children))
 	w.hooks.tell("worker_start", -1, nil, "")
 	w.pool.Resize(w.least)
 	var own sync.WaitGroup
@@ -95,14 +98,16 @@ func (w *worker) run(ctx context.Context) error {
 
 func (w *worker) ending(m *process.Member, why string) {
 	w.metrics.killed.WithLabelValues(why).Inc()
-	w.log.Warn("child is ended", zap.Int("child", m.Slot.N), zap.Int("pid", m.PID()), zap.String("why", why))
+	w.log.Warn("child is ended", zap.Int("child", m.Slot.N), zap.Int("pid", m.PID()),
+		zap.String("why", why))
 	if event := map[string]string{"timeout": "job_timeout", "memory": "memory"}[why]; event != "" {
 		w.hooks.tell(event, m.Slot.N, nil, "")
 	}
 }
 
 func (w *worker) crashed(slot, times int, wait time.Duration, err error) {
-	w.log.Error("child does not run", zap.Int("child", slot), zap.Int("times", times), zap.Duration("again_in", wait), zap.Error(err))
+	w.log.Error("child does not run", zap.Int("child", slot), zap.Int("times", times),
+		zap.Duration("again_in", wait), zap.Error(err))
 }
 
 // places is that of the desk. When the last claim brought nothing the worker sleeps, in PHP's words.
@@ -190,7 +195,8 @@ func (w *worker) scale() {
 			w.pool.Resize(n - 1)
 		}
 		if now, _ := w.pool.Size(); now != n {
-			w.log.Info("children", zap.Int("before", n), zap.Int("now", now), zap.Duration("oldest", oldest))
+			w.log.Info("children", zap.Int("before", n), zap.Int("now", now),
+				zap.Duration("oldest", oldest))
 		}
 	}
 }
