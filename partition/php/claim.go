@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	luaphp "github.com/spillway-io/spillway/lua/php"
@@ -25,6 +26,7 @@ type claim struct {
 	at      int  // the queue that is asked
 	asked   bool // in this round
 	member  int  // the first that may get more
+	bytes   int  // of the payloads that it has
 	sent    *backend.Call
 	token   string
 }
@@ -41,7 +43,7 @@ func (s *Store) claims(b *job.Batch) (all claims) {
 		if c.ReportLeft {
 			c.Left, c.Held = make([]int, len(c.Queues)), make([]int64, len(c.Queues))
 		}
-		k := key{c.Namespace.Name, joined(c.Queues), c.TTR}
+		k := key{c.Namespace.Name, strings.Join(c.Queues, ","), c.TTR}
 		if of[k] == nil {
 			x := &claim{queues: c.Queues, ttr: c.TTR}
 			for _, queue := range c.Queues {
@@ -140,21 +142,22 @@ func (x *claim) read(l *lane) {
 	left := c.Rest.Int()
 	for more := c.More - 4; more >= 4; more -= 4 {
 		seq, before, deadline := x.number(), x.number(), x.number()
-		j := x.job(queue, seq, before, c.Rest.Bulk())
+		j := x.of.delivery(queue, seq, before-x.of.Flavor.first()+1, c.Rest.Bulk())
 		j.Now, j.At = c.Now, deadline
-		for x.member < len(x.members)-1 && x.full(x.members[x.member]) {
-			x.member++
+		for x.member < len(x.members)-1 && x.full() {
+			x.member, x.bytes = x.member+1, 0
 		}
 		to := x.members[x.member]
 		to.Jobs = append(to.Jobs, j)
+		x.bytes += len(j.Payload)
 	}
 	if c.Rest.Broken {
 		l.unknown[target{x.of.Name, queue}] = x.token
 		x.fail(c.Misread())
 		return
 	}
-	for x.member < len(x.members) && x.full(x.members[x.member]) {
-		x.member++
+	for x.member < len(x.members) && x.full() {
+		x.member, x.bytes = x.member+1, 0
 	}
 	for i, to := range x.members {
 		if to.ReportLeft {
@@ -164,13 +167,10 @@ func (x *claim) read(l *lane) {
 	}
 }
 
-// full reports whether a claim gets no more.
-func (x *claim) full(c *job.Claim) bool {
-	bytes := 0
-	for i := range c.Jobs {
-		bytes += len(c.Jobs[i].Payload)
-	}
-	return len(c.Jobs) == c.Count || bytes >= c.MaxBytes
+// full reports whether the first claim that may get more gets none.
+func (x *claim) full() bool {
+	c := x.members[x.member]
+	return len(c.Jobs) == c.Count || x.bytes >= c.MaxBytes
 }
 
 // number reads a number that the script answers as text or as such.
@@ -193,11 +193,6 @@ func (x *claim) fail(err error) {
 		}
 	}
 	x.member = len(x.members)
-}
-
-// job is a delivery of a payload. before is what the payload says of attempts.
-func (x *claim) job(queue string, seq, before int64, payload []byte) job.Job {
-	return x.of.delivery(queue, seq, before-x.of.Flavor.first()+1, payload)
 }
 
 // delivery is a payload as a job.

@@ -35,7 +35,7 @@ func (s sums) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (s sums) Collect(ch chan<- prometheus.Metric) {
-	for name, n := range *s.namespaces.Load() {
+	for name, n := range s.namespaces {
 		l := n.sums.last.Load()
 		if l == nil {
 			continue

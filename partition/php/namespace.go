@@ -99,7 +99,7 @@ type namespace struct {
 }
 
 // newNamespace makes a namespace. Its errors are *backend.FieldError, joined.
-func (s *Store) newNamespace(name string, p Policy, before *namespace) (*namespace, error) {
+func (s *Store) newNamespace(name string, p Policy) (*namespace, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -113,14 +113,17 @@ func (s *Store) newNamespace(name string, p Policy, before *namespace) (*namespa
 	}
 	of.PHP, of.TTR, of.Policy.Rules = true, p.TTR, p.Rules
 	of.Policy.MaxJobs = 0 // PHP has no bound, so there is none to be near to
-	n := &namespace{Namespace: of, Policy: p, cluster: s.backend.Cluster(), own: s.prefix + ":php:"}
-	n.restart = &restart{}
-	if before != nil && before.KeyPrefix == p.KeyPrefix && before.Flavor == p.Flavor {
-		n.breaker, n.names, n.sums = before.breaker, before.names, before.sums
-	} else {
-		n.breaker, n.names, n.sums = s.backend.NewBreaker(n.own+p.KeyPrefix), &names{}, &ledger{}
-	}
-	return n, nil
+	own := s.prefix + ":php:"
+	return &namespace{
+		Namespace: of,
+		Policy:    p,
+		cluster:   s.backend.Cluster(),
+		own:       own,
+		breaker:   s.backend.NewBreaker(own + p.KeyPrefix),
+		names:     &names{},
+		sums:      &ledger{},
+		restart:   &restart{},
+	}, nil
 }
 
 // tries is how often a payload of a queue that names none is delivered; 0: for ever.

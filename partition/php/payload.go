@@ -2,6 +2,7 @@ package php
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -165,32 +166,23 @@ func (f Flavor) asNew(payload []byte, attempts gjson.Result) []byte {
 
 // build makes a payload with the fields of the library, in its order.
 func (f Flavor) build(r request, now int64) []byte {
-	or := func(text, otherwise string) string {
-		if text == "" {
-			return otherwise
-		}
-		return text
-	}
 	class, _, _ := strings.Cut(r.Job, "@")
-	id := or(r.ID, randomText())
-	text := func(s string) string { return string(appendText(nil, s)) }
-	data := or(r.Data, "[]")
+	id := cmp.Or(r.ID, randomText())
+	text := func(s string) string {
+		quoted, _ := json.Marshal(s) // which fails for no text
+		return string(quoted)
+	}
+	data := cmp.Or(r.Data, "[]")
 	switch f {
 	case Laravel:
 		return fmt.Appendf(nil, `{"uuid":%s,"displayName":%s,"job":%s,"maxTries":%s,"maxExceptions":null,"failOnTimeout":false,`+
-			`"backoff":null,"timeout":%s,"data":%s,"createdAt":%d,"id":%s,"attempts":0}`, text(uuid()), text(or(r.DisplayName, class)),
-			text(r.Job), or(r.Tries, "null"), or(r.Timeout, "null"), data, now/1000, text(id))
+			`"backoff":null,"timeout":%s,"data":%s,"createdAt":%d,"id":%s,"attempts":0}`, text(uuid()), text(cmp.Or(r.DisplayName, class)),
+			text(r.Job), cmp.Or(r.Tries, "null"), cmp.Or(r.Timeout, "null"), data, now/1000, text(id))
 	case Think3:
 		return fmt.Appendf(nil, `{"job":%s,"maxTries":%s,"timeout":%s,"data":%s,"id":%s,"attempts":0}`,
-			text(r.Job), or(r.Tries, "null"), or(r.Timeout, "null"), data, text(id))
+			text(r.Job), cmp.Or(r.Tries, "null"), cmp.Or(r.Timeout, "null"), data, text(id))
 	}
 	return fmt.Appendf(nil, `{"job":%s,"data":%s,"id":%s,"attempts":1}`, text(r.Job), data, text(id))
-}
-
-// appendText appends a JSON string. It fails for none.
-func appendText(dst []byte, s string) []byte {
-	text, _ := json.Marshal(s)
-	return append(dst, text...)
 }
 
 // randomText is an id as PHP's Str::random(32) makes them.

@@ -281,24 +281,6 @@ func (s *Store) Purge(ctx context.Context, ns *job.Namespace, queue string,
 	}
 }
 
-// Account is what a queue's scripts have counted since its first job, by the words of package
-// lua/php: published claimed acked nacked requeued buried unfit lapsed moved twins unreadable died
-// respawned deleted purged.
-func (s *Store) Account(ctx context.Context, ns *job.Namespace,
-	queue string) (map[string]int64, error) {
-	n, err := s.of(ns, queue)
-	if err != nil {
-		return nil, err
-	}
-	var account map[string]int64
-	err = s.reads.Do(ctx, func() error {
-		fields, err := s.backend.Background.HGetAll(ctx, n.keys(queue).account).Result()
-		account = numbers(fields)
-		return explained(backend.Classify(err))
-	})
-	return account, err
-}
-
 // numbers are the totals of an account.
 func numbers(fields map[string]string) map[string]int64 {
 	totals := map[string]int64{}

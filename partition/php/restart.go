@@ -3,6 +3,7 @@ package php
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"strconv"
 	"sync"
@@ -54,7 +55,7 @@ func (s *Store) RestartSignal(ctx context.Context, namespace string) string {
 func (s *Store) Restart(ctx context.Context, namespace string) error {
 	n := s.named(namespace)
 	if n == nil {
-		return errNoNamespace
+		return fmt.Errorf("the store has no namespace %s", namespace)
 	}
 	now, err := s.backend.KnownTime(ctx)
 	if err == nil {

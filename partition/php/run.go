@@ -1,13 +1,13 @@
 package php
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	luaphp "github.com/spillway-io/spillway/lua/php"
@@ -62,7 +62,9 @@ func (s *Store) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 		}
 	}
 	claims := s.claims(b)
-	_ = s.revert(ctx, memory, claims.targets()) // those that fail stay unknown, and are not asked
+	if len(memory.unknown) > 0 {
+		_ = s.revert(ctx, memory, claims.targets()) // those that fail stay unknown, and are not asked
+	}
 	asked := claims.next(memory)
 	calls = append(calls, callsOf(asked)...)
 	if len(publishes) > 0 || len(settles) > 0 {
@@ -96,18 +98,17 @@ func (s *Store) publish(p *job.Publish) *publish {
 	if p.Err = err; err != nil {
 		return nil
 	}
-	now, known := s.backend.Now()
-	if !known {
+	now, told := s.backend.Now()
+	if !told {
 		now = time.Now().UnixMilli()
 	}
 	k := n.keys(p.Queue)
-	keep := int64(0)
+	known, keep := k.prefix+"known:", int64(0)
 	if p.Key != "" {
-		if keep = p.KeyTTL.Milliseconds(); keep == 0 {
-			keep = defaultKeyTTL.Milliseconds()
-		}
+		sum := sha256.Sum256([]byte(p.Key))
+		known += hex.EncodeToString(sum[:16])
+		keep = cmp.Or(p.KeyTTL.Milliseconds(), defaultKeyTTL.Milliseconds())
 	}
-	sum := sha256.Sum256([]byte(p.Key))
 	args := []any{max(0, p.Delay.Milliseconds()), flag(n.Flavor.notifies()), keep, n.MaxKeys}
 	for i := range p.Messages {
 		payload, err := n.Flavor.Payload(p.Messages[i].Payload, now)
@@ -122,8 +123,7 @@ func (s *Store) publish(p *job.Publish) *publish {
 		args = append(args, payload)
 	}
 	return &publish{p, backend.NewCall(luaphp.Publish, n.breaker,
-		[]string{k.ready, k.delayed, k.notify, k.account,
-			k.prefix + "known:" + hex.EncodeToString(sum[:16])}, args...)}
+		[]string{k.ready, k.delayed, k.notify, k.account, known}, args...)}
 }
 
 func (p *publish) read() {
@@ -310,5 +310,3 @@ func (s *Store) revert(ctx context.Context, l *lane, targets []target) error {
 	}
 	return errors.Join(errs...)
 }
-
-func joined(queues []string) string { return strings.Join(queues, ",") }

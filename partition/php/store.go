@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,11 +43,10 @@ type Store struct {
 	backend    *backend.Backend
 	prefix     string
 	log        *zap.Logger
-	namespaces atomic.Pointer[map[string]*namespace]
-	swapping   sync.Mutex // of namespaces
+	namespaces map[string]*namespace // a reload makes another Store
 	reads      backend.ReadLimit
 	metrics    *metrics
-	checked    atomic.Pointer[checked]
+	passed     atomic.Pointer[[]string] // the warnings of the Check that passed
 }
 
 // Open makes a Store on a Backend, which the caller closes after it. It does not connect.
@@ -63,42 +60,20 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		return nil, &backend.FieldError{Field: "redis", Value: "embedded:",
 			Want: "the Redis of the PHP application, such as redis://host:6379/0"}
 	}
-	s := &Store{backend: b, prefix: cfg.Prefix, log: log, metrics: newMetrics(reg)}
-	s.namespaces.Store(&map[string]*namespace{})
-	if err := s.swap(cfg.Namespaces); err != nil {
+	s := &Store{backend: b, prefix: cfg.Prefix, log: log,
+		namespaces: map[string]*namespace{}, metrics: newMetrics(reg)}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(cfg.Namespaces)) {
+		n, err := s.newNamespace(name, cfg.Namespaces[name])
+		errs = append(errs, err)
+		s.namespaces[name] = n
+	}
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	reg.MustRegister(sums{s})
 	s.reads = backend.NewReadLimit(readsAtOnce, readsMaxWait, s.metrics.rejected)
 	return s, nil
-}
-
-// SetNamespaces replaces all namespaces. What runs under the policies before goes on. Its errors
-// are *backend.FieldError, and then nothing changes.
-func (s *Store) SetNamespaces(_ context.Context, policies map[string]Policy) error {
-	return s.swap(policies)
-}
-
-func (s *Store) swap(policies map[string]Policy) error {
-	s.swapping.Lock()
-	defer s.swapping.Unlock()
-	before := *s.namespaces.Load()
-	all := make(map[string]*namespace, len(policies))
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(policies)) {
-		if was := before[name]; was != nil && reflect.DeepEqual(was.Policy, policies[name]) {
-			all[name] = was // claims that wait ask again under a new one
-			continue
-		}
-		n, err := s.newNamespace(name, policies[name], before[name])
-		errs = append(errs, err)
-		all[name] = n
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	s.namespaces.Store(&all)
-	return nil
 }
 
 // Namespace returns the namespace of that name, nil when there is none.
@@ -109,10 +84,9 @@ func (s *Store) Namespace(name string) *job.Namespace {
 	return nil
 }
 
-func (s *Store) named(name string) *namespace { return (*s.namespaces.Load())[name] }
+func (s *Store) named(name string) *namespace { return s.namespaces[name] }
 
-// of is the namespace behind a handle, which may be of an earlier policy; an error: it is gone, or
-// does not serve the queue.
+// of is the namespace behind a handle; an error: it does not serve the queue.
 func (s *Store) of(ns *job.Namespace, queue string) (*namespace, error) {
 	n := s.named(ns.Name)
 	if n == nil || !n.Serves(queue) {
@@ -123,10 +97,9 @@ func (s *Store) of(ns *job.Namespace, queue string) (*namespace, error) {
 
 // Namespaces returns all namespaces in the order of their names.
 func (s *Store) Namespaces() []*job.Namespace {
-	all := *s.namespaces.Load()
-	list := make([]*job.Namespace, 0, len(all))
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		list = append(list, all[name].Namespace)
+	list := make([]*job.Namespace, 0, len(s.namespaces))
+	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
+		list = append(list, s.namespaces[name].Namespace)
 	}
 	return list
 }
@@ -147,26 +120,15 @@ func isForeign(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE")
 }
 
-// errNoNamespace: a namespace was taken out of the configuration meanwhile.
-var errNoNamespace = job.ErrNoQueue
-
-// checked is the result of a conclusive Check.
-type checked struct {
-	warnings []string
-	err      error
-	policies *map[string]*namespace
-}
-
 // probeQueue is a name that no caller can use.
 const probeQueue = "!permission-probe"
 
 // Check asks whether the queues can be used now: whether the server is one for them, and this user
 // has all rights on PHP's keys and on Spillway's.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
-	all := s.namespaces.Load()
-	if c := s.checked.Load(); c != nil && c.err == nil && c.policies == all {
+	if passed := s.passed.Load(); passed != nil {
 		_, err := s.backend.ReadTime(ctx)
-		return c.warnings, err
+		return *passed, err
 	}
 	if _, err := s.backend.ReadTime(ctx); err != nil {
 		return nil, err
@@ -177,8 +139,8 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if warnings, err = s.backend.CheckServers(ctx); err != nil {
 		return warnings, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(*all)) {
-		n := (*all)[name]
+	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
+		n := s.namespaces[name]
 		if err := s.checkRights(ctx, n); err != nil {
 			return warnings, fmt.Errorf("namespace %s: %w", name, err)
 		}
@@ -188,7 +150,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		}
 		warnings = append(warnings, odd...)
 	}
-	s.checked.Store(&checked{warnings, nil, all})
+	s.passed.Store(&warnings)
 	return warnings, nil
 }
 

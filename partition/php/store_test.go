@@ -228,7 +228,8 @@ func TestAJobIsClaimedSettledAndCounted(t *testing.T) {
 			if n, err := s.Purge(t.Context(), s.ns, "mail", true); n != 4 || err != nil {
 				t.Errorf("purged %d, %v", n, err)
 			}
-			a, err := s.Account(t.Context(), s.ns, "mail")
+			fields, err := s.redis.HGetAll(t.Context(), s.named("shop").keys("mail").account).Result()
+			a := numbers(fields)
 			if err != nil || a["published"] != 7 || a["acked"] != 1 ||
 				a["claimed"] != a["acked"]+a["nacked"]+a["requeued"]+a["buried"]+a["unfit"]+a["lapsed"] {
 				t.Errorf("account %v, %v", a, err)

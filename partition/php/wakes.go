@@ -47,7 +47,6 @@ type Wakes struct {
 
 // wanted is a queue that somebody wants wakes of.
 type wanted struct {
-	ns    *job.Namespace
 	wants int
 	told  bool               // that it is heard from now on
 	end   context.CancelFunc // of the goroutine that waits; nil: it is polled
@@ -79,7 +78,7 @@ func (w *Wakes) Want(ns *job.Namespace, _ int, queue string) {
 	t := target{ns.Name, queue}
 	x := w.wanted[t]
 	if x == nil {
-		x = &wanted{ns: ns}
+		x = &wanted{}
 		w.wanted[t] = x
 	}
 	x.wants++
@@ -178,6 +177,7 @@ func (w *Wakes) wait(ctx context.Context, t target, x *wanted) {
 			w.outage.End()
 		}
 		w.mu.Lock()
+		x.end()
 		x.end = nil
 		w.mu.Unlock()
 		w.signal() // another may have its place
