@@ -43,11 +43,7 @@ func (s *Slot) Start(c Command, extra bool, input []byte, heard func(stream int,
 		jitter:     0.9 + 0.2*rand.Float64(), exited: make(chan struct{})}
 	p.mu.Lock()
 	p.children[m] = true
-	ended := p.ended
 	p.mu.Unlock()
-	if ended != "" {
-		m.End(ended)
-	}
 	var pipes sync.WaitGroup
 	for stream, file := range []*os.File{1: child.Stdout, 2: child.Stderr, 3: child.Extra} {
 		if file != nil {

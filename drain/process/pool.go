@@ -44,7 +44,6 @@ type Pool struct {
 
 	mu       sync.Mutex
 	children map[*Member]bool
-	ended    string // why all children are ended, those to come too
 }
 
 // NewPool returns a pool without slots, which stops when ctx ends. The caller then calls Wait.
@@ -79,16 +78,6 @@ func (p *Pool) Children() (list []*Member) {
 		list = append(list, m)
 	}
 	return list
-}
-
-// End ends all children, those to come too.
-func (p *Pool) End(why string) {
-	p.mu.Lock()
-	p.ended = why
-	p.mu.Unlock()
-	for _, m := range p.Children() {
-		m.End(why)
-	}
 }
 
 // Wait waits until all slots have left.

@@ -1,12 +1,11 @@
 // Package work has the command work: a supervisor of children that do the jobs of queues, in any
 // language. It is a client of the service:
 //
-//	        claim ◀─────────── desk ──job──▶ slot ──line on stdin──▶ child
-//	service                      ▲            │  ◀──line on fd 3────
-//	        settle ◀── settlers ◀┴─ leases ◀──┘
+//	service ──claim──▶ client.Work ──job──▶ desk ──▶ slot ──line on stdin──▶ child
+//	        ◀─settle──             ◀─error──        ◀──line on fd 3────
 //
-// The slots, one a child, ask the desk for jobs; one claim at a time gets them for all. The leases
-// of jobs that are held are renewed together, and what became of jobs is told together.
+// The slots, one a child, take jobs at the desk, which tells the client how many to claim: one claim
+// at a time gets them for all. Leases and settlements are the client's.
 package work
 
 import (
