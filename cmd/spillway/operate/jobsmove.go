@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -63,10 +64,7 @@ func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 		return usageError{err}
 	}
 	defer m.from.Close()
-	token := c.ToToken
-	if token == "" {
-		token = c.Token
-	}
+	token := cmp.Or(c.ToToken, c.Token)
 	if m.to, err = sdk.NewJobs(c.Server, sdk.JobsConfig{Namespace: namespace,
 		Token: token}); err != nil {
 		return usageError{err}
