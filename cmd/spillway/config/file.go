@@ -100,11 +100,7 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 			}
 			q := defaultQueueNamespace()
 			r.namespace(value, path, &q, queueKeys(), r.setOwn)
-			for _, key := range KeysOf(SettingsOf(&q)) {
-				if _, given := c.origins[path+key]; !given {
-					c.origins[path+key] = "" // not inherited from the setting of that name at the top
-				}
-			}
+			r.notInherited(path, &q)
 			c.QueueNamespaces[name] = q
 			return
 		}
@@ -115,19 +111,36 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 	c.origins["namespaces"] = r.position(node)
 }
 
-// kindOfNamespace is the value of the key kind, buffer where there is none.
-func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
-	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value != "kind" {
-			continue
-		}
-		switch kind := node.Content[i+1]; kind.Value {
-		case "buffer", "queue", "php":
-			return kind.Value
-		default:
-			r.fail(kind, path+"kind", fmt.Sprintf("%q is neither buffer nor queue nor php", kind.Value))
+// notInherited notes that what a namespace does not say comes from no setting at the top.
+func (r *fileReader) notInherited(path string, of any) {
+	for _, key := range KeysOf(SettingsOf(of)) {
+		if _, given := r.config.origins[path+key]; !given {
+			r.config.origins[path+key] = ""
 		}
 	}
+}
+
+// valueOf is the value of a key of a map; nil: it has none.
+func valueOf(node *yaml.Node, key string) *yaml.Node {
+	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == key {
+			return node.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// kindOfNamespace is the value of the key kind, buffer where there is none.
+func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
+	kind := valueOf(node, "kind")
+	if kind == nil {
+		return "buffer"
+	}
+	switch kind.Value {
+	case "buffer", "queue", "php":
+		return kind.Value
+	}
+	r.fail(kind, path+"kind", fmt.Sprintf("%q is neither buffer nor queue nor php", kind.Value))
 	return "buffer"
 }
 

@@ -172,18 +172,12 @@ func (w Words) list() []string { return strings.Fields(string(w)) }
 // phpNamespace reads a namespace of kind php: its flavor first, whose defaults it has.
 func (r *fileReader) phpNamespace(node *yaml.Node, path string) PHPNamespace {
 	flavor := php.Flavor("")
-	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == "flavor" {
-			flavor = php.Flavor(node.Content[i+1].Value)
-		}
+	if value := valueOf(node, "flavor"); value != nil {
+		flavor = php.Flavor(value.Value)
 	}
 	n := defaultPHPNamespace(flavor)
 	r.namespace(node, path, &n, phpKeys(), r.setOwn)
-	for _, key := range KeysOf(SettingsOf(&n)) {
-		if _, given := r.config.origins[path+key]; !given {
-			r.config.origins[path+key] = "" // not inherited from the setting of that name at the top
-		}
-	}
+	r.notInherited(path, &n)
 	return n
 }
 
