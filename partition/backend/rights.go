@@ -44,6 +44,29 @@ func (r Rights) Add(command, text string) {
 	r[strings.ToLower(command)] = true
 }
 
+// Read adds what the answer of a permission probe of a namespace says is missing. where is on what it
+// was tried, such as its shards. An error
+// is another reason why a command failed: the server is in a state that passes, or holds a foreign
+// value.
+func (r Rights) Read(c *Call, namespace, where string) error {
+	if c.Err != nil {
+		return c.Err
+	}
+	for n := c.Rest.Int(); n > 0 && !c.Rest.Broken; n-- {
+		command, text := string(c.Rest.Bulk()), string(c.Rest.Bulk())
+		if !IsDenied(text) {
+			err := Classify(AnsweredError(text))
+			if errors.Is(err, ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
+				return err
+			}
+			return Wrap(ErrIncompatible, fmt.Errorf("namespace %s: %s fails on its %s: %s",
+				namespace, command, where, text))
+		}
+		r.Add(command, text)
+	}
+	return nil
+}
+
 // Error names all of them, and what gives them on the servers at addrs, with the prefix of
 // the keys. It Is ErrIncompatible.
 func (r Rights) Error(addrs []string, prefix string) error {

@@ -142,7 +142,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
 		n := s.namespaces[name]
 		if err := s.checkRights(ctx, n); err != nil {
-			return warnings, fmt.Errorf("namespace %s: %w", name, err)
+			return warnings, err
 		}
 		odd, err := s.oddities(ctx, n)
 		if err != nil {
@@ -160,20 +160,13 @@ func (s *Store) checkRights(ctx context.Context, n *namespace) error {
 	c := backend.NewCall(luaphp.PermissionProbe, nil, append(k.nine(),
 		k.prefix+"out:probe", k.prefix+"known:probe"))
 	s.backend.Run(ctx, s.backend.Out, []*backend.Call{c})
-	if c.Err != nil {
-		return c.Err
-	}
 	missing := backend.Rights{}
-	for left := c.Rest.Int(); left > 0 && !c.Rest.Broken; left-- {
-		command, text := string(c.Rest.Bulk()), string(c.Rest.Bulk())
-		if !backend.IsDenied(text) {
-			return backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%s fails: %s", command, text))
-		}
-		missing.Add(command, text)
+	if err := missing.Read(c, n.Name, "keys"); err != nil {
+		return err
 	}
 	if len(missing) > 0 {
-		return backend.Wrap(backend.ErrIncompatible, fmt.Errorf("the Redis user lacks rights: it needs ~%squeues:* (think3: ~%s{queues:*), "+
-			"~%s*, %%R~%s%s and +@all -@dangerous; %w", n.KeyPrefix, n.KeyPrefix, n.own, n.CachePrefix, n.Flavor.restartKey(),
+		return backend.Wrap(backend.ErrIncompatible, fmt.Errorf("namespace %s: the Redis user lacks rights: it needs ~%squeues:* (think3: ~%s{queues:*), "+
+			"~%s*, %%R~%s%s and +@all -@dangerous; %w", n.Name, n.KeyPrefix, n.KeyPrefix, n.own, n.CachePrefix, n.Flavor.restartKey(),
 			missing.Error(s.backend.Addrs(), s.prefix)))
 	}
 	return nil

@@ -31,21 +31,8 @@ func (s *Space) checkRights(ctx context.Context, h *Home) error {
 	s.backend.Run(ctx, s.backend.Out, calls)
 	missing := backend.Rights{}
 	for _, c := range calls {
-		if c.Err != nil {
-			return c.Err
-		}
-		for n := c.Rest.Int(); n > 0 && !c.Rest.Broken; n-- {
-			command, text := string(c.Rest.Bulk()), string(c.Rest.Bulk())
-			if !backend.IsDenied(text) {
-				// The server is in a state that passes, or holds a foreign value.
-				err := backend.Classify(backend.AnsweredError(text))
-				if errors.Is(err, backend.ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
-					return err
-				}
-				return backend.Wrap(backend.ErrIncompatible,
-					fmt.Errorf("namespace %s: %s fails on its shards: %s", h.Name, command, text))
-			}
-			missing.Add(command, text)
+		if err := missing.Read(c, h.Name, "shards"); err != nil {
+			return err
 		}
 	}
 	if len(missing) > 0 {
