@@ -69,7 +69,9 @@ func runChild(behaviour string) {
 		case "hang":
 			time.Sleep(time.Hour)
 		case "stop":
+			// The signal may reach another thread first, and this one would answer meanwhile.
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			time.Sleep(time.Hour)
 		case "bomb":
 			bomb(p.File)
 		case "leave":
