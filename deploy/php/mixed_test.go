@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,10 +38,12 @@ var (
 // killed now and then with what it has in hand.
 type mixed struct {
 	*project
-	t     testing.TB
-	store *store.Store
-	ns    *job.Namespace
-	rand  *rand.Rand
+	t            testing.TB
+	store        *store.Store
+	ns           *job.Namespace
+	rand         *rand.Rand
+	jobs, pushed int           // at a time, and in all
+	lease        time.Duration // of ours
 
 	mu            sync.Mutex
 	acked         map[string]int // by the digest of the data
@@ -70,22 +71,20 @@ func newMixed(t testing.TB, p *project, seed uint64) *mixed {
 	must(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	policy := store.DefaultPolicy(store.Flavor(p.app))
-	policy.KeyPrefix = strings.TrimSuffix(strings.TrimSuffix(p.base, "queues:%s"), "{queues:%s}")
+	policy.KeyPrefix = p.prefix()
 	policy.Rules = []job.Rule{{Match: job.Pattern(p.queue)}}
 	policy.Tries = 0
 	s, err := store.Open(store.Config{Prefix: "sw", Namespaces: map[string]store.Policy{"shop": policy}}, b, prometheus.NewRegistry(), zap.NewNop())
 	must(t, err)
 	_, err = s.Check(context.Background())
 	must(t, err)
-	return &mixed{project: p, t: t, store: s, ns: s.Namespace("shop"), rand: rand.New(rand.NewPCG(seed, 0)), acked: map[string]int{}}
+	return &mixed{project: p, t: t, store: s, ns: s.Namespace("shop"), rand: rand.New(rand.NewPCG(seed, 0)), jobs: *mixedJobs, lease: 2 * time.Second,
+		acked: map[string]int{}}
 }
 
+// run has the consumers do the jobs, and more of them until each side had some: on a busy machine one is
+// late.
 func (m *mixed) run() {
-	var jobs []pushed
-	for i := range *mixedJobs {
-		jobs = append(jobs, pushed{Class: "Note", Data: map[string]any{"acts": []string{"delete"}, "n": i}, Delay: i % 10 / 9})
-	}
-	m.push(m.t, jobs...)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for range 2 {
@@ -94,10 +93,21 @@ func (m *mixed) run() {
 		seed = m.rand.Uint64()
 		running.Go(func() { m.works(ctx, rand.New(rand.NewPCG(seed, 2))) })
 	}
-	redistest.Until(m.t, 2*time.Minute, "nothing is ready, delayed or leased", func() bool {
-		c := context.Background()
-		return m.redis.LLen(c, m.key).Val()+m.redis.ZCard(c, m.key+":delayed").Val()+m.redis.ZCard(c, "sw:php:"+m.key+":leases").Val() == 0
-	})
+	for byUs := 0; byUs == 0 || m.count(m.t, ran) == 0; {
+		var jobs []pushed
+		for i := range m.jobs {
+			jobs = append(jobs, pushed{Class: "Note", Data: map[string]any{"acts": []string{"delete"}, "n": m.pushed + i}, Delay: i % 10 / 9})
+		}
+		m.push(m.t, jobs...)
+		m.pushed += len(jobs)
+		redistest.Until(m.t, 2*time.Minute, "nothing is ready, delayed or leased", func() bool {
+			c := context.Background()
+			return m.redis.LLen(c, m.key).Val()+m.redis.ZCard(c, m.key+":delayed").Val()+m.redis.ZCard(c, "sw:php:"+m.key+":leases").Val() == 0
+		})
+		m.mu.Lock()
+		byUs = len(m.acked)
+		m.mu.Unlock()
+	}
 	stop()
 	running.Wait()
 }
@@ -106,7 +116,7 @@ func (m *mixed) run() {
 func (m *mixed) claims(ctx context.Context, random *rand.Rand) {
 	lane := m.store.NewLane()
 	for ctx.Err() == nil {
-		c := &job.Claim{Namespace: m.ns, Queues: []string{m.queue}, TTR: 2 * time.Second, Count: 1 + random.IntN(4)}
+		c := &job.Claim{Namespace: m.ns, Queues: []string{m.queue}, TTR: m.lease, Count: 1 + random.IntN(4)}
 		m.store.Run(context.Background(), lane, &job.Batch{Claims: []*job.Claim{c}})
 		if c.Err != nil {
 			m.t.Errorf("claim: %v", c.Err)
@@ -184,7 +194,7 @@ func (m *mixed) judge(run int) {
 		left[digest([]byte(gjson.Get(payload, "data").Raw))]++
 	}
 	missing, twice, both := 0, 0, 0
-	for i := range *mixedJobs {
+	for i := range m.pushed {
 		d := digest(fmt.Appendf(nil, `{"acts":["delete"],"n":%d}`, i))
 		switch n := ran[d] + m.acked[d]; {
 		case n > 1:
@@ -203,7 +213,7 @@ func (m *mixed) judge(run int) {
 	residual, err := m.store.Audit(context.Background(), m.ns)
 	m.t.Logf("run %d: %d by us, %d by PHP, %d reserved; %d kills, %d left by ours; missing %d, twice %d, residual %d", run, len(m.acked), len(ran),
 		len(left), m.kills, m.leaves, missing, twice, residual)
-	if missing > lost || twice > 0 || both > 0 || residual != 0 || err != nil || len(m.acked) == 0 || len(ran) == 0 {
+	if missing > lost || twice > 0 || both > 0 || residual != 0 || err != nil {
 		m.t.Errorf("run %d: missing %d, twice %d, by both %d, residual %d, %v", run, missing, twice, both, residual, err)
 	}
 }

@@ -75,13 +75,14 @@ type project struct {
 	key   string // of the queue
 	redis *redis.Client
 	env   []string
+	lease int // of a claim, ms
 }
 
 var queues atomic.Int64
 
 func open(t testing.TB, f flavor) *project {
 	t.Helper()
-	p := &project{flavor: f, dir: t.TempDir(), queue: fmt.Sprintf("mails%d", queues.Add(1)), redis: redistest.SharedClient(t)}
+	p := &project{flavor: f, dir: t.TempDir(), queue: fmt.Sprintf("mails%d", queues.Add(1)), redis: redistest.SharedClient(t), lease: 60_000}
 	p.key = fmt.Sprintf(f.base, p.queue)
 	library, err := filepath.Abs(filepath.Join("../../bin/php", f.library))
 	must(t, err)
@@ -166,6 +167,11 @@ type delivery struct {
 
 var claim, settle = redis.NewScript(luaphp.Claim.Source), redis.NewScript(luaphp.Settle.Source)
 
+// prefix is what the library puts before the keys of all its queues.
+func (p *project) prefix() string {
+	return strings.TrimSuffix(strings.TrimSuffix(p.base, "queues:%s"), "{queues:%s}")
+}
+
 func (p *project) keys() []string {
 	ours := "sw:php:" + p.key
 	return []string{p.key, p.key + ":delayed", p.key + ":reserved", p.key + ":notify", ours + ":account", ours + ":leases", ours + ":held",
@@ -175,7 +181,7 @@ func (p *project) keys() []string {
 func (p *project) claimKeys() []string { return append(p.keys(), "sw:php:"+p.key+":out:1") }
 
 func (p *project) claimArgs() []any {
-	return []any{"token", 60_000, 60_000, 1, 1 << 20, p.first, p.counted, p.notify, 1}
+	return []any{"token", 60_000, p.lease, 1, 1 << 20, p.first, p.counted, p.notify, 1}
 }
 
 // claim takes the next payload, which has to be there.

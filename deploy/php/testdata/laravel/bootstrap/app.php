@@ -22,7 +22,10 @@ Facade::setFacadeApplication($app);
 $app->instance(Illuminate\Contracts\Container\Container::class, $app);
 $app->instance('config', new App\Config([
     'queue.default' => 'shop',
-    'queue.connections.shop' => ['driver' => 'redis', 'connection' => 'default', 'queue' => 'default', 'retry_after' => 90],
+    'queue.connections.shop' => [
+        'driver' => 'redis', 'connection' => 'default', 'queue' => 'default', 'retry_after' => (int) (getenv('RETRY_AFTER') ?: 90),
+        'block_for' => getenv('BLOCK_FOR') ? (int) getenv('BLOCK_FOR') : null,
+    ],
     'cache.default' => 'redis',
     'cache.prefix' => 'laravel_cache',
     'cache.stores.redis' => ['driver' => 'redis', 'connection' => 'default'],
