@@ -171,35 +171,3 @@ func (s *Store) checkRights(ctx context.Context, n *namespace) error {
 	}
 	return nil
 }
-
-// lookedAt is how many payloads of a queue oddities reads.
-const lookedAt = 20
-
-// oddities are warnings about what lies in the queues: payloads of another library, which its
-// workers would not run.
-func (s *Store) oddities(ctx context.Context, n *namespace) (warnings []string, err error) {
-	for _, r := range n.Rules {
-		if r.Match.Wild() {
-			continue
-		}
-		queue := string(r.Match)
-		k := n.keys(queue)
-		payloads, err := s.backend.Background.LRange(ctx, k.ready, 0, lookedAt-1).Result()
-		switch {
-		case isForeign(err):
-			warnings = append(warnings, fmt.Sprintf("namespace %s: %s is no list, so queue %s cannot be used", n.Name, k.ready, queue))
-			continue
-		case err != nil:
-			return warnings, backend.Classify(err)
-		}
-		for _, p := range payloads {
-			laravel := strings.Contains(p, `"displayName"`) && strings.Contains(p, `"uuid"`)
-			if think := strings.Contains(p, `"job"`) && !strings.Contains(p, `"displayName"`); laravel && n.Flavor != Laravel ||
-				think && n.Flavor == Laravel {
-				warnings = append(warnings, fmt.Sprintf("namespace %s: payloads in queue %s do not look like those of flavor %s", n.Name, queue, n.Flavor))
-				break
-			}
-		}
-	}
-	return warnings, nil
-}
