@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -197,7 +198,8 @@ func TestJobsMoveBetweenPHPAndAQueue(t *testing.T) {
 	}
 	move := func(want string, args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), binary, append([]string{"jobs", "move", "--server", "http://" + s.data, "--token", "root"}, args...)...)
+		cmd := exec.CommandContext(t.Context(), binary, append([]string{"jobs", "move"}, args...)...)
+		cmd.Env = append(os.Environ(), "SPILLWAY_SERVER=http://"+s.data, "SPILLWAY_TOKEN=root")
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("move %v: %s, %v; want %s", args, out, err, want)

@@ -21,13 +21,21 @@ type JobsMove struct {
 	Namespace string         `arg:"" help:"Namespace of the jobs."`
 	Queue     string         `arg:"" help:"Their queue."`
 	To        string         `required:"" placeholder:"NAMESPACE/QUEUE" help:"Where they go."`
-	Server    string         `name:"server" default:"http://127.0.0.1:8080" help:"URL of the service's data port."`
-	Token     string         `name:"token" placeholder:"TOKEN" help:"Token of the jobs' namespace. The environment variable SPILLWAY_TOKEN hides it from the process list."`
-	ToToken   string         `name:"to-token" placeholder:"TOKEN" help:"Token of the other namespace; default that of --token. In a namespace of kind php it needs the right to produce."`
+	DataPort
 	Rate      partition.Rate `placeholder:"RATE" help:"Jobs to move in a time, such as 500/s; default as fast as they are taken."`
 	Follow    bool           `help:"Go on, and move what becomes ready, until it is interrupted."`
 	DryRun    bool           `help:"Count the jobs and move none."`
 }
+
+// DataPort are its flags that have an environment variable.
+type DataPort struct {
+	Server  string `name:"server" default:"http://127.0.0.1:8080" help:"URL of the service's data port."`
+	Token   string `name:"token" placeholder:"TOKEN" help:"Token of the jobs' namespace. The environment variable SPILLWAY_TOKEN hides it from the process list."`
+	ToToken string `name:"to-token" placeholder:"TOKEN" help:"Token of the other namespace; default that of --token. In a namespace of kind php it needs the right to produce."`
+}
+
+// Settings are those flags.
+func (d *DataPort) Settings() any { return d }
 
 // How a move works.
 const (
