@@ -20,11 +20,12 @@ const (
 	sizing        = "deploy/SIZING.md"
 	migrating     = "deploy/MIGRATING.md"
 	queues        = "deploy/QUEUES.md"
+	phpQueues     = "deploy/PHP.md"
 )
 
 // documents are what users read: every flag, metric, command and answer in them
-// is tried.
-var documents = []string{readme, api, guarantees, operating, configuration, sizing, migrating, queues}
+// is tried. The commands of phpQueues need PHP: deploy/php tries them.
+var documents = []string{readme, api, guarantees, operating, configuration, sizing, migrating, queues, phpQueues}
 
 // found returns every first group of a pattern in a text, once each.
 func found(pattern, text string) []string {
@@ -76,9 +77,9 @@ func TestTheREADMELinksToEveryDocument(t *testing.T) {
 func TestEveryFlagOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
 	known := flagsOf(t, "serve", "report", "demo", "work", "bench", "config print", "config check", "top", "ls", "drops", "pause", "purge", "dead rm", "check", "ns create", "ns rm", "token create", "admin-token create", "schedules backfill",
-		"schedules times", "schedules ls")
-	// The flags of Redis, Docker, Kubernetes and systemd are their own.
-	foreign := regexp.MustCompile(`(?m)^.*(?:redis-cli|redis-server|kubectl|systemctl|systemd-tmpfiles) .*$|docker run .*? spillway `)
+		"schedules times", "schedules ls", "jobs move", "jobs stat")
+	// The flags of Redis, PHP, Docker, Kubernetes and systemd are their own.
+	foreign := regexp.MustCompile(`(?m)^php .*$|^.*(?:redis-cli|redis-server|kubectl|systemctl|systemd-tmpfiles) .*$|docker run .*? spillway `)
 	for _, file := range documents {
 		for _, flag := range found("(--[a-z][a-z-]+)", foreign.ReplaceAllString(read(t, file), "")) {
 			if !slices.Contains(known, flag) {

@@ -2,7 +2,7 @@
 
 // A child of `spillway work` for Laravel 5.7 and newer: jobs on stdin, answers on descriptor 3, one a line.
 // Laravel's own worker runs them, so tries, back-off, middleware, failed() and failed_jobs are Laravel's.
-// Put it beside artisan and call: php laravel-child.php [connection]
+// Call it in the project's folder, or put it beside artisan: php laravel-child.php [connection]
 
 use Illuminate\Contracts\Console\Kernel;
 use Illuminate\Contracts\Queue\Job as JobContract;
@@ -13,8 +13,9 @@ use Illuminate\Queue\Events\WorkerStopping;
 use Illuminate\Queue\Jobs\Job;
 use Illuminate\Queue\WorkerOptions;
 
-require __DIR__ . '/vendor/autoload.php';
-$app = require __DIR__ . '/bootstrap/app.php';
+$project = is_dir(__DIR__ . '/bootstrap') ? __DIR__ : getcwd();
+require $project . '/vendor/autoload.php';
+$app = require $project . '/bootstrap/app.php';
 if ($app->bound(Kernel::class)) {
     $app->make(Kernel::class)->bootstrap();
 }

@@ -2,13 +2,14 @@
 
 // A child of `spillway work` for think-queue 1 and 2: jobs on stdin, answers on descriptor 3, one a line.
 // think-queue's own worker runs them, so tries, hooks and failed() are think-queue's.
-// Put it beside think and call: php think2-child.php
+// Call it in the project's folder, or put it beside think: php think2-child.php
 
 use think\exception\ThrowableError;
 use think\queue\Worker;
 
-define('APP_PATH', __DIR__ . '/application/');
-require __DIR__ . '/thinkphp/base.php';
+$project = is_file(__DIR__ . '/think') ? __DIR__ : getcwd();
+define('APP_PATH', $project . '/application/');
+require $project . '/thinkphp/base.php';
 if (class_exists('think\Container')) { // ThinkPHP 5.1
     think\Container::get('app')->path(APP_PATH)->initialize();
 } else { // 5.0

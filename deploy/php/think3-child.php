@@ -2,13 +2,14 @@
 
 // A child of `spillway work` for think-queue 3: jobs on stdin, answers on descriptor 3, one a line.
 // think-queue's own worker runs them, so tries, events, failed() and failed_jobs are think-queue's.
-// Put it beside think and call: php think3-child.php [connection]
+// Call it in the project's folder, or put it beside think: php think3-child.php [connection]
 
 use think\queue\event\JobFailed;
 use think\queue\event\WorkerStopping;
 
-require __DIR__ . '/vendor/autoload.php';
-$app = new think\App(__DIR__);
+$project = is_file(__DIR__ . '/think') ? __DIR__ : getcwd();
+require $project . '/vendor/autoload.php';
+$app = new think\App($project);
 $app->make(think\Console::class); // starts the application as the file think does
 
 // One delivery. What think\queue\job\Redis does to Redis, this one notes: Spillway does it.
