@@ -70,6 +70,7 @@ type poll struct {
 	asking  bool          // it asks again: what wakes it now may come too late for that
 	failing bool          // it has asked last with an error
 	unheard int           // while it is listed: how many of its queues are not subscribed
+	ended   bool          // its worker is to restart: it waits no longer
 }
 
 // queues are those of a step.

@@ -108,7 +108,7 @@ func (e *Engine) follow(p *poll) (heard, woken bool, err error) {
 func (e *Engine) join(p *poll) (fresh, empty []*queue, err error) {
 	now := e.store.Namespace(p.Namespace.Name)
 	switch {
-	case e.stopped:
+	case e.stopped || p.ended:
 		return nil, nil, ErrStopping
 	case now == nil:
 		return nil, nil, ErrNoNamespace
@@ -247,7 +247,16 @@ func (q *queue) release() {
 func (e *Engine) hear(event job.WakeEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if event.Kind == job.WakeLost {
+	switch event.Kind {
+	case job.WakeRestart:
+		for p := range e.polls {
+			if p.Namespace.Name == event.Namespace {
+				p.ended = true
+				p.nudge()
+			}
+		}
+		return
+	case job.WakeLost:
 		for _, q := range e.queues {
 			q.subscribed = false
 		}

@@ -150,3 +150,21 @@ func TestAPollEndsWithinAPass(t *testing.T) {
 	var revoked atomic.Bool
 	test("revoke", func(c *Claim) { c.Revoked = revoked.Load }, func(*Engine) { revoked.Store(true) }, ErrRevoked)
 }
+
+func TestARestartEndsTheWaitsOfItsNamespace(t *testing.T) {
+	t.Parallel()
+	policies := map[string]job.Policy{"mail": job.DefaultPolicy(), "other": job.DefaultPolicy()}
+	bubble(t, policies, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		mail := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		other := claims(e, Claim{Namespace: s.Namespace("other"), Queues: []string{"q"}, Wait: time.Minute})
+		synctest.Wait()
+		e.hear(job.WakeEvent{Kind: job.WakeRestart, Namespace: "mail"})
+		if r := <-mail; r.jobs != nil || r.err != nil || r.took != 0 {
+			t.Errorf("got %+v", r)
+		}
+		if r := <-other; r.took != time.Minute {
+			t.Errorf("a claim of another namespace ends: %+v", r)
+		}
+		_ = e.Stop(context.Background())
+	})
+}

@@ -36,9 +36,11 @@ const (
 	WakeHeard
 	// WakeLost: wakes of any wanted queue may have been missed. WakeSubscribed follows for each.
 	WakeLost
+	// WakeRestart: the workers of the namespace are to restart, so their claims end without jobs.
+	WakeRestart
 )
 
-// A WakeEvent is what happened to the subscriptions. WakeLost has no queue.
+// A WakeEvent is what happened to the subscriptions. WakeLost and WakeRestart have no queue.
 type WakeEvent struct {
 	Kind      WakeKind
 	Namespace string

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,9 +20,11 @@ const restartEvery = time.Second
 
 // restart is the restart signal of an application, as it was read last.
 type restart struct {
-	mu   sync.Mutex
-	at   time.Time
-	text string
+	mu      sync.Mutex
+	at      time.Time
+	text    string
+	known   bool         // it was read once
+	changes atomic.Int64 // since it was
 }
 
 // RestartSignal names the value of the key with which PHP tells its workers to restart: another text
@@ -40,15 +43,21 @@ func (s *Store) RestartSignal(ctx context.Context, namespace string) string {
 	}
 	r.at = time.Now()
 	value, err := s.backend.Background.Get(ctx, n.CachePrefix+n.Flavor.restartKey()).Result()
+	text := ""
 	switch {
 	case errors.Is(err, redis.Nil):
-		r.text = ""
-	case err == nil:
+	case err != nil:
+		return r.text
+	default:
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(value))
-		r.text = strconv.FormatUint(h.Sum64(), 16)
+		text = strconv.FormatUint(h.Sum64(), 16)
 	}
-	return r.text
+	if r.known && text != r.text {
+		r.changes.Add(1)
+	}
+	r.text, r.known = text, true
+	return text
 }
 
 // Restart tells the workers of an application to restart after their jobs, PHP's own, too.
@@ -63,5 +72,9 @@ func (s *Store) Restart(ctx context.Context, namespace string) error {
 		err = backend.Classify(s.backend.Background.Set(ctx,
 			n.CachePrefix+n.Flavor.restartKey(), now/1000, 0).Err())
 	}
+	n.restart.mu.Lock()
+	n.restart.at = time.Time{}
+	n.restart.mu.Unlock()
+	s.RestartSignal(ctx, namespace) // so that claims that wait here end at once
 	return err
 }

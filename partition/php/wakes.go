@@ -25,13 +25,15 @@ const (
 	maxPolled   = 1000                   // queues that one look looks at
 	minRest     = 2 * time.Millisecond   // after a wake, doubled while the queue stays as it is
 	wakeTimeout = 5 * time.Second
+
+	restartLook = 2 * time.Second // how often PHP's restart signal is read while nobody claims
 )
 
 // Wakes tells this process when queues have ready jobs. PHP tells nobody that it pushed, so one
 // command a queue waits in Redis: BLMOVE of the head of the list onto itself. It changes nothing and
 // takes nothing, so nothing is lost with this process. Any number of claims wait behind it. Once a
 // second, and when the first delayed payload or the first lapse is due, claims are let ask, which
-// is what makes those ready.
+// is what makes those ready. Claims also end when the application's workers are to restart.
 type Wakes struct {
 	*lifecycle.Loop
 	store   *Store
@@ -126,6 +128,7 @@ func (w *Wakes) run(ctx context.Context) {
 	blocked := make(chan struct{}, maxBlocked)
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
+	r := restarts{told: map[string]int64{}}
 	for {
 		var fresh []target
 		w.mu.Lock()
@@ -158,6 +161,43 @@ func (w *Wakes) run(ctx context.Context) {
 		case <-w.change:
 		case <-tick.C:
 			w.poll(ctx)
+			w.restarts(ctx, &r)
+		}
+	}
+}
+
+// restarts is what was told of the restart signals of namespaces.
+type restarts struct {
+	looked time.Time
+	told   map[string]int64 // the changes of each
+}
+
+// restarts tells of each change of a signal in the namespaces of which a queue is wanted. The first
+// look may tell one of long ago: a claim that ends too early asks again.
+func (w *Wakes) restarts(ctx context.Context, r *restarts) {
+	wanted := map[string]bool{}
+	w.mu.Lock()
+	for t := range w.wanted {
+		wanted[t.namespace] = true
+	}
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, wakeTimeout)
+	defer cancel()
+	look := time.Since(r.looked) >= restartLook
+	if look {
+		r.looked = time.Now()
+	}
+	for name := range wanted {
+		n := w.store.named(name)
+		if n == nil {
+			continue
+		}
+		if look {
+			w.store.RestartSignal(ctx, name)
+		}
+		if changes := n.restart.changes.Load(); changes != r.told[name] {
+			r.told[name] = changes
+			w.tell(job.WakeRestart, target{namespace: name})
 		}
 	}
 }

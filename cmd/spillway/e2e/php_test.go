@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -307,4 +308,30 @@ func TestWorkersOfPHPAreListedAndToldToRestart(t *testing.T) {
 	}
 	eventually(t, "claims have another signal", func() bool { return claim(`{"name":"host-1"}`) != before })
 	run("of kind queue, whose workers have no restart signal", "workers", "restart", "orders")
+}
+
+// A restart ends the claims that wait, so a worker without jobs restarts, too: told by us, and by PHP.
+func TestAWorkerThatWaitsForJobsIsRestarted(t *testing.T) {
+	t.Parallel()
+	s := servePHP(t, "think3", "")
+	born := filepath.Join(t.TempDir(), "born")
+	workOn(t, s.reloading, "shop default", []string{"SPILLWAY_TOKEN=reader"}, "--children", "1", "--",
+		"sh", "-c", `echo x >>"$0"; echo '{"do":"ready"}' >&3; read -r line`, born)
+	children := func(want int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d children were started", want), func() bool {
+			text, _ := os.ReadFile(born)
+			return strings.Count(string(text), "x") == want
+		})
+	}
+	children(1)
+	waits := func() bool { return s.metric(`spillway_jobs_polls{pool="shop"}`) == 1 }
+	eventually(t, "a claim waits", waits)
+	if out, err := exec.CommandContext(t.Context(), binary, "workers", "restart", "shop", "--admin", "http://"+s.admin).CombinedOutput(); err != nil {
+		t.Fatalf("%s, %v", out, err)
+	}
+	children(2)
+	eventually(t, "a claim waits", waits)
+	s.redis.Set(t.Context(), "think:queue:restart", "1", 0)
+	children(3)
 }

@@ -18,13 +18,13 @@ import (
 
 // JobsMove moves jobs, as a client of the data port: who may not publish cannot move.
 type JobsMove struct {
-	Namespace string         `arg:"" help:"Namespace of the jobs."`
-	Queue     string         `arg:"" help:"Their queue."`
-	To        string         `required:"" placeholder:"NAMESPACE/QUEUE" help:"Where they go."`
+	Namespace string `arg:"" help:"Namespace of the jobs."`
+	Queue     string `arg:"" help:"Their queue."`
+	To        string `required:"" placeholder:"NAMESPACE/QUEUE" help:"Where they go."`
 	DataPort
-	Rate      partition.Rate `placeholder:"RATE" help:"Jobs to move in a time, such as 500/s; default as fast as they are taken."`
-	Follow    bool           `help:"Go on, and move what becomes ready, until it is interrupted."`
-	DryRun    bool           `help:"Count the jobs and move none."`
+	Rate   partition.Rate `placeholder:"RATE" help:"Jobs to move in a time, such as 500/s; default as fast as they are taken."`
+	Follow bool           `help:"Go on, and move what becomes ready, until it is interrupted."`
+	DryRun bool           `help:"Count the jobs and move none."`
 }
 
 // DataPort are its flags that have an environment variable.

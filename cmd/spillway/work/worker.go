@@ -126,6 +126,11 @@ func (w *worker) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	r = r.Clone(r.Context())
 	r.Header.Set("X-Spillway-Worker", w.about())
+	if w.restart == nil { // the first does not wait: its answer says of what restarts the children know
+		query := r.URL.Query()
+		query.Del("wait")
+		r.URL.RawQuery = query.Encode()
+	}
 	response, err := w.http.RoundTrip(r)
 	if err == nil && response.StatusCode == http.StatusOK {
 		w.restarted(response.Header.Get("X-Spillway-Restart"))
