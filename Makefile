@@ -134,9 +134,10 @@ test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts
 	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Prom|Helm|Unit|Packages)' ./deploy
 
 .PHONY: test-php
-test-php: deps-php deps-test ## run the children for PHP's queues over the libraries themselves: think-queue, Laravel
+test-php: deps-php deps-test ## try PHP's queues over the libraries themselves, think-queue and Laravel, and measure beside their workers
 	$(GO) vet -tags php ./deploy/php
 	$(GO) test -tags php -count=1 -timeout $(TESTTIMEOUT) ./deploy/php
+	$(GO) test -tags php -run '^$$' -bench . -benchtime 3x -timeout $(TESTTIMEOUT) ./deploy/php
 
 .PHONY: check
 check: lint race test ## everything a change has to pass
