@@ -102,7 +102,10 @@ func (m *mixed) run() {
 		m.pushed += len(jobs)
 		redistest.Until(m.t, 2*time.Minute, "nothing is ready, delayed or leased", func() bool {
 			c := context.Background()
-			return m.redis.LLen(c, m.key).Val()+m.redis.ZCard(c, m.key+":delayed").Val()+m.redis.ZCard(c, "sw:php:"+m.key+":leases").Val() == 0
+			pipe := m.redis.TxPipeline() // at one moment: what is moved between two looks would be seen by neither
+			ready, delayed, leases := pipe.LLen(c, m.key), pipe.ZCard(c, m.key+":delayed"), pipe.ZCard(c, "sw:php:"+m.key+":leases")
+			_, err := pipe.Exec(c)
+			return err == nil && ready.Val()+delayed.Val()+leases.Val() == 0
 		})
 		m.mu.Lock()
 		byUs = len(m.acked)
