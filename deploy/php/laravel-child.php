@@ -54,12 +54,24 @@ class SpillwayJob extends Job implements JobContract
         if ($this->do === 'forgot') { // a job that was released stays in Redis, as RedisJob leaves it
             $this->do = $this->hasFailed() ? 'failed' : 'delete';
         }
+        $this->horizon('JobDeleted', $this, $this->getRawBody());
     }
 
     public function release($delay = 0)
     {
         parent::release($delay);
         [$this->do, $this->delay] = ['release', max(0, $this->secondsUntil($delay))];
+        $this->horizon('JobReleased', $this->getRawBody(), $this->delay);
+    }
+
+    /** Fires an event that Horizon's own queue fires when it pops, deletes or releases, where there is Horizon. */
+    public function horizon($name, ...$with)
+    {
+        $class = "Laravel\\Horizon\\Events\\$name";
+        if (class_exists($class) && $this->getJobId() !== null) {
+            $event = new $class(...$with);
+            $this->container['events']->dispatch($event->connection($this->connectionName)->queue($this->queue));
+        }
     }
 }
 
@@ -73,6 +85,9 @@ $app['events']->listen([JobExceptionOccurred::class, JobFailed::class], function
 });
 $app['events']->listen(JobFailed::class, function ($event) use ($app) {
     $app['queue.failer']->log($event->connectionName, $event->job->getQueue(), $event->job->getRawBody(), $event->exception);
+    if ($event->job instanceof SpillwayJob) {
+        $event->job->horizon('JobFailed', $event->exception, $event->job, $event->job->getRawBody());
+    }
 });
 // What Laravel's worker does with a job that it popped. It has no public name for that.
 $run = function (SpillwayJob $job, WorkerOptions $options) {
@@ -92,6 +107,7 @@ while (!$worker->shouldQuit && empty($worker->lostConnection) && ($line = fgets(
     $options->maxTries = (int) $line['tries'];
     $options->timeout = (int) ceil($line['timeout']);
     $job = new SpillwayJob($app, $connection, $line);
+    $job->horizon('JobReserved', $job->getRawBody());
     $run->call($worker, $job, $options);
     $error = $job->error ? substr(get_class($job->error) . ': ' . $job->error->getMessage(), 0, 4096) : null;
     $answer = ['seq' => $line['seq'], 'do' => $job->do, 'delay' => $job->delay, 'error' => $error];

@@ -229,6 +229,10 @@ type seen struct {
 	Reported   string  // the class of an exception
 	Failed     *string // the same, where failed() gets it
 	FailedJobs string  `json:"failed_jobs"` // the connection
+	Horizon    string  // one of its events
+	HasFailed  bool    `json:"has_failed"`
+	Delay      int     // s
+	Connection string
 }
 
 func (p *project) seen(t testing.TB) []seen {
