@@ -29,7 +29,11 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	ttr, rejected := c.duration("ttr", cmp.Or(c.namespace.TTR, defaultTTR), time.Millisecond, maxTTR)
+	lease := cmp.Or(c.namespace.TTR, defaultTTR)
+	if c.namespace.Lease != nil {
+		lease = c.namespace.Lease(c.queues)
+	}
+	ttr, rejected := c.duration("ttr", lease, time.Millisecond, maxTTR)
 	if rejected != nil {
 		return rejected
 	}

@@ -18,6 +18,8 @@ type Namespace struct {
 	Policy Policy
 	PHP    bool          // its queues are those of a PHP application: see partition/php
 	TTR    time.Duration // lease of a claim that says none; 0: a minute
+	// Lease is TTR, where queues have their own; nil: none has.
+	Lease func(queues []string) time.Duration
 
 	*home
 	single       [][]int          // the shard i alone

@@ -22,6 +22,8 @@ type Policy struct {
 	CachePrefix string
 	// Rules name the queues that are served, and their tries: 1 to job.MaxRules.
 	Rules []job.Rule
+	// Leases are the TTR of some queues: the first that matches holds.
+	Leases []Lease
 	// Tries is how often a payload that names none is delivered: 0 to job.MaxTries, 0 for ever.
 	// Default: 1 with laravel, else 0, as those libraries.
 	Tries int
@@ -35,6 +37,12 @@ type Policy struct {
 	Poll time.Duration
 	// MaxKeys is how many idempotency keys a queue remembers: 1 to 1,000,000,000; default 1,000,000.
 	MaxKeys int64
+}
+
+// Lease is the TTR of the queues that a pattern matches: 1s to 24h.
+type Lease struct {
+	Match job.Pattern
+	TTR   time.Duration
 }
 
 // DefaultPolicy returns the defaults of a flavor.
@@ -57,7 +65,10 @@ func (p Policy) Validate() error {
 	v.Check(p.RetryAfter == 0 || p.RetryAfter >= time.Second &&
 		p.RetryAfter <= 24*time.Hour, "retry_after", p.RetryAfter,
 		"1s to 24h, as PHP has it; never: PHP has null there")
-	v.Check(p.TTR >= time.Second && p.TTR <= 24*time.Hour, "ttr", p.TTR, "1s to 24h")
+	v.Check(validTTR(p.TTR), "ttr", p.TTR, wantTTR)
+	for _, l := range p.Leases {
+		v.Check(validTTR(l.TTR), "queues", string(l.Match)+": "+l.TTR.String(), "a ttr of "+wantTTR)
+	}
 	v.Check(p.Poll == 0 || p.Poll >= 10*time.Millisecond && p.Poll <= time.Minute,
 		"poll", p.Poll, "10ms to 1m; none: wait in Redis")
 	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,
@@ -71,10 +82,14 @@ func (p Policy) Validate() error {
 		v.Check(r.Tries >= 0 && r.Tries <= job.MaxTries, at+"tries", r.Tries,
 			fmt.Sprintf("1 to %d", job.MaxTries))
 		v.Check(r.Rate.IsZero() && r.Burst == 0 && r.KeepTrace == 0, at+"match", string(r.Match),
-			"a rule of PHP's queues with match and tries alone: rate, burst and keep_trace are of kind queue")
+			"a rule of PHP's queues with match, tries and ttr alone: rate, burst and keep_trace are of kind queue")
 	}
 	return v.Err()
 }
+
+const wantTTR = "1s to 24h"
+
+func validTTR(d time.Duration) bool { return d >= time.Second && d <= 24*time.Hour }
 
 const wantPrefix = "200 printable ASCII characters at most, without spaces, braces, * ? [ ] and \\"
 
@@ -111,7 +126,7 @@ func (s *Store) newNamespace(name string, p Policy) (*namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	of.PHP, of.TTR, of.Policy.Rules = true, p.TTR, p.Rules
+	of.PHP, of.TTR, of.Lease, of.Policy.Rules = true, p.TTR, p.lease, p.Rules
 	of.Policy.MaxJobs = 0 // PHP has no bound, so there is none to be near to
 	own := s.prefix + ":php:"
 	return &namespace{
@@ -124,6 +139,22 @@ func (s *Store) newNamespace(name string, p Policy) (*namespace, error) {
 		sums:      &ledger{},
 		restart:   &restart{},
 	}, nil
+}
+
+// lease is that of a claim of some queues that says none: the longest of theirs, so that no job of
+// one lapses while it runs.
+func (p Policy) lease(queues []string) (longest time.Duration) {
+	for _, queue := range queues {
+		ttr := p.TTR
+		for _, l := range p.Leases {
+			if l.Match.Matches(queue) {
+				ttr = l.TTR
+				break
+			}
+		}
+		longest = max(longest, ttr)
+	}
+	return longest
 }
 
 // tries is how often a payload of a queue that names none is delivered; 0: for ever.

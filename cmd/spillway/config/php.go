@@ -36,8 +36,9 @@ type PHPNamespace struct {
 
 // PHPQueue names queues that are served, and what holds for them.
 type PHPQueue struct {
-	Match string `name:"match"` // a name, with * for any text
-	Tries int    `name:"tries"`
+	Match string   `name:"match"` // a name, with * for any text
+	Tries int      `name:"tries"`
+	TTR   job.Span `name:"ttr"`
 }
 
 // OrNever is a duration, or never, which is 0.
@@ -99,7 +100,11 @@ func (n PHPNamespace) Policy() php.Policy {
 	var p php.Policy
 	CopyFields(&p, n)
 	for _, q := range n.Queues {
-		p.Rules = append(p.Rules, job.Rule{Match: job.Pattern(q.Match), Tries: q.Tries})
+		match := job.Pattern(q.Match)
+		p.Rules = append(p.Rules, job.Rule{Match: match, Tries: q.Tries})
+		if q.TTR != 0 {
+			p.Leases = append(p.Leases, php.Lease{Match: match, TTR: time.Duration(q.TTR)})
+		}
 	}
 	return p
 }

@@ -13,13 +13,13 @@ const phpPools = "pools: {shop: \"redis://127.0.0.1:6380/10\"}\n"
 
 func TestANamespaceOfPHPHasTheDefaultsOfItsFlavor(t *testing.T) {
 	t.Parallel()
-	c, err := loadConfig(t, nil, nil, phpPools+"namespaces:\n  a: {kind: php, pool: shop, flavor: laravel, queues: [default, {match: \"mail*\", tries: 5}]}\n"+
+	c, err := loadConfig(t, nil, nil, phpPools+"namespaces:\n  a: {kind: php, pool: shop, flavor: laravel, queues: [default, {match: \"mail*\", tries: 5, ttr: 5m}]}\n"+
 		"  b: {kind: php, pool: shop, flavor: think3, retry_after: never, poll: 250ms, queues: [x]}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, b := c.PHPNamespaces["a"].Policy(), c.PHPNamespaces["b"].Policy()
-	if a.Tries != 1 || a.RetryAfter != 90*time.Second || len(a.Rules) != 2 || a.Rules[1].Tries != 5 || a.TTR != time.Minute {
+	if a.Tries != 1 || a.RetryAfter != 90*time.Second || len(a.Rules) != 2 || a.Rules[1].Tries != 5 || a.TTR != time.Minute || len(a.Leases) != 1 || a.Leases[0].TTR != 5*time.Minute {
 		t.Errorf("got %+v", a)
 	}
 	if b.Flavor != php.Think3 || b.Tries != 0 || b.RetryAfter != 0 || b.Poll != 250*time.Millisecond || len(c.Namespaces) != 0 {
@@ -51,12 +51,13 @@ func TestATokenOfPHPConsumesUnlessItSaysMore(t *testing.T) {
 func TestErrorsOfPHPSettingsNameLineAndKey(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
-		"{kind: php, pool: shop, queues: [x]}":                               "namespaces.a.flavor:  is not usable: want think3, think2 or laravel",
-		"{kind: php, pool: shop, flavor: laravel}":                           "namespaces.a.queues: 0 is not usable: want 1 to 256 names",
-		"{kind: php, flavor: laravel, queues: [x]}":                          "namespaces.a.pool: default is not usable: want a pool of its own",
-		"{kind: php, pool: none, flavor: laravel, queues: [x]}":              "namespaces.a.pool: none is not usable",
-		"{kind: php, pool: shop, flavor: laravel, queues: [x], shards: 2}":   "3: namespaces.a.shards: unknown key: it is for another kind",
-		"{kind: php, pool: shop, flavor: laravel, queues: [x], capacity: 2}": "3: namespaces.a.capacity: unknown key: it is for another kind",
+		"{kind: php, pool: shop, queues: [x]}":                                     "namespaces.a.flavor:  is not usable: want think3, think2 or laravel",
+		"{kind: php, pool: shop, flavor: laravel}":                                 "namespaces.a.queues: 0 is not usable: want 1 to 256 names",
+		"{kind: php, flavor: laravel, queues: [x]}":                                "namespaces.a.pool: default is not usable: want a pool of its own",
+		"{kind: php, pool: none, flavor: laravel, queues: [x]}":                    "namespaces.a.pool: none is not usable",
+		"{kind: php, pool: shop, flavor: laravel, queues: [x], shards: 2}":         "3: namespaces.a.shards: unknown key: it is for another kind",
+		"{kind: php, pool: shop, flavor: laravel, queues: [x], capacity: 2}":       "3: namespaces.a.capacity: unknown key: it is for another kind",
+		"{kind: php, pool: shop, flavor: laravel, queues: [{match: x, ttr: 1ms}]}": "namespaces.a.queues: x: 1ms is not usable: want a ttr of 1s to 24h",
 		"{flavor: laravel}": "3: namespaces.a.flavor: unknown key: it is for queues of PHP's",
 		"{kind: php, pool: shop, flavor: laravel, queues: [x], retry_after: soon}":                                                                                              `3: namespaces.a.retry_after: "soon" is not a duration: write one with its unit, such as 90s, or never`,
 		"{kind: php, pool: shop, flavor: laravel, queues: [x], poll: 1ms}":                                                                                                      "3: namespaces.a.poll: 1ms is not usable",

@@ -42,7 +42,7 @@ namespaces:
     pool: shop
     flavor: `+flavor+`
     key_prefix: app_
-    queues: [default, "mail*", {match: bulk, tries: 9}]
+    queues: [default, "mail*", {match: bulk, tries: 9, ttr: 1h}]
     tokens:
       - {hash: `+hash("reader")+`, name: reader}
       - {hash: `+hash("writer")+`, name: writer, rights: [produce], classes: ['App\Jobs\*']}
@@ -126,6 +126,22 @@ func TestQueuesOfPHPAnswerTheRoutesOfQueues(t *testing.T) {
 	s.do("root", "POST", "default", `{"data":1}`, 400, "bad_job")
 	s.redis.Set(t.Context(), "app_queues:mail", "x", 0)
 	s.do("root", "POST", "mail", plainJob, 409, "foreign_type")
+}
+
+// A claim that says no ttr has that of its queues' rules, of several the longest.
+func TestAQueueOfPHPHasALeaseOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := servePHP(t, "think3", "")
+	for queues, want := range map[string]time.Duration{"default": time.Minute, "bulk": time.Hour, "default,bulk": time.Hour, "bulk,mail": time.Hour} {
+		queue, _, _ := strings.Cut(queues, ",")
+		s.do("root", "POST", queue, plainJob, 200, `"accepted":1`)
+		s.do("reader", "POST", queues+"/claim", "", 200, `"php"`)
+		lease := s.redis.ZRangeWithScores(t.Context(), "sw:php:app_{queues:"+queue+"}:leases", -1, -1).Val()
+		left := time.Until(time.UnixMilli(int64(lease[0].Score)))
+		if left > want || left < want-50*time.Second {
+			t.Errorf("%s: the lease has %v left, want %v", queues, left, want)
+		}
+	}
 }
 
 // To publish runs code, so it is a right of its own, by every route that writes payloads.
