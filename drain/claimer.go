@@ -17,6 +17,9 @@ const (
 	// be claimed at once, and lookAheadFor how long the list may be used.
 	lookAhead    = 512
 	lookAheadFor = 100 * time.Millisecond
+	// helperPolls is how many times less often the third process for a shard looks at it, and
+	// each after it, while nothing is due.
+	helperPolls = 10
 	// storeTimeout bounds one call to the store, beyond the store's own limits.
 	storeTimeout = 5 * time.Second
 	// minStorePause and maxStorePause bound the wait while the store fails.
@@ -90,7 +93,7 @@ func (c *claimer) run(ctx context.Context) {
 		case p.due > 0:
 			ctx, cancel := context.WithCancel(ctx)
 			if c.inFlight.wakeOnRelease(p.released, cancel) {
-				c.store.WaitDue(ctx, c.ns, c.shard, p.due, c.poll)
+				c.store.WaitDue(ctx, c.ns, c.shard, p.due, c.pollNow())
 			}
 			cancel()
 		case p.wait > 0:
@@ -168,6 +171,9 @@ func (c *claimer) pick(list []partition.DuePartition, now int64) (names []string
 	for _, p := range list {
 		switch {
 		case p.Due > now:
+			if p.Held {
+				c.metrics.heldBack.Inc()
+			}
 			return names, p.Due
 		case c.inFlight.has(p.Partition):
 			c.skipped = min(c.skipped+1, maxSkipped)
@@ -193,9 +199,18 @@ func (c *claimer) nothing(p pause, now int64, cut bool) pause {
 		if cut && c.skipped < maxSkipped {
 			return pause{} // list again, past those in flight
 		}
-		p.due = now + c.poll.Milliseconds()
+		p.due = now + c.pollNow().Milliseconds()
 	}
 	return p
+}
+
+// pollNow is how often the shard is looked at while nothing is due: less often where two other
+// processes do.
+func (c *claimer) pollNow() time.Duration {
+	if c.ns.Rank(c.shard) < 2 {
+		return c.poll
+	}
+	return helperPolls * c.poll
 }
 
 // storeFailed is the pause after a round that the store failed.

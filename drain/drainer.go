@@ -92,6 +92,9 @@ func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer,
 		}
 		d.namespaces = append(d.namespaces, n)
 	}
+	if err := reg.Register(ranks(d.namespaces)); err != nil {
+		return nil, errors.Join(fmt.Errorf("register drain metrics: %w", err), d.Stop(context.Background()))
+	}
 	return d, nil
 }
 

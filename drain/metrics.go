@@ -35,6 +35,7 @@ type metrics struct {
 	lag, writeEntries       *prometheus.HistogramVec
 	leases, paused          *prometheus.GaugeVec
 	closed, givenBack       *prometheus.CounterVec
+	heldBack                *prometheus.CounterVec
 }
 
 // newMetrics registers everything; it fails when the names are taken.
@@ -44,6 +45,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		sinks:   r.Sinks("entries"),
 		entries: r.Counter("entries_total", "Entries by outcome: delivered, expired, dead, retried, unconfirmed, lost or failed.", "outcome"),
 		claims:  r.Counter("claims_total", "Claims of partitions by outcome.", "outcome"),
+		heldBack: r.Counter("held_back_total",
+			"Looks that left what was due to a process before this one, for 100 ms each: see spillway_drain_shards."),
 		fenced:  r.Counter("fenced_total", "Commits rejected because another drainer had the lease."),
 		lapsed:  r.Counter("lapsed_total", "Leases that were left to lapse because the store did not answer in time or rejected their settlement."),
 		retries: r.Counter("commit_retries_total", "Commits and releases sent again."),
@@ -75,6 +78,8 @@ type namespaceMetrics struct {
 type claimMetrics struct {
 	claims *prometheus.CounterVec
 	stale  prometheus.Counter // entries that claims dropped
+	// heldBack is looks that left what was due to others.
+	heldBack prometheus.Counter
 }
 
 type leaseMetrics struct {
@@ -94,7 +99,8 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 	with := prometheus.Labels{"namespace": namespace}
 	entries := m.entries.MustCurryWith(with)
 	n := &namespaceMetrics{
-		claimMetrics: claimMetrics{claims: m.claims.MustCurryWith(with), stale: entries.WithLabelValues(outcomeExpired)},
+		claimMetrics: claimMetrics{claims: m.claims.MustCurryWith(with), stale: entries.WithLabelValues(outcomeExpired),
+			heldBack: m.heldBack.With(with)},
 		leaseMetrics: leaseMetrics{
 			entries:   entries,
 			delivered: entries.WithLabelValues(outcomeDelivered),

@@ -18,6 +18,7 @@ import (
 // shard, the lease worker and the sink guard. Namespaces share the store and the
 // settlers and nothing that a sink can hold up.
 type namespaceDrain struct {
+	ns       *partition.Namespace
 	name     string
 	timeout  time.Duration // of the sink's Close
 	log      *zap.Logger
@@ -45,6 +46,7 @@ type namespaceDrain struct {
 func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDrain, error) {
 	cfg := t.config(d.cfg)
 	n := &namespaceDrain{
+		ns:       t.Namespace,
 		name:     t.Namespace.Name,
 		label:    t.Label,
 		timeout:  cfg.SinkTimeout,
@@ -122,6 +124,7 @@ func (n *namespaceDrain) start() {
 	if n.groups != nil {
 		n.groups.start()
 	}
+	n.ns.Draining(true)
 	n.running.Go(func() { n.guard.Keep(n.claiming) })
 	for _, c := range n.claimers {
 		n.running.Go(func() { c.run(n.claiming) })
@@ -134,6 +137,7 @@ func (n *namespaceDrain) start() {
 func (n *namespaceDrain) finish() {
 	defer close(n.ended)
 	n.running.Wait()
+	n.ns.Draining(false)
 	n.metrics.paused.Set(0) // another drainer of the process may follow, and asks anew
 	n.workers.Wait()
 	if n.groups != nil {

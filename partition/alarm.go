@@ -14,18 +14,21 @@ type alarm struct {
 	mu      sync.Mutex
 	pending int64 // earliest due time since the last reset; 0 = none
 	until   int64 // when the sleeper wakes by itself; 0 = nobody sleeps
+	hold    int64 // ms by which the sleeper takes everything for due later
 	wake    chan struct{}
 }
 
-// reset drops the pending time: the caller is about to read the active set.
-func (a *alarm) reset() {
+// reset drops the pending time: the caller is about to read the active set, and takes what
+// comes due for due hold ms later.
+func (a *alarm) reset(hold int64) {
 	a.mu.Lock()
-	a.pending = 0
+	a.pending, a.hold = 0, hold
 	a.mu.Unlock()
 }
 
 func (a *alarm) ring(due int64) {
 	a.mu.Lock()
+	due += a.hold
 	if a.pending == 0 || due < a.pending {
 		a.pending = due
 		if due < a.until {

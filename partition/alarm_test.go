@@ -50,11 +50,12 @@ func TestSleep(t *testing.T) {
 		"until the earliest of several": {due: 9000, before: func(s *sleeper) {
 			s.after(10*time.Millisecond, func() { s.alarm.ring(1500); s.alarm.ring(1200); s.alarm.ring(1400) })
 		}, want: 200 * time.Millisecond},
-		"until what rang before it":     {due: 9000, before: func(s *sleeper) { s.alarm.ring(1070) }, want: 70 * time.Millisecond},
-		"on when what rang was reset":   {due: 1300, before: func(s *sleeper) { s.alarm.ring(1070); s.alarm.reset() }, want: 300 * time.Millisecond},
-		"on after an old wake-up":       {due: 1300, before: func(s *sleeper) { s.alarm.wake <- struct{}{} }, want: 300 * time.Millisecond},
-		"until a clock that jumped":     {due: 1300, before: func(s *sleeper) { s.clock.Observe(time.Now(), time.Now(), 1200) }, want: 100 * time.Millisecond},
-		"at once when due long ago was": {due: 9000, before: func(s *sleeper) { s.alarm.ring(10) }},
+		"until what rang before it":         {due: 9000, before: func(s *sleeper) { s.alarm.ring(1070) }, want: 70 * time.Millisecond},
+		"on when what rang was reset":       {due: 1300, before: func(s *sleeper) { s.alarm.ring(1070); s.alarm.reset(0) }, want: 300 * time.Millisecond},
+		"longer for what is left to others": {due: 9000, before: func(s *sleeper) { s.alarm.reset(200); s.alarm.ring(1100) }, want: 300 * time.Millisecond},
+		"on after an old wake-up":           {due: 1300, before: func(s *sleeper) { s.alarm.wake <- struct{}{} }, want: 300 * time.Millisecond},
+		"until a clock that jumped":         {due: 1300, before: func(s *sleeper) { s.clock.Observe(time.Now(), time.Now(), 1200) }, want: 100 * time.Millisecond},
+		"at once when due long ago was":     {due: 9000, before: func(s *sleeper) { s.alarm.ring(10) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +98,7 @@ func TestSleepMissesNoRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSleeper()
 		for i := range 200 {
-			s.alarm.reset()
+			s.alarm.reset(0)
 			due, _ := s.clock.Now()
 			s.after(time.Duration(i%7)*time.Millisecond, func() { s.alarm.ring(due) })
 			if got := s.sleep(t.Context(), due+60_000, time.Minute); got > 8*time.Millisecond {

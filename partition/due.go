@@ -4,22 +4,66 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // DuePartition is a partition of the active set.
 type DuePartition struct {
 	Partition string
 	Due       int64 // Unix ms on the store's clock; of those that are due: now
+	// Held: the partition is due, and left to processes before this one until Due.
+	Held bool
+}
+
+// holdPerRank is how long a process leaves a partition that is due to each of those before it.
+// So the first one works alone while it keeps up, and one that is dead or frozen costs so much.
+const holdPerRank = 100 * time.Millisecond
+
+// Rank is how many live processes that drain the namespace come before this one for a shard: 0
+// also where that is not known. It is advice, and may be another a moment later.
+func (n *Namespace) Rank(shard int) int {
+	if n.home == nil {
+		return 0
+	}
+	return n.home.Rank(shard)
+}
+
+// Drainers is how many live processes drain the namespace; 0: it is not known.
+func (n *Namespace) Drainers() int {
+	if n.home == nil {
+		return 0
+	}
+	return n.home.Drainers()
+}
+
+// Rest is how long this process leaves what concerns the whole namespace to others after a look
+// at it; 0: it is one of the two that look all the time.
+func (n *Namespace) Rest() time.Duration {
+	if n.home == nil {
+		return 0
+	}
+	return n.home.Rest(space.Whole)
+}
+
+// Draining says whether a drainer of this process drains the namespace from now on. The store's
+// Janitor tells other processes.
+func (n *Namespace) Draining(is bool) {
+	if n.home != nil {
+		n.home.Draining(is)
+	}
 }
 
 // Due lists up to limit partitions of a shard that are due now, those that have
 // been due for longest first. It skips offset of them; total counts all that are due.
 // Where the list holds all of them, the first partition that is not due yet follows:
-// it tells how long to sleep.
+// it tells how long to sleep. A process that is not the first for the shard takes everything
+// for due 100 ms later for each live process before it: see Namespace.Rank. After a list
+// without one that is due, the next call reads one member first.
 func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	limit int) (list []DuePartition, total int, err error) {
 	s := ns.store
@@ -30,12 +74,23 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	if !sh.Breaker.Allow() {
 		return nil, 0, backend.ErrUnreachable
 	}
-	sh.alarm.reset()
+	hold := int64(ns.Rank(shard)) * holdPerRank.Milliseconds()
+	sh.alarm.reset(hold)
 	now, err := s.backend.KnownTime(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	until := strconv.FormatInt(now, 10)
+	if sh.quiet.Load() && offset == 0 {
+		first, err := s.backend.Out.ZRangeWithScores(ctx, sh.ready, 0, 0).Result()
+		err = backend.Classify(err)
+		if sh.Breaker.Done(err); err != nil {
+			return nil, 0, err
+		}
+		if len(first) == 0 || int64(first[0].Score) > now-hold {
+			return dueList(nil, first, now, hold, limit), 0, nil
+		}
+	}
+	until := strconv.FormatInt(now-hold, 10)
 	pipe := s.backend.Out.Pipeline()
 	count := pipe.ZCount(ctx, sh.ready, "-inf", until)
 	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
@@ -53,20 +108,22 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	if sh.Breaker.Done(err); err != nil {
 		return nil, 0, err
 	}
-	return dueList(due.Val(), later.Val(), now, limit), int(count.Val()), nil
+	sh.quiet.Store(len(due.Val()) == 0)
+	return dueList(due.Val(), later.Val(), now, hold, limit), int(count.Val()), nil
 }
 
 // dueList joins the partitions that are due and the first that is not. A partition
 // that was claimed and settled between the two reads is in both; it is listed once,
 // for two claims of it in one call would both get its lease.
-func dueList(due []string, later []redis.Z, now int64, limit int) []DuePartition {
+func dueList(due []string, later []redis.Z, now, hold int64, limit int) []DuePartition {
 	list := make([]DuePartition, 0, len(due)+1)
 	for _, name := range due {
-		list = append(list, DuePartition{name, now})
+		list = append(list, DuePartition{Partition: name, Due: now})
 	}
 	for _, z := range later {
 		if name, ok := z.Member.(string); ok && len(list) < limit && !slices.Contains(due, name) {
-			list = append(list, DuePartition{name, int64(z.Score)})
+			at := int64(z.Score)
+			list = append(list, DuePartition{name, at + hold, at <= now})
 		}
 	}
 	return list

@@ -23,21 +23,24 @@ const (
 // know, due times that a clock stepping back left too far ahead, and stale entries
 // of partitions that nobody drains. It also checks whether the store was rolled
 // back. Every process runs one. Janitors do not disturb each other, because each
-// repair is one script. A janitor skips shards that are unreachable, so that the
+// repair is one script; of several processes two look at a shard every second, and the others
+// now and then. A janitor skips shards that are unreachable, so that the
 // others get their round. Its work per second is bounded, and does not grow with
 // partitions that are idle or not yet due. It works between the rounds only while
 // it finds stale entries.
 type Janitor struct {
 	*lifecycle.Loop
 	store    *Store
-	shards   map[string]home  // by key prefix
-	overdue  map[*shard]int64 // rank where the next page of overdue partitions begins
-	ahead    map[*shard]int64 // rank from the other end where the second page of those far ahead begins
-	backlogs []home           // shards that nobody drains and that have more stale entries; the next one first
+	shards   map[string]home      // by key prefix
+	overdue  map[*shard]int64     // rank where the next page of overdue partitions begins
+	looked   map[*shard]time.Time // when a round looked at it last
+	ahead    map[*shard]int64     // rank from the other end where the second page of those far ahead begins
+	backlogs []home               // shards that nobody drains and that have more stale entries; the next one first
 
 	mu     sync.Mutex
 	scan   map[string]uint64    // SCAN cursor by server
 	failed map[string]time.Time // when a SCAN of a server last failed
+	walked map[string]time.Time // when a server was scanned last
 }
 
 // NewJanitor makes the janitor of a store. Start sets it going.
@@ -46,9 +49,11 @@ func NewJanitor(s *Store) *Janitor {
 		store:   s,
 		shards:  map[string]home{},
 		overdue: map[*shard]int64{},
+		looked:  map[*shard]time.Time{},
 		ahead:   map[*shard]int64{},
 		scan:    map[string]uint64{},
 		failed:  map[string]time.Time{},
+		walked:  map[string]time.Time{},
 	}
 	j.Loop = lifecycle.New("janitor", nil, j.run)
 	for _, ns := range s.Namespaces() {

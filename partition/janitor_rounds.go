@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"hash/crc32"
 	"slices"
 	"strconv"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // round is the work of one second. It returns how long to rest before goOn. It does
@@ -22,9 +24,10 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 		return 0
 	}
 	for _, h := range j.shards {
-		if h.sh.Breaker.Suspect() {
+		if h.sh.Breaker.Suspect() || time.Since(j.looked[h.sh]) < h.ns.home.Rest(h.sh.Number) {
 			continue
 		}
+		j.looked[h.sh] = time.Now()
 		j.reschedule(ctx, h, now)
 		// A partition that is behind by half of max_age may have stale entries.
 		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
@@ -180,8 +183,12 @@ func (j *Janitor) orphans(ctx context.Context, c *redis.Client) error {
 	at := c.Options().Addr
 	j.mu.Lock()
 	from, failed := j.scan[at], j.failed[at]
+	rests := time.Since(j.walked[at]) < j.store.homes[0].Rest(serverNumber(at))
+	if !rests {
+		j.walked[at] = time.Now()
+	}
 	j.mu.Unlock()
-	if time.Since(failed) < janitorRest {
+	if rests || time.Since(failed) < janitorRest {
 		return nil
 	}
 	keys, next, err := c.Scan(ctx, from, partitionKeys(j.store.prefix), janitorPage).Result()
@@ -208,6 +215,9 @@ func (j *Janitor) orphans(ctx context.Context, c *redis.Client) error {
 	}
 	return nil
 }
+
+// serverNumber stands for a server in Home.Rest; it is no number of a shard.
+func serverNumber(addr string) int { return space.Whole - 1 - int(crc32.ChecksumIEEE([]byte(addr))) }
 
 // unknown returns the names that the active set does not hold. It asks for all of
 // them with one command, so that a scan costs Redis the same whatever it finds.

@@ -15,6 +15,7 @@ import (
 //	sw:{ns.N}:ledger                 hash    exact totals, high-water mark, format, shards, epoch, pauses
 //	sw:{ns.N}:dead                   list    dead letters, oldest first
 //	sw:{ns.N}:dd:<partition>:<hash>  string  result of an idempotent produce
+//	sw:{ns}:drainers                 zset    processes that serve the namespace: see package space
 //
 // The hash tag {ns.N} keeps a shard in one cluster slot. A name holds neither a brace
 // nor a colon, so no two keys are equal and no caller chooses a slot.
@@ -25,6 +26,7 @@ type shard struct {
 	// claimed is the length of the last answer to a claim, in bytes: the initial
 	// capacity for the next one.
 	claimed atomic.Int64
+	quiet   atomic.Bool // the last Due listed none that is due
 }
 
 // The text between the prefix of a shard and the name of a partition.

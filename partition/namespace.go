@@ -41,6 +41,7 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 		maxKeys:   (policy.MaxKeys + policy.Shards - 1) / policy.Shards,
 	}
 	n.home.Required = true
+	n.home.Reordered = n.reordered
 	for i, at := range n.home.Shards {
 		sh := &n.shards[i]
 		sh.Shard = at
@@ -54,6 +55,13 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 // ShardOf is the shard that holds a partition: FNV-1a of its name, modulo the
 // number of shards. It is part of the stored format.
 func (n *Namespace) ShardOf(partition string) int { return backend.ShardOf(partition, len(n.shards)) }
+
+// reordered wakes the drainer of this process: what it left to others may be its own now.
+func (n *Namespace) reordered() {
+	for i := range n.shards {
+		n.shards[i].alarm.ring(0)
+	}
+}
 
 // linger is how long a batch that is not full waits this time, in ms: up to an eighth
 // less than the policy says, at random. Otherwise partitions that began together would

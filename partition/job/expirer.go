@@ -29,8 +29,9 @@ const (
 // An Expirer drops expired jobs that jobs with a longer TTL hide: neither a claim nor the
 // promoter meets them. It also counts the references of each shard, and makes jobs ready again
 // whose reference something other than Spillway removed; and it checks whether the store was
-// rolled back. Every process runs one, and they do not disturb each other. Its work per second
-// is bounded.
+// rolled back. Every process runs one, and they do not disturb each other: of several two walk
+// through the queues of a shard every 10 s, and the others now and then. Its work per second is
+// bounded.
 type Expirer struct {
 	*lifecycle.Loop
 	store    *Store
@@ -38,6 +39,7 @@ type Expirer struct {
 	began    time.Time            // when the walk began
 	walks    []walk               // that are left of the walk through all queues
 	audits   []walk               // that look for jobs without a reference: hours for a long queue, so they hold up no walk
+	walked   map[*shard]time.Time // when a walk through its queues began last
 	audited  map[*shard]time.Time // when the references were counted last
 	missing  map[*shard]bool      // shards with fewer references than jobs
 	stranded map[*home]bool       // namespaces with jobs where no claim asks
@@ -56,6 +58,7 @@ func NewExpirer(s *Store) *Expirer {
 	e := &Expirer{
 		store:    s,
 		pace:     backend.NewPace(),
+		walked:   map[*shard]time.Time{},
 		audited:  map[*shard]time.Time{},
 		missing:  map[*shard]bool{},
 		stranded: map[*home]bool{},
@@ -114,6 +117,7 @@ func (e *Expirer) plan(ctx context.Context) {
 	}
 	served, homes := map[*shard]bool{}, map[*home]bool{}
 	defer func() { // namespaces come and go
+		maps.DeleteFunc(e.walked, func(sh *shard, _ time.Time) bool { return !served[sh] })
 		maps.DeleteFunc(e.audited, func(sh *shard, _ time.Time) bool { return !served[sh] })
 		maps.DeleteFunc(e.missing, func(sh *shard, _ bool) bool { return !served[sh] })
 		maps.DeleteFunc(e.stranded, func(h *home, _ bool) bool { return !homes[h] })
@@ -142,6 +146,10 @@ func (e *Expirer) plan(ctx context.Context) {
 			if sh.ends.Needed() {
 				names = append(names, outbox)
 			}
+			if time.Since(e.walked[sh]) < ns.Home.Rest(sh.Number) {
+				continue
+			}
+			e.walked[sh] = time.Now()
 			audit := !audited[sh] && e.auditDue(ctx, sh, names)
 			for _, queue := range names {
 				e.walks = append(e.walks, walk{place{ns, sh}, queue, "0", false})

@@ -29,7 +29,8 @@ const (
 // A Promoter makes delayed jobs ready when they are due, ends leases that lapsed, and drops
 // expired jobs at the heads of queues. Every process runs one. Promoters do not disturb each
 // other: the script checks each due time again. It sleeps until the next due time that it
-// knows of; what this process publishes and claims wakes it.
+// knows of; what this process publishes and claims wakes it. Of several processes two look at a
+// shard every second, and the others now and then.
 type Promoter struct {
 	*lifecycle.Loop
 	store *Store
@@ -86,7 +87,7 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 			continue
 		}
 		for _, sh := range ns.shards {
-			if look := sh.look.Load(); look > now && age-sh.looked.Load() < promoteEvery {
+			if look := sh.look.Load(); look > now && age-sh.looked.Load() < lookEvery(ns, sh) {
 				next = min(next, look)
 			} else if !sh.Breaker.Suspect() {
 				server := s.backend.ClientFor(ctx, sh.Ledger)
@@ -116,6 +117,12 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 	late := rand.Int64N(promoteLate) // #nosec G404 -- spreads processes
 	s.alarm.until.Store(next)
 	return time.Duration(next-now+late) * time.Millisecond
+}
+
+// lookEvery is how long a shard is not looked at, in ms, where nothing that this process knows of
+// comes due.
+func lookEvery(ns *Namespace, sh *shard) int64 {
+	return max(promoteEvery, ns.Home.Rest(sh.Number).Milliseconds())
 }
 
 // check checks namespaces, and has a round look at those that pass.
@@ -249,7 +256,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 	pipe := s.backend.ClientFor(ctx, shards[0].sh.Ledger).Pipeline()
 	told := pipe.Time(ctx) // an idle process has no other reply that tells of a step
 	for i, h := range shards {
-		h.sh.look.Store(now + promoteEvery) // what is published from here on sets it back
+		h.sh.look.Store(now + lookEvery(h.ns, h.sh)) // what is published from here on sets it back
 		h.sh.looked.Store(time.Since(s.opened).Milliseconds())
 		by := func(key string, count int64) *redis.ZSliceCmd {
 			return pipe.ZRangeArgsWithScores(ctx,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spillway-io/spillway/partition/backend"
 )
@@ -61,7 +62,7 @@ func (s *Space) Usable(ctx context.Context, h *Home) error {
 		return err
 	}
 	if s.servers.Load() == nil {
-		if _, err := s.checkServers(ctx, true); err != nil {
+		if _, err := s.checkServers(ctx, []*Home{h}, true); err != nil {
 			return notRun(s.explainRights(ctx, []*Home{h}, err))
 		}
 	}
@@ -91,7 +92,7 @@ func conclusive(err error) bool { return err == nil || errors.Is(err, backend.Er
 
 func (s *Space) conclude(ctx context.Context, homes []*Home,
 	record bool) (warnings []string, err error) {
-	if warnings, err = s.checkServers(ctx, record); err == nil {
+	if warnings, err = s.checkServers(ctx, homes, record); err == nil {
 		var more []string
 		more, err = judge(homes, s.checkHomes(ctx, homes, record), s.passed)
 		warnings = append(warnings, more...)
@@ -131,7 +132,7 @@ func judge(homes []*Home, errs []error, passed func(*Home) bool) (warnings []str
 }
 
 // checkServers checks what does not depend on a namespace.
-func (s *Space) checkServers(ctx context.Context, record bool) (warnings []string, err error) {
+func (s *Space) checkServers(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
 	if v := s.servers.Load(); s.backend.Cluster() && v != nil && v.err == nil {
 		asking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 		defer cancel()
@@ -140,7 +141,7 @@ func (s *Space) checkServers(ctx context.Context, record bool) (warnings []strin
 			return warnings, nil // a master may be away
 		}
 	} else {
-		warnings, err = s.inspectServers(ctx)
+		warnings, err = s.inspectServers(ctx, homes, record)
 	}
 	if record && conclusive(err) {
 		s.servers.Store(&result{err})
@@ -148,7 +149,7 @@ func (s *Space) checkServers(ctx context.Context, record bool) (warnings []strin
 	return warnings, err
 }
 
-func (s *Space) inspectServers(ctx context.Context) (warnings []string, err error) {
+func (s *Space) inspectServers(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
 	if _, err := s.backend.ReadTime(ctx); err != nil {
 		return nil, err
 	}
@@ -166,8 +167,29 @@ func (s *Space) inspectServers(ctx context.Context) (warnings []string, err erro
 	}
 	if err == nil && s.Foreign != nil {
 		var foreign []string
-		foreign, err = s.Foreign(ctx)
+		foreign, err = s.findForeign(ctx, homes, record)
 		warnings = append(warnings, foreign...)
+	}
+	return warnings, err
+}
+
+// findings are what Foreign found last.
+type findings struct {
+	warnings []string
+	at       time.Time
+}
+
+// findForeign is Foreign; a regular check leaves it to others where they do it, see Home.Rest, and
+// says what was found last.
+func (s *Space) findForeign(ctx context.Context, homes []*Home, regular bool) ([]string, error) {
+	if last := s.foreign.Load(); regular && last != nil && len(homes) > 0 && time.Since(last.at) < homes[0].Rest(Whole) {
+		return last.warnings, nil
+	}
+	warnings, err := s.Foreign(ctx)
+	if err == nil {
+		s.foreign.Store(&findings{warnings, time.Now()})
+	} else {
+		s.foreign.Store(nil)
 	}
 	return warnings, err
 }

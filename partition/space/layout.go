@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -43,7 +45,11 @@ func (k *Kind) of(h *Home) map[string]string {
 func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) map[*Home]error {
 	// Read first: a full store rejects to write even what it holds already, and nothing is
 	// written into the ledger of another kind.
-	errs, missing, noEpoch := s.compare(s.readLayouts(ctx, homes, ""))
+	all := s.readLayouts(ctx, homes, "", record)
+	if record && slices.ContainsFunc(all, func(l *layout) bool { return l.err != nil }) {
+		all = s.readLayouts(ctx, homes, "", false) // those that rested say whether any can be reached
+	}
+	errs, missing, noEpoch := s.compare(all)
 	if !record {
 		return errs
 	}
@@ -56,7 +62,7 @@ func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) ma
 	if len(begin) == 0 {
 		return errs
 	}
-	again, still, _ := s.compare(s.readLayouts(ctx, begin, rand.Text()))
+	again, still, _ := s.compare(s.readLayouts(ctx, begin, rand.Text(), false))
 	for _, h := range begin {
 		switch {
 		case !missing[h]: // a ledger from before there were epochs gets one once the store is no longer full
@@ -137,11 +143,18 @@ func (k *Kind) mismatch(h *Home, fields map[string]string) error {
 
 // readLayouts reads the ledgers of all shards, each server's in one pipeline. Where epoch is
 // not empty it first writes what is missing: of several programs the first one wins, and all
-// read what it wrote.
-func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string) (all []*layout) {
+// read what it wrote. Where ranked is true it leaves out what others read, but for the first shard.
+func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
+	ranked bool) (all []*layout) {
+	now := time.Now()
 	byServer := map[redis.Cmdable][]*layout{}
 	for _, h := range homes {
 		for _, sh := range h.Shards {
+			v, last := h.checked.Load(), sh.compared.Load()
+			if ranked && sh.Number > 0 && v != nil && v.err == nil && last != nil && now.Sub(*last) < h.Rest(sh.Number) {
+				continue
+			}
+			sh.compared.Store(&now)
 			l := &layout{home: h, sh: sh}
 			all = append(all, l)
 			if s.passed(h) && !sh.Breaker.Allow() {

@@ -27,6 +27,7 @@ type rollbackDetector struct {
 	base  int64  // what floor was right after that round
 	floor int64
 	epoch string // the ledger's random name; empty while it is not known
+	read  time.Time
 }
 
 // add counts n entries or jobs that a call stored. round is the latest round before
@@ -65,10 +66,19 @@ func (d *rollbackDetector) compare(round uint64, bound, total int64, epoch strin
 	d.round = round
 	d.base = d.floor
 	d.epoch = epoch
+	d.read = time.Now()
 	return missing
 }
 
-// skip starts a round that could not read the ledger.
+// since is how long ago the ledger was read.
+func (d *rollbackDetector) since() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.read)
+}
+
+// skip starts a round that does not read the ledger. What is stored from then on counts on top
+// of what was read before.
 func (d *rollbackDetector) skip(round uint64) {
 	d.mu.Lock()
 	d.round = round
@@ -79,14 +89,20 @@ func (d *rollbackDetector) skip(round uint64) {
 const watchEvery = time.Second
 
 // Watch looks for rollbacks every second, and when a connection was made or a shard is reachable
-// again: the server that answers then may be another than before, or hold less. It ends with ctx.
-// homes are those to look at now.
+// again: the server that answers then may be another than before, or hold less. Every second
+// alone it looks at the shards that this process does not leave to others: see Home.Rest, for
+// which it says meanwhile that this process is alive. It ends with ctx. homes are those to look at
+// now.
 func (s *Space) Watch(ctx context.Context, homes func() []*Home) {
+	var entered sync.WaitGroup
+	defer entered.Wait()
+	entered.Go(func() { s.keepEntered(ctx, homes) })
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	connected := s.backend.Connected()
 	var checked time.Time
 	for {
+		ranked := false
 		select {
 		case <-ctx.Done():
 			return
@@ -95,8 +111,9 @@ func (s *Space) Watch(ctx context.Context, homes func() []*Home) {
 				continue
 			}
 		case <-tick.C:
+			ranked = true
 		}
-		s.CheckRollback(ctx, homes())
+		s.checkRollback(ctx, homes(), ranked)
 		checked = time.Now()
 	}
 }
@@ -105,7 +122,10 @@ func (s *Space) Watch(ctx context.Context, homes func() []*Home) {
 // reads the ledgers in one pipeline per server. It skips shards that are unreachable; a look
 // follows as soon as they are back. It does not compare the server's run_id: that changes with
 // a failover that lost nothing, and does not change with FLUSHALL.
-func (s *Space) CheckRollback(ctx context.Context, homes []*Home) {
+func (s *Space) CheckRollback(ctx context.Context, homes []*Home) { s.checkRollback(ctx, homes, false) }
+
+// checkRollback is CheckRollback; where ranked is true, shards rest that are left to others.
+func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 	type reading struct {
 		home  *Home
 		sh    *Shard
@@ -113,14 +133,14 @@ func (s *Space) CheckRollback(ctx context.Context, homes []*Home) {
 		cmd   *redis.SliceCmd
 	}
 	var all []reading
-	var unreachable []*Shard
+	var unread []*Shard
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
 	pipes := map[redis.Cmdable]redis.Pipeliner{}
 	for _, h := range homes {
 		for _, sh := range h.Shards {
-			if !sh.Breaker.Allow() {
-				unreachable = append(unreachable, sh)
+			if !sh.Breaker.Allow() || ranked && sh.rollback.since() < h.Rest(sh.Number) {
+				unread = append(unread, sh)
 				continue
 			}
 			server := s.backend.ClientFor(ctx, sh.Ledger)
@@ -140,7 +160,7 @@ func (s *Space) CheckRollback(ctx context.Context, homes []*Home) {
 	running.Wait()
 	// Calls that are sent from here on count on top of what was read.
 	round := s.rounds.Add(1)
-	for _, sh := range unreachable {
+	for _, sh := range unread {
 		sh.rollback.skip(round)
 	}
 	for _, r := range all {

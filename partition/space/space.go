@@ -5,8 +5,10 @@ package space
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -51,9 +53,11 @@ type Config struct {
 type Space struct {
 	Config
 	backend  *backend.Backend
+	id       string        // of this process, in the lists of those that serve a namespace
 	rounds   atomic.Uint64 // how often the ledgers were read for rollbacks
 	loaded   atomic.Bool   // the scripts are in the store
 	servers  atomic.Pointer[result]
+	foreign  atomic.Pointer[findings]
 	last     atomic.Pointer[result] // of a Check of all homes
 	checking sync.Mutex
 }
@@ -62,13 +66,24 @@ type Space struct {
 type result struct{ err error }
 
 // New makes a Space. It does not connect.
-func New(cfg Config, b *backend.Backend) *Space { return &Space{Config: cfg, backend: b} }
+func New(cfg Config, b *backend.Backend) *Space {
+	return &Space{Config: cfg, backend: b, id: rand.Text()}
+}
 
 // A Home is the shards of a namespace. It outlives changes of the namespace's policy.
 type Home struct {
 	Name     string
 	Shards   []*Shard
 	Required bool // without it a Check fails; else what is wrong with it is a warning
+
+	list     string        // key of the processes that serve it
+	self     uint64        // hash of this process, once it is adopted
+	clock    backend.Clock // of the server that holds list
+	roster   atomic.Pointer[roster]
+	drainers atomic.Int32 // of this process
+	// Reordered is called when other processes drain it than before; nil: nobody asks. It is set
+	// before the home is adopted.
+	Reordered func()
 
 	permitted atomic.Bool // all rights were found
 	checking  sync.Mutex
@@ -82,11 +97,12 @@ type Shard struct {
 	Number, Zone   int
 	Breaker        *backend.Breaker
 	rollback       rollbackDetector
+	compared       atomic.Pointer[time.Time] // when a check read last what its ledger records
 }
 
 // NewHome makes the home of a namespace, which works once it is adopted.
 func NewHome(prefix, namespace string, shards int) *Home {
-	h := &Home{Name: namespace}
+	h := &Home{Name: namespace, list: prefix + ":{" + namespace + "}:drainers"}
 	for i := range shards {
 		p := backend.ShardPrefix(prefix, namespace, i)
 		h.Shards = append(h.Shards, &Shard{Prefix: p, Ledger: p + "ledger", Number: i})
@@ -96,6 +112,7 @@ func NewHome(prefix, namespace string, shards int) *Home {
 
 // Adopt makes a home one of this Space. It does nothing to one that was adopted before.
 func (s *Space) Adopt(h *Home) {
+	h.self = hashOf(s.id)
 	for _, sh := range h.Shards {
 		if sh.Breaker == nil {
 			sh.Breaker = s.backend.NewBreaker(sh.Ledger)

@@ -16,6 +16,9 @@ import (
 const (
 	accountsEvery = time.Second
 	firstRead     = 250 * time.Millisecond
+	// idleFor bounds how long an account that does not change is not read, where two other
+	// processes read it every second and nobody watches.
+	idleFor = 30 * time.Second
 	// accountsShare is the part of the time that reading may take, so that many
 	// namespaces or a slow Redis are read less often.
 	accountsShare = 20
@@ -24,7 +27,7 @@ const (
 	quietFor = time.Minute
 )
 
-// Accounts reads the account of each namespace every second. Prometheus gets the last
+// Accounts reads the account of each namespace every second, see reading.rests. Prometheus gets the last
 // one, and the log says when a namespace begins to drop entries, of which kind, how many,
 // and when that ends. The accounts are the store's, so every process of a service has the same.
 type Accounts struct {
@@ -34,6 +37,7 @@ type Accounts struct {
 
 	mu       sync.Mutex
 	last     map[string]reading // by namespace; absent until it was read
+	watched  time.Time          // when somebody looked last
 	lastTook time.Duration      // of one reading, which is one round trip
 
 	drops *dropLog
@@ -98,6 +102,12 @@ func (a *Accounts) firstRead(ctx context.Context) error {
 func (a *Accounts) read(ctx context.Context) (busy time.Duration) {
 	for _, ns := range a.store.Namespaces() {
 		began := time.Now()
+		a.mu.Lock()
+		rests := began.Sub(a.watched) > watchedFor && a.last[ns.Name].rests(began, ns.Rest())
+		a.mu.Unlock()
+		if rests {
+			continue
+		}
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		now, err := a.store.Overview(bounded, ns)
 		cancel()
@@ -108,7 +118,11 @@ func (a *Accounts) read(ctx context.Context) (busy time.Duration) {
 		busy += took
 		a.mu.Lock()
 		before, known := a.last[ns.Name]
-		a.last[ns.Name] = reading{now, time.Now()}
+		read := reading{Overview: now, at: time.Now(), changed: before.changed}
+		if now.Ledger != before.Ledger || now.Partitions != before.Partitions {
+			read.changed = read.at
+		}
+		a.last[ns.Name] = read
 		a.lastTook = took
 		a.mu.Unlock()
 		if known {
@@ -123,6 +137,19 @@ func (a *Accounts) took() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.lastTook
+}
+
+// rests reports whether the next reading can wait: for as long as the account has not changed, at
+// most for idleFor and for what others leave to this process.
+func (r reading) rests(now time.Time, others time.Duration) bool {
+	return now.Sub(r.at) < min(idleFor, others, r.at.Sub(r.changed))
+}
+
+// watch notes that somebody looks.
+func (a *Accounts) watch() {
+	a.mu.Lock()
+	a.watched = time.Now()
+	a.mu.Unlock()
 }
 
 // latest are the last readings by namespace.

@@ -276,7 +276,8 @@ type recorder struct {
 // A reading is the account of a namespace at a time.
 type reading struct {
 	partition.Overview
-	at time.Time
+	at      time.Time
+	changed time.Time // when it was another last
 }
 
 func newRecorder(source Source, s *sweep, h *history) *recorder {

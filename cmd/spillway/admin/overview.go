@@ -114,6 +114,7 @@ func (s *Server) overview(r *request) (any, error) {
 	}
 	readings := map[string]reading{}
 	if r.view.Accounts != nil {
+		r.view.Accounts.watch()
 		readings = r.view.Accounts.latest()
 	}
 	for _, ns := range r.view.Store.Namespaces() {

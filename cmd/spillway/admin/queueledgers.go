@@ -33,14 +33,16 @@ type jobLedgers struct {
 	counts *backend.Pace // of reads that go through many queues or jobs
 	audits *backend.Pace
 
-	mu     sync.Mutex
-	spaces map[string]*jobFigures
-	tables map[tableKey]*queueTable
-	drops  *dropLog
+	mu      sync.Mutex
+	watched time.Time // when somebody looked last
+	spaces  map[string]*jobFigures
+	tables  map[tableKey]*queueTable
+	drops   *dropLog
 }
 
 // jobFigures are what is known of a namespace of kind queue.
 type jobFigures struct {
+	changed   time.Time    // when the ledger was another last
 	recent    []jobReading // at most rateSpan+1, the latest last
 	past      []jobReading // one in pastEvery, for pastFor, the latest last
 	queues    int          // -1: not known
@@ -106,6 +108,9 @@ func (b *jobLedgers) readLedgers(ctx context.Context) (busy time.Duration) {
 	for i, store := range v.Jobs {
 		pools.Go(func() {
 			for _, ns := range store.Namespaces() {
+				if b.rests(ns) {
+					continue
+				}
 				l, err := store.Ledger(ctx, ns)
 				if err != nil {
 					return // the others of the pool would wait, too
@@ -119,12 +124,27 @@ func (b *jobLedgers) readLedgers(ctx context.Context) (busy time.Duration) {
 	return slices.Max(append(took, 0))
 }
 
+// rests is reading.rests for a namespace of kind queue.
+func (b *jobLedgers) rests(ns *job.Namespace) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f, now := b.spaces[ns.Name], time.Now()
+	if f == nil || len(f.recent) == 0 || now.Sub(b.watched) <= watchedFor {
+		return false
+	}
+	last := reading{at: f.recent[len(f.recent)-1].at, changed: f.changed}
+	return last.rests(now, ns.Rest())
+}
+
 func (b *jobLedgers) note(namespace string, now jobReading) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := b.spaces[namespace]
 	if f == nil {
 		return // it was deleted meanwhile
+	}
+	if n := len(f.recent); n == 0 || f.recent[n-1].Ledger != now.Ledger {
+		f.changed = now.at
 	}
 	if n := len(f.recent); n > 0 {
 		before := f.recent[n-1]
@@ -305,6 +325,7 @@ func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOvervie
 	list, sinks := []QueueOverview{}, v.pushSinks()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.watched = time.Now()
 	for _, space := range v.jobSpaces() {
 		ns := space.ns
 		if only != "" && ns.Name != only {
