@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -45,11 +44,7 @@ func (k *Kind) of(h *Home) map[string]string {
 func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) map[*Home]error {
 	// Read first: a full store rejects to write even what it holds already, and nothing is
 	// written into the ledger of another kind.
-	all := s.readLayouts(ctx, homes, "", record)
-	if record && slices.ContainsFunc(all, func(l *layout) bool { return l.err != nil }) {
-		all = s.readLayouts(ctx, homes, "", false) // those that rested say whether any can be reached
-	}
-	errs, missing, noEpoch := s.compare(all)
+	errs, missing, noEpoch := s.compare(s.readLayouts(ctx, homes, "", record))
 	if !record {
 		return errs
 	}
@@ -143,18 +138,21 @@ func (k *Kind) mismatch(h *Home, fields map[string]string) error {
 
 // readLayouts reads the ledgers of all shards, each server's in one pipeline. Where epoch is
 // not empty it first writes what is missing: of several programs the first one wins, and all
-// read what it wrote. Where ranked is true it leaves out what others read, but for the first shard.
+// read what it wrote. Where ranked is true it leaves out what others read, except the first
+// shard of each zone, which says whether its master can be reached.
 func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
 	ranked bool) (all []*layout) {
 	now := time.Now()
 	byServer := map[redis.Cmdable][]*layout{}
 	for _, h := range homes {
+		asked := map[int]bool{}
 		for _, sh := range h.Shards {
-			v, last := h.checked.Load(), sh.compared.Load()
-			if ranked && sh.Number > 0 && v != nil && v.err == nil && last != nil && now.Sub(*last) < h.Rest(sh.Number) {
+			v, last, reached := h.checked.Load(), sh.compared.Load(), asked[sh.Zone]
+			if ranked && reached && v != nil && v.err == nil && last != nil && now.Sub(*last) < h.Rest(sh.Number) {
 				continue
 			}
 			sh.compared.Store(&now)
+			asked[sh.Zone] = true
 			l := &layout{home: h, sh: sh}
 			all = append(all, l)
 			if s.passed(h) && !sh.Breaker.Allow() {
