@@ -80,6 +80,12 @@ func (n *Namespace) Now() (ms int64, ok bool) {
 	return n.store.Now()
 }
 
+// Unreachable reports whether calls for a partition are rejected at once, because its shard cannot
+// be reached.
+func (n *Namespace) Unreachable(partition string) bool {
+	return n.store != nil && !n.shardOf(partition).Breaker.Allow()
+}
+
 func (n *Namespace) shardOf(partition string) *shard { return &n.shards[n.ShardOf(partition)] }
 
 // Namespace returns the namespace of that name, nil when there is none.

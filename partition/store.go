@@ -164,6 +164,8 @@ var (
 	// ErrUnconfirmed goes with ErrUnknown: the primary has the entries, but fewer
 	// replicas than Config.Replicas confirmed them in time.
 	ErrUnconfirmed = backend.ErrUnconfirmed
+	// ErrUnreachable is ErrUnavailable because calls for the shard are not sent at present.
+	ErrUnreachable = backend.ErrUnreachable
 	// ErrFull is ErrUnavailable because the store is out of memory.
 	ErrFull = backend.ErrFull
 	// ErrIncompatible is ErrBroken because the data or the setup of the store does not

@@ -17,10 +17,16 @@ const (
 	// breakerThreshold is how many operations in a row must find the shard
 	// unreachable before the breaker opens.
 	breakerThreshold = 3
-	// probeEvery is how often the store probes an unreachable shard. After the
-	// server is back, operations are rejected for about that long. ProbeTimeout is
-	// how long a probe waits for its answer.
-	probeEvery, ProbeTimeout = 500 * time.Millisecond, time.Second
+	// silentFor is how long calls of a shard may be under way, without an answer to any of them,
+	// before the store asks whether the server is there. It is if it answers within answerWithin.
+	silentFor, answerWithin = 400 * time.Millisecond, 300 * time.Millisecond
+	// askAgain is the pause after a question that no connection was free for.
+	askAgain = 50 * time.Millisecond
+	// probeFirst is how soon the store probes an unreachable shard, and probeEvery how often it does
+	// in the end: the pauses grow by a tenth of what the outage takes. After the server is back,
+	// operations are rejected for about that long. ProbeTimeout is how long a probe waits for its
+	// answer.
+	probeFirst, probeEvery, ProbeTimeout = 100 * time.Millisecond, 500 * time.Millisecond, time.Second
 )
 
 // ErrUnreachable is the error of an operation that an open breaker rejects.
@@ -29,7 +35,8 @@ var ErrUnreachable = Wrap(ErrUnavailable,
 
 // A Breaker rejects operations on one shard while its server cannot be reached.
 // Without it each operation waits until its timeout, and delays everything that
-// shares a lane, a worker or a janitor round with it. While the breaker is open
+// shares a lane, a worker or a janitor round with it. It opens after three failures in a row, and
+// before any call times out: after 0.4 s without an answer a short probe decides. While the breaker is open
 // the store probes the shard itself, so no produce is sent just to find out
 // whether the server is back, and ends with an unknown outcome.
 type Breaker struct {
@@ -38,13 +45,84 @@ type Breaker struct {
 	opened   atomic.Uint64 // how often
 	prober   *prober
 	probe    func(context.Context) error // reads one field of the shard
+	embedded bool                        // the server is in this process: slow at times, and never away
+
+	mu      sync.Mutex
+	calls   int         // under way
+	since   time.Time   // when the first of them was sent, or a call was answered since
+	silence *time.Timer // calls b.silent while there are calls; nil before the first
 }
 
 // NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
 func (b *Backend) NewBreaker(ledger string) *Breaker {
-	return &Breaker{prober: b.prober, probe: func(ctx context.Context) error {
-		return b.Out.HGet(ctx, ledger, "format").Err()
+	return &Breaker{prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
+		return b.Background.HGet(ctx, ledger, "format").Err()
 	}}
+}
+
+// sent notes that a call is sent; answered that it ended.
+func (b *Breaker) sent() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.calls++; b.calls > 1 || b.embedded {
+		return
+	}
+	b.since = time.Now()
+	if b.silence == nil {
+		b.silence = time.AfterFunc(silentFor, b.silent)
+	} else {
+		b.silence.Reset(silentFor)
+	}
+}
+
+func (b *Breaker) answered(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if reachability(err) == reached {
+		b.since = time.Now()
+	}
+	if b.calls--; b.calls == 0 && b.silence != nil {
+		b.silence.Stop()
+	}
+}
+
+// silent asks whether the server is there, if no call was answered for silentFor.
+func (b *Breaker) silent() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.calls == 0 {
+		return
+	}
+	if left := silentFor - time.Since(b.since); left > 0 {
+		b.silence.Reset(left)
+		return
+	}
+	since := b.since
+	b.prober.run(func(ctx context.Context) { b.ask(ctx, since) })
+}
+
+// ask opens the breaker where the server does not answer and no call was answered since.
+func (b *Breaker) ask(ctx context.Context, since time.Time) {
+	if !b.Allow() {
+		return // it is probed, and sent calls end by their timeouts
+	}
+	asking, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	found := reachability(Classify(b.probe(asking)))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.calls == 0:
+	case found == unreached && b.since.Equal(since):
+		b.failures.Store(breakerThreshold)
+		if b.open.CompareAndSwap(false, true) {
+			b.prober.opened(b)
+		}
+	case found == unclear:
+		b.silence.Reset(askAgain)
+	default:
+		b.silence.Reset(silentFor)
+	}
 }
 
 // Allow is false while operations are rejected.
@@ -75,14 +153,15 @@ func (b *Breaker) Done(err error) {
 // run probes until the breaker closes or ctx ends. Where it closed and opened again between two
 // probes, the later opening probes alone.
 func (b *Breaker) run(ctx context.Context, opening uint64) {
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
+	began, next := time.Now(), time.NewTimer(probeFirst)
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-next.C:
 		}
+		next.Reset(min(probeEvery, probeFirst+time.Since(began)/10))
 		if !b.open.Load() || b.opened.Load() != opening {
 			return
 		}
@@ -171,6 +250,15 @@ func (p *prober) opened(b *Breaker) {
 	if !p.stopped {
 		opening := b.opened.Add(1)
 		p.probes.Go(func() { b.run(p.ctx, opening) })
+	}
+}
+
+// run runs f in a goroutine that stop waits for.
+func (p *prober) run(f func(context.Context)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stopped {
+		p.probes.Go(func() { f(p.ctx) })
 	}
 }
 

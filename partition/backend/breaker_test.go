@@ -54,11 +54,14 @@ func TestABreakerOpensAfterAFewFailuresInARowAndClosesAtTheFirstAnswer(t *testin
 		if b.Allow() || b.prober.unreachable() != 1 {
 			t.Errorf("closed after three failures, %d unreachable", b.prober.unreachable())
 		}
-		time.Sleep(10*probeEvery + time.Millisecond)
+		time.Sleep(time.Minute)
+		before := probes.Load()
+		time.Sleep(10 * probeEvery)
 		synctest.Wait()
-		if n := probes.Load(); n != 10 || b.Allow() {
-			t.Errorf("%d probes in ten intervals, allow %v", n, b.Allow())
+		if n := probes.Load() - before; n != 10 || before < 120 || b.Allow() {
+			t.Errorf("%d probes in the first minute, then %d in ten intervals; allow %v", before, n, b.Allow())
 		}
+		before = probes.Load()
 		up.Store(true)
 		time.Sleep(probeEvery)
 		synctest.Wait()
@@ -66,9 +69,81 @@ func TestABreakerOpensAfterAFewFailuresInARowAndClosesAtTheFirstAnswer(t *testin
 			t.Errorf("one interval after the server is back: allow %v, %d unreachable, returned %d times", b.Allow(), b.prober.unreachable(), returns.Load())
 		}
 		time.Sleep(time.Minute)
-		if n := probes.Load(); n != 11 {
+		if n := probes.Load() - before; n > 1 {
 			t.Errorf("%d probes: they go on although the server is back", n)
 		}
+	})
+}
+
+func TestABreakerOpensBeforeACallTimesOutAndClosesSoonAfterTheServerIsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newProber(zap.NewNop(), func() {})
+		defer p.stop()
+		up := make(chan struct{})
+		b := &Breaker{prober: p, probe: func(ctx context.Context) error {
+			select {
+			case <-up:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		b.sent()
+		time.Sleep(silentFor + answerWithin - time.Millisecond)
+		if !b.Allow() {
+			t.Error("open before the question was answered")
+		}
+		time.Sleep(2 * time.Millisecond)
+		if b.Allow() {
+			t.Error("closed although neither a call nor the question was answered")
+		}
+		time.Sleep(time.Second)
+		close(up)
+		time.Sleep(3 * probeFirst)
+		if !b.Allow() {
+			t.Errorf("open %v after the server was back", 3*probeFirst)
+		}
+		b.answered(errNoAnswer)
+	})
+}
+
+func TestASlowCallOpensNoBreakerWhileTheServerAnswers(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func() error{
+		"the probe":                           func() error { return redis.Nil },
+		"nothing said, no connection is free": func() error { return redis.ErrPoolTimeout },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, _ := newBreaker(t, answer)
+				b.sent()
+				time.Sleep(time.Minute)
+				if !b.Allow() {
+					t.Error("open")
+				}
+				b.answered(nil)
+				synctest.Wait()
+			})
+		})
+	}
+	t.Run("other calls", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			asked := false
+			b, _ := newBreaker(t, func() error { asked = true; return errNoAnswer })
+			b.sent()
+			for range 100 {
+				b.sent()
+				time.Sleep(silentFor / 2)
+				b.answered(nil)
+			}
+			if asked {
+				t.Error("asked although calls are answered")
+			}
+			b.answered(nil)
+		})
 	})
 }
 
@@ -158,23 +233,26 @@ func TestABreakerThatOpensWhileItIsAnsweredClosesAgain(t *testing.T) {
 
 func TestABreakerThatClosesAndOpensBetweenTwoProbesIsProbedOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		probes := 0
-		b, _ := newBreaker(t, func() error { probes++; return errRejected })
-		for range 3 {
+	probesAfter := func(closings int) (probes int) {
+		synctest.Test(t, func(t *testing.T) {
+			b, _ := newBreaker(t, func() error { probes++; return errRejected })
+			for range closings {
+				for range breakerThreshold {
+					b.Done(errRejected)
+				}
+				time.Sleep(probeFirst / 10)
+				b.Done(nil)
+			}
 			for range breakerThreshold {
 				b.Done(errRejected)
 			}
-			time.Sleep(probeEvery / 10)
-			b.Done(nil)
-		}
-		for range breakerThreshold {
-			b.Done(errRejected)
-		}
-		time.Sleep(10*probeEvery + probeEvery/2)
-		synctest.Wait()
-		if probes != 10 {
-			t.Errorf("%d probes in 10 intervals", probes)
-		}
-	})
+			time.Sleep(10 * probeEvery)
+			synctest.Wait()
+			b.prober.stop()
+		})
+		return probes
+	}
+	if once, again := probesAfter(0), probesAfter(3); again != once || once < 10 {
+		t.Errorf("%d probes after several openings, %d after one", again, once)
+	}
 }

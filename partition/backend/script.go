@@ -164,6 +164,11 @@ func (b *Backend) runWith(ctx context.Context, client redis.UniversalClient, cal
 		}
 		return
 	}
+	for _, c := range calls {
+		if c.breaker != nil {
+			c.breaker.sent()
+		}
+	}
 	// A call runs again at most twice: for its text, and for its spare keys.
 	for again := calls; len(again) > 0; {
 		b.exec(ctx, client, again, replicas)
@@ -183,6 +188,11 @@ func (b *Backend) runWith(ctx context.Context, client redis.UniversalClient, cal
 		}
 		if reloads > 0 {
 			b.metrics.reloads.Inc()
+		}
+	}
+	for _, c := range calls {
+		if c.breaker != nil {
+			c.breaker.answered(c.Err)
 		}
 	}
 	reportToBreakers(calls)
