@@ -226,7 +226,7 @@ func (l *lane) produce() {
 // stuckAfter is how long a flush takes at least for the lane to be stuck, and stuckEvery how often
 // somebody looks whether it is.
 const (
-	stuckAfter = 200 * time.Millisecond
+	stuckAfter = 400 * time.Millisecond
 	stuckEvery = 50 * time.Millisecond
 )
 

@@ -81,9 +81,14 @@ func (n *Namespace) Now() (ms int64, ok bool) {
 }
 
 // Unreachable reports whether calls for a partition are rejected at once, because its shard cannot
-// be reached.
+// be reached. Where that is not known it asks in the background.
 func (n *Namespace) Unreachable(partition string) bool {
-	return n.store != nil && !n.shardOf(partition).Breaker.Allow()
+	if n.store == nil {
+		return false
+	}
+	b := n.shardOf(partition).Breaker
+	b.Question()
+	return !b.Allow()
 }
 
 func (n *Namespace) shardOf(partition string) *shard { return &n.shards[n.ShardOf(partition)] }

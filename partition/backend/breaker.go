@@ -51,6 +51,7 @@ type Breaker struct {
 	calls   int         // under way
 	since   time.Time   // when the first of them was sent, or a call was answered since
 	silence *time.Timer // calls b.silent while there are calls; nil before the first
+	asking  bool        // whether the server is there
 }
 
 // NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
@@ -97,27 +98,42 @@ func (b *Breaker) silent() {
 		b.silence.Reset(left)
 		return
 	}
+	b.question()
+}
+
+// Question asks in the background whether the server is there, and opens the breaker if it is not:
+// for a caller that would send to it, and cannot yet.
+func (b *Breaker) Question() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.question()
+}
+
+// question is Question. The breaker is locked.
+func (b *Breaker) question() {
+	if b.asking || b.embedded || !b.Allow() { // an open one is probed anyway
+		return
+	}
+	b.asking = true
 	since := b.since
 	b.prober.run(func(ctx context.Context) { b.ask(ctx, since) })
 }
 
 // ask opens the breaker where the server does not answer and no call was answered since.
 func (b *Breaker) ask(ctx context.Context, since time.Time) {
-	if !b.Allow() {
-		return // it is probed, and sent calls end by their timeouts
-	}
 	asking, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	found := reachability(Classify(b.probe(asking)))
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.asking = false
 	switch {
-	case b.calls == 0:
 	case found == unreached && b.since.Equal(since):
 		b.failures.Store(breakerThreshold)
 		if b.open.CompareAndSwap(false, true) {
 			b.prober.opened(b)
 		}
+	case b.calls == 0:
 	case found == unclear:
 		b.silence.Reset(askAgain)
 	default:
