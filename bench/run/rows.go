@@ -115,7 +115,7 @@ var groups = append([]group{
 			Note: "SIGSTOP for 5 s, 512 connections go on; bound = 2 × max_inflight_bytes (16 MiB) + connections × 64 KiB as ingest.Config says; " +
 				"503 past it, and the account holds after SIGCONT"}}
 	}, stalled},
-}, slices.Concat(jobGroups, scheduleGroups, rateGroups, pushGroups, phpGroups)...)
+}, slices.Concat(scaleGroups, jobGroups, scheduleGroups, rateGroups, pushGroups, phpGroups)...)
 
 // rowKeys are the keys of all rows, as a usage error lists them.
 func rowKeys() string {

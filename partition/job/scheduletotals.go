@@ -158,14 +158,14 @@ type scheduleMetrics struct{ store *Store }
 
 var (
 	accountSchedules = prometheus.NewDesc("spillway_account_schedules",
-		"Schedules stored now, by state: active, or stopped, which is paused or ended; counted every 5 s. "+
+		"Schedules stored now, by state: active, or stopped, which is paused or ended; counted every 5 s, less often by a third process and more. "+
 			"The store's figure: the same in every process.", []string{"namespace", "state"}, nil)
 	overdueSchedules = prometheus.NewDesc("spillway_schedules_overdue",
-		"Active schedules that should have fired 10 s ago, with their jitter, and did not; counted every 5 s. "+
+		"Active schedules that should have fired 10 s ago, with their jitter, and did not; counted every 5 s, less often by a third process and more. "+
 			"The store's figure: the same in every process.", []string{"namespace"}, nil)
 	scheduleOwners = prometheus.NewDesc("spillway_schedules_owners",
 		"Owners of schedules by state: registered, or gone: without a heartbeat for its ttl, so that its schedules do not fire; "+
-			"counted every 5 s. The store's figure: the same in every process.", []string{"namespace", "state"}, nil)
+			"counted every 5 s, less often by a third process and more. The store's figure: the same in every process.", []string{"namespace", "state"}, nil)
 	accountTicks = prometheus.NewDesc("spillway_account_ticks_total",
 		"Ticks of schedules by outcome, as this process accounted for them since it started: the sum over all "+
 			"processes is the store's.", []string{"namespace", "outcome"}, nil)

@@ -217,8 +217,10 @@ func (s *Space) keepEntered(ctx context.Context, homes func() []*Home) {
 	for ctx.Err() == nil {
 		now := map[string]*Home{}
 		for _, h := range homes() {
-			now[h.list] = h
-			delete(entered, h.list)
+			if v := h.checked.Load(); v != nil && v.err == nil { // else nothing is written there
+				now[h.list] = h
+				delete(entered, h.list)
+			}
 		}
 		s.leave(ctx, slices.Collect(maps.Values(entered)))
 		entered = now
