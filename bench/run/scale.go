@@ -1,12 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/bench/rig"
@@ -191,21 +191,25 @@ func (m *measurement) idleCommands(ctx context.Context, n int) (float64, error) 
 		return 0, err
 	}
 	rig.Sleep(ctx, idleAfter)
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	lines := make(chan string, 1000)
-	monitor := redis.NewClient(r.client.Options()).Monitor(watching, lines)
-	monitor.Start()
-	defer monitor.Stop()
-	seen, end := 0, time.After(idleWatched)
-	for {
-		select {
-		case line := <-lines:
-			if strings.Contains(line, "{default.") {
-				seen++
-			}
-		case <-end:
-			return float64(seen) / idleWatched.Seconds(), ctx.Err()
+	conn, err := net.Dial("tcp", r.client.Options().Addr)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		return 0, err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(idleWatched)); err != nil {
+		return 0, err
+	}
+	seen := 0
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		if strings.Contains(lines.Text(), "{default.") {
+			seen++
 		}
 	}
+	if seen == 0 {
+		m.fault("no command of %d processes on %d idle shards", n, manyShards)
+	}
+	return float64(seen) / idleWatched.Seconds(), ctx.Err()
 }

@@ -99,7 +99,7 @@ func TestRatesThatAreNotKnownAreAbsent(t *testing.T) {
 			now = now.Add(time.Second)
 			log.Of("default").CountOne(drops.StoreUnavailable, 7)
 			if answers {
-				accounts.last["default"] = reading{partition.Overview{Ledger: partition.Ledger{Accepted: now.Unix()}}, now}
+				accounts.last["default"] = reading{Overview: partition.Overview{Ledger: partition.Ledger{Accepted: now.Unix()}}, at: now}
 			}
 			s.recorder.tick(now)
 		}
@@ -159,7 +159,7 @@ func TestARecorderStartsAnewWithOtherAccounts(t *testing.T) {
 	r := newRecorder(func() View { return view }, s, h)
 	tick := func(total int64) float32 {
 		now = now.Add(time.Second)
-		view.Accounts.last["default"] = reading{partition.Overview{Ledger: partition.Ledger{Accepted: total}}, now}
+		view.Accounts.last["default"] = reading{Overview: partition.Overview{Ledger: partition.Ledger{Accepted: total}}, at: now}
 		r.tick(now)
 		_, _, series := h.series("default", now, false)
 		return value(series["accepted"][899])
