@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -215,4 +217,42 @@ func TestALookEndsBeforeALongBacklogDoes(t *testing.T) {
 	}
 	startPromoter(t, s)
 	redistest.Until(t, most, "all are ready", func() bool { return ledgerOf(t, s).Ready == 5000 })
+}
+
+// Of several processes two look at a shard every second. Every other one still promotes in time what it
+// published itself.
+func TestAProcessThatLeavesAShardToOthersPromotesItsOwnJobs(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	client, mail := redistest.SharedClient(t), s.Namespace("mail")
+	store1(t, s, "q", 1, 0, 0) // the namespace is checked
+	e := NewExpirer(s)         // says that this process lives
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Stop(context.Background()) })
+	ghosts := 2
+	others := func() bool {
+		at := float64(client.Time(t.Context()).Val().UnixMilli() + 3000)
+		for i := range ghosts {
+			client.ZAdd(t.Context(), s.prefix+":{mail}:drainers", redis.Z{Score: at, Member: fmt.Sprint("p:ghost", i)})
+		}
+		if rests := mail.Home.Rest(0); rests > 0 {
+			return true
+		}
+		ghosts = min(ghosts+1, 100)
+		return false
+	}
+	redistest.Until(t, most, "two others come before it", others)
+	startPromoter(t, s)
+	sh := mail.shards[0]
+	redistest.Until(t, most, "it leaves the shard to them", func() bool {
+		now, _ := s.backend.Now()
+		return others() && sh.look.Load() > now+2*promoteEvery
+	})
+	store1(t, s, "q", 1, 300*time.Millisecond, 0)
+	redistest.Until(t, most, "its own job is ready", func() bool {
+		_ = others()
+		return client.LLen(t.Context(), sh.ready("q")).Val() == 2
+	})
 }
