@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		entries: r.Counter("entries_total", "Entries by outcome: delivered, expired, dead, retried, unconfirmed, lost or failed.", "outcome"),
 		claims:  r.Counter("claims_total", "Claims of partitions by outcome.", "outcome"),
 		heldBack: r.Counter("held_back_total",
-			"Looks that left what was due to a process before this one, for 100 ms each: see spillway_drain_shards."),
+			"Looks that left what was due to a process before this one, for 100 ms each: see spillway_drain_owned_shards."),
 		fenced:  r.Counter("fenced_total", "Commits rejected because another drainer had the lease."),
 		lapsed:  r.Counter("lapsed_total", "Leases that were left to lapse because the store did not answer in time or rejected their settlement."),
 		retries: r.Counter("commit_retries_total", "Commits and releases sent again."),
@@ -150,32 +150,29 @@ func (m *leaseMetrics) settled(n [classes]int) {
 type ranks []*namespaceDrain
 
 var (
-	drainShards = prometheus.NewDesc("spillway_drain_shards",
-		"Shards by the place of this process among those that drain them: first, which works alone while it keeps up, second, or later.",
-		[]string{"namespace", "place"}, nil)
+	ownedShards = prometheus.NewDesc("spillway_drain_owned_shards",
+		"Shards for which this process is the first of those that drain them: it works alone while it keeps up.",
+		[]string{"namespace"}, nil)
 	drainProcesses = prometheus.NewDesc("spillway_drain_processes",
 		"Live processes that drain the namespace, as this one read them last; 0 while it cannot.", []string{"namespace"}, nil)
 )
 
-// places are the values of the label place.
-var places = [...]string{"first", "second", "later"}
-
 // Describe implements prometheus.Collector.
 func (ranks) Describe(ch chan<- *prometheus.Desc) {
-	ch <- drainShards
+	ch <- ownedShards
 	ch <- drainProcesses
 }
 
 // Collect implements prometheus.Collector: it reads nothing.
 func (r ranks) Collect(ch chan<- prometheus.Metric) {
 	for _, n := range r {
-		var shards [len(places)]int
+		owned := 0
 		for shard := range n.claimers {
-			shards[min(n.ns.Rank(shard), len(places)-1)]++
+			if n.ns.Rank(shard) == 0 {
+				owned++
+			}
 		}
-		for i, place := range places {
-			ch <- prometheus.MustNewConstMetric(drainShards, prometheus.GaugeValue, float64(shards[i]), n.name, place)
-		}
+		ch <- prometheus.MustNewConstMetric(ownedShards, prometheus.GaugeValue, float64(owned), n.name)
 		ch <- prometheus.MustNewConstMetric(drainProcesses, prometheus.GaugeValue, float64(n.ns.Drainers()), n.name)
 	}
 }

@@ -153,7 +153,7 @@ func claims(ctx context.Context, drainers []peer) (leased, idle float64, owner i
 			return bench.Metric(text, `spillway_drain_claims_total{namespace="default",outcome="`+outcome+`"}`)
 		}
 		leased, idle = leased+of("leased"), idle+of("idle")
-		if bench.Metric(text, `spillway_drain_shards{namespace="default",place="first"}`) > 0 {
+		if bench.Metric(text, `spillway_drain_owned_shards{namespace="default"}`) > 0 {
 			owner = i
 		}
 	}
