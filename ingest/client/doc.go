@@ -20,6 +20,9 @@
 // same bytes and Idempotency-Key. The service remembers a key for 2m. What is not known to be
 // stored by then is dropped as [Unknown].
 //
+// A [Poster] is for a program that waits for what becomes of its entries, such as one that sends a
+// file.
+//
 // [Jobs] is for namespaces of queues, whose jobs stay until they are acked. It keeps nothing
 // itself: each call is a request, and its error says what became of it.
 //

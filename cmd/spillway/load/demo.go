@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
+	"github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -93,8 +94,11 @@ func (c *Demo) Show(ctx context.Context, p config.Process, newService NewService
 	defer stopFeeding()
 	fed := make(chan error, 1)
 	go func() {
-		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+data, "default", "",
-			10*time.Second), pace)
+		fed <- feed(feeding, client.NewPoster("http://"+data, client.PosterConfig{
+			Namespace: "default",
+			Timeout:   10 * time.Second,
+			Transport: http.DefaultTransport,
+		}), pace)
 	}()
 	if person {
 		guard.Sleep(ctx, demoFirst)

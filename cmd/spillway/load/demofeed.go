@@ -8,11 +8,13 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"time"
+
+	"github.com/spillway-io/spillway/ingest/client"
 )
 
 // feed sends events of the sample games until ctx ends, as a client does: over
 // HTTP, in small batches, with retries.
-func feed(ctx context.Context, s *sender, pace demoPace) error {
+func feed(ctx context.Context, p *client.Poster, pace demoPace) error {
 	tick := time.NewTicker(pace.every)
 	defer tick.Stop()
 	for n := len(demoGames); ; n = pace.events { // the first ones at once, so that something is seen
@@ -20,7 +22,7 @@ func feed(ctx context.Context, s *sender, pace demoPace) error {
 		for i := range batch {
 			batch[i] = demoEvent()
 		}
-		if _, err := s.send(ctx, batch); err != nil && ctx.Err() == nil {
+		if _, err := p.Post(ctx, batch); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("feed: %w", err)
 		}
 		select {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -110,7 +111,7 @@ func (c *Report) Run(ctx context.Context, p config.Process) error {
 		stderr: p.Stderr,
 		start:  time.Now(),
 		sum:    summary{Reasons: map[string]int{}},
-		sender: newSender(http.DefaultTransport, c.Server, c.Namespace, c.Token, c.Timeout),
+		poster: c.poster(http.DefaultTransport),
 	}
 	err := r.run(ctx, input)
 	r.finish()
@@ -126,13 +127,22 @@ func (c *Report) Run(ctx context.Context, p config.Process) error {
 	return nil
 }
 
+func (c *Report) poster(transport http.RoundTripper) *client.Poster {
+	return client.NewPoster(c.Server, client.PosterConfig{
+		Namespace: c.Namespace,
+		Token:     c.Token,
+		Timeout:   c.Timeout,
+		Transport: transport,
+	})
+}
+
 var errInterrupted = errors.New("interrupted before the end of the input")
 
 // reporter is the state of one run of the command.
 type reporter struct {
 	cmd    *Report
 	stderr io.Writer
-	sender *sender
+	poster *client.Poster
 	start  time.Time
 	shown  time.Time // last progress line
 	batch  [][]byte  // encoded items of the next request
@@ -215,10 +225,14 @@ func (r *reporter) flush(ctx context.Context) error {
 	if len(r.batch) == 0 {
 		return nil
 	}
-	result, err := r.sender.send(ctx, r.batch)
-	r.sum.Accepted += result.accepted
-	r.sum.Evicted += result.evicted
-	for reason, n := range result.rejected {
+	result, err := r.poster.Post(ctx, r.batch)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", errInterrupted, err)
+	}
+	r.sum.Accepted += result.Accepted
+	r.sum.Evicted += result.Evicted
+	r.sum.Retried += result.Retried
+	for reason, n := range result.Rejected {
 		r.sum.Reasons[reason] += n
 	}
 	r.batch, r.bytes = r.batch[:0], 0
@@ -237,7 +251,6 @@ func (r *reporter) finish() {
 	}
 	s := &r.sum
 	s.Seconds = time.Since(r.start).Seconds()
-	s.Retried = r.sender.retried
 	s.Rejected = s.Read - s.BadLines - s.Accepted
 	unanswered := s.Rejected
 	for _, n := range s.Reasons {

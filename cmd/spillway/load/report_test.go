@@ -251,9 +251,10 @@ func TestReportStopsAtAnErrorThatARetryCannotChange(t *testing.T) {
 
 // runReporter runs a reporter without sockets, for use with synctest.
 func runReporter(ctx context.Context, s *service, cmd Report, input io.Reader) (summary, error) {
+	cmd.Server, cmd.Namespace = "http://service", "default"
 	r := reporter{
 		cmd: &cmd, stderr: io.Discard, start: time.Now(), sum: summary{Reasons: map[string]int{}},
-		sender: newSender(s, "http://service", "default", cmd.Token, cmd.Timeout),
+		poster: cmd.poster(s),
 	}
 	err := r.run(ctx, input)
 	r.finish()
