@@ -1,0 +1,184 @@
+// Package move moves the jobs of a queue into another, of any namespace and kind, as a client of the
+// data port: who may not publish cannot move.
+package move
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/client"
+)
+
+// Move is a move of the ready jobs of a queue. What it had in hand when it ended comes again after a
+// minute, and is moved once.
+type Move struct {
+	From, To      *client.Jobs
+	Queue, Target string // of From, and of To
+	Count         int64  // jobs to move in Per; 0: as fast as they are taken
+	Per           time.Duration
+	Follow        bool // go on, and move what becomes ready
+
+	Moved, Before atomic.Int64 // jobs so far; Before: they were moved by an earlier run
+
+	php bool // the target is PHP's
+}
+
+// How a move works.
+const (
+	moveBatch = 100             // jobs in hand at once
+	moveTTR   = time.Minute     // their lease
+	moveWait  = 5 * time.Second // for the next, with --follow
+	moveKey   = 24 * time.Hour  // how long a repeat of a move stores nothing
+	publishes = 16              // at once
+)
+
+// Run moves until there are no more jobs, or with Follow until ctx ends, with its error.
+func (m *Move) Run(ctx context.Context) error {
+	o := client.TakeOptions{Count: moveBatch, TTR: moveTTR}
+	if m.Follow {
+		o.Wait = moveWait
+	}
+	if m.Count > 0 {
+		o.Count = int(min(moveBatch, max(1, m.Count*int64(time.Second)/int64(m.Per)/4)))
+	}
+	for ctx.Err() == nil {
+		began := time.Now()
+		jobs, err := m.From.Take(ctx, []string{m.Queue}, o)
+		switch {
+		case err != nil:
+			return err
+		case len(jobs) == 0 && !m.Follow:
+			return nil
+		}
+		if err := m.all(context.WithoutCancel(ctx), jobs); err != nil { // what is in hand is finished
+			return err
+		}
+		if m.Count > 0 {
+			pause := time.Until(began.Add(m.Per * time.Duration(len(jobs)) / time.Duration(m.Count)))
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// all moves jobs, and gives those back that the target did not take.
+func (m *Move) all(ctx context.Context, jobs []client.Job) error {
+	if !m.php { // the first learns what the target is
+		if err := m.one(ctx, jobs[0]); err != nil {
+			return m.giveBack(ctx, jobs, err)
+		}
+		jobs = jobs[1:]
+	}
+	errs := make([]error, len(jobs))
+	slots := make(chan struct{}, publishes)
+	var moving sync.WaitGroup
+	for i := range jobs {
+		slots <- struct{}{}
+		moving.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = m.one(ctx, jobs[i])
+		})
+	}
+	moving.Wait()
+	var failed []client.Job
+	for i, err := range errs {
+		if err != nil {
+			failed = append(failed, jobs[i])
+		}
+	}
+	if len(failed) > 0 {
+		return m.giveBack(ctx, failed, errors.Join(errs...))
+	}
+	return nil
+}
+
+// giveBack requeues the jobs that were not moved, the last first, so that they keep their order.
+func (m *Move) giveBack(ctx context.Context, jobs []client.Job, err error) error {
+	for i := len(jobs) - 1; i >= 0; i-- {
+		if back := m.From.Requeue(ctx, jobs[i]); back != nil && !errors.Is(back, client.ErrGone) {
+			return errors.Join(err, back)
+		}
+	}
+	return err
+}
+
+// keyOf names a job the same way in each run. A job of kind queue has one id for ever. A delivery of
+// PHP's has another each time, so there the payload's own id stands for it.
+func (m *Move) keyOf(j client.Job) string {
+	if j.PHP == nil {
+		return "move:" + j.ID
+	}
+	id := j.PHP.ID
+	if id == "" {
+		sum := sha256.Sum256(j.Payload)
+		id = hex.EncodeToString(sum[:16])
+	}
+	return fmt.Sprintf("php:%.100s", id)
+}
+
+// one publishes a job and acks it. A repeat stores nothing. Of PHP's, a payload with the same id that
+// was never delivered is another job, such as one that queue:retry pushed; one that was delivered
+// before, or whose first answer was lost, may be either, and is buried rather than lost or doubled.
+func (m *Move) one(ctx context.Context, j client.Job) error {
+	key := m.keyOf(j)
+	published, err := m.publish(ctx, j, key)
+	if err == nil && published.Repeated && !published.Retried && j.PHP != nil && j.Attempt == 1 {
+		published, err = m.publish(ctx, j, key+":"+j.ID)
+		published.Repeated = false // of this delivery alone
+	}
+	switch {
+	case errors.Is(err, client.ErrUnknown):
+		return m.mayBeThere(ctx, j, err)
+	case err != nil:
+		return err
+	}
+	if published.Repeated {
+		m.Before.Add(1)
+		if j.PHP != nil {
+			return ended(m.From.Bury(ctx, j))
+		}
+	} else {
+		m.Moved.Add(1)
+	}
+	return m.mayBeThere(ctx, j, ended(m.From.Ack(ctx, j)))
+}
+
+// mayBeThere gives a job of PHP's back, counted, that failed with err when the target may have it.
+// Requeued it would look as if it had never been delivered, and the next run would double it.
+func (m *Move) mayBeThere(ctx context.Context, j client.Job, err error) error {
+	if err == nil || j.PHP == nil {
+		return err
+	}
+	return errors.Join(err, ended(m.From.Release(ctx, j, 0)))
+}
+
+// ended is nil where the lease was over: the job comes again, and is moved once.
+func ended(err error) error {
+	if errors.Is(err, client.ErrGone) {
+		return nil
+	}
+	return err
+}
+
+func (m *Move) publish(ctx context.Context, j client.Job, key string) (client.Published, error) {
+	if !m.php {
+		o := client.PublishOptions{Tries: j.Tries, Key: key, KeyTTL: moveKey}
+		p, err := m.To.Publish(ctx, m.Target, j.Payload, o)
+		var said *client.Error
+		if !errors.As(err, &said) || said.Code != "bad_parameter" {
+			return p, err
+		}
+		m.php = true
+	}
+	return m.To.PublishPHPPayloads(ctx, m.Target, [][]byte{j.Payload},
+		client.PublishOptions{Key: key, KeyTTL: moveKey})
+}
