@@ -1,5 +1,6 @@
 // Package transport accepts the connections of the data port, within bounds, and checks what
-// fasthttp does not of how requests are framed. It knows neither routes nor bodies.
+// fasthttp does not of how requests are framed. The certificates are those of both ports. It knows
+// neither routes nor bodies.
 package transport
 
 import (

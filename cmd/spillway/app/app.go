@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/lmstfy"
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/drops"
@@ -34,7 +35,7 @@ type App struct {
 	admins  atomic.Pointer[[]admin.Token] // of the admin port, of the file and made at run time
 	metrics *prometheus.Registry          // of what outlives generations
 	admin   *admin.Server
-	socket  *sharedListener // of the data port; nil under --role drain, and before Start
+	socket  *transport.Shared // of the data port; nil under --role drain, and before Start
 	drops   *drops.Log
 	failed  chan error // why a server ended before Stop
 	workers sync.WaitGroup
@@ -86,7 +87,7 @@ func NewApp(cfg *config.Config, sinks sink.Registry, log *zap.Logger) (*App, err
 		Build:  admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go},
 		Failed: func(err error) { a.failed <- err },
 	}
-	if port.TLS, err = adminTLS(cfg).config(a.metrics, log); err != nil {
+	if port.TLS, err = cfg.AdminCertificates().TLS(a.metrics, log); err != nil {
 		return nil, errors.Join(cfg.Locate(err), first.discard(context.Background()))
 	}
 	a.admin = admin.New(port, log.Named("admin"))
@@ -148,7 +149,7 @@ func (a *App) start(ctx context.Context) error {
 	a.AdminListen = a.admin.Address()
 	g := a.current.Load()
 	if g.ingest != nil {
-		socket, err := listenShared(g.cfg.Listen)
+		socket, err := transport.ListenShared(g.cfg.Listen)
 		if err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/transport"
 )
 
 // authority signs certificates for a test.
@@ -293,8 +295,8 @@ func TestCertificateExpiryIsAMetric(t *testing.T) {
 	ca := newAuthority(t)
 	k := newKeys(t, ca, ca)
 	reg := prometheus.NewRegistry()
-	c, err := newCertificates(tlsFiles{"data", "", k.cert, k.key, ""}, reg, zap.NewNop())
-	if err != nil {
+	files := transport.CertificateFiles{Port: "data", Cert: k.cert, Key: k.key}
+	if _, err := files.TLS(reg, zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
 	families, err := reg.Gather()
@@ -302,7 +304,11 @@ func TestCertificateExpiryIsAMetric(t *testing.T) {
 		t.Fatal(families, err)
 	}
 	m := families[0].GetMetric()[0]
-	if got := int64(m.GetGauge().GetValue()); got != c.current.Load().expiry.Unix() || got < time.Now().Unix() || m.GetLabel()[0].GetValue() != "data" {
+	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := int64(m.GetGauge().GetValue()); got != pair.Leaf.NotAfter.Unix() || got < time.Now().Unix() || m.GetLabel()[0].GetValue() != "data" {
 		t.Errorf("got %v", m)
 	}
 }

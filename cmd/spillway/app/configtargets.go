@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/php"
 )
@@ -42,11 +43,11 @@ func targetErrors(c *config.Config, registry sink.Registry) (errs []error) {
 		})...)
 	}
 	errs = append(errs, storeURLErrors(c)...)
-	for _, port := range []tlsFiles{dataTLS(c), adminTLS(c)} {
-		if port.key == "" {
+	for _, port := range []transport.CertificateFiles{c.Certificates(), c.AdminCertificates()} {
+		if port.Key == "" {
 			continue // which validate reports
 		}
-		if _, err := newCertificates(port, prometheus.NewRegistry(), zap.NewNop()); err != nil {
+		if _, err := port.TLS(prometheus.NewRegistry(), zap.NewNop()); err != nil {
 			errs = append(errs, c.Locate(err))
 		}
 	}

@@ -127,7 +127,7 @@ func (a *App) build(g, before *generation) error {
 		in.Drops = a.drops
 		g.mountJobs(&in)
 		in.Mounts = append(in.Mounts, a.lmstfyMounts(g)...)
-		if in.TLS, err = dataTLS(g.cfg).config(g.metrics, a.log); err != nil {
+		if in.TLS, err = g.cfg.Certificates().TLS(g.metrics, a.log); err != nil {
 			return err
 		}
 		if g.ingest, err = ingest.New(in, g.store, g.metrics, a.log.Named("ingest")); err != nil {
@@ -227,7 +227,7 @@ func (a *App) startIngest(ctx context.Context, g *generation) error {
 	if g.ingest == nil {
 		return nil
 	}
-	g.ingest.SetListener(a.socket.lease())
+	g.ingest.SetListener(a.socket.Lease())
 	if err := g.ingest.Start(ctx); err != nil {
 		return fmt.Errorf("ingest server: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -351,12 +352,15 @@ func (c *Config) Locate(err error) error {
 	var (
 		field   *partition.FieldError
 		setting *SettingError
+		file    *transport.FileError
 	)
 	switch {
 	case errors.As(err, &field):
 		return c.FieldError(field.Field, err)
 	case errors.As(err, &setting):
 		return c.FieldError(setting.Key, err)
+	case errors.As(err, &file):
+		return c.FieldError(file.Setting, err)
 	}
 	return err
 }

@@ -1,12 +1,12 @@
 package config
 
 import (
-	"errors"
 	"net"
 	"slices"
 	"strings"
 
 	"github.com/spillway-io/spillway/ingest/lmstfy"
+	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -29,9 +29,7 @@ func (c *Config) validatePorts(wrong func(key string, value any, want string)) (
 	if c.Role != "drain" && sameAddress(c.Listen, c.AdminListen) {
 		wrong("admin_listen", c.AdminListen, "a port other than that of listen, "+c.Listen)
 	}
-	return append(errs,
-		c.validateTLS("", c.TLSCert, c.TLSKey, c.TLSClientCA),
-		c.validateTLS("admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA))
+	return append(errs, c.Locate(c.Certificates().Check()), c.Locate(c.AdminCertificates().Check()))
 }
 
 // openNamespaces are the namespaces without authentication.
@@ -106,20 +104,14 @@ func OtherThanLoopback(address string) bool {
 	return err == nil && !wire.IsLoopback(host)
 }
 
-// validateTLS checks that a port has both a certificate and a key, or no TLS file.
-func (c *Config) validateTLS(prefix, cert, key, clientCA string) error {
-	switch {
-	case cert == "" && key != "":
-		return c.Locate(&SettingError{prefix + "tls_key",
-			errors.New("key without a certificate: set " + prefix + "tls_cert")})
-	case cert == "" && clientCA != "":
-		return c.Locate(&SettingError{prefix + "tls_client_ca",
-			errors.New("client certificates need TLS: set " + prefix + "tls_cert and " + prefix + "tls_key")})
-	case cert != "" && key == "":
-		return c.Locate(&SettingError{prefix + "tls_cert",
-			errors.New("certificate without a key: set " + prefix + "tls_key")})
-	}
-	return nil
+// Certificates are the PEM files of the data port.
+func (c *Config) Certificates() transport.CertificateFiles {
+	return transport.CertificateFiles{Port: "data", Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA}
+}
+
+// AdminCertificates are the PEM files of the admin port.
+func (c *Config) AdminCertificates() transport.CertificateFiles {
+	return transport.CertificateFiles{Port: "admin", Prefix: "admin_", Cert: c.AdminTLSCert, Key: c.AdminTLSKey, ClientCA: c.AdminTLSClientCA}
 }
 
 // validateLmstfy checks what the API needs of other settings.

@@ -1,4 +1,4 @@
-package app
+package transport
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-
-	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 // certificates are the certificate and key of one port, and the CA of its clients
@@ -28,8 +26,22 @@ type certificates struct {
 	failure atomic.Pointer[string]
 }
 
-// namedFile is a file and the key of the setting that names it.
-type namedFile struct{ key, path string }
+// namedFile is a file and the setting that names it.
+type namedFile struct{ setting, path string }
+
+// CertificateFiles are the PEM files of a port: its certificate and key, and the CA that must have
+// signed those of its clients, or none. An empty Cert is plain HTTP. Prefix is what the names of their
+// settings begin with.
+type CertificateFiles struct{ Port, Prefix, Cert, Key, ClientCA string }
+
+// A FileError is why the file of a setting cannot be used.
+type FileError struct {
+	Setting string
+	Cause   error
+}
+
+func (e *FileError) Error() string { return e.Setting + ": " + e.Cause.Error() }
+func (e *FileError) Unwrap() error { return e.Cause }
 
 type loaded struct {
 	raw    [][]byte
@@ -39,17 +51,29 @@ type loaded struct {
 
 const rereadAfter = time.Second
 
-// newCertificates reads the files of a port. It returns nil without a certificate: the
-// port then speaks plain HTTP.
-func newCertificates(f tlsFiles, reg prometheus.Registerer,
-	log *zap.Logger) (*certificates, error) {
-	if f.cert == "" {
+// Check is an error unless the port has both a certificate and a key, or no file.
+func (f CertificateFiles) Check() error {
+	switch {
+	case f.Cert == "" && f.Key != "":
+		return &FileError{f.Prefix + "tls_key", errors.New("key without a certificate: set " + f.Prefix + "tls_cert")}
+	case f.Cert == "" && f.ClientCA != "":
+		return &FileError{f.Prefix + "tls_client_ca",
+			errors.New("client certificates need TLS: set " + f.Prefix + "tls_cert and " + f.Prefix + "tls_key")}
+	case f.Cert != "" && f.Key == "":
+		return &FileError{f.Prefix + "tls_cert", errors.New("certificate without a key: set " + f.Prefix + "tls_key")}
+	}
+	return nil
+}
+
+// TLS is the configuration of the port, nil without a certificate.
+func (f CertificateFiles) TLS(reg prometheus.Registerer, log *zap.Logger) (*tls.Config, error) {
+	if f.Cert == "" {
 		return nil, nil
 	}
-	c := &certificates{files: []namedFile{{f.prefix + "tls_cert", f.cert},
-		{f.prefix + "tls_key", f.key}}, log: log}
-	if f.clientCA != "" {
-		c.files = append(c.files, namedFile{f.prefix + "tls_client_ca", f.clientCA})
+	c := &certificates{log: log.Named(f.Port),
+		files: []namedFile{{f.Prefix + "tls_cert", f.Cert}, {f.Prefix + "tls_key", f.Key}}}
+	if f.ClientCA != "" {
+		c.files = append(c.files, namedFile{f.Prefix + "tls_client_ca", f.ClientCA})
 	}
 	if err := c.load(); err != nil {
 		return nil, err
@@ -57,9 +81,9 @@ func newCertificates(f tlsFiles, reg prometheus.Registerer,
 	c.checked.Store(time.Now().UnixNano())
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_tls_expiry_timestamp_seconds", Help: "Expiry of the certificate in use, in Unix seconds.",
-		ConstLabels: prometheus.Labels{"port": f.port},
+		ConstLabels: prometheus.Labels{"port": f.Port},
 	}, func() float64 { return float64(c.current.Load().expiry.Unix()) }))
-	return c, nil
+	return c.server(), nil
 }
 
 // server is the TLS configuration of a listener.
@@ -100,7 +124,7 @@ func (c *certificates) load() error {
 	for _, f := range c.files {
 		text, err := os.ReadFile(f.path)
 		if err != nil {
-			return &config.SettingError{Key: f.key, Cause: err}
+			return &FileError{f.setting, err}
 		}
 		raw = append(raw, text)
 	}
@@ -115,7 +139,7 @@ func (c *certificates) load() error {
 	}
 	pair, err := tls.X509KeyPair(raw[0], raw[1])
 	if err != nil {
-		return &config.SettingError{Key: c.files[0].key, Cause: err}
+		return &FileError{c.files[0].setting, err}
 	}
 	// HTTP/2 is not supported: a handshake that offers only HTTP/2 fails.
 	settings := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
@@ -123,8 +147,7 @@ func (c *certificates) load() error {
 	if len(raw) == 3 {
 		settings.ClientCAs = x509.NewCertPool()
 		if !settings.ClientCAs.AppendCertsFromPEM(raw[2]) {
-			return &config.SettingError{Key: c.files[2].key,
-				Cause: errors.New("the file holds no certificate in PEM form")}
+			return &FileError{c.files[2].setting, errors.New("the file holds no certificate in PEM form")}
 		}
 		settings.ClientAuth = tls.RequireAndVerifyClientCert
 		// A resumed session skips the check of the client certificate, so it
@@ -133,24 +156,4 @@ func (c *certificates) load() error {
 	}
 	c.current.Store(&loaded{raw, settings, pair.Leaf.NotAfter})
 	return nil
-}
-
-// tlsFiles are the TLS settings of a port. Their keys begin with prefix.
-type tlsFiles struct{ port, prefix, cert, key, clientCA string }
-
-func dataTLS(c *config.Config) tlsFiles {
-	return tlsFiles{"data", "", c.TLSCert, c.TLSKey, c.TLSClientCA}
-}
-
-func adminTLS(c *config.Config) tlsFiles {
-	return tlsFiles{"admin", "admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA}
-}
-
-// config is the TLS configuration of the port, nil without certificates.
-func (f tlsFiles) config(reg prometheus.Registerer, log *zap.Logger) (*tls.Config, error) {
-	c, err := newCertificates(f, reg, log.Named(f.port))
-	if err != nil || c == nil {
-		return nil, err
-	}
-	return c.server(), nil
 }

@@ -1,4 +1,4 @@
-package app
+package transport
 
 import (
 	"errors"
@@ -8,29 +8,30 @@ import (
 	"time"
 )
 
-// sharedListener lets servers that follow one another take connections from one socket,
+// Shared lets servers that follow one another take connections from one socket,
 // which stays open, so no connection is rejected in between.
-type sharedListener struct {
+type Shared struct {
 	*net.TCPListener
 	accepting chan struct{} // full while a server accepts
 }
 
-func listenShared(address string) (*sharedListener, error) {
+// ListenShared opens a socket for servers that follow one another.
+func ListenShared(address string) (*Shared, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	return &sharedListener{TCPListener: l.(*net.TCPListener), accepting: make(chan struct{}, 1)}, nil
+	return &Shared{TCPListener: l.(*net.TCPListener), accepting: make(chan struct{}, 1)}, nil
 }
 
-// lease is the listener of the next server. It accepts once the lease before is closed.
-func (s *sharedListener) lease() net.Listener {
+// Lease is the listener of the next server. It accepts once the lease before is closed.
+func (s *Shared) Lease() net.Listener {
 	return &leasedListener{shared: s, closed: make(chan struct{})}
 }
 
 // leasedListener accepts until it is closed, which leaves the socket open.
 type leasedListener struct {
-	shared *sharedListener
+	shared *Shared
 	once   sync.Once
 	closed chan struct{}
 }
@@ -66,7 +67,7 @@ func (l *leasedListener) isClosed() bool {
 // Close ends an Accept that waits. One of the next lease begins again.
 func (l *leasedListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
-	if err := l.shared.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) { // at the App's stop
+	if err := l.shared.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) { // at the stop of them all
 		return err
 	}
 	return nil

@@ -1,4 +1,4 @@
-package app
+package transport
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 
 func TestLeasesOfAListenerLoseNoConnection(t *testing.T) {
 	t.Parallel()
-	shared, err := listenShared("127.0.0.1:0")
+	shared, err := ListenShared("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestLeasesOfAListenerLoseNoConnection(t *testing.T) {
 			accepted.Done()
 		}
 	}
-	last := shared.lease()
+	last := shared.Lease()
 	first := last
 	running.Go(func() { serve(first) })
 	var dialing sync.WaitGroup
@@ -50,7 +50,7 @@ func TestLeasesOfAListenerLoseNoConnection(t *testing.T) {
 		})
 	}
 	for range leases {
-		next := shared.lease()
+		next := shared.Lease()
 		running.Go(func() { serve(next) })
 		if err := last.Close(); err != nil {
 			t.Error(err)
@@ -69,11 +69,11 @@ func TestLeasesOfAListenerLoseNoConnection(t *testing.T) {
 // The accept of a server may come to run after that of its successor.
 func TestALeaseThatNeverAcceptedCloses(t *testing.T) {
 	t.Parallel()
-	l, err := listenShared("127.0.0.1:0")
+	l, err := ListenShared("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, next := l.lease(), l.lease()
+	before, next := l.Lease(), l.Lease()
 	ended := make(chan error, 2)
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
@@ -82,7 +82,9 @@ func TestALeaseThatNeverAcceptedCloses(t *testing.T) {
 			_ = c.Close()
 		}
 	})
-	eventually(t, "the next lease accepts", func() bool { return len(l.accepting) == 1 })
+	for len(l.accepting) == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	go func() {
 		_, err := before.Accept()
 		ended <- err
