@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spillway-io/spillway/cmd/spillway/config"
+	"github.com/spillway-io/spillway/partition/control"
 )
 
 func TestConfigPrintShowsTokensInTheFormOfTheFile(t *testing.T) {
@@ -59,4 +59,4 @@ func TestTokenPrintsANewTokenAndItsHash(t *testing.T) {
 }
 
 // hashText is the hash of a token in the form of the file.
-func hashText(token string) string { return config.FormatHash(sha256.Sum256([]byte(token))) }
+func hashText(token string) string { return control.FormatHash(sha256.Sum256([]byte(token))) }

@@ -254,7 +254,7 @@ type newTokenCmd struct {
 
 func (c *newTokenCmd) Run(p config.Process) error {
 	token := control.NewToken()
-	hash := config.FormatHash(control.HashToken(token))
+	hash := control.FormatHash(control.HashToken(token))
 	if c.Output == "json" {
 		return json.NewEncoder(p.Stdout).Encode(map[string]string{"token": token, "hash": hash})
 	}

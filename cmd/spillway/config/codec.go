@@ -83,22 +83,11 @@ func (r *fileReader) own(s Setting, path string, node *yaml.Node) {
 			*to = append(*to, k)
 		}
 	case *[]QueueRule:
-		for i, item := range r.items(node, at) {
-			rule, at := QueueRule{Match: "*"}, fmt.Sprintf("%s[%d]", at, i)
-			r.fields(item, at, &rule, KeysOf(SettingsOf(&rule)))
-			*to = append(*to, rule)
-		}
+		*to = listOf(r, node, at, QueueRule{Match: "*"}, nil)
 	case *[]PHPQueue:
-		*to = r.phpQueues(node, at)
+		*to = listOf(r, node, at, PHPQueue{}, func(q *PHPQueue) *string { return &q.Match })
 	case *[]Push:
-		for i, item := range r.items(node, at) {
-			p, at := defaultPush(), fmt.Sprintf("%s[%d]", at, i)
-			for _, s := range SettingsOf(&p) {
-				r.config.origins[at+"."+s.Key()] = r.position(item)
-			}
-			r.fields(item, at, &p, KeysOf(SettingsOf(&p)))
-			*to = append(*to, p)
-		}
+		*to = listOf(r, node, at, defaultPush(), nil)
 	}
 	r.config.origins[at] = r.position(node)
 }
@@ -114,6 +103,24 @@ func (r *fileReader) named(node *yaml.Node, path string, each func(name string, 
 		each(name, value)
 		r.config.origins[at] = r.position(value)
 	})
+}
+
+// listOf reads a list of maps. short is the field that an item has which is a text; nil: none may be.
+func listOf[T any](r *fileReader, node *yaml.Node, at string, standard T, short func(*T) *string) (list []T) {
+	for i, item := range r.items(node, at) {
+		to, path := standard, fmt.Sprintf("%s[%d]", at, i)
+		if short != nil && item.Kind != yaml.MappingNode {
+			*short(&to) = r.text(item, path)
+		} else {
+			settings := SettingsOf(&to)
+			for _, s := range settings {
+				r.config.origins[path+"."+s.Key()] = r.position(item)
+			}
+			r.fields(item, path, &to, KeysOf(settings))
+		}
+		list = append(list, to)
+	}
+	return list
 }
 
 // fields reads a map into the settings of a struct, of which keys may be given.

@@ -185,17 +185,3 @@ func (r *fileReader) phpNamespace(node *yaml.Node, path string) PHPNamespace {
 	r.notInherited(path, &n)
 	return n
 }
-
-// phpQueues reads names of queues, and maps.
-func (r *fileReader) phpQueues(node *yaml.Node, at string) (queues []PHPQueue) {
-	for i, item := range r.items(node, at) {
-		var q PHPQueue
-		if path := fmt.Sprintf("%s[%d]", at, i); item.Kind == yaml.MappingNode {
-			r.fields(item, path, &q, KeysOf(SettingsOf(&q)))
-		} else {
-			q.Match = r.text(item, path)
-		}
-		queues = append(queues, q)
-	}
-	return queues
-}

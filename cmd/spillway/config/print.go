@@ -29,20 +29,24 @@ func (c *Config) node() *yaml.Node {
 	c.appendOwn(root, "", c)
 	spaces := &yaml.Node{Kind: yaml.MappingNode}
 	root.Content = append(root.Content, plain("namespaces"), spaces)
+	add := func(name, kind string, of any) {
+		node := &yaml.Node{Kind: yaml.MappingNode}
+		if kind != "" {
+			node.Content = []*yaml.Node{plain("kind"), plain(kind)}
+		}
+		spaces.Content = append(spaces.Content, plain(name), c.namespaceNode(name, of, node))
+	}
 	for _, name := range c.Names() {
 		ns := c.Namespaces[name]
-		spaces.Content = append(spaces.Content, plain(name),
-			c.namespaceNode(name, &ns, &yaml.Node{Kind: yaml.MappingNode}))
+		add(name, "", &ns)
 	}
 	for _, name := range c.QueueNames() {
-		q, kind := c.QueueNamespaces[name], []*yaml.Node{plain("kind"), plain("queue")}
-		spaces.Content = append(spaces.Content, plain(name),
-			c.namespaceNode(name, &q, &yaml.Node{Kind: yaml.MappingNode, Content: kind}))
+		q := c.QueueNamespaces[name]
+		add(name, "queue", &q)
 	}
 	for _, name := range c.PHPNames() {
-		n, kind := c.PHPNamespaces[name], []*yaml.Node{plain("kind"), plain("php")}
-		spaces.Content = append(spaces.Content, plain(name),
-			c.namespaceNode(name, &n, &yaml.Node{Kind: yaml.MappingNode, Content: kind}))
+		n := c.PHPNamespaces[name]
+		add(name, "php", &n)
 	}
 	return root
 }

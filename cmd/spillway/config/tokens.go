@@ -3,11 +3,9 @@ package config
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -17,8 +15,6 @@ import (
 	"github.com/spillway-io/spillway/partition/control"
 )
 
-const hashScheme = "sha256:"
-
 // errNotAHash does not show the value, which may be the token itself.
 var errNotAHash = errors.New("not a hash: write sha256: and 64 hex digits, as printed by `spillway token`, never the token itself")
 
@@ -26,24 +22,16 @@ var errNotAHash = errors.New("not a hash: write sha256: and 64 hex digits, as pr
 var errEmptyToken = errors.New("hash of an empty token, which anybody can send: write another, as printed by `spillway token`")
 
 // parseHash reads the hash of a token.
-func parseHash(text string) (hash tokenHash, err error) {
-	digits, ok := strings.CutPrefix(text, hashScheme)
-	if !ok || len(digits) != hex.EncodedLen(len(hash)) {
-		return hash, errNotAHash
-	}
-	if _, err := hex.Decode(hash[:], []byte(digits)); err != nil {
-		return hash, errNotAHash
-	}
-	if hash == sha256.Sum256(nil) {
-		return hash, errEmptyToken
+func parseHash(text string) (tokenHash, error) {
+	hash, ok := control.ParseHash(text)
+	switch {
+	case !ok:
+		return tokenHash{}, errNotAHash
+	case hash == sha256.Sum256(nil):
+		return tokenHash{}, errEmptyToken
 	}
 	return hash, nil
 }
-
-func FormatHash(hash [sha256.Size]byte) string { return hashScheme + hex.EncodeToString(hash[:]) }
-
-// shortName is the name of a token without one: the first 8 digits of its hash.
-func shortName(hash [sha256.Size]byte) string { return hex.EncodeToString(hash[:4]) }
 
 // tokenHash is the hash of a token in the form of the file.
 type tokenHash [sha256.Size]byte
@@ -53,7 +41,7 @@ func (h *tokenHash) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-func (h tokenHash) String() string { return FormatHash(h) }
+func (h tokenHash) String() string { return control.FormatHash(h) }
 
 // name is a name in metrics and logs.
 type name string
@@ -82,7 +70,7 @@ type Token struct {
 	Raw           bool           `name:"raw"`
 }
 
-func (t Token) name() string { return cmp.Or(string(t.Name), shortName(t.Hash)) }
+func (t Token) name() string { return cmp.Or(string(t.Name), control.ShortName(t.Hash)) }
 
 // ingest is the form of the data port.
 func (t Token) ingest() ingest.Token {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition/control"
 )
 
 func TestAdminTokenErrorsNameLineAndFieldButNeverTheToken(t *testing.T) {
@@ -159,7 +160,7 @@ namespaces:
 }
 
 // hashText is the hash of a token in the form of the file.
-func hashText(token string) string { return FormatHash(sha256.Sum256([]byte(token))) }
+func hashText(token string) string { return control.FormatHash(sha256.Sum256([]byte(token))) }
 
 func quota(text string) (q ingest.Quota) {
 	if err := q.UnmarshalText([]byte(text)); err != nil {
