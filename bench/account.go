@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/spillway-io/spillway/partition"
 )
@@ -43,27 +42,6 @@ func ReadAccount(ctx context.Context, admin, namespace string, audit bool) (Acco
 		return Account{}, fmt.Errorf("read ledger: the answer has no residual")
 	}
 	return a, nil
-}
-
-// AwaitDrained polls every few milliseconds until buffered, given by read, is 0,
-// and returns when that was. Its error, when ctx ends first, says what is left.
-func AwaitDrained(ctx context.Context, read func(context.Context) (partition.Ledger, error)) (time.Time, error) {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		l, err := read(ctx)
-		switch {
-		case err == nil && l.Buffered == 0:
-			return time.Now(), nil
-		case err != nil && ctx.Err() == nil:
-			return time.Time{}, fmt.Errorf("await an empty buffer: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("await an empty buffer: %w with %d entries left", ctx.Err(), l.Buffered)
-		case <-tick.C:
-		}
-	}
 }
 
 // Get returns the body of a 200. Everything else is an error.

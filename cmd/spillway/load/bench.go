@@ -147,23 +147,23 @@ func (c *Bench) measure(ctx context.Context, stderr io.Writer,
 		a, err := bench.ReadAccount(ctx, admin, namespace, false)
 		return a.Ledger, err
 	}
-	drain := &drainCurve{}
+	drain := &bench.DrainCurve{}
 	var load bench.Result
 	if c.Mode != "drain" || own == nil {
 		if before, err = ledger(ctx); err != nil {
 			return nil, nil, err
 		}
 		began = time.Now()
-		drain.start(began, before)
+		drain.Start(began, before)
 		if load, err = c.send(ctx, line, data, namespace, func() {
 			if l, err := ledger(ctx); err == nil { // one sample less
-				drain.add(time.Now(), l)
+				drain.Add(time.Now(), l)
 			}
 		}); err != nil {
 			return nil, nil, err
 		}
 	} else {
-		drain.start(began, before)
+		drain.Start(began, before)
 	}
 	answered := time.Now()
 	waiting, cancel := context.WithTimeout(ctx, c.Timeout)
@@ -172,7 +172,7 @@ func (c *Bench) measure(ctx context.Context, stderr io.Writer,
 	empty, drained := bench.AwaitDrained(waiting, func(ctx context.Context) (partition.Ledger, error) {
 		l, err := ledger(ctx)
 		if err == nil {
-			drain.add(time.Now(), l)
+			drain.Add(time.Now(), l)
 			line.show("draining: %d delivered, %d left", l.Delivered-before.Delivered, l.Buffered)
 		}
 		return l, err
@@ -188,7 +188,7 @@ func (c *Bench) measure(ctx context.Context, stderr io.Writer,
 	return map[string]float64{
 		"requests": float64(load.Requests), "acked": float64(load.Acked), "errors": float64(load.Errors()),
 		"unknown": float64(load.Unknown), "rejected": float64(load.Errors() - load.Unknown), "rate": perSecond(load),
-		"delivered": float64(a.Delivered - b.Delivered), "drain_rate": drain.rate(), "drained_after": empty.Sub(answered).Seconds(),
+		"delivered": float64(a.Delivered - b.Delivered), "drain_rate": drain.Rate(), "drained_after": empty.Sub(answered).Seconds(),
 		"evicted": float64(a.Evicted - b.Evicted), "expired": float64(a.Expired - b.Expired), "dead": float64(a.Dead - b.Dead),
 		"lost": float64(a.Lost - b.Lost), "buffered": float64(a.Buffered), "residual": float64(*after.Residual),
 		"p50": load.Latency.P50.Seconds(), "p99": load.Latency.P99.Seconds(), "p99.9": load.Latency.P999.Seconds(), "max": load.Latency.Max.Seconds(),

@@ -6,9 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/spillway-io/spillway/partition"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden file")
@@ -58,31 +55,5 @@ func TestBenchPrintsUnitsAndRejectionsByCode(t *testing.T) {
 	}
 	if want, err := os.ReadFile(path); err != nil || b.String() != string(want) {
 		t.Errorf("%v, got\n%swant\n%s", err, b.String(), want)
-	}
-}
-
-func TestTheRateOfADrainIsWithoutItsTail(t *testing.T) {
-	t.Parallel()
-	began := time.Now()
-	d := &drainCurve{}
-	d.start(began, partition.Ledger{Delivered: 1000})
-	// 1,000 a second for 9 s, then 1,000 more after a second's wait.
-	for i := range 10 {
-		d.add(began.Add(time.Duration(i)*time.Second), partition.Ledger{Delivered: 1000 + int64(i)*1000})
-	}
-	d.add(began.Add(11*time.Second), partition.Ledger{Delivered: 11_000})
-	d.add(began.Add(12*time.Second), partition.Ledger{Delivered: 11_000})
-	if got := d.rate(); got != 1000 {
-		t.Errorf("got %v, want 1000", got)
-	}
-	if got := new(drainCurve).rate(); got != 0 {
-		t.Errorf("nothing delivered: got %v", got)
-	}
-	// A burst of less than half of the entries is no rate.
-	d = &drainCurve{began: began}
-	d.add(began.Add(time.Millisecond), partition.Ledger{Delivered: 40})
-	d.add(began.Add(time.Second), partition.Ledger{Delivered: 100})
-	if got := d.rate(); got != 100 {
-		t.Errorf("got %v, want 100", got)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/spillway-io/spillway/partition"
 )
 
 // benchFigures are the keys of the result, in the order they are printed.
@@ -144,41 +142,4 @@ func figureText(key string, value float64) string {
 		return fmt.Sprintf("%.0f requests", value)
 	}
 	return fmt.Sprintf("%.0f entries", value)
-}
-
-// drainCurve is how many entries were delivered when.
-type drainCurve struct {
-	began  time.Time
-	before int64 // delivered then
-	points []drainPoint
-}
-
-type drainPoint struct {
-	after     time.Duration
-	delivered int64
-}
-
-func (d *drainCurve) start(at time.Time, l partition.Ledger) { d.began, d.before = at, l.Delivered }
-
-func (d *drainCurve) add(at time.Time, l partition.Ledger) {
-	p := drainPoint{at.Sub(d.began), l.Delivered - d.before}
-	if n := len(d.points); p.delivered > 0 && (n == 0 || d.points[n-1].delivered < p.delivered) {
-		d.points = append(d.points, p)
-	}
-}
-
-// rate is the entries delivered a second without the tail: the last entries, at most
-// half of them, which wait in batches that are not full. It is the highest rate from
-// the start to any moment when half of the entries or more were delivered.
-func (d *drainCurve) rate() (best float64) {
-	if len(d.points) == 0 {
-		return 0
-	}
-	half := d.points[len(d.points)-1].delivered / 2
-	for _, p := range d.points {
-		if p.delivered >= half && p.after > 0 {
-			best = max(best, float64(p.delivered)/p.after.Seconds())
-		}
-	}
-	return best
 }
