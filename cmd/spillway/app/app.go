@@ -258,9 +258,9 @@ func (a *App) NotReady() {
 
 // endReloads makes the service not ready, and waits for a reload under way, until ctx ends.
 func (a *App) endReloads(ctx context.Context) (unlock func()) {
-	a.current.Load().watch.shutDown()
+	a.current.Load().watch.ShutDown()
 	unlock = a.reloads.end(ctx)
-	a.current.Load().watch.shutDown() // of the generation that the reload began
+	a.current.Load().watch.ShutDown() // of the generation that the reload began
 	return unlock
 }
 

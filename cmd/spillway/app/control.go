@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/ready"
 )
 
 // controlFile is what the configuration says about what can be made at run time, too.
@@ -47,13 +48,13 @@ func controlFile(c *config.Config, admins []admin.Token) control.File {
 
 // controlCheck adds what of the control document is not used to the warnings of a Check.
 type controlCheck struct {
-	storeChecker
+	ready.Checker
 	control *control.Control
 	places  *control.Places
 }
 
 func (c controlCheck) Check(ctx context.Context) (warnings []string, err error) {
-	warnings, err = c.storeChecker.Check(ctx)
+	warnings, err = c.Checker.Check(ctx)
 	if err == nil {
 		var elsewhere []string
 		elsewhere, err = c.places.Check(ctx)

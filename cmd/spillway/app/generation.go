@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/ready"
 )
 
 // generation is what follows from the settings, and what a reload replaces as a whole.
@@ -50,7 +51,7 @@ type generation struct {
 	janitors []*partition.Janitor
 	drain    *drain.Drainer // with its sinks; nil under --role ingest
 	ingest   *ingest.Server // nil under --role drain
-	watch    *watch
+	watch    *ready.Watch
 	accounts *admin.Accounts
 	view     admin.View
 
@@ -82,7 +83,7 @@ func (a *App) newGeneration(cfg *config.Config, before *generation) (*generation
 	if err := a.openJobs(g); err != nil {
 		return nil, errors.Join(err, g.stopEngines(context.Background()), g.closePools())
 	}
-	g.watch = newWatch(controlCheck{g.checks(), a.control,
+	g.watch = ready.New(controlCheck{g.checks(), a.control,
 		a.control.Places(places(cfg), g.ownPools())}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g, before); err != nil {

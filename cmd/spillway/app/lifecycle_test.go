@@ -7,9 +7,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
-
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
@@ -19,21 +16,9 @@ func TestAppKeepsTheLifecycleContract(t *testing.T) {
 	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component { return aliveApp{newTestApp(t)} })
 }
 
-func TestWatchKeepsTheLifecycleContract(t *testing.T) {
-	t.Parallel()
-	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component {
-		healthy := fakeChecker(func(context.Context) ([]string, error) { return nil, nil })
-		return aliveWatch{newWatch(healthy, prometheus.NewRegistry(), zap.NewNop())}
-	})
-}
-
 type aliveApp struct{ *testApp }
 
 func (a aliveApp) Alive(ctx context.Context) error { return live(ctx, a.Listen) }
-
-type aliveWatch struct{ *watch }
-
-func (w aliveWatch) Alive(context.Context) error { return w.Ready() }
 
 // live asks a port for /livez.
 func live(ctx context.Context, address string) error {

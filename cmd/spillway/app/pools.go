@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/ready"
 )
 
 // openPools opens every pool, and the stores in them.
@@ -56,21 +57,21 @@ func (g *generation) registerer(pool string) prometheus.Registerer {
 }
 
 // checks are the questions whether the pools can be used.
-func (g *generation) checks() *poolChecks {
-	all := &poolChecks{}
+func (g *generation) checks() *ready.Pools {
+	all := &ready.Pools{}
 	for _, name := range g.cfg.PoolNames() {
-		p := &poolCheck{name: name}
+		p := &ready.Pool{Name: name}
 		if s := g.stores[name]; s != nil {
-			p.ask = append(p.ask, s)
+			p.Ask = append(p.Ask, s)
 		}
 		if len(g.cfg.QueuesIn(name)) > 0 {
-			p.ask = append(p.ask, g.jobs[name])
+			p.Ask = append(p.Ask, g.jobs[name])
 		}
 		if s := g.php[name]; s != nil {
-			p.ask = append(p.ask, s)
+			p.Ask = append(p.Ask, s)
 		}
-		if len(p.ask) > 0 {
-			all.pools = append(all.pools, p)
+		if len(p.Ask) > 0 {
+			all.Pools = append(all.Pools, p)
 		}
 	}
 	return all

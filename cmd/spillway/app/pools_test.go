@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -101,42 +100,6 @@ func TestAnUnusablePoolIsNamed(t *testing.T) {
 	a := newTestApp(t, "--config", file, "--redis="+other.URL())
 	if err := a.Start(t.Context()); !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "store: pool fast: incompatible: store rejects: maxmemory-policy") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// What a pool answers to each of the Checks, and what they say together.
-func TestPoolsAreReadyWhileOneIs(t *testing.T) {
-	t.Parallel()
-	down := func(port int) error { return fmt.Errorf("%w: from port %d", partition.ErrUnavailable, port) }
-	var answers [2]error
-	checks := &poolChecks{}
-	for i, name := range []string{"default", "fast"} {
-		checks.pools = append(checks.pools, &poolCheck{name: name, ask: []storeChecker{fakeChecker(func(context.Context) ([]string, error) {
-			if answers[i] != nil {
-				return nil, answers[i]
-			}
-			return []string{"AOF off"}, nil
-		})}})
-	}
-	const off, away = "pool default: AOF off", "pool fast cannot be used, its namespaces are rejected: "
-	for i, row := range []struct {
-		answers  [2]error
-		want     error
-		warnings []string
-	}{
-		{[2]error{nil, partition.ErrIncompatible}, partition.ErrIncompatible, nil}, // the first alone
-		{[2]error{nil, nil}, nil, []string{off, "pool fast: AOF off"}},
-		{[2]error{nil, down(1)}, nil, []string{off, away + down(1).Error()}},
-		{[2]error{nil, down(2)}, nil, []string{off, away + down(1).Error()}}, // the log says it once
-		{[2]error{nil, partition.ErrIncompatible}, nil, []string{off, away + partition.ErrIncompatible.Error()}},
-		{[2]error{down(3), down(4)}, partition.ErrUnavailable, nil},
-		{[2]error{nil, nil}, nil, []string{off, "pool fast: AOF off"}},
-		{[2]error{nil, down(5)}, nil, []string{off, away + down(5).Error()}},
-	} {
-		answers = row.answers
-		if warnings, err := checks.Check(t.Context()); !errors.Is(err, row.want) || !slices.Equal(warnings, row.warnings) {
-			t.Errorf("row %d: got %q, %v", i, warnings, err)
-		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition/ready"
 )
 
 // reloads is what an App needs to replace its generation.
@@ -43,7 +44,7 @@ func (r *reloads) init(reg prometheus.Registerer) {
 	reg.MustRegister(r.successful, r.succeeded)
 	r.record(true)
 	r.queue = make(chan struct{}, 2)
-	r.reject = errStarting
+	r.reject = ready.ErrStarting
 	r.running, r.cancel = context.WithCancel(context.Background())
 	r.replacing, r.hurry = context.WithCancel(context.Background())
 }
@@ -72,7 +73,7 @@ func (r *reloads) end(ctx context.Context) (unlock func()) {
 	defer r.hurry()
 	defer context.AfterFunc(ctx, r.hurry)()
 	r.mu.Lock()
-	r.reject = errShuttingDown
+	r.reject = ready.ErrShuttingDown
 	return r.mu.Unlock
 }
 
@@ -148,12 +149,12 @@ func (a *App) reload() ([]config.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	next.watch.follow(before.watch)
+	next.watch.Follow(before.watch)
 	if err = next.watch.Start(a.reloads.running); err == nil {
 		err = next.watch.Ready()
 	}
 	if a.reloads.running.Err() != nil {
-		err = errShuttingDown
+		err = ready.ErrShuttingDown
 	} else if err != nil {
 		err = fmt.Errorf("store: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/ready"
 )
 
 // startReloading starts an App that reloads a file; write replaces it.
@@ -197,7 +198,7 @@ func TestAReloadDuringTheStopEndsSoon(t *testing.T) {
 		t.Error(err)
 	}
 	running.Wait()
-	if _, err := a.Reload(t.Context()); !errors.Is(err, errShuttingDown) {
+	if _, err := a.Reload(t.Context()); !errors.Is(err, ready.ErrShuttingDown) {
 		t.Errorf("after the stop: %v", err)
 	}
 }

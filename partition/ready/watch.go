@@ -1,4 +1,5 @@
-package app
+// Package ready says whether a service can work: it asks its stores every second, and logs what changes.
+package ready
 
 import (
 	"context"
@@ -15,8 +16,9 @@ import (
 	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
-// storeChecker is what watch needs of the store.
-type storeChecker interface {
+// Checker is a store that can be asked whether it can be used. Its warnings are the guarantees that it
+// does not give in full.
+type Checker interface {
 	Check(ctx context.Context) (warnings []string, err error)
 }
 
@@ -25,16 +27,17 @@ const (
 	watchTimeout = 2 * time.Second // a store that takes longer is not ready
 )
 
+// Why a service is not ready although its store may be.
 var (
-	errStarting     = errors.New("starting")
-	errShuttingDown = errors.New("shutting down")
+	ErrStarting     = errors.New("starting")
+	ErrShuttingDown = errors.New("shutting down")
 )
 
-// watch tracks whether the service is ready: the store can be used, and Stop has
+// Watch tracks whether the service is ready: the store can be used, and Stop has
 // not been called.
-type watch struct {
+type Watch struct {
 	*lifecycle.Loop
-	store storeChecker
+	store Checker
 	log   *zap.Logger
 
 	mu           sync.Mutex
@@ -44,11 +47,12 @@ type watch struct {
 	warned       map[string]bool // warnings of the last check, which are in the log
 }
 
-func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *watch {
-	w := &watch{
+// New makes a Watch, and registers its metric.
+func New(store Checker, reg prometheus.Registerer, log *zap.Logger) *Watch {
+	w := &Watch{
 		store:    store,
 		log:      log,
-		err:      errStarting,
+		err:      ErrStarting,
 		unusable: time.Now(),
 		warned:   map[string]bool{},
 	}
@@ -64,8 +68,8 @@ func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *w
 	return w
 }
 
-// follow takes over what the watch before knows, so that the log says nothing twice.
-func (w *watch) follow(before *watch) {
+// Follow takes over what the watch before knows, so that the log says nothing twice.
+func (w *Watch) Follow(before *Watch) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
 	w.err = before.err
@@ -74,7 +78,7 @@ func (w *watch) follow(before *watch) {
 }
 
 // Ready is nil, or why the service should get no traffic.
-func (w *watch) Ready() error {
+func (w *Watch) Ready() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
@@ -82,37 +86,37 @@ func (w *watch) Ready() error {
 
 // Warnings are the guarantees that the store does not give in full, as of the
 // last check.
-func (w *watch) Warnings() []string {
+func (w *Watch) Warnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.warned))
 }
 
-// shutDown makes the service not ready for good.
-func (w *watch) shutDown() {
+// ShutDown makes the service not ready for good.
+func (w *Watch) ShutDown() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.err, w.shuttingDown = errShuttingDown, true
+	w.err, w.shuttingDown = ErrShuttingDown, true
 }
 
 // begin checks the store once. Its error wraps partition.ErrIncompatible: no later check can
 // succeed. A store that is down is not an error.
-func (w *watch) begin(ctx context.Context) error {
+func (w *Watch) begin(ctx context.Context) error {
 	if err := w.check(ctx); errors.Is(err, partition.ErrIncompatible) {
-		w.shutDown()
+		w.ShutDown()
 		return err
 	}
 	return nil
 }
 
 // Stop ends the checks. A check that is running takes at most watchTimeout.
-func (w *watch) Stop(ctx context.Context) error {
-	w.shutDown()
+func (w *Watch) Stop(ctx context.Context) error {
+	w.ShutDown()
 	return w.Loop.Stop(ctx)
 }
 
 // run checks the store every second until ctx ends.
-func (w *watch) run(ctx context.Context) {
+func (w *Watch) run(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -126,7 +130,7 @@ func (w *watch) run(ctx context.Context) {
 }
 
 // check asks the store once and logs what has changed.
-func (w *watch) check(ctx context.Context) error {
+func (w *Watch) check(ctx context.Context) error {
 	checking, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	warnings, err := w.store.Check(checking)
@@ -155,13 +159,13 @@ func (w *watch) check(ctx context.Context) error {
 	}
 	before := w.err
 	w.err = err
-	if err != nil && (before == nil || before == errStarting) {
+	if err != nil && (before == nil || before == ErrStarting) {
 		w.unusable = time.Now()
 	}
 	switch {
 	case err == nil && before != nil:
 		w.log.Info("store ready", zap.Duration("after", time.Since(w.unusable)))
-	case err != nil && (before == nil || before == errStarting || errorClass(before) != errorClass(err)):
+	case err != nil && (before == nil || before == ErrStarting || errorClass(before) != errorClass(err)):
 		w.log.Error("store unusable, checked again every second", zap.Error(err))
 	}
 	return err

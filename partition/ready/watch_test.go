@@ -1,4 +1,4 @@
-package app
+package ready
 
 import (
 	"context"
@@ -16,11 +16,12 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
 type fakeChecker func(ctx context.Context) ([]string, error)
 
-var _ storeChecker = fakeChecker(nil)
+var _ Checker = fakeChecker(nil)
 
 func (f fakeChecker) Check(ctx context.Context) ([]string, error) { return f(ctx) }
 
@@ -38,7 +39,7 @@ func TestWatchLogsChangesOnly(t *testing.T) {
 	}
 	core, logs := observer.New(zap.DebugLevel)
 	i := 0
-	w := newWatch(fakeChecker(func(context.Context) ([]string, error) {
+	w := New(fakeChecker(func(context.Context) ([]string, error) {
 		i++
 		return nil, answers[i-1]
 	}), prometheus.NewRegistry(), zap.New(core))
@@ -64,7 +65,7 @@ func TestWatchLogsAWarningOnce(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
 	warnings := []string{"persistence is off"}
-	w := newWatch(fakeChecker(func(context.Context) ([]string, error) { return warnings, nil }), prometheus.NewRegistry(), zap.New(core))
+	w := New(fakeChecker(func(context.Context) ([]string, error) { return warnings, nil }), prometheus.NewRegistry(), zap.New(core))
 	w.err = nil // ready
 	_ = w.check(t.Context())
 	warnings = append(warnings, "something new")
@@ -87,7 +88,7 @@ func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var checks atomic.Int64
 		reg := prometheus.NewRegistry()
-		w := newWatch(fakeChecker(func(context.Context) ([]string, error) {
+		w := New(fakeChecker(func(context.Context) ([]string, error) {
 			checks.Add(1)
 			return nil, nil
 		}), reg, zap.NewNop())
@@ -102,10 +103,10 @@ func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 		if n, err := testutil.GatherAndCount(reg, "spillway_ready"); n != 1 || err != nil {
 			t.Errorf("got %d gauges, %v", n, err)
 		}
-		w.shutDown()
+		w.ShutDown()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if !errors.Is(w.Ready(), errShuttingDown) {
+		if !errors.Is(w.Ready(), ErrShuttingDown) {
 			t.Errorf("got %v, want shutting down for good", w.Ready())
 		}
 		cancel()
@@ -116,7 +117,7 @@ func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 func TestWatchTimesOutOnAStoreThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatch(fakeChecker(func(ctx context.Context) ([]string, error) {
+		w := New(fakeChecker(func(ctx context.Context) ([]string, error) {
 			<-ctx.Done()
 			return nil, partition.ErrUnknown
 		}), prometheus.NewRegistry(), zap.NewNop())
@@ -125,4 +126,52 @@ func TestWatchTimesOutOnAStoreThatHangs(t *testing.T) {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
 	})
+}
+
+func TestWatchKeepsTheLifecycleContract(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component {
+		healthy := fakeChecker(func(context.Context) ([]string, error) { return nil, nil })
+		return aliveWatch{New(healthy, prometheus.NewRegistry(), zap.NewNop())}
+	})
+}
+
+type aliveWatch struct{ *Watch }
+
+func (w aliveWatch) Alive(context.Context) error { return w.Ready() }
+
+// What a pool answers to each of the Checks, and what they say together.
+func TestPoolsAreReadyWhileOneIs(t *testing.T) {
+	t.Parallel()
+	down := func(port int) error { return fmt.Errorf("%w: from port %d", partition.ErrUnavailable, port) }
+	var answers [2]error
+	checks := &Pools{}
+	for i, name := range []string{"default", "fast"} {
+		checks.Pools = append(checks.Pools, &Pool{Name: name, Ask: []Checker{fakeChecker(func(context.Context) ([]string, error) {
+			if answers[i] != nil {
+				return nil, answers[i]
+			}
+			return []string{"AOF off"}, nil
+		})}})
+	}
+	const off, away = "pool default: AOF off", "pool fast cannot be used, its namespaces are rejected: "
+	for i, row := range []struct {
+		answers  [2]error
+		want     error
+		warnings []string
+	}{
+		{[2]error{nil, partition.ErrIncompatible}, partition.ErrIncompatible, nil}, // the first alone
+		{[2]error{nil, nil}, nil, []string{off, "pool fast: AOF off"}},
+		{[2]error{nil, down(1)}, nil, []string{off, away + down(1).Error()}},
+		{[2]error{nil, down(2)}, nil, []string{off, away + down(1).Error()}}, // the log says it once
+		{[2]error{nil, partition.ErrIncompatible}, nil, []string{off, away + partition.ErrIncompatible.Error()}},
+		{[2]error{down(3), down(4)}, partition.ErrUnavailable, nil},
+		{[2]error{nil, nil}, nil, []string{off, "pool fast: AOF off"}},
+		{[2]error{nil, down(5)}, nil, []string{off, away + down(5).Error()}},
+	} {
+		answers = row.answers
+		if warnings, err := checks.Check(t.Context()); !errors.Is(err, row.want) || !slices.Equal(warnings, row.warnings) {
+			t.Errorf("row %d: got %q, %v", i, warnings, err)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package app
+package ready
 
 import (
 	"context"
@@ -9,54 +9,54 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// poolCheck asks whether one pool can be used.
-type poolCheck struct {
-	name  string
-	ask   []storeChecker // one or more
-	texts string         // what was said of it last, while it cannot be used; empty: it can
-	class error          // errorClass of that
+// Pool asks whether one pool can be used.
+type Pool struct {
+	Name  string
+	Ask   []Checker // one or more
+	texts string    // what was said of it last, while it cannot be used; empty: it can
+	class error     // errorClass of that
 }
 
-// poolChecks are the Check of all pools as one. A pool that cannot be used makes the service
+// Pools are the Check of all pools as one. A pool that cannot be used makes the service
 // not ready only where no other one can: its own namespaces are rejected, and a load balancer
 // that left this process would take the others with it.
-type poolChecks struct {
-	pools   []*poolCheck // of which at least one has namespaces
+type Pools struct {
+	Pools   []*Pool // of which at least one has namespaces
 	checked bool
 }
 
 // Check is nil with warnings while at least one pool can be used. The first Check fails, too,
 // where a pool can never be used as it is. It is not safe for concurrent use.
-func (p *poolChecks) Check(ctx context.Context) (warnings []string, err error) {
-	if len(p.pools) == 1 {
-		return p.pools[0].check(ctx)
+func (p *Pools) Check(ctx context.Context) (warnings []string, err error) {
+	if len(p.Pools) == 1 {
+		return p.Pools[0].check(ctx)
 	}
-	texts, errs := make([][]string, len(p.pools)), make([]error, len(p.pools))
+	texts, errs := make([][]string, len(p.Pools)), make([]error, len(p.Pools))
 	var asking sync.WaitGroup
-	for i, pool := range p.pools {
+	for i, pool := range p.Pools {
 		asking.Go(func() { texts[i], errs[i] = pool.check(ctx) })
 	}
 	asking.Wait()
 	first := !p.checked
 	p.checked = true
 	usable := false
-	for i, pool := range p.pools {
+	for i, pool := range p.Pools {
 		for _, text := range texts[i] {
-			warnings = append(warnings, "pool "+pool.name+": "+text)
+			warnings = append(warnings, "pool "+pool.Name+": "+text)
 		}
 		switch e := errs[i]; {
 		case e == nil:
 			pool.texts, usable = "", true
 			continue
 		case first && errors.Is(e, partition.ErrIncompatible):
-			return nil, fmt.Errorf("pool %s: %w", pool.name, e)
+			return nil, fmt.Errorf("pool %s: %w", pool.Name, e)
 		case pool.texts == "" || pool.class != errorClass(e): // else the text may differ in a port number alone
 			pool.texts, pool.class = e.Error(), errorClass(e)
 		}
 		if err == nil {
-			err = fmt.Errorf("pool %s: %w", pool.name, errs[i])
+			err = fmt.Errorf("pool %s: %w", pool.Name, errs[i])
 		}
-		warnings = append(warnings, "pool "+pool.name+" cannot be used, its namespaces are rejected: "+pool.texts)
+		warnings = append(warnings, "pool "+pool.Name+" cannot be used, its namespaces are rejected: "+pool.texts)
 	}
 	if usable {
 		return warnings, nil
@@ -65,8 +65,8 @@ func (p *poolChecks) Check(ctx context.Context) (warnings []string, err error) {
 }
 
 // check asks all that are in the pool.
-func (p *poolCheck) check(ctx context.Context) (warnings []string, err error) {
-	for _, store := range p.ask {
+func (p *Pool) check(ctx context.Context) (warnings []string, err error) {
+	for _, store := range p.Ask {
 		texts, err := store.Check(ctx)
 		if err != nil {
 			return nil, err
