@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // JobStore is what the server needs of the store of queues of one pool.
@@ -84,6 +88,15 @@ func (r *request) queue() (space jobSpace, queue string) {
 	return space, queue
 }
 
+// queueParam is the queue that the query narrows a list to, or "".
+func (r *request) queueParam() string {
+	queue := r.param("queue")
+	if queue != "" && !job.ValidQueue(queue) {
+		r.fail(badRequest("queue: no name of a queue: " + strconv.Quote(queue)))
+	}
+	return queue
+}
+
 // job is the namespace, the queue and the job in the path.
 func (r *request) job() (space jobSpace, queue string, ref job.Ref) {
 	if space, queue = r.queue(); r.err != nil {
@@ -94,6 +107,15 @@ func (r *request) job() (space jobSpace, queue string, ref job.Ref) {
 		r.fail(notFound(wire.CodeNoSuchJob, "this is the id of no job of the queue"))
 	}
 	return space, queue, ref
+}
+
+// schedule is the namespace, the queue and the schedule in the path.
+func (r *request) schedule() (space jobSpace, queue, name string) {
+	space, queue = r.queue()
+	if name = r.PathValue("schedule"); !job.ValidScheduleName(name) {
+		r.fail(notFound(wire.CodeNoSuchSchedule, "no name of a schedule"))
+	}
+	return space, queue, name
 }
 
 // codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is
@@ -128,7 +150,10 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 
 // jobRejection answers what the store of queues says; nil: it says none of these.
 func jobRejection(err error) *rejection {
+	var field *schedule.FieldError
 	switch {
+	case errors.As(err, &field):
+		return &rejection{http.StatusBadRequest, wire.CodeBadSchedule, err.Error()}
 	case errors.Is(err, job.ErrNoTrace):
 		return notFound(wire.CodeNoSuchTrace, "no trace of the job is kept")
 	case errors.Is(err, job.ErrOtherKind):
@@ -139,8 +164,11 @@ func jobRejection(err error) *rejection {
 		return conflict(err.Error())
 	case errors.Is(err, job.ErrNoJob):
 		return notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
+	case errors.Is(err, job.ErrNoSchedule):
+		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
 	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err, job.ErrNotPrepared),
-		errors.Is(err, job.ErrDecided):
+		errors.Is(err, job.ErrDecided), errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished),
+		errors.Is(err, job.ErrOtherOwner), errors.Is(err, job.ErrTooManySchedules), errors.Is(err, job.ErrTooManyJobs):
 		return conflict(err.Error())
 	}
 	return nil
@@ -152,6 +180,28 @@ const (
 	kindQueue  = "queue"
 	kindPHP    = "php"
 )
+
+// queueCounts is the jobs of one queue.
+type queueCounts struct {
+	name string
+	job.Counts
+}
+
+// trigger publishes runs of a schedule, beside one that is unfinished, too.
+func (s jobSpace) trigger(ctx context.Context, queue, name string, runs job.Runs) (jobs int, err error) {
+	t := &job.Trigger{Namespace: s.ns, Queue: queue, Name: name, Runs: runs}
+	err = s.store.Trigger(ctx, t)
+	return t.Count, err
+}
+
+// countQueues counts the jobs of queues.
+func (s jobSpace) countQueues(ctx context.Context, names ...string) (rows []queueCounts, err error) {
+	counts, err := s.store.CountAll(ctx, s.ns, names)
+	for i, c := range counts {
+		rows = append(rows, queueCounts{strings.Clone(names[i]), c})
+	}
+	return rows, err
+}
 
 // kindOf is the kind of a namespace of queues.
 func kindOf(ns *job.Namespace) string {
@@ -283,4 +333,77 @@ func (s *Server) deadJobs(r *request) (any, error) {
 		answer.Jobs = append(answer.Jobs, jobOf(j, job.Dead, masks))
 	}
 	return answer, nil
+}
+
+func (s *Server) respawnJobs(r *request) (any, error) {
+	var body RespawnRequest
+	space, queue := r.queue()
+	if r.decode(&body); body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() {
+		r.fail(badRequest(fmt.Sprintf("ttl_ms: want 0 to %d", job.MaxTTL.Milliseconds())))
+	}
+	return s.actOnDead(r, space, queue, body.DeadJobsRequest, "respawn_jobs",
+		func(ctx context.Context, limit int) (int, error) {
+			return space.store.Respawn(ctx, space.ns, queue, limit, time.Duration(body.TTLMS)*time.Millisecond)
+		})
+}
+
+func (s *Server) deleteDeadJobs(r *request) (any, error) {
+	var body DeadJobsRequest
+	space, queue := r.queue()
+	r.decode(&body)
+	return s.actOnDead(r, space, queue, body, "delete_dead_jobs",
+		func(ctx context.Context, limit int) (int, error) {
+			return space.store.DeleteDead(ctx, space.ns, queue, limit)
+		})
+}
+
+// deleteJob deletes one job, in whatever state: who has it claimed finds it gone.
+func (s *Server) deleteJob(r *request) (any, error) {
+	space, queue, ref := r.job()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
+	}
+	ack := &job.Ack{Namespace: space.ns, Queue: queue, Ref: ref, By: r.who.name}
+	space.store.Run(r.ctx, space.store.NewLane(), &job.Batch{Acks: []*job.Ack{ack}})
+	if ack.Err == nil && !ack.Acked && !ack.Deleted {
+		return nil, job.ErrNoJob // which is no act
+	}
+	return s.actedOn(r, space, queue, "delete_job", ack.Err)
+}
+
+// actedOn is the answer and the record of an act on one job.
+func (s *Server) actedOn(r *request, space jobSpace, queue, action string, err error) (any, error) {
+	n := int64(0)
+	if err == nil {
+		n = 1
+	}
+	s.record(r, Act{
+		Action:    action,
+		Namespace: space.ns.Name,
+		Queue:     queue,
+		Detail:    r.PathValue("job"),
+		Entries:   &n,
+	}, err)
+	return ActedJobs{Jobs: n, Complete: true}, err
+}
+
+// decide commits a prepared job for its publisher, or rolls it back.
+func (s *Server) decide(rollback bool) func(*request) (any, error) {
+	action := "commit_job"
+	if rollback {
+		action = "rollback_job"
+	}
+	return func(r *request) (any, error) {
+		space, queue, ref := r.job()
+		if r.decode(&struct{}{}); r.err != nil {
+			return nil, r.err
+		}
+		err := space.store.Decide(r.ctx, &job.Decision{
+			Namespace: space.ns,
+			Queue:     queue,
+			Ref:       ref,
+			Rollback:  rollback,
+		})
+		return s.actedOn(r, space, queue, action, err)
+	}
 }

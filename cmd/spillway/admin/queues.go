@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -33,8 +32,8 @@ type QueueRow struct {
 	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms"` // since the publish of the first ready job; null: none is ready
 }
 
-func queueRow(name string, c job.Counts, now int64) QueueRow {
-	row := QueueRow{Queue: name, Ready: c.Ready, Pending: c.Pending, Dead: c.Dead, Reserved: c.Reserved}
+func queueRow(c queueCounts, now int64) QueueRow {
+	row := QueueRow{Queue: c.name, Ready: c.Ready, Pending: c.Pending, Dead: c.Dead, Reserved: c.Reserved}
 	if c.Delayed >= 0 {
 		row.Delayed, row.Leased = &c.Delayed, &c.Leased
 	}
@@ -79,7 +78,7 @@ func (s *Server) queueList(r *request) (any, error) {
 	}
 	rows = rows[min(offset, len(rows)):]
 	for _, row := range rows[:min(limit, len(rows))] {
-		answer.Queues = append(answer.Queues, queueRow(row.name, row.Counts, now))
+		answer.Queues = append(answer.Queues, queueRow(row, now))
 	}
 	return answer, nil
 }
@@ -92,21 +91,19 @@ func (s *Server) queueNow(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return queueRow(queue, counts, time.Now().UnixMilli()), nil
+	return queueRow(counts, time.Now().UnixMilli()), nil
 }
 
 // count counts the jobs of a queue, unless there is a mistake in the request.
-func (s *Server) count(r *request, space jobSpace, queue string) (job.Counts, error) {
+func (s *Server) count(r *request, space jobSpace, queue string) (queueCounts, error) {
 	if r.err != nil {
-		return job.Counts{}, r.err
+		return queueCounts{}, r.err
 	}
-	return paced(r.ctx, s.jobLedgers.counts, func() (job.Counts, error) {
-		list, err := space.store.CountAll(r.ctx, space.ns, []string{queue})
-		if err != nil {
-			return job.Counts{}, err
-		}
-		return list[0], nil
-	})
+	rows, err := paced(r.ctx, s.jobLedgers.counts, func() ([]queueCounts, error) { return space.countQueues(r.ctx, queue) })
+	if err != nil {
+		return queueCounts{}, err
+	}
+	return rows[0], nil
 }
 
 // Forecast is how many delayed jobs, and ticks of schedules, come due when.
@@ -157,11 +154,6 @@ type queueTable struct {
 	took  time.Duration
 	total int // queues that match; rows has the first countedQueues of them
 	rows  []queueCounts
-}
-
-type queueCounts struct {
-	name string
-	job.Counts
 }
 
 // table counts the queues of a namespace. All readers share one table for a second, or for
@@ -248,13 +240,11 @@ func countQueues(ctx context.Context, space jobSpace, search string) (*queueTabl
 	t := &queueTable{total: len(names)}
 	names = names[:min(len(names), countedQueues)]
 	for page := range slices.Chunk(names, countPage) {
-		counts, err := space.store.CountAll(ctx, space.ns, page)
+		rows, err := space.countQueues(ctx, page...)
 		if err != nil {
 			return nil, err
 		}
-		for i, c := range counts {
-			t.rows = append(t.rows, queueCounts{strings.Clone(page[i]), c})
-		}
+		t.rows = append(t.rows, rows...)
 	}
 	t.at, t.took = time.Now(), time.Since(began)
 	return t, nil

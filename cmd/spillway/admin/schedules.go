@@ -1,14 +1,9 @@
 package admin
 
 import (
-	"errors"
-	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -56,41 +51,14 @@ type ScheduleTimes struct {
 	Next []string `json:"next"`
 }
 
-// schedule is the namespace, the queue and the schedule in the path.
-func (r *request) schedule() (space jobSpace, queue, name string) {
-	space, queue = r.queue()
-	if name = r.PathValue("schedule"); !job.ValidScheduleName(name) {
-		r.fail(notFound(wire.CodeNoSuchSchedule, "no name of a schedule"))
-	}
-	return space, queue, name
-}
-
-// failed is how an error about a schedule is answered.
-func failed(err error) error {
-	var field *schedule.FieldError
-	switch {
-	case errors.As(err, &field):
-		return &rejection{http.StatusBadRequest, wire.CodeBadSchedule, err.Error()}
-	case errors.Is(err, job.ErrNoSchedule):
-		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
-	case errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished), errors.Is(err, job.ErrOtherOwner),
-		errors.Is(err, job.ErrTooManySchedules), errors.Is(err, job.ErrTooManyJobs):
-		return conflict(err.Error())
-	}
-	return err
-}
-
 // filteredSchedules is how many a page of those that match looks at: the page may be short, or
 // empty, and still have a next one.
 const filteredSchedules = 1000
 
 func (s *Server) schedules(r *request) (any, error) {
 	space, limit := r.jobSpace(), r.number("limit", 100, 1, 1000)
-	queue, owner, after := r.param("queue"), r.param("owner"), r.param("after")
+	queue, owner, after := r.queueParam(), r.param("owner"), r.param("after")
 	failing := r.flag("failing")
-	if queue != "" && !job.ValidQueue(queue) {
-		r.fail(badRequest("queue: no name of a queue: " + strconv.Quote(queue)))
-	}
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -144,7 +112,7 @@ func (s *Server) scheduleNow(r *request) (any, error) {
 	}
 	found, err := space.store.GetSchedule(r.ctx, space.ns, queue, name)
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
 	shown, err := schedule.Describe(space.ns, found)
 	shown.Spec = payloadOf(shown.Spec, masks).Data
@@ -154,8 +122,8 @@ func (s *Server) scheduleNow(r *request) (any, error) {
 // scheduleAct records an act on a schedule.
 func (s *Server) scheduleAct(r *request, action string, space jobSpace, queue, name string, answer any,
 	err error) (any, error) {
-	if err = failed(err); err != nil {
-		answer = nil
+	if rejected := jobRejection(err); rejected != nil {
+		err = rejected // whose words the trail has
 	}
 	s.record(r, Act{Action: action, Namespace: space.ns.Name, Queue: queue, Detail: "schedule " + name}, err)
 	return answer, err
@@ -168,7 +136,7 @@ func (s *Server) putSchedule(r *request) (any, error) {
 	}
 	spec, err := schedule.Parse(r.body)
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
 	var answer SchedulePut
 	p, err := schedule.Put(r.ctx, space.store, space.ns, queue, name, spec, 0)
@@ -190,21 +158,16 @@ func (s *Server) deleteSchedule(r *request) (any, error) {
 	return s.scheduleAct(r, "delete_schedule", space, queue, name, map[string]string{"result": "deleted"}, err)
 }
 
-func (s *Server) pauseSchedule(r *request) (any, error) {
-	return s.setScheduleState(r, "pause_schedule", "paused")
-}
-
-func (s *Server) resumeSchedule(r *request) (any, error) {
-	return s.setScheduleState(r, "resume_schedule", "active")
-}
-
-func (s *Server) setScheduleState(r *request, action, state string) (any, error) {
-	space, queue, name := r.schedule()
-	if r.decode(&struct{}{}); r.err != nil {
-		return nil, r.err
+// setScheduleState pauses a schedule, or resumes it.
+func (s *Server) setScheduleState(action, state string) func(*request) (any, error) {
+	return func(r *request) (any, error) {
+		space, queue, name := r.schedule()
+		if r.decode(&struct{}{}); r.err != nil {
+			return nil, r.err
+		}
+		_, rev, err := space.store.PauseSchedule(r.ctx, space.ns, queue, name, state == "paused")
+		return s.scheduleAct(r, action, space, queue, name, ScheduleState{state, rev}, err)
 	}
-	_, rev, err := space.store.PauseSchedule(r.ctx, space.ns, queue, name, state == "paused")
-	return s.scheduleAct(r, action, space, queue, name, ScheduleState{state, rev}, err)
 }
 
 // triggerSchedule publishes a run now, also beside one that is unfinished.
@@ -215,20 +178,14 @@ func (s *Server) triggerSchedule(r *request) (any, error) {
 	}
 	spec, err := schedule.Stored(r.ctx, space.store, space.ns, queue, name)
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
 	now, err := space.store.Clock(r.ctx, space.ns, queue)
 	if err != nil {
 		return nil, err
 	}
-	t := &job.Trigger{
-		Namespace: space.ns,
-		Queue:     queue,
-		Name:      name,
-		Runs:      spec.Runs(name, []int64{now}, 't'),
-	}
-	err = space.store.Trigger(r.ctx, t)
-	return s.scheduleAct(r, "trigger_schedule", space, queue, name, ScheduleRun{t.Count}, err)
+	jobs, err := space.trigger(r.ctx, queue, name, spec.Runs(name, []int64{now}, 't'))
+	return s.scheduleAct(r, "trigger_schedule", space, queue, name, ScheduleRun{jobs}, err)
 }
 
 // backfillSchedule publishes a run for each tick of a range. A repeat of one that failed goes
@@ -248,7 +205,7 @@ func (s *Server) backfillSchedule(r *request) (any, error) {
 	defer cancel()
 	spec, err := schedule.Stored(ctx, space.store, space.ns, queue, name)
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
 	b := &schedule.Backfill{
 		Namespace: space.ns,
@@ -260,7 +217,7 @@ func (s *Server) backfillSchedule(r *request) (any, error) {
 	}
 	ticks, err := b.Ticks()
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
 	answer := Backfilled{body.DryRun, len(ticks), int64(len(ticks) * spec.Jobs())}
 	if body.DryRun {
@@ -289,7 +246,7 @@ func (s *Server) scheduleTimes(r *request) (any, error) {
 	}
 	spec, err := schedule.Stored(r.ctx, space.store, space.ns, queue, name)
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
 	return ScheduleTimes{spec.Times(from, count)}, nil
 }

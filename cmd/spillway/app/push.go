@@ -12,8 +12,6 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
-	"github.com/spillway-io/spillway/partition/job"
-	"github.com/spillway-io/spillway/partition/php"
 )
 
 // openPushers makes what pushes queues to sinks, for the pools whose queues have rules.
@@ -48,8 +46,7 @@ func (a *App) openPushers(g, before *generation) error {
 func (g *generation) newPusher(pool string, cfg push.Config, targets []push.Target,
 	log *zap.Logger) (*push.Pusher, error) {
 	if store := g.php[pool]; store != nil {
-		wakes := func(on func(job.WakeEvent)) push.Wakes { return php.NewWakes(store, on) }
-		return push.New(cfg, store, wakes, targets, g.registerer(pool), log)
+		return push.New(cfg, store, phpWakes(store), targets, g.registerer(pool), log)
 	}
 	store := g.jobs[pool]
 	return push.New(cfg, store, pushWakes(store), targets, g.registerer(pool), log)

@@ -196,6 +196,10 @@ func pushWakes(store *job.Store) func(func(job.WakeEvent)) push.Wakes {
 	return func(on func(job.WakeEvent)) push.Wakes { return job.NewWakes(store, on) }
 }
 
+func phpWakes(store *php.Store) func(func(job.WakeEvent)) push.Wakes {
+	return func(on func(job.WakeEvent)) push.Wakes { return php.NewWakes(store, on) }
+}
+
 // queuesOf are the jobs of a namespace of kind queue; nil: it is not in use.
 func (g *generation) queuesOf(namespace string) admin.Queues {
 	for _, store := range g.jobs {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/php"
 )
 
@@ -36,9 +35,9 @@ type PHPNamespace struct {
 
 // PHPQueue names queues that are served, and what holds for them.
 type PHPQueue struct {
-	Match string   `name:"match"` // a name, with * for any text
-	Tries int      `name:"tries"`
-	TTR   job.Span `name:"ttr"`
+	Match string        `name:"match"` // a name, with * for any text
+	Tries int           `name:"tries"`
+	TTR   time.Duration `name:"ttr"`
 }
 
 // OrNever is a duration, or never, which is 0.
@@ -49,7 +48,7 @@ func (d *OrNever) UnmarshalText(text []byte) error {
 	return orWord((*time.Duration)(d), string(text), "never")
 }
 
-func (d OrNever) String() string { return cmp.Or(job.Span(d).String(), "never") }
+func (d OrNever) String() string { return cmp.Or(spanText(time.Duration(d)), "never") }
 
 // OrNone is a duration, or none, which is 0.
 type OrNone time.Duration
@@ -59,7 +58,7 @@ func (d *OrNone) UnmarshalText(text []byte) error {
 	return orWord((*time.Duration)(d), string(text), "none")
 }
 
-func (d OrNone) String() string { return cmp.Or(job.Span(d).String(), "none") }
+func (d OrNone) String() string { return cmp.Or(spanText(time.Duration(d)), "none") }
 
 func orWord(to *time.Duration, text, word string) error {
 	*to = 0
@@ -99,11 +98,10 @@ func defaultPHPNamespace(flavor php.Flavor) PHPNamespace {
 func (n PHPNamespace) Policy() php.Policy {
 	var p php.Policy
 	CopyFields(&p, n)
-	for _, q := range n.Queues {
-		match := job.Pattern(q.Match)
-		p.Rules = append(p.Rules, job.Rule{Match: match, Tries: q.Tries})
+	p.Rules = rulesOf(n.Queues)
+	for i, q := range n.Queues {
 		if q.TTR != 0 {
-			p.Leases = append(p.Leases, php.Lease{Match: match, TTR: time.Duration(q.TTR)})
+			p.Leases = append(p.Leases, php.Lease{Match: p.Rules[i].Match, TTR: time.Duration(q.TTR)})
 		}
 	}
 	return p

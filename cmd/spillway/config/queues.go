@@ -169,13 +169,22 @@ func defaultPush() Push {
 func (q QueueNamespace) Policy() job.Policy {
 	p := job.Policy{DropDead: q.Dead == "drop"}
 	CopyFields(&p, q)
-	for _, r := range q.Rules {
-		var rule job.Rule
-		CopyFields(&rule, r)
-		p.Rules = append(p.Rules, rule)
-	}
+	p.Rules = rulesOf(q.Rules)
 	return p
 }
+
+// rulesOf are the rules of queues of either kind.
+func rulesOf[T any](list []T) (rules []job.Rule) {
+	for _, from := range list {
+		var rule job.Rule
+		CopyFields(&rule, from)
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// spanText is a duration in its shortest form, such as 1m; "" for 0.
+func spanText(d time.Duration) string { return job.Span(d).String() }
 
 // Rule is the form that the drain takes.
 func (p Push) Rule() push.Rule {

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Process is what a command uses of its process. Tests pass their own.
@@ -61,7 +60,7 @@ const envPrefix = "SPILLWAY_"
 // text is the value in the form of the file and the environment.
 func (s Setting) text() string {
 	if d, ok := s.value.(*time.Duration); ok && *d != 0 {
-		return job.Span(*d).String()
+		return spanText(*d)
 	}
 	return fmt.Sprint(reflect.ValueOf(s.value).Elem().Interface())
 }

@@ -31,6 +31,7 @@ type DataPort struct {
 
 // Settings are those flags.
 func (d *DataPort) Settings() any { return d }
+
 // Run moves until there are no more.
 func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 	namespace, queue, found := strings.Cut(c.To, "/")
