@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -11,8 +12,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // jobGroups are the rows of durable jobs.
@@ -190,6 +194,48 @@ func messages(n, size int) []job.Message {
 		all[i].Payload = bench.AppendPayload(nil, int64(i), padding)
 	}
 	return all
+}
+
+// rated is the rule of a queue of which so many jobs a second are claimed.
+func rated(queue string, perSecond int64, burst int) job.Rule {
+	return job.Rule{
+		Match: job.Pattern(queue),
+		Rate:  job.RateLimit{Rate: partition.Rate{Count: perSecond, Per: time.Second}},
+		Burst: burst,
+	}
+}
+
+// claimJobs claims up to n jobs of a queue.
+func claimJobs(ctx context.Context, s *job.Store, l *job.Lane, queue string, n int) *job.Claim {
+	c := &job.Claim{Namespace: s.Namespace(jobNamespace), Queues: []string{queue}, TTR: time.Hour, Count: n}
+	s.Run(ctx, l, &job.Batch{Claims: []*job.Claim{c}})
+	return c
+}
+
+// promoter makes what is due ready, as each process does.
+func (r *jobRig) promoter() *job.Promoter { return job.NewPromoter(r.jobs) }
+
+// putSchedule makes one, as of a time of Redis, so that many come due at the same one.
+func (r *jobRig) putSchedule(ctx context.Context, name string, spec *schedule.Spec, now int64) error {
+	p := &job.PutSchedule{Namespace: r.ns, Queue: scheduleQueue, Name: name, Spec: spec.JSON()}
+	p.Tag = schedule.Tag(p.Spec)
+	p.First, p.Look = schedule.First(spec, r.ns.Name, scheduleQueue, name, now)
+	return r.jobs.PutSchedule(ctx, p)
+}
+
+// awaitReady waits until so many jobs are ready.
+func (r *jobRig) awaitReady(ctx context.Context, n int64, every time.Duration) (err error) {
+	wait, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	var l job.Ledger
+	for l.Ready < n && err == nil && wait.Err() == nil {
+		rig.Sleep(wait, every)
+		l, err = r.jobs.Ledger(ctx, r.ns)
+	}
+	if err == nil && l.Ready < n {
+		err = fmt.Errorf("%d of %d due jobs are ready after %v", l.Ready, n, drainTimeout)
+	}
+	return err
 }
 
 // publishJobs runs publishes as one call.

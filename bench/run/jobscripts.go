@@ -199,22 +199,13 @@ func (r *jobRig) promote(ctx context.Context, due int64) (longest time.Duration,
 			return 0, err
 		}
 	}
-	p := job.NewPromoter(r.jobs)
+	p := r.promoter()
 	if err := p.Start(ctx); err != nil {
 		return 0, err
 	}
-	wait, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
-	var l job.Ledger
-	for l.Ready < due && err == nil && wait.Err() == nil {
-		rig.Sleep(wait, 10*time.Millisecond)
-		l, err = r.jobs.Ledger(ctx, r.ns)
-	}
+	err = r.awaitReady(ctx, due, 10*time.Millisecond)
 	if stopped := p.Stop(ctx); err == nil {
 		err = stopped
-	}
-	if err == nil && l.Ready < due {
-		err = fmt.Errorf("%d of %d due jobs are ready after %v", l.Ready, due, drainTimeout)
 	}
 	if err != nil {
 		return 0, err

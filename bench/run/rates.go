@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench/rig"
-	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // rateGroups are the rows of rates.
@@ -35,7 +33,7 @@ func rates(ctx context.Context, m *measurement) error {
 		return err
 	}
 	defer r.close()
-	store, closed, err := openJobs(ctx, r.redisURL, false, job.Rule{Match: "rated", Rate: jobRate(100_000), Burst: 10_000})
+	store, closed, err := openJobs(ctx, r.redisURL, false, rated("rated", 100_000, 10_000))
 	if err != nil {
 		return err
 	}
@@ -53,8 +51,8 @@ func rates(ctx context.Context, m *measurement) error {
 			lane := r.jobs.NewLane()
 			spent, err := r.cpuOfCalls(ctx, calls, func(int) error {
 				rig.Sleep(ctx, time.Millisecond) // below the rate
-				c := &job.Claim{Namespace: r.ns, Queues: []string{queue}, TTR: time.Hour, Count: bulk}
-				if r.jobs.Run(ctx, lane, &job.Batch{Claims: []*job.Claim{c}}); c.Err == nil && len(c.Jobs) != bulk {
+				c := claimJobs(ctx, r.jobs, lane, queue, bulk)
+				if c.Err == nil && len(c.Jobs) != bulk {
 					return fmt.Errorf("claimed %d of %d", len(c.Jobs), bulk)
 				}
 				return c.Err
@@ -85,7 +83,7 @@ func (m *measurement) shareRate(ctx context.Context, r *jobRig) error {
 	claimed := 0
 	var claiming sync.WaitGroup
 	for range 3 {
-		store, closed, err := openJobs(ctx, r.redisURL, false, job.Rule{Match: "slow", Rate: jobRate(sharedRate), Burst: sharedBurst})
+		store, closed, err := openJobs(ctx, r.redisURL, false, rated("slow", sharedRate, sharedBurst))
 		if err != nil {
 			return err
 		}
@@ -93,8 +91,7 @@ func (m *measurement) shareRate(ctx context.Context, r *jobRig) error {
 		claiming.Go(func() {
 			lane := store.NewLane()
 			for end := time.Now().Add(rateFor); time.Now().Before(end) && ctx.Err() == nil; {
-				c := &job.Claim{Namespace: store.Namespace(jobNamespace), Queues: []string{"slow"}, TTR: time.Hour, Count: bulk}
-				store.Run(ctx, lane, &job.Batch{Claims: []*job.Claim{c}})
+				c := claimJobs(ctx, store, lane, "slow", bulk)
 				mu.Lock()
 				if failed = c.Err; failed == nil && len(c.Jobs) > 0 {
 					now := c.Jobs[0].Now
@@ -120,9 +117,4 @@ func (m *measurement) shareRate(ctx context.Context, r *jobRig) error {
 	}
 	m.rows[1].add(float64(claimed), passes, nil)
 	return failed
-}
-
-// jobRate is so many jobs a second.
-func jobRate(n int64) job.RateLimit {
-	return job.RateLimit{Rate: partition.Rate{Count: n, Per: time.Second}}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 
 	"github.com/spillway-io/spillway/bench/rig"
@@ -46,9 +45,9 @@ const (
 	dueAfter      = 30 * time.Second // by then they are put, and idle processes were watched
 )
 
-// firing runs a promoter and a firer, as a process does.
-func firing(ctx context.Context, s *job.Store) (stop func(), err error) {
-	p, f := job.NewPromoter(s), schedule.NewFirer(s, prometheus.NewRegistry(), zap.NewNop())
+// firing runs a promoter and a firer on the store, as a process does.
+func (r *jobRig) firing(ctx context.Context) (stop func(), err error) {
+	p, f := r.promoter(), schedule.NewFirer(r.jobs, prometheus.NewRegistry(), zap.NewNop())
 	if err := errors.Join(p.Start(ctx), f.Start(ctx)); err != nil {
 		return nil, err
 	}
@@ -57,7 +56,7 @@ func firing(ctx context.Context, s *job.Store) (stop func(), err error) {
 
 // idle is the commands and the CPU of an idle process.
 func (r *jobRig) idle(ctx context.Context) (commands int64, err error) {
-	stop, err := firing(ctx, r.jobs)
+	stop, err := r.firing(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -88,10 +87,7 @@ func (r *jobRig) putSchedules(ctx context.Context, n int, text []byte) error {
 	for w := range errs {
 		putting.Go(func() {
 			for i := next.Add(1); i <= int64(n) && errs[w] == nil; i = next.Add(1) {
-				p := &job.PutSchedule{Namespace: r.ns, Queue: scheduleQueue, Name: fmt.Sprintf("s%05d", i), Spec: spec.JSON()}
-				p.Tag = schedule.Tag(p.Spec)
-				p.First, p.Look = schedule.First(spec, r.ns.Name, scheduleQueue, p.Name, now)
-				errs[w] = r.jobs.PutSchedule(ctx, p)
+				errs[w] = r.putSchedule(ctx, fmt.Sprintf("s%05d", i), spec, now)
 			}
 		})
 	}
@@ -138,19 +134,12 @@ func dueSchedules(ctx context.Context, m *measurement) error {
 	if err != nil {
 		return err
 	}
-	stop, err := firing(ctx, r.jobs)
+	stop, err := r.firing(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	wait, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
-	var l job.Ledger
-	for l.Ready < manySchedules && err == nil && wait.Err() == nil {
-		rig.Sleep(wait, 50*time.Millisecond)
-		l, err = r.jobs.Ledger(ctx, r.ns)
-	}
-	if err != nil {
+	if err := r.awaitReady(ctx, manySchedules, 50*time.Millisecond); err != nil {
 		return err
 	}
 	_, end, err := r.spent(ctx)
@@ -176,16 +165,16 @@ func everySecond(ctx context.Context, m *measurement) error {
 	}
 	defer r.close()
 	for i := range 3 {
-		store := r.jobs // which puts, too: its promoter knows of a tick that is near
+		process := *r // which puts, too: its promoter knows of a tick that is near
 		if i > 0 {
 			other, closed, err := openJobs(ctx, r.redisURL, false)
 			if err != nil {
 				return err
 			}
 			defer closed()
-			store = other
+			process.jobs = other
 		}
-		stop, err := firing(ctx, store)
+		stop, err := process.firing(ctx)
 		if err != nil {
 			return err
 		}
@@ -199,8 +188,8 @@ func everySecond(ctx context.Context, m *measurement) error {
 	seen := map[string]bool{}
 	lane := r.jobs.NewLane()
 	for {
-		c := &job.Claim{Namespace: r.ns, Queues: []string{scheduleQueue}, TTR: time.Hour, Count: 1000}
-		if r.jobs.Run(ctx, lane, &job.Batch{Claims: []*job.Claim{c}}); c.Err != nil {
+		c := claimJobs(ctx, r.jobs, lane, scheduleQueue, 1000)
+		if c.Err != nil {
 			return c.Err
 		}
 		for _, j := range c.Jobs {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/php"
 )
 
@@ -54,22 +53,20 @@ func (c *call) ofPHP() ([]string, *ingest.Rejection) {
 	return params, nil
 }
 
-// mayPublish rejects jobs whose code the token may not run.
-func (c *call) mayPublish(messages []job.Message) *ingest.Rejection {
+// mayPublish rejects the i-th job of a request when the token may not run its code.
+func (c *call) mayPublish(i int, payload []byte) *ingest.Rejection {
 	rights := c.key.Rights()
 	if !rights.Limited {
 		return nil
 	}
-	for i := range messages {
-		switch facts := php.Read(messages[i].Payload); {
-		case facts.Raw && !rights.Raw:
-			return ingest.Reject(wire.CodeForbidden,
-				fmt.Sprintf("job %d holds what PHP unserializes, data.command: the token needs raw: true for it", i))
-		case !rights.MayRun(facts.Class):
-			return ingest.Reject(wire.CodeForbidden,
-				fmt.Sprintf("job %d: the token may not run the class %.100q, but %s",
-					i, facts.Class, strings.Join(strings.Fields(rights.Classes), ", ")))
-		}
+	switch facts := php.Read(payload); {
+	case facts.Raw && !rights.Raw:
+		return ingest.Reject(wire.CodeForbidden,
+			fmt.Sprintf("job %d holds what PHP unserializes, data.command: the token needs raw: true for it", i))
+	case !rights.MayRun(facts.Class):
+		return ingest.Reject(wire.CodeForbidden,
+			fmt.Sprintf("job %d: the token may not run the class %.100q, but %s",
+				i, facts.Class, strings.Join(strings.Fields(rights.Classes), ", ")))
 	}
 	return nil
 }

@@ -2,10 +2,8 @@ package lmstfy
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -16,7 +14,6 @@ import (
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/share"
 )
 
@@ -128,21 +125,6 @@ func (c *call) reserve(n int) *rejection {
 	return nil
 }
 
-// sendJob answers with one job.
-func (c *call) sendJob(j *job.Job, remainTries int) *rejection {
-	size := c.jobSize(j)
-	if rejected := c.reserve(size); rejected != nil {
-		return rejected
-	}
-	return c.send(fasthttp.StatusOK, c.appendJob(make([]byte, 0, size), j, "", remainTries))
-}
-
-// jobSize is at least the length of a job as the API shows it.
-func (c *call) jobSize(j *job.Job) int {
-	return 256 + base64.StdEncoding.EncodedLen(len(j.Payload)) + len(j.Attributes) + len(j.ID) +
-		len(j.Queue) + len(c.namespaceName)
-}
-
 // deadline bounds calls of the store.
 func (c *call) deadline() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(share.As(context.Background(), c.namespaceName), storeTimeout)
@@ -164,19 +146,10 @@ func (c *call) workDeadline() (context.Context, context.CancelFunc) {
 // failed answers an error of the store. It never says that there is no job: a client
 // would believe that the work is done.
 func (c *call) failed(what string, err error) *rejection {
-	full := func(text string) *rejection {
-		return &rejection{
-			status: fasthttp.StatusTooManyRequests,
-			field:  "msg",
-			text:   text,
-			code:   wire.CodeTooManyPartitions,
-		}
+	if rejected := full(err); rejected != nil {
+		return rejected
 	}
 	switch {
-	case errors.Is(err, job.ErrTooManyJobs):
-		return full("the namespace holds as many jobs as it may, please retry later")
-	case errors.Is(err, job.ErrTooManyQueues):
-		return full("the namespace has as many queues as it may, please retry later")
 	case errors.Is(err, jobs.ErrRevoked), errors.Is(err, jobs.ErrNoNamespace):
 		return reject(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
 	case errors.Is(err, jobs.ErrHungUp): // nobody reads the answer
@@ -192,41 +165,6 @@ func (c *call) failed(what string, err error) *rejection {
 
 func internalError() *rejection {
 	return reject(wire.CodeStoreUnavailable, fasthttp.StatusInternalServerError, "internal error")
-}
-
-// appendJob appends a job as the API shows it. remainTries is how often it may be claimed
-// yet. The names have no character that JSON escapes.
-func (c *call) appendJob(dst []byte, j *job.Job, msg string, remainTries int) []byte {
-	dst = append(dst, `{"attributes":`...)
-	if len(j.Attributes) > 0 {
-		dst = append(dst, j.Attributes...)
-	} else {
-		dst = append(dst, "null"...)
-	}
-	dst = append(dst, `,"data":"`...)
-	dst = base64.StdEncoding.AppendEncode(dst, j.Payload)
-	dst = append(dst, `","elapsed_ms":`...)
-	dst = strconv.AppendInt(dst, max(0, j.Now-j.Published), 10)
-	dst = append(append(dst, `,"job_id":"`...), j.ID...)
-	if msg != "" {
-		dst = append(append(dst, `","msg":"`...), msg...)
-	}
-	dst = append(append(dst, `","namespace":"`...), c.namespaceName...)
-	dst = append(append(dst, `","queue":"`...), j.Queue...)
-	dst = append(dst, `","remain_tries":`...)
-	dst = strconv.AppendInt(dst, int64(max(0, remainTries)), 10)
-	dst = append(dst, `,"ttl":`...)
-	return append(strconv.AppendInt(dst, ttlSeconds(j), 10), '}')
-}
-
-// ttlSeconds is how long a job lives yet, in whole seconds, 1 at least; 0: for ever. It is
-// rounded, because the clocks of this process and of Redis are some ms apart: rounded up, a
-// new job would have a second more than it was given.
-func ttlSeconds(j *job.Job) int64 {
-	if j.Expires == 0 {
-		return 0
-	}
-	return max(1, (j.Expires-j.Now+500)/1000)
 }
 
 // appendName appends a name and its value: `"name":"value"`. Neither needs escapes.

@@ -1,7 +1,9 @@
 package lmstfy
 
 import (
+	"encoding/base64"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -83,6 +85,56 @@ func (c *call) appendJobs(dst []byte, claimed []job.Job, array bool) []byte {
 		dst = append(dst, ']')
 	}
 	return dst
+}
+
+// sendJob answers with one job.
+func (c *call) sendJob(j *job.Job, remainTries int) *rejection {
+	size := c.jobSize(j)
+	if rejected := c.reserve(size); rejected != nil {
+		return rejected
+	}
+	return c.send(fasthttp.StatusOK, c.appendJob(make([]byte, 0, size), j, "", remainTries))
+}
+
+// jobSize is at least the length of a job as the API shows it.
+func (c *call) jobSize(j *job.Job) int {
+	return 256 + base64.StdEncoding.EncodedLen(len(j.Payload)) + len(j.Attributes) + len(j.ID) +
+		len(j.Queue) + len(c.namespaceName)
+}
+
+// appendJob appends a job as the API shows it. remainTries is how often it may be claimed
+// yet. The names have no character that JSON escapes.
+func (c *call) appendJob(dst []byte, j *job.Job, msg string, remainTries int) []byte {
+	dst = append(dst, `{"attributes":`...)
+	if len(j.Attributes) > 0 {
+		dst = append(dst, j.Attributes...)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, `,"data":"`...)
+	dst = base64.StdEncoding.AppendEncode(dst, j.Payload)
+	dst = append(dst, `","elapsed_ms":`...)
+	dst = strconv.AppendInt(dst, max(0, j.Now-j.Published), 10)
+	dst = append(append(dst, `,"job_id":"`...), j.ID...)
+	if msg != "" {
+		dst = append(append(dst, `","msg":"`...), msg...)
+	}
+	dst = append(append(dst, `","namespace":"`...), c.namespaceName...)
+	dst = append(append(dst, `","queue":"`...), j.Queue...)
+	dst = append(dst, `","remain_tries":`...)
+	dst = strconv.AppendInt(dst, int64(max(0, remainTries)), 10)
+	dst = append(dst, `,"ttl":`...)
+	return append(strconv.AppendInt(dst, ttlSeconds(j), 10), '}')
+}
+
+// ttlSeconds is how long a job lives yet, in whole seconds, 1 at least; 0: for ever. It is
+// rounded, because the clocks of this process and of Redis are some ms apart: rounded up, a
+// new job would have a second more than it was given.
+func ttlSeconds(j *job.Job) int64 {
+	if j.Expires == 0 {
+		return 0
+	}
+	return max(1, (j.Expires-j.Now+500)/1000)
 }
 
 // ack ends a job. Its answer is the same for one that is gone.

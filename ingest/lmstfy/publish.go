@@ -131,6 +131,20 @@ func (c *call) store(p *job.Publish) *rejection {
 	return nil
 }
 
+// full answers that a namespace takes no more; nil: err says another thing.
+func full(err error) *rejection {
+	r := &rejection{status: fasthttp.StatusTooManyRequests, field: "msg", code: wire.CodeTooManyPartitions}
+	switch {
+	case errors.Is(err, job.ErrTooManyJobs):
+		r.text = "the namespace holds as many jobs as it may, please retry later"
+	case errors.Is(err, job.ErrTooManyQueues):
+		r.text = "the namespace has as many queues as it may, please retry later"
+	default:
+		return nil
+	}
+	return r
+}
+
 func (c *call) readBody(limit int) ([]byte, *rejection) {
 	body, rejected := c.RawBody(limit)
 	if rejected != nil {
