@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/rig"
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
