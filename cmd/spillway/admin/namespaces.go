@@ -111,19 +111,39 @@ func namespaceJSON(name, kind string, settings []Setting) json.RawMessage {
 // asks for an audit: the difference between the ledger's buffered and a count of
 // the entries. It is 0 unless entries moved during the count.
 type Account struct {
-	Namespace   string           `json:"namespace"`
-	Ledger      partition.Ledger `json:"ledger"`
-	Reclaimed   int64            `json:"reclaimed"`
-	Purged      int64            `json:"purged"` // of the evicted ones
-	Partitions  int64            `json:"partitions"`
-	DeadLetters int64            `json:"dead_letters"`
-	DeadEvicted int64            `json:"dead_letters_evicted"`
-	DeadBytes   int64            `json:"dead_letters_bytes"`
-	OverdueMS   int64            `json:"overdue_ms"` // of the partition that has been due for longest
-	Residual    *int64           `json:"residual,omitempty"`
+	account
+	Residual *int64 `json:"residual,omitempty"`
+}
 
-	Paused           *Pause `json:"paused"`
-	PausedPartitions int64  `json:"paused_partitions"`
+// account is what the store says of a namespace of partitions.
+type account struct {
+	Namespace        string           `json:"namespace"`
+	Ledger           partition.Ledger `json:"ledger"`
+	Reclaimed        int64            `json:"reclaimed"`
+	Purged           int64            `json:"purged"` // of the evicted ones
+	Partitions       int64            `json:"partitions"`
+	DeadLetters      int64            `json:"dead_letters"`
+	DeadEvicted      int64            `json:"dead_letters_evicted"`
+	DeadBytes        int64            `json:"dead_letters_bytes"`
+	OverdueMS        int64            `json:"overdue_ms"` // of the partition that has been due for longest
+	Paused           *Pause           `json:"paused"`
+	PausedPartitions int64            `json:"paused_partitions"`
+}
+
+func accountOf(ns *partition.Namespace, o partition.Overview) account {
+	return account{
+		Namespace:        ns.Name,
+		Ledger:           o.Ledger,
+		Reclaimed:        o.Reclaimed,
+		Purged:           o.Purged,
+		Partitions:       o.Partitions,
+		DeadLetters:      o.DeadLetters,
+		DeadEvicted:      o.DeadEvicted,
+		DeadBytes:        o.DeadBytes,
+		OverdueMS:        o.Overdue.Milliseconds(),
+		Paused:           pauseOf(o.Paused),
+		PausedPartitions: o.PausedPartitions,
+	}
 }
 
 func (s *Server) account(r *request) (any, error) {
@@ -138,19 +158,7 @@ func (s *Server) account(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := Account{
-		Namespace:        ns.Name,
-		Ledger:           o.Ledger,
-		Reclaimed:        o.Reclaimed,
-		Purged:           o.Purged,
-		Partitions:       o.Partitions,
-		DeadLetters:      o.DeadLetters,
-		DeadEvicted:      o.DeadEvicted,
-		DeadBytes:        o.DeadBytes,
-		OverdueMS:        o.Overdue.Milliseconds(),
-		Paused:           pauseOf(o.Paused),
-		PausedPartitions: o.PausedPartitions,
-	}
+	answer := Account{account: accountOf(ns, o)}
 	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return r.view.Store.Audit(ctx, ns) })
 	return answer, err
 }

@@ -50,25 +50,16 @@ type Sink struct {
 // NamespaceOverview is one namespace in the overview. Ledger, buffered, partitions, dead
 // letters and pauses are the store's; rejected and sinks are of this process.
 type NamespaceOverview struct {
-	Namespace        string             `json:"namespace"`
-	Ledger           partition.Ledger   `json:"ledger"`
-	Reclaimed        int64              `json:"reclaimed"`
-	Purged           int64              `json:"purged"`
-	Buffered         int64              `json:"buffered"`
-	Partitions       int64              `json:"partitions"`
-	OldestAgeMS      *int64             `json:"oldest_age_ms"` // of the last sweep
-	MaxAgeMS         int64              `json:"max_age_ms"`
-	Capacity         int                `json:"capacity"`
-	OverdueMS        int64              `json:"overdue_ms"`
-	DeadLetters      int64              `json:"dead_letters"`
-	DeadLettersBytes int64              `json:"dead_letters_bytes"`
-	Residual         *int64             `json:"residual"`   // always null here: an audit counts every partition
-	ReadAtMS         int64              `json:"read_at_ms"` // 0: not read yet
-	Rates            map[string]float32 `json:"rates"`      // a second; those that are not known are absent
-	Rejected         map[string]float64 `json:"rejected"`   // a second, by reason
-	Paused           *Pause             `json:"paused"`
-	PausedPartitions int64              `json:"paused_partitions"`
-	Sinks            []Sink             `json:"sinks"`
+	account
+	Buffered    int64              `json:"buffered"`
+	OldestAgeMS *int64             `json:"oldest_age_ms"` // of the last sweep
+	MaxAgeMS    int64              `json:"max_age_ms"`
+	Capacity    int                `json:"capacity"`
+	Residual    *int64             `json:"residual"`   // always null here: an audit counts every partition
+	ReadAtMS    int64              `json:"read_at_ms"` // 0: not read yet
+	Rates       map[string]float32 `json:"rates"`      // a second; those that are not known are absent
+	Rejected    map[string]float64 `json:"rejected"`   // a second, by reason
+	Sinks       []Sink             `json:"sinks"`
 }
 
 // Overview is the answer that one look at the service needs.
@@ -147,20 +138,11 @@ func (s *Server) overview(r *request) (any, error) {
 
 func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) NamespaceOverview {
 	n := NamespaceOverview{
-		Namespace:        ns.Name,
-		Ledger:           o.Ledger,
-		Reclaimed:        o.Reclaimed,
-		Purged:           o.Purged,
-		Buffered:         o.Ledger.Buffered,
-		Partitions:       o.Partitions,
-		MaxAgeMS:         ns.Policy.MaxAge.Milliseconds(),
-		Capacity:         ns.Policy.Capacity,
-		OverdueMS:        o.Overdue.Milliseconds(),
-		DeadLetters:      o.DeadLetters,
-		DeadLettersBytes: o.DeadBytes,
-		PausedPartitions: o.PausedPartitions,
-		Paused:           pauseOf(o.Paused),
-		Sinks:            []Sink{},
+		account:  accountOf(ns, o.Overview),
+		Buffered: o.Ledger.Buffered,
+		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(),
+		Capacity: ns.Policy.Capacity,
+		Sinks:    []Sink{},
 	}
 	if !o.at.IsZero() {
 		n.ReadAtMS = o.at.UnixMilli()

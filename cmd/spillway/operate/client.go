@@ -206,6 +206,11 @@ func (c *Connection) queue(namespace, name string) *call {
 	return call.at("/queues/" + name)
 }
 
+// oneQueue is the call of a queue's route.
+func (c *Connection) oneQueue(namespace, name string) *call {
+	return c.queue(namespace, name).named("queue", name)
+}
+
 // control is the call of the route of a namespace of kind queue.
 func (c *Connection) control(namespace string) *call {
 	return c.call(controlNamespaces + "/" + namespace).check(validNamespace(namespace))

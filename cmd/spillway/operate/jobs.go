@@ -3,7 +3,6 @@ package operate
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -92,13 +91,7 @@ func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.Output == "json" {
-		var all struct {
-			Queues json.RawMessage `json:"queues"`
-		}
-		if err := json.Unmarshal(raw, &all); err != nil {
-			return err
-		}
-		return printJSON(s.Out, all)
+		return printParts(s.Out, raw, "queues")
 	}
 	if len(o.Queues) == 0 {
 		return s.tell("the service has no namespace of kind queue")
@@ -129,16 +122,12 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.Queue != "" {
-		cells := states(&answer.QueueRow)
-		t := details("queue", c.Queue, "ready", cells[0], "delayed", cells[1],
-			"leased", cells[2], "dead",
-			cells[3], "oldest ready", cells[4])
+		cells, reserved := states(&answer.QueueRow), ""
 		if answer.Reserved > 0 {
-			t = details("queue", c.Queue, "ready", cells[0], "delayed", cells[1],
-				"leased", cells[2], "held by PHP", digits(answer.Reserved), "dead",
-				cells[3], "oldest ready", cells[4])
+			reserved = digits(answer.Reserved)
 		}
-		return t.print(s.Out)
+		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2],
+			"held by PHP", reserved, "dead", cells[3], "oldest ready", cells[4]).print(s.Out)
 	}
 	l, residual := answer.Ledger, ""
 	if answer.Residual != nil {
@@ -221,8 +210,7 @@ type JobsPeek struct {
 
 // Run prints it.
 func (c *JobsPeek) Run(ctx context.Context, s Streams) error {
-	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue",
-		c.Queue).at("/peek"), c.Unmasked)
+	return c.show(ctx, s, c.oneQueue(c.Namespace, c.Queue).at("/peek"), c.Unmasked)
 }
 
 // JobsGet prints a job.
@@ -237,8 +225,7 @@ type JobsGet struct {
 
 // Run prints it.
 func (c *JobsGet) Run(ctx context.Context, s Streams) error {
-	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue",
-		c.Queue).check(validJobs(c.Job)).at("/jobs/"+c.Job), c.Unmasked)
+	return c.show(ctx, s, c.oneQueue(c.Namespace, c.Queue).check(validJobs(c.Job)).at("/jobs/"+c.Job), c.Unmasked)
 }
 
 // JobsTrace prints what happened to a job.
@@ -252,8 +239,7 @@ type JobsTrace struct {
 
 // Run prints it.
 func (c *JobsTrace) Run(ctx context.Context, s Streams) error {
-	call := c.queue(c.Namespace, c.Queue).named("queue",
-		c.Queue).check(validJobs(c.Job)).at("/jobs/" + c.Job + "/trace")
+	call := c.oneQueue(c.Namespace, c.Queue).check(validJobs(c.Job)).at("/jobs/" + c.Job + "/trace")
 	var trace admin.Trace
 	if done, err := c.read(ctx, s, call, &trace); done {
 		return err
@@ -337,7 +323,7 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 		return usageError{errors.New("limit: want 1 to 100; offset: want 0 or more")}
 	}
 	var answer admin.DeadJobs
-	call := c.queue(c.Namespace, c.Queue).named("queue", c.Queue).at("/dead").limit(c.Limit,
+	call := c.oneQueue(c.Namespace, c.Queue).at("/dead").limit(c.Limit,
 		100).set("offset", digits(c.Offset)).on("unmasked", c.Unmasked)
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err

@@ -151,7 +151,7 @@ func (c *ofQueue) each(ctx context.Context, s Streams, ids []string, verb, ask, 
 
 // at is the call of a route of the queue.
 func (c *ofQueue) at(route string) *call {
-	return c.queue(c.Namespace, c.Queue).named("queue", c.Queue).at(route)
+	return c.oneQueue(c.Namespace, c.Queue).at(route)
 }
 
 func (c *ofQueue) run(ctx context.Context, s Streams, route string, a act) error {

@@ -82,14 +82,7 @@ func (c *Ls) overview(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.Output == "json" {
-		var all struct {
-			Namespaces json.RawMessage `json:"namespaces"`
-			Queues     json.RawMessage `json:"queues,omitempty"`
-		}
-		if err := json.Unmarshal(raw, &all); err != nil {
-			return err
-		}
-		return printJSON(s.Out, all)
+		return printParts(s.Out, raw, "namespaces", "queues")
 	}
 	_, err = fmt.Fprintln(s.Out, strings.Join(o.tables(), "\n"))
 	return err

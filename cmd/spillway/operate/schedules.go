@@ -105,7 +105,7 @@ type ofSchedule struct {
 }
 
 func (c *ofSchedule) at(route string) *call {
-	call := c.queue(c.Namespace, c.Queue).named("queue", c.Queue)
+	call := c.oneQueue(c.Namespace, c.Queue)
 	if !validSchedule(c.Schedule) {
 		call.check(usageError{fmt.Errorf("%s is not the name of a schedule", quote(c.Schedule))})
 	}

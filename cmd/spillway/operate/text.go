@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,16 @@ func printJSON(w io.Writer, answer any) error {
 	// as runes they are U+FFFD.
 	_, err := fmt.Fprintln(w, escape(string([]rune(b.String()))))
 	return err
+}
+
+// printParts prints some keys of an answer.
+func printParts(w io.Writer, answer json.RawMessage, keys ...string) error {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(answer, &all); err != nil {
+		return err
+	}
+	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool { return !slices.Contains(keys, key) })
+	return printJSON(w, all)
 }
 
 // since is a duration as people say it: 850ms, 12.3s, 2m50s, 3h05m, 3m, 2d04h.
