@@ -20,7 +20,9 @@ type Worker struct {
 
 	Queues []string `json:"queues"`  // that it claims from
 	Token  string   `json:"token"`   // its name; "": the namespace needs none
-	SeenMS int64    `json:"seen_ms"` // Unix ms
+	SeenMS int64    `json:"seen_ms"` // Unix ms, of its last claim
+	// SinceMS is when this process heard of it first, Unix ms.
+	SinceMS int64 `json:"since_ms"`
 }
 
 // headerWorker is how a worker says it, as a JSON object.
@@ -74,6 +76,10 @@ func (w *workers) note(namespace string, said *Worker) {
 			}
 		}
 		delete(all, silent.Name)
+	}
+	said.SinceMS = said.SeenMS
+	if before := all[said.Name]; before != nil {
+		said.SinceMS = before.SinceMS
 	}
 	all[said.Name] = said
 }

@@ -230,6 +230,7 @@ func policySettings(ns *job.Namespace) []Setting {
 type Job struct {
 	ID          string          `json:"job"`
 	Queue       string          `json:"queue"`
+	Class       string          `json:"class,omitempty"`   // that PHP runs; absent: it is no job of PHP's
 	State       string          `json:"state"`             // ready, prepared, delayed, leased or dead
 	AtMS        int64           `json:"at_ms"`             // when it comes due, its lease ends or it died; 0: ready
 	Reason      string          `json:"reason,omitempty"`  // why it died: nacked, lapsed, buried or undecided; absent: unknown, or not dead
@@ -260,6 +261,9 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 	}
 	if j.Attempt >= 0 {
 		shown.Attempt = &j.Attempt
+	}
+	if len(j.PHP) > 0 {
+		shown.ofPHP(j.Payload, masks)
 	}
 	if len(j.Attributes) > 0 {
 		// As text they are what an attribute must not be: not an object of strings.
@@ -309,6 +313,9 @@ func (s *Server) traceOf(r *request) (any, error) {
 type DeadJobs struct {
 	Total int64 `json:"total"`
 	Jobs  []Job `json:"jobs"`
+	// How many there are of each class, in queues of PHP's, and of how many of the newest ones.
+	Classes map[string]int `json:"classes,omitempty"`
+	Classed int            `json:"classed,omitempty"`
 }
 
 const (
@@ -321,6 +328,7 @@ func (s *Server) deadJobs(r *request) (any, error) {
 	masks := s.masks(r)
 	limit := r.number("limit", 20, 1, maxDeadJobs)
 	offset := r.number("offset", 0, 0, maxDeadOffset)
+	classes := r.flag("classes")
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -332,7 +340,10 @@ func (s *Server) deadJobs(r *request) (any, error) {
 	for _, j := range list {
 		answer.Jobs = append(answer.Jobs, jobOf(j, job.Dead, masks))
 	}
-	return answer, nil
+	if classes && space.ns.PHP {
+		err = s.countClasses(r, space, queue, masks, &answer)
+	}
+	return answer, err
 }
 
 func (s *Server) respawnJobs(r *request) (any, error) {

@@ -300,6 +300,7 @@ func (b *jobLedgers) Collect(ch chan<- prometheus.Metric) {
 // the sinks are of this process.
 type QueueOverview struct {
 	Namespace        string             `json:"namespace"`
+	Kind             string             `json:"kind"` // queue or php
 	Ledger           job.Ledger         `json:"ledger"`
 	Jobs             int64              `json:"jobs"` // ready, delayed, leased and dead
 	MaxJobs          int64              `json:"max_jobs"`
@@ -333,6 +334,7 @@ func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOvervie
 		}
 		q := QueueOverview{
 			Namespace: ns.Name,
+			Kind:      kindOf(ns),
 			MaxJobs:   ns.Policy.MaxJobs,
 			Rates:     map[string]float32{},
 			Sinks:     append([]Sink{}, sinks[ns.Name]...),

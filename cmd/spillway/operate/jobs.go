@@ -324,7 +324,7 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	}
 	var answer admin.DeadJobs
 	call := c.oneQueue(c.Namespace, c.Queue).at("/dead").limit(c.Limit,
-		100).set("offset", digits(c.Offset)).on("unmasked", c.Unmasked)
+		100).set("offset", digits(c.Offset)).on("classes", true).on("unmasked", c.Unmasked)
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
@@ -336,6 +336,9 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	}
 	if err := t.print(s.Out); err != nil {
 		return err
+	}
+	if answer.Classed > 0 {
+		_ = s.tell("by class, of the newest %d%s", answer.Classed, counts(answer.Classes))
 	}
 	return s.tell("%d of %s", len(answer.Jobs), some(answer.Total, "dead letter", "dead letters"))
 }

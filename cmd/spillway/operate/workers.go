@@ -31,11 +31,12 @@ func (c *WorkersLs) Run(ctx context.Context, s Streams) error {
 	if len(list.Workers) == 0 {
 		return s.tell("no worker said what it is")
 	}
-	t := newTable("WORKER", "QUEUES", ">CHILDREN", ">BUSY", ">MEMORY", "VERSION", "TOKEN", ">SEEN")
+	t := newTable("WORKER", "QUEUES", ">CHILDREN", ">BUSY", ">MEMORY", "VERSION", "TOKEN", ">SINCE", ">SEEN")
+	ago := func(at int64) string { return since(max(0, time.Now().UnixMilli()-at)) }
 	for _, w := range list.Workers {
 		t.add(w.Name, strings.Join(w.Queues, ","), digits(int64(w.Children)),
 			digits(int64(w.Busy)), fmt.Sprintf("%d MiB", w.Memory>>20),
-			w.Version, w.Token, since(max(0, time.Now().UnixMilli()-w.SeenMS)))
+			w.Version, w.Token, ago(w.SinceMS), ago(w.SeenMS))
 	}
 	return t.print(s.Out)
 }
