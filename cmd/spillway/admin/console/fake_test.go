@@ -39,6 +39,8 @@ type fake struct {
 	schedules  []object
 	services   []object
 	trace      []object       // nil: none is kept
+	workers    []object       // of queues
+	classes    object         // of dead letters; nil: the queue is none of PHP's
 	down       bool           // nothing is answered
 	reject     object         // what writes are answered; nil: they work
 	writes     []object       // bodies of writes, with "path"
@@ -134,6 +136,11 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"now_ms": now, "read_at_ms": now, "total": len(f.rows), "left_out": 0, "queues": f.rows}
 	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "dead":
 		answer = object{"total": 12, "jobs": f.jobs}
+		if f.classes != nil && r.URL.Query().Get("classes") == "1" {
+			answer["classes"], answer["classed"] = f.classes, 12
+		}
+	case len(parts) == 3 && parts[2] == "workers":
+		answer = object{"workers": f.workers}
 	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "peek":
 		answer = f.jobs[0]
 	case parts[len(parts)-1] == "forecast":

@@ -68,6 +68,9 @@ export const fromNow = (at, now) => (at >= now ? "in " + duration(at - now) : du
 /** "1 entry", "2 entries". */
 export const entries = (n) => count(n) + (n === 1 ? " entry" : " entries");
 
+/** A word as a shell takes it. */
+export const quoted = (word) => (/^[\w.:@%+=,/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
 /** Lists in prose: "a", "a and b", "a, b and c". */
 export function listed(texts) {
   return texts.length < 2 ? texts.join("") : texts.slice(0, -1).join(", ") + " and " + texts.at(-1);

@@ -1,17 +1,19 @@
 // Respawn, delete and purge of jobs: counted first, then confirmed with the number.
 
 import { path, post } from "./api.js";
-import { count, visible } from "./format.js";
+import { count, quoted, visible } from "./format.js";
 import { refresh } from "./live.js";
 import { notice, set } from "./state.js";
 
 const jobs = (n) => `${count(n)} ${n === 1 ? "job" : "jobs"}`;
 const letters = (n) => `${count(n)} dead ${n === 1 ? "letter" : "letters"}`;
 
-// Opens the dialog of an act. select makes the body of what the reader entered.
-function confirmed({ title, text, verb, fields, danger, route, select, things, did, done }) {
+// Opens the dialog of an act on jobs of a queue. select makes the body of what the reader entered, flags
+// those of the command, which is ["purge", namespace, queue].
+function confirmed({ title, text, verb, fields, danger, route, select, flags, command, things, did, done }) {
   set({ confirm: {
     title, text, verb, fields, danger,
+    command: (values) => visible(["spillway jobs", ...command.map(quoted), ...flags(select(values))].join(" ")),
     async count(values) {
       const dry = await post(route, { ...select(values), dry_run: true });
       return { n: dry.jobs, text: dry.jobs ? `${things(dry.jobs)} match.` : "Nothing matches." };
@@ -34,6 +36,8 @@ export function purge(namespace, queue, done) {
     fields: [{ name: "state", label: "Which jobs: ready or all", type: "text", value: "ready", counts: true, hint: "all: the delayed, leased and dead ones, too." }],
     route: path("namespaces", namespace, "queues", queue, "purge"),
     select: (values) => ({ state: values.state.trim() }),
+    command: ["purge", namespace, queue],
+    flags: ({ state }) => (state === "all" ? ["--all"] : []),
   });
 }
 
@@ -48,6 +52,8 @@ export function respawn(namespace, queue, done) {
     ],
     route: path("namespaces", namespace, "queues", queue, "dead", "respawn"),
     select: (values) => ({ ...(Number(values.limit) > 0 && { limit: Math.floor(Number(values.limit)) }), ...(Number(values.ttl) > 0 && { ttl_ms: Math.round(Number(values.ttl) * 1000) }) }),
+    command: ["respawn", namespace, queue],
+    flags: ({ limit, ttl_ms: ttl }) => [...(limit ? ["--limit", limit] : []), ...(ttl ? ["--ttl", ttl + "ms"] : [])],
   });
 }
 
@@ -59,6 +65,8 @@ export function removeDead(namespace, queue, done) {
     fields: [{ name: "limit", label: "At most, in jobs", type: "number", min: 0, value: "", counts: true, hint: "Empty: all." }],
     route: path("namespaces", namespace, "queues", queue, "dead", "delete"),
     select: (values) => (Number(values.limit) > 0 ? { limit: Math.floor(Number(values.limit)) } : {}),
+    command: ["delete", namespace, queue],
+    flags: ({ limit }) => ["--dead", ...(limit ? ["--limit", limit] : [])],
   });
 }
 
@@ -69,6 +77,7 @@ export function remove(namespace, queue, job, done) {
     text: "It is gone then, also for a worker that has claimed it.",
     danger: true,
     verb: "Delete",
+    command: () => visible(`spillway jobs delete ${[namespace, queue, job].map(quoted).join(" ")}`),
     async act() {
       await post(path("namespaces", namespace, "queues", queue, "jobs", job, "delete"));
       notice("1 job deleted", "info");

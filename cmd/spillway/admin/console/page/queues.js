@@ -1,4 +1,4 @@
-// The namespaces of kind queue, their accounts, and the queues of the one that the reader chose.
+// The namespaces of queues, ours and PHP's, their accounts, and the queues of the one that the reader chose.
 
 import { get, path } from "./api.js";
 import { failing } from "./diagnosis.js";
@@ -7,11 +7,16 @@ import { poll } from "./live.js";
 import { openDrawer, set, state } from "./state.js";
 import { Forecast } from "./forecast.js";
 import { purge } from "./jobacts.js";
+import { QueueWorkers } from "./queueworkers.js";
 import { Schedules } from "./schedules.js";
 import { FailingSinks } from "./sinks.js";
 import { Action, arrived, Chip, Choice, Component, html, Text, want } from "./ui.js";
 
-const views = [["queues", "queues"], ["schedules", "schedules"], ["forecast", "forecast"]];
+const views = [["queues", "queues"], ["workers", "workers"], ["schedules", "schedules"], ["forecast", "forecast"]];
+const isPHP = (q) => q?.kind === "php";
+// PHP's queues have no schedules, nor a forecast of them.
+const viewsOf = (open) => (isPHP(open) ? views.slice(0, 2) : views);
+const viewOf = (open) => (viewsOf(open).some(([id]) => id === state.view) ? state.view : "queues");
 
 /** Jobs per second that end without an ack. */
 export const failed = (rates) => (rates.expired ?? 0) + (rates.lost ?? 0) + (rates.died ?? 0);
@@ -30,16 +35,18 @@ export function QueueNamespaces() {
       <tbody>${shown.map((q) => html`<${Row} key=${q.namespace} q=${q} open=${q === open} />`)}</tbody>
     </table></div>
     ${open && html`<${Account} q=${open} />`}
-    <div class="bar views" id="views"><${Choice} name="view" label=${open ? html`Of <${Text} of=${open.namespace} cut=${40} />` : "Of all"} value=${state.view} options=${views} onChoose=${(view) => set({ view })} /></div>
+    <div class="bar views" id="views"><${Choice} name="view" label=${open ? html`Of <${Text} of=${open.namespace} cut=${40} />` : "Of all"} value=${viewOf(open)} options=${viewsOf(open)} onChoose=${(view) => set({ view })} /></div>
     <${Shown} open=${open} shown=${shown} />
   </section>`;
 }
 
 function Shown({ open, shown }) {
-  const of = open ? [open] : shown;
-  if (state.view === "schedules") return html`<${Schedules} key=${of.map((q) => q.namespace).join(" ")} of=${of} />`;
+  const of = open ? [open] : shown.filter((q) => !isPHP(q));
+  const view = viewOf(open);
+  if (view === "schedules") return html`<${Schedules} key=${of.map((q) => q.namespace).join(" ")} of=${of} />`;
   if (!open) return html`<p class="muted">Choose a namespace in the table.</p>`;
-  return state.view === "forecast" ? html`<${Forecast} key=${open.namespace} namespace=${open.namespace} />` : html`<${QueueTable} key=${open.namespace} namespace=${open.namespace} />`;
+  if (view === "workers") return html`<${QueueWorkers} key=${open.namespace} namespace=${open.namespace} php=${isPHP(open)} />`;
+  return view === "forecast" ? html`<${Forecast} key=${open.namespace} namespace=${open.namespace} />` : html`<${QueueTable} key=${open.namespace} namespace=${open.namespace} />`;
 }
 
 if (state.view !== "queues" && !state.drawer) want("views");
@@ -63,11 +70,11 @@ function Row({ q, open }) {
   const known = state.overview.store.ready && rates.published != null;
   const figure = (r) => rate(known ? r : null);
   return html`<tr class=${open ? "selected" : ""}>
-    <th scope="row"><button type="button" class="link" aria-pressed=${String(open)} onClick=${choose}><${Text} of=${q.namespace} cut=${40} /></button></th>
+    <th scope="row"><button type="button" class="link" aria-pressed=${String(open)} onClick=${choose}><${Text} of=${q.namespace} cut=${40} /></button>${isPHP(q) && html` <${Chip}>PHP<//>`}</th>
     <td><${Push} sinks=${q.sinks} known=${known} /></td>
     <td class="n">${figure(rates.published)}</td><td class="n">${figure(rates.acked)}</td><td class=${bad > 0 ? "n bad-text" : "n"}>${figure(bad)}</td>
     <td class="n">${short(l.ready)}</td><td class="n">${short(l.delayed)}</td><td class="n">${short(l.leased)}</td><td class=${l.dead > 0 ? "n warn-text" : "n"}>${short(l.dead)}</td>
-    <td class=${l.lost > 0 ? "n bad-text" : "n"}>${short(l.lost)}</td><td class="n">${duration(q.oldest_ready_age_ms)}</td><td class="n">${short(q.queues)}</td><td class="n">${short(q.max_jobs)}</td>
+    <td class=${l.lost > 0 ? "n bad-text" : "n"}>${short(l.lost)}</td><td class="n">${duration(q.oldest_ready_age_ms)}</td><td class="n">${short(q.queues)}</td><td class="n">${isPHP(q) ? "–" : short(q.max_jobs)}</td>
     <td class="n"><${Scheduled} namespace=${q.namespace} s=${q.schedules} /></td>
   </tr>`;
 }
@@ -86,8 +93,12 @@ function Push({ sinks, known }) {
   return sinks.length ? html`<${Chip} kind="ok">ok<//>` : html`<span class="muted">–</span>`;
 }
 
-/** The account that always adds up. */
+/** The account that always adds up; of PHP's queues what is known of it. */
 function Account({ q }) {
+  if (isPHP(q)) {
+    return html`<p class="ledger jobs-ledger"><span class="muted">of <${Text} of=${q.namespace} cut=${40} />, by Spillway:</span> ${["published", "acked", "died", "respawned", "deleted"].map((name, i) => html`${i > 0 && " · "}<span><b>${count(q.ledger[name])}</b> ${name}</span>`)}
+      ${" · "}<span class="muted">what PHP pushes and runs itself is counted nowhere: see how many are ready and how old they are</span></p>`;
+  }
   const parts = ["acked", "expired", "deleted", "lost", "dead", "ready", "delayed", "leased"];
   return html`<p class="ledger jobs-ledger"><span class="muted">account of <${Text} of=${q.namespace} cut=${40} />:</span> <span><b>${count(q.ledger.published)}</b> published</span> = ${parts.map((name, i) => html`${i > 0 && " + "}<span><b>${count(q.ledger[name])}</b> ${name}</span>`)}
     ${" · "}<span class="muted">${count(q.ledger.died)} died</span> · <span class="muted">${count(q.ledger.respawned)} respawned</span></p>`;
@@ -155,7 +166,7 @@ function QueueRow({ namespace, r, done }) {
   return html`<tr>
     <th scope="row"><button type="button" class="link" onClick=${() => look("next")}><${Text} of=${r.queue} cut=${60} /></button></th>
     <td class="n">${short(r.ready)}</td>
-    ${r.delayed == null ? html`<td class="n" colspan="2" title="too many jobs to tell them apart">${short(r.pending)} in both</td>` : html`<td class="n">${short(r.delayed)}</td><td class="n">${short(r.leased)}</td>`}
+    ${r.delayed == null ? html`<td class="n" colspan="2" title="too many jobs to tell them apart">${short(r.pending)} in both</td>` : html`<td class="n">${short(r.delayed)}</td><td class="n">${short(r.leased)}${r.reserved > 0 && html` <span class="muted">+ ${short(r.reserved)} held by PHP</span>`}</td>`}
     <td class="n">${r.dead > 0 ? html`<button type="button" class="link" aria-label=${`${count(r.dead)} dead letters of ${visible(r.queue)}`} onClick=${() => look("dead")}>${short(r.dead)}</button>` : "0"}</td>
     <td class="n">${duration(r.oldest_ready_age_ms)}</td>
     <td class="acts"><${Action} needs="operator" kind="danger" onAct=${() => purge(namespace, r.queue, done)} label=${"Purge queue " + r.queue}>purge<//></td>

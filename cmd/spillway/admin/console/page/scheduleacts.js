@@ -1,12 +1,11 @@
 // Pause, resume, trigger and backfill of a schedule.
 
 import { path, post } from "./api.js";
-import { count, visible } from "./format.js";
+import { count, quoted, visible } from "./format.js";
 import { refresh } from "./live.js";
 import { notice, set } from "./state.js";
 
 const some = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
-const quoted = (word) => (/^[\w.:@%+=,/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
 // Opens the dialog of an act on a schedule, of = {namespace, queue, name}. did says what the answer means.
 function confirmed(verb, of, { did, done, flags = () => "", body = () => ({}), ...spec }) {

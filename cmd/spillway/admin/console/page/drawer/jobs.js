@@ -4,14 +4,14 @@ import { get, path } from "../api.js";
 import { bytes, count, duration, time, visible } from "../format.js";
 import { remove, removeDead, respawn } from "../jobacts.js";
 import { forbidden, set, state } from "../state.js";
-import { Action, Choice, Component, html, NamespaceSelect } from "../ui.js";
+import { Action, Choice, Component, html, NamespaceSelect, Text } from "../ui.js";
 import { Payload, PayloadChoices } from "./payload.js";
 import { Trace } from "./trace.js";
 
 const page = 20; // dead letters at once
 
 export class Jobs extends Component {
-  state = { list: [], total: null, pretty: true, unmasked: false, error: "" };
+  state = { list: [], total: null, classes: null, pretty: true, unmasked: false, error: "" };
 
   componentDidMount() {
     this.ask();
@@ -41,8 +41,8 @@ export class Jobs extends Component {
     let change;
     try {
       if (part === "dead") {
-        const answer = await get(route + "/dead", { limit: page, offset: more ? list.length : 0, unmasked }, { exact: true });
-        change = { list: more ? [...list, ...answer.jobs] : answer.jobs, total: answer.total, error: "" };
+        const answer = await get(route + "/dead", { limit: page, offset: more ? list.length : 0, classes: !more, unmasked }, { exact: true });
+        change = { list: more ? [...list, ...answer.jobs] : answer.jobs, total: answer.total, error: "", ...(!more && { classes: answer.classes && { of: answer.classes, in: answer.classed } }) };
       } else if (part === "id" && !job) {
         change = { list: [], total: null, error: "" };
       } else {
@@ -58,7 +58,7 @@ export class Jobs extends Component {
     this.setState(to, () => !("pretty" in to) && this.ask());
   }
 
-  render({ drawer }, { list, total, pretty, unmasked, error }) {
+  render({ drawer }, { list, total, classes, pretty, unmasked, error }) {
     const namespace = this.namespace();
     const { partition: queue, id: job } = drawer;
     const part = drawer.part || "next";
@@ -75,18 +75,23 @@ export class Jobs extends Component {
       ${total != null && html`<div class="bar"><span class="muted">${count(total)} dead ${total === 1 ? "letter" : "letters"}, the oldest first</span>
         ${total > 0 && html`<${Action} needs="operator" onAct=${() => respawn(namespace, queue, done)}>Respawn …<//>
           <${Action} needs="operator" kind="danger" onAct=${() => removeDead(namespace, queue, done)}>Delete …<//>`}</div>`}
+      ${total > 0 && classes && html`<${Classes} ...${classes} />`}
       <ol class="entries">${list.map((j) => html`<${OneJob} key=${j.job} j=${j} pretty=${pretty} onRemove=${() => remove(namespace, queue, j.job, done)} onTrace=${part !== "id" && (() => choose({ part: "id", id: j.job }))} />`)}</ol>
       ${part === "id" && queue && job && html`<${Trace} key=${job} namespace=${namespace} queue=${queue} job=${job} />`}
       ${total > list.length && list.length > 0 && html`<button type="button" onClick=${() => this.ask(true)}>Show more</button>`}`;
   }
 }
 
+// Dead letters of PHP's by the class that PHP runs, the most of one first.
+const Classes = ({ of, in: counted }) => html`<table class="classes"><caption>By class, of the newest ${count(counted)}</caption>
+  <tbody>${Object.entries(of).sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1)).map(([name, n]) => html`<tr key=${name}><th scope="row"><${Text} of=${name} /></th><td class="n">${count(n)}</td></tr>`)}</tbody></table>`;
+
 const until = { delayed: "until", leased: "until", dead: "since" };
-const deaths = { nacked: "nacked at its last try", lapsed: "its last lease lapsed", buried: "buried" };
+const deaths = { nacked: "nacked at its last try", lapsed: "its last lease lapsed", buried: "buried", unfit: "only PHP's own code can run it", unreadable: "PHP could not read it" };
 
 function OneJob({ j, pretty, onRemove, onTrace }) {
   return html`<li class="entry">
-    <p class="meta"><b class=${j.state === "dead" ? "bad-text" : ""}>${j.state}${until[j.state] ? ` ${until[j.state]} ${time(j.at_ms)}` : ""}${j.reason ? `, ${deaths[j.reason] ?? visible(j.reason)}` : ""}</b> <span>id <b>${visible(j.job)}</b></span>
+    <p class="meta"><b class=${j.state === "dead" ? "bad-text" : ""}>${j.state}${until[j.state] ? ` ${until[j.state]} ${time(j.at_ms)}` : ""}${j.reason ? `, ${deaths[j.reason] ?? visible(j.reason)}` : ""}</b> ${j.class && html`<span>class <b>${visible(j.class)}</b></span> `}<span>id <b>${visible(j.job)}</b></span>
       <span>${j.attempt == null ? `tries: ${count(j.tries)}` : `attempt ${count(j.attempt)} of ${count(j.tries)}`}</span> <span>published ${time(j.published_at_ms)}, ${duration(j.age_ms)} ago</span>
       ${j.state !== "dead" && html`<span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> `}<span>${bytes(j.bytes)}</span></p>
     ${j.attributes && html`<p class="detail">${visible(JSON.stringify(j.attributes))}</p>`}
