@@ -112,9 +112,10 @@ func TestAxeFindsNothingInQueuesOfPHP(t *testing.T) {
 			}
 			when := fmt.Sprintf("%s, %d px, workers of queues", scheme, width)
 			until(t, page, "restart is in the window", `document.querySelector('[aria-label^="Restart"]')?.getBoundingClientRect().right <= innerWidth`)
+			until(t, page, "they are in sight", `document.getElementById("views").getBoundingClientRect().top < innerHeight / 2`)
 			until(t, page, "nothing is wider than the window", `document.documentElement.scrollWidth <= innerWidth`)
 			check(t, page, when)
-			picture(t, page, fmt.Sprintf("workers-%s-%d", scheme, width), width, 1500)
+			picture(t, page, fmt.Sprintf("workers-%s-%d", scheme, width), width, 900)
 			click(t, page, "Restart the workers of shop")
 			shows(t, page, "spillway workers restart shop")
 			check(t, page, when+", dialog")
@@ -125,6 +126,7 @@ func TestAxeFindsNothingInQueuesOfPHP(t *testing.T) {
 			}
 			click(t, page, "12 dead letters of default")
 			shows(t, page, "By class, of the newest 12")
+			until(t, page, "a class is shown in full", `(() => { const c = document.querySelector(".classes th"); return c.scrollWidth <= c.clientWidth; })()`)
 			until(t, page, "no class is wider than the drawer", `document.querySelector(".drawer-body").scrollWidth <= document.querySelector(".drawer-body").clientWidth`)
 			check(t, page, when+", dead letters")
 			picture(t, page, fmt.Sprintf("classes-%s-%d", scheme, width), width, 900)

@@ -4,7 +4,7 @@ import { get, path, post } from "./api.js";
 import { bytes, count, duration, quoted, time, visible } from "./format.js";
 import { poll, refresh } from "./live.js";
 import { notice, set } from "./state.js";
-import { Action, Component, html, Text } from "./ui.js";
+import { Action, arrived, Component, html, Text } from "./ui.js";
 
 /** Tells the workers of a PHP application to restart. */
 function restart(namespace) {
@@ -27,6 +27,10 @@ export class QueueWorkers extends Component {
   componentDidMount() {
     this.leave = poll(() => this.ask());
     this.ask();
+  }
+
+  componentDidUpdate() {
+    if (this.state.list) arrived("views");
   }
 
   componentWillUnmount() {
