@@ -29,6 +29,7 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		ns + "/queues/out/jobs/" + jobID + "/trace":       `{"events":[{"at_ms":1763629615000,"event":"published","by":"web"},{"at_ms":1763629616000,"event":"written","attempt":1,"sink":"crm","outcome":"retried","status":503,"ms":30}]}`,
 		ns + "/queues/out/jobs/" + strings.ToLower(jobID): lapsed,
 		ns + "/queues/out/dead":                           `{"total":7,"jobs":[` + buried + `]}`,
+		ns + "/queues/php/dead":                           `{"total":7,"jobs":[],"classes":{"App\\Jobs\\Mail":4,"unknown":3},"classed":7}`,
 		ns + "/queues/out/forecast":                       `{"now_ms":1763629675000,"step_ms":60000,"due":[0,5,0,2],"scheduled":[1,0,0,3],"scheduled_by":"next"}`,
 		ns + "/forecast":                                  `{"now_ms":1763629675000,"step_ms":600000,"due":[0]}`,
 	})
@@ -45,6 +46,7 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		{"jobs get mail out " + strings.ToLower(jobID), "dead since 2025-11-20T09:07:55Z, lapsed attempts 1 of 3 published 2025-11-20T09:06:55Z, 1m01s ago bytes 7", "", ""},
 		{"jobs trace mail out " + jobID, "2025-11-20T09:06:55.000Z published - web 2025-11-20T09:06:56.000Z written 1 - crm retried in 30ms with 503", "", ""},
 		{"jobs dead mail out --limit=1", jobID + "  2025-11-20T09:07:55Z buried 2025-11-20T09:06:55Z - 7", "1 of 7 dead letters", "classes=1&limit=1&offset=0"},
+		{"jobs dead mail php", "JOB  DIED", `by class, of the newest 7: App\Jobs\Mail 4, unknown 3`, ""},
 		{"jobs forecast mail out --step=1m --steps=4", "2025-11-20T09:07:55Z 0ms to 1m 0 1 2025-11-20T09:08:55Z 1m to 2m 5 0 2025-11-20T09:10:55Z 3m to 4m 2 3", "7 delayed jobs and 4 ticks of schedules come due within 4m; of each", "step_ms=60000&steps=4"},
 		{"jobs forecast mail", "", "0 delayed jobs and 0 ticks of schedules come due within 10m\n", ""},
 		{"jobs peek mail out -o json", `"job":"` + jobID, "", ""},
@@ -204,5 +206,17 @@ func TestTopAndCheckNameAPushTargetThatFails(t *testing.T) {
 		if out, _, _ = run(t, api, "check", "-o", "nagios"); strings.Contains(tt.sinks, "9495000") != strings.Contains(out, "'mail_sink_failing'=180s;1;60;0") {
 			t.Errorf("%s: nagios: %s", tt.name, out)
 		}
+	}
+}
+
+func TestWorkersAreListedWithTheirChildrenAndSinceWhen(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{
+		"GET /api/v1/namespaces/shop/workers": `{"workers":[{"name":"web1-7","children":4,"busy":3,"memory":134217728,"version":"1.4.0","queues":["default","mail"],"token":"workers","seen_ms":1,"since_ms":1}]}`,
+	})
+	out, _, code := run(t, api, "workers", "ls", "shop")
+	row := strings.Join(strings.Fields(out), " ")
+	if code != 0 || !strings.HasPrefix(row, "WORKER QUEUES CHILDREN BUSY MEMORY VERSION TOKEN SINCE SEEN web1-7 default,mail 4 3 128 MiB 1.4.0 workers ") {
+		t.Errorf("%d: %s", code, out)
 	}
 }
