@@ -12,14 +12,12 @@ import { Component, createRef, html } from "./ui.js";
 
 export class Confirm extends Component {
   dialog = createRef();
-  state = { values: {}, counted: null, counting: false, typed: "", busy: false, rejected: "" };
+  state = { values: Object.fromEntries((this.props.spec.fields ?? []).map((f) => [f.name, f.value])), counted: null, counting: false, typed: "", busy: false, rejected: "" };
 
   componentDidMount() {
-    const { spec } = this.props;
     this.opener = document.activeElement;
     this.dialog.current.showModal();
-    const values = Object.fromEntries((spec.fields ?? []).map((f) => [f.name, f.value]));
-    this.setState({ values }, () => this.count());
+    this.count();
   }
 
   componentWillUnmount() {
