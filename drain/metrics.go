@@ -99,7 +99,8 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 	with := prometheus.Labels{"namespace": namespace}
 	entries := m.entries.MustCurryWith(with)
 	n := &namespaceMetrics{
-		claimMetrics: claimMetrics{claims: m.claims.MustCurryWith(with), stale: entries.WithLabelValues(outcomeExpired),
+		claimMetrics: claimMetrics{claims: m.claims.MustCurryWith(with),
+			stale:    entries.WithLabelValues(outcomeExpired),
 			heldBack: m.heldBack.With(with)},
 		leaseMetrics: leaseMetrics{
 			entries:   entries,
@@ -167,12 +168,14 @@ func (ranks) Describe(ch chan<- *prometheus.Desc) {
 func (r ranks) Collect(ch chan<- prometheus.Metric) {
 	for _, n := range r {
 		owned := 0
-		for shard := range n.claimers {
+		open, _ := n.ns.OpenShards()
+		for _, shard := range open {
 			if n.ns.Rank(shard) == 0 {
 				owned++
 			}
 		}
 		ch <- prometheus.MustNewConstMetric(ownedShards, prometheus.GaugeValue, float64(owned), n.name)
-		ch <- prometheus.MustNewConstMetric(drainProcesses, prometheus.GaugeValue, float64(n.ns.Drainers()), n.name)
+		ch <- prometheus.MustNewConstMetric(drainProcesses, prometheus.GaugeValue,
+			float64(n.ns.Drainers()), n.name)
 	}
 }

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,21 +15,21 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// A namespaceDrain wires the three rooms of one namespace: the claimers, one a
+// A namespaceDrain wires the three rooms of one namespace: the claimers, one an open
 // shard, the lease worker and the sink guard. Namespaces share the store and the
 // settlers and nothing that a sink can hold up.
 type namespaceDrain struct {
-	ns       *partition.Namespace
-	name     string
-	timeout  time.Duration // of the sink's Close
-	log      *zap.Logger
-	metrics  *namespaceMetrics
-	claimers []*claimer
-	worker   *leaseWorker
-	guard    *guard.Guard
-	groups   *coalescer // nil: each lease has Writes of its own
-	pool     *ants.Pool
-	slots    *guard.Slots // for leases in hand
+	ns      *partition.Namespace
+	name    string
+	timeout time.Duration // of the sink's Close
+	log     *zap.Logger
+	metrics *namespaceMetrics
+	claimer func(shard int) *claimer
+	worker  *leaseWorker
+	guard   *guard.Guard
+	groups  *coalescer // nil: each lease has Writes of its own
+	pool    *ants.Pool
+	slots   *guard.Slots // for leases in hand
 
 	label string       // of the sink
 	busy  atomic.Int64 // leases that workers have now
@@ -89,7 +90,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	}
 	rejections := &guard.RejectionLog{Log: n.log}
 	pausing := &deliveryPause{log: n.log, gauge: m.paused}
-	for shard := range t.Namespace.Policy.Shards {
+	n.claimer = func(shard int) *claimer {
 		c := &claimer{
 			store:      d.store,
 			sink:       n.guard,
@@ -108,7 +109,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 			contention: firstContention,
 		}
 		c.hand = func(lease *partition.Lease) { n.hand(c, lease) }
-		n.claimers = append(n.claimers, c)
+		return c
 	}
 	var err error
 	n.pool, err = ants.NewPool(n.slots.Size(), ants.WithPanicHandler(n.panicked),
@@ -126,10 +127,39 @@ func (n *namespaceDrain) start() {
 	}
 	n.ns.Draining(true)
 	n.running.Go(func() { n.guard.Keep(n.claiming) })
-	for _, c := range n.claimers {
-		n.running.Go(func() { c.run(n.claiming) })
-	}
+	n.running.Go(n.claim)
 	go n.finish()
+}
+
+// claim runs a claimer for each shard that may hold entries, whatever shards the namespace gets.
+func (n *namespaceDrain) claim() {
+	var claimers sync.WaitGroup
+	defer claimers.Wait()
+	running := map[int]context.CancelFunc{} // by shard
+	for {
+		open, changed := n.ns.OpenShards()
+		for _, shard := range open {
+			if running[shard] == nil {
+				ctx, cancel := context.WithCancel(n.claiming)
+				running[shard] = cancel
+				claimers.Go(func() { n.claimer(shard).run(ctx) })
+			}
+		}
+		for shard, end := range running {
+			if !slices.Contains(open, shard) {
+				end()
+				delete(running, shard)
+			}
+		}
+		select {
+		case <-changed:
+		case <-n.claiming.Done():
+			for _, end := range running {
+				end()
+			}
+			return
+		}
+	}
 }
 
 // finish ends the namespace's drain when claiming has ended: workers first, for the

@@ -95,7 +95,7 @@ func (r *run) send(s *settleRequest) bool {
 
 // settler is that of the lease's zone.
 func (r *run) settler() *settler {
-	return r.settlers[r.lease.Namespace.ZoneOf(r.lease.Partition)]
+	return r.settlers[r.lease.Zone()]
 }
 
 // retry waits before a commit or a release is sent again. It is false where that

@@ -38,7 +38,8 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	known := textOf(name)
 	t.namespace = s.store.Namespace(known)
 	var rejected *rejection
-	if t.key, rejected = s.keyring.Load().authenticate(known, t.namespace != nil, tokenOf(ctx, t.route)); rejected != nil {
+	if t.key, rejected = s.keyring.Load().authenticate(known, t.namespace != nil, tokenOf(ctx,
+		t.route)); rejected != nil {
 		return rejected
 	}
 	if t.key == nil {

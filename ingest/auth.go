@@ -54,7 +54,8 @@ func (r Rights) MayRun(class string) bool {
 		return true
 	}
 	for pattern := range strings.SplitSeq(r.Classes, "\n") {
-		if before, wild := strings.CutSuffix(pattern, "*"); pattern == class || wild && strings.HasPrefix(class, before) {
+		if before, wild := strings.CutSuffix(pattern, "*"); pattern == class || wild &&
+			strings.HasPrefix(class, before) {
 			return true
 		}
 	}

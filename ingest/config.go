@@ -40,7 +40,8 @@ func (c Config) MaxMemory() int64 {
 }
 
 func (c Config) memory() memory.Config {
-	return memory.Config{MaxInflightBytes: c.MaxInflightBytes, MaxDecompressed: c.MaxDecompressed, Wait: c.ProduceTimeout}
+	return memory.Config{MaxInflightBytes: c.MaxInflightBytes, MaxDecompressed: c.MaxDecompressed,
+		Wait: c.ProduceTimeout}
 }
 
 // maxLanes bounds Config.Lanes; maxTotalLanes is how many lanes that makes.

@@ -31,6 +31,7 @@ type lane struct {
 	log      *zap.Logger
 	logLimit *rate.Sometimes // for errors that every flush may repeat
 	finish   func(*request)
+	dealing  *sync.RWMutex // held for writing while parts change their lanes; nil: they never do
 
 	mu     sync.Mutex
 	filled sync.Cond
@@ -41,7 +42,7 @@ type lane struct {
 	anyAway  atomic.Int32 // length of away
 	flushing atomic.Int64 // Unix ns when the flush began that is under way; 0: none is
 
-	// The rest belongs to the lane's goroutine.
+	// The rest belongs to the lane's goroutine, and to who holds dealing and mu.
 	waiting share.Queue[*part]
 	leaving []*part // that go on to the lane for large ones after this flush
 	swept   time.Time
@@ -108,40 +109,65 @@ func (l *lane) close() {
 // run flushes until the lane is closed and empty.
 func (l *lane) run() {
 	for l.wait() {
-		now := time.Now()
-		oldest := now
-		if now.Sub(l.swept) >= sweepEvery {
-			l.swept = now
-			l.waiting.Drop(func(p *part) bool { return l.rejectLate(p, now) })
-		}
-		l.flush.fill(&l.waiting, func(p *part) bool {
-			switch {
-			case l.ctx.Err() != nil:
-				l.complete(p, errShuttingDown)
-			case l.rejectLate(p, now):
-			case l.goesOn(p):
-				l.leaving = append(l.leaving, p)
-			default:
-				if p.queued.Before(oldest) {
-					oldest = p.queued
-				}
-				return true
-			}
-			return false
-		})
-		if len(l.flush.groups) > 0 {
-			l.metrics.laneWait.Observe(now.Sub(oldest).Seconds())
-			l.metrics.flushEntries.Observe(float64(l.flush.entries))
-			l.produce()
-			l.metrics.flushSeconds.Observe(time.Since(now).Seconds())
-			l.flush.results(l.complete)
-		}
-		if len(l.leaving) > 0 {
-			l.large.putLarge(l.leaving)
-			clear(l.leaving)
-			l.leaving = l.leaving[:0]
-		}
+		l.flushOnce()
 	}
+}
+
+// flushOnce flushes what is next. Meanwhile no part changes its lane.
+func (l *lane) flushOnce() {
+	if l.dealing != nil {
+		l.dealing.RLock()
+		defer l.dealing.RUnlock()
+	}
+	now := time.Now()
+	oldest := now
+	if now.Sub(l.swept) >= sweepEvery {
+		l.swept = now
+		l.waiting.Drop(func(p *part) bool { return l.rejectLate(p, now) })
+	}
+	l.flush.fill(&l.waiting, func(p *part) bool {
+		switch {
+		case l.ctx.Err() != nil:
+			l.complete(p, errShuttingDown)
+		case l.rejectLate(p, now):
+		case l.goesOn(p):
+			l.leaving = append(l.leaving, p)
+		default:
+			if p.queued.Before(oldest) {
+				oldest = p.queued
+			}
+			return true
+		}
+		return false
+	})
+	if len(l.flush.groups) > 0 {
+		l.metrics.laneWait.Observe(now.Sub(oldest).Seconds())
+		l.metrics.flushEntries.Observe(float64(l.flush.entries))
+		l.produce()
+		l.metrics.flushSeconds.Observe(time.Since(now).Seconds())
+		l.flush.results(l.complete)
+	}
+	if len(l.leaving) > 0 {
+		l.large.putLarge(l.leaving)
+		clear(l.leaving)
+		l.leaving = l.leaving[:0]
+	}
+}
+
+// takeAll takes all parts out of the lane, and forgets which of them went on.
+func (l *lane) takeAll() []*part {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	parts := slices.Clone(l.queue)
+	clear(l.queue)
+	l.queue = l.queue[:0]
+	l.waiting.Drop(func(p *part) bool {
+		parts = append(parts, p)
+		return true
+	})
+	clear(l.away)
+	l.anyAway.Store(0)
+	return parts
 }
 
 // goesOn reports whether a part is for the lane of large ones, and counts it.

@@ -79,7 +79,8 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 			func() float64 { return float64(value()) }))
 	}
 	requests := counter("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
-	rejections := counter("rejections_total", "Requests rejected as a whole, by error code of the answer.", "error")
+	rejections := counter("rejections_total",
+		"Requests rejected as a whole, by error code of the answer.", "error")
 	m := &metrics{
 		drops:      log,
 		requests:   make(map[*route]map[int]prometheus.Counter),
@@ -100,15 +101,19 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 				"by error code.", "namespace", "token", "error"),
 		latency: histogram("request_seconds", "Time from the headers of a request that brings entries to its answer, of one request in 8. It "+
 			"covers the arrival of the body and, unless ack=none, the flush.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		laneWait: histogram("lane_wait_seconds", "Time that the oldest request of a flush waited for the flush to begin.",
+		laneWait: histogram("lane_wait_seconds",
+			"Time that the oldest request of a flush waited for the flush to begin.",
 			prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushSeconds: histogram("flush_seconds", "Duration of a flush, which is one round trip to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		flushEntries: histogram("flush_entries", "Number of entries in a flush.", prometheus.ExponentialBuckets(1, 2, 13)),
-		panics:       counter("panics_total", "Panics recovered by the server. Each is a bug.").WithLabelValues(),
+		flushEntries: histogram("flush_entries", "Number of entries in a flush.",
+			prometheus.ExponentialBuckets(1, 2, 13)),
+		panics: counter("panics_total",
+			"Panics recovered by the server. Each is a bug.").WithLabelValues(),
 		acceptErrors: counter("accept_errors_total", "Failed attempts to accept a connection, usually because no file descriptors are left.").WithLabelValues(),
 		evictedConns: counter("connections_evicted_total",
 			"Connections on which no request was admitted, closed for a new one while max_conns were open.").WithLabelValues(),
-		handshakes: counter("tls_handshake_errors_total", "Connections that ended before the TLS handshake was complete.").WithLabelValues(),
+		handshakes: counter("tls_handshake_errors_total",
+			"Connections that ended before the TLS handshake was complete.").WithLabelValues(),
 
 		preflightsRejected: counter("preflights_rejected_total",
 			"CORS preflights of browsers for a page whose origin the namespace does not list "+
@@ -153,7 +158,8 @@ func (m *metrics) request(ctx *fasthttp.RequestCtx, r *route) {
 		answered = m.mounted.WithLabelValues(name, strconv.Itoa(ctx.Response.StatusCode()))
 	}
 	answered.Inc()
-	if r != nil && r.method == fasthttp.MethodPost && (ctx.ConnID()+ctx.ConnRequestNum())%latencyEvery == 0 {
+	if r != nil && r.method == fasthttp.MethodPost &&
+		(ctx.ConnID()+ctx.ConnRequestNum())%latencyEvery == 0 {
 		m.latency.Observe(time.Since(ctx.Time()).Seconds())
 	}
 }
@@ -167,9 +173,11 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 		accepted: m.entries.WithLabelValues(ns.Name, "accepted"),
 		repeated: m.entries.WithLabelValues(ns.Name, "repeated"),
 		warned: map[wire.Reason]prometheus.Counter{
-			wire.ReasonUnskewed:        m.unskewed.WithLabelValues(ns.Name),
-			wire.ReasonLooksCompressed: m.mistakes.WithLabelValues(ns.Name, string(wire.ReasonLooksCompressed)),
-			wire.ReasonLooksBatched:    m.mistakes.WithLabelValues(ns.Name, string(wire.ReasonLooksBatched)),
+			wire.ReasonUnskewed: m.unskewed.WithLabelValues(ns.Name),
+			wire.ReasonLooksCompressed: m.mistakes.WithLabelValues(ns.Name,
+				string(wire.ReasonLooksCompressed)),
+			wire.ReasonLooksBatched: m.mistakes.WithLabelValues(ns.Name,
+				string(wire.ReasonLooksBatched)),
 		},
 		rejected: make(map[wire.Reason]prometheus.Counter),
 		lost:     make(map[wire.Reason]prometheus.Counter),

@@ -88,7 +88,8 @@ func overlap(a, b string) bool {
 func (s *Server) mountOf(path, original []byte) (m *mount, rest []byte) {
 	for _, m := range s.mounts {
 		if m.Owns == nil {
-			if bytes.HasPrefix(original, []byte(m.Prefix)) || !m.AnyPath && bytes.HasPrefix(path, []byte(m.Prefix)) {
+			if bytes.HasPrefix(original, []byte(m.Prefix)) || !m.AnyPath && bytes.HasPrefix(path,
+				[]byte(m.Prefix)) {
 				return m, nil
 			}
 			continue

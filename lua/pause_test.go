@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-func (p *part) pauseArgs(name string, max int) []any { return []any{name, 0, `{"by":"alice"}`, max} }
+func (p *part) pauseArgs(name string, max int) []any { return []any{name, 0, `{"by":"alice"}`, max, 1} }
 
 func (p *part) pause(name string) []any {
 	p.t.Helper()
@@ -26,7 +26,7 @@ func (p *part) resumeKeys(name string) []string {
 
 func (p *part) resume(name string) []any {
 	p.t.Helper()
-	return one(p.must(lua.Resume, p.resumeKeys(name), name))
+	return one(p.must(lua.Resume, p.resumeKeys(name), name, 1))
 }
 
 func (p *part) pauseField(name string) string {
@@ -183,7 +183,7 @@ func TestOnlyThePausedPartitionsOfACallArePaused(t *testing.T) {
 func TestASecondPauseKeepsTheTimeOfTheFirst(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		for _, name := range []string{p.name, "*"} {
-			args := []any{name, 1_700_000_000_000, "first", 10}
+			args := []any{name, 1_700_000_000_000, "first", 10, 1}
 			p.must(lua.Pause, []string{p.ledger}, args...)
 			args[1], args[2] = 1_800_000_000_000, "second"
 			p.must(lua.Pause, []string{p.ledger}, args...)
@@ -253,20 +253,20 @@ func TestRedisCallsOfPausedPartitions(t *testing.T) {
 		costs(t, c, lua.Claim, keys, argv, 3)
 	}
 	p := wide(t, c, 1)[0]
-	costs(t, c, lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 1), 4)
-	costs(t, c, lua.Resume, p.resumeKeys(p.name), []any{p.name}, 5)
+	costs(t, c, lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 1), 5)
+	costs(t, c, lua.Resume, p.resumeKeys(p.name), []any{p.name, 1}, 6)
 }
 
 func TestPauseAndResumeRejectBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
-		p.rejectsBadArgs(lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 10), []int{2, 4})
+		p.rejectsBadArgs(lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 10), []int{2, 4, 5}, 5)
 		p.rejects("ERR pause: bad arguments", lua.Pause, []string{p.ledger}, p.pauseArgs("", 10)...)
 		p.pause(p.name)
 		for _, row := range []struct {
 			keys int
 			name string
 		}{{2, p.name}, {3, "*"}, {3, ""}} {
-			p.rejects("ERR resume: bad arguments", lua.Resume, p.resumeKeys(p.name)[:row.keys], row.name)
+			p.rejects("ERR resume: bad arguments", lua.Resume, p.resumeKeys(p.name)[:row.keys], row.name, 1)
 		}
 	})
 }
@@ -275,7 +275,7 @@ func TestPauseAndResumeRejectForeignValuesWhole(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(4)...)
 		p.pause(p.name)
-		for script, argv := range map[*lua.Script][]any{lua.Pause: p.pauseArgs(p.name, 10), lua.Resume: {p.name}} {
+		for script, argv := range map[*lua.Script][]any{lua.Pause: p.pauseArgs(p.name, 10), lua.Resume: {p.name, 1}} {
 			keys := []string{p.ledger}
 			if script == lua.Resume {
 				keys = p.resumeKeys(p.name)

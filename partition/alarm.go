@@ -84,5 +84,7 @@ func (a *alarm) sleep(ctx context.Context, c *backend.Clock, due int64, maxWait 
 func (verbs) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64,
 	maxWait time.Duration) {
 	s := ns.store
-	ns.shards[shard].alarm.sleep(ctx, s.backend.Clock(), due, maxWait)
+	if sh := ns.shard(shard); sh != nil {
+		sh.alarm.sleep(ctx, s.backend.Clock(), due, maxWait)
+	}
 }

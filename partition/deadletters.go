@@ -57,7 +57,7 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 	left, right, _ := strings.Cut(cursor, ".")
 	shard, err1 := strconv.Atoi(left)
 	end, err2 := strconv.ParseInt(right, 10, 32)
-	if err1 != nil || err2 != nil || shard < 0 || shard >= len(ns.shards) || end < 1 {
+	if err1 != nil || err2 != nil || shard < 0 || ns.shard(shard) == nil || end < 1 {
 		return 0, 0, &FieldError{Field: "cursor", Value: strconv.Quote(cursor),
 			Want: "that of the page before, or none"}
 	}
@@ -68,8 +68,9 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 // the first that has some.
 func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int64,
 	limit int) (page DeadPage, err error) {
-	for ; shard < len(ns.shards); shard, end = shard+1, positionNewest {
-		sh := &ns.shards[shard]
+	shards := ns.shards()
+	for ; shard < len(shards); shard, end = shard+1, positionNewest {
+		sh := shards[shard]
 		c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.dead}, 1, end-1, limit, pageBytes)
 		if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
 			return DeadPage{}, c.Err
@@ -91,9 +92,9 @@ func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int6
 		}
 	}
 	switch {
-	case end > 0 && shard < len(ns.shards):
+	case end > 0 && shard < len(shards):
 		page.Next = fmt.Sprintf("%d.%d", shard, end)
-	case shard+1 < len(ns.shards):
+	case shard+1 < len(shards):
 		page.Next = fmt.Sprintf("%d.%d", shard+1, positionNewest)
 	}
 	return page, nil
@@ -161,7 +162,7 @@ func (verbs) Discard(ctx context.Context, ns *Namespace,
 		took := time.Duration(0)
 		if ended := s.pace.Do(ctx, func(ctx context.Context) {
 			began := time.Now()
-			gone, err = s.discard(ctx, &ns.shards[some[0].Shard], some)
+			gone, err = s.discard(ctx, ns.shard(some[0].Shard), some)
 			took = time.Since(began)
 		}); ended != nil {
 			return removed, ended

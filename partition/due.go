@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -70,7 +71,10 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	if err := s.ensureCompatible(ctx); err != nil {
 		return nil, 0, err
 	}
-	sh := &ns.shards[shard]
+	sh := ns.shard(shard)
+	if sh == nil {
+		return nil, 0, errNoShard
+	}
 	if !sh.Breaker.Allow() {
 		return nil, 0, backend.ErrUnreachable
 	}
@@ -111,6 +115,9 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	sh.quiet.Store(len(due.Val()) == 0)
 	return dueList(due.Val(), later.Val(), now, hold, limit), int(count.Val()), nil
 }
+
+// errNoShard: the store has fewer shards of the namespace than the process assumed.
+var errNoShard = backend.Wrap(ErrUnavailable, errors.New("the namespace has no such shard"))
 
 // dueList joins the partitions that are due and the first that is not. A partition
 // that was claimed and settled between the two reads is in both; it is listed once,

@@ -86,7 +86,7 @@ func expireBacklog(t *testing.T, paused bool) {
 	pages := 1
 	for ; len(j.backlogs) > 0; pages++ {
 		if paused { // a drainer asks now and then, and expires nothing
-			claim := s.Claim(ctx, []ClaimRequest{{ns, fmt.Sprint("p", partitions-1), 1}}, time.Minute)[0]
+			claim := s.Claim(ctx, []ClaimRequest{{Namespace: ns, Partition: fmt.Sprint("p", partitions-1), MaxBatches: 1}}, time.Minute)[0]
 			if claim.Paused != NamespacePaused || claim.Expired > 0 {
 				t.Fatalf("claim: %+v", claim)
 			}
@@ -142,7 +142,7 @@ func TestPartitionsThatArePutOffHideNoWrongDueTime(t *testing.T) {
 		}
 	}
 	s.Produce(ctx, groups)
-	c, ready := server.Client(), ns.shards[0].ready
+	c, ready := server.Client(), ns.shard(0).ready
 	var due []redis.Z
 	for _, g := range groups {
 		if g.Err != nil {
@@ -153,7 +153,7 @@ func TestPartitionsThatArePutOffHideNoWrongDueTime(t *testing.T) {
 	c.ZAdd(ctx, ready, due...)
 	var claims []ClaimRequest
 	for _, g := range groups[:MaxPauses] {
-		claims = append(claims, ClaimRequest{ns, g.Partition, 1})
+		claims = append(claims, ClaimRequest{Namespace: ns, Partition: g.Partition, MaxBatches: 1})
 	}
 	for _, claim := range s.Claim(ctx, claims, time.Minute) {
 		if claim.Paused != PartitionPaused {

@@ -23,7 +23,8 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 	if !ok || j.store.ensureCompatible(ctx) != nil {
 		return 0
 	}
-	for _, h := range j.shards {
+	shards := j.shards()
+	for _, h := range shards {
 		if h.sh.Breaker.Suspect() || time.Since(j.looked[h.sh]) < h.ns.home.Rest(h.sh.Number) {
 			continue
 		}
@@ -33,9 +34,23 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
 		rest += restFactor * took
 	}
+	for _, ns := range j.store.Namespaces() {
+		j.store.growAsConfigured(ctx, ns)
+		if time.Since(j.tidied[ns]) >= ns.Rest() {
+			j.tidied[ns] = time.Now()
+			j.store.tidyLayouts(ctx, ns, now)
+		}
+		if time.Since(j.revived[ns]) >= max(reviveEvery, ns.Rest()) {
+			j.revived[ns] = time.Now()
+			j.store.revive(ctx, ns)
+		}
+	}
 	walking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
-	_ = backend.EachMaster(walking, j.store.backend.Background, j.orphans)
+	_ = backend.EachMaster(walking, j.store.backend.Background, func(ctx context.Context,
+		c *redis.Client) error {
+		return j.orphans(ctx, c, shards)
+	})
 	return rest
 }
 
@@ -174,12 +189,15 @@ func (j *Janitor) repairSome(ctx context.Context, h home, names []string) []back
 			for _, name := range names {
 				c.Args = append(c.Args, name)
 			}
-		}, func(calls []*backend.Call) { j.store.backend.Run(ctx, j.store.backend.Background, calls) }, nil)
+		}, func(calls []*backend.Call) {
+			j.store.backend.Run(ctx,
+				j.store.backend.Background, calls)
+		}, nil)
 }
 
 // orphans looks for lists and hashes that the active set does not know. It scans
 // the keyspace of one server, one page per round.
-func (j *Janitor) orphans(ctx context.Context, c *redis.Client) error {
+func (j *Janitor) orphans(ctx context.Context, c *redis.Client, shards map[string]home) error {
 	at := c.Options().Addr
 	j.mu.Lock()
 	from, failed := j.scan[at], j.failed[at]
@@ -209,7 +227,7 @@ func (j *Janitor) orphans(ctx context.Context, c *redis.Client) error {
 		}
 	}
 	for prefix, names := range found {
-		if h, ok := j.shards[prefix]; ok {
+		if h, ok := shards[prefix]; ok {
 			j.repair(ctx, h, j.unknown(ctx, h.sh, names))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 // Every Redis key of the buffer is spelled in this file only.
 //
+//	sw:{ns}:layout                   hash    what is recorded of layouts, once the shards changed; see package space
 //	sw:{ns.N}:q:<partition>          list    entries, oldest first
 //	sw:{ns.N}:ready                  zset    active partitions by due time, ms
 //	sw:{ns.N}:m:<partition>          hash    sequences; the range and lease
@@ -17,17 +18,31 @@ import (
 //	sw:{ns.N}:dd:<partition>:<hash>  string  result of an idempotent produce
 //	sw:{ns}:drainers                 zset    processes that serve the namespace: see package space
 //
-// The hash tag {ns.N} keeps a shard in one cluster slot. A name holds neither a brace
+// The hash tag {ns.N} keeps a shard in one cluster slot; {ns.LAYOUT.N-x} in layouts after the first. A name holds neither a brace
 // nor a colon, so no two keys are equal and no caller chooses a slot.
 type shard struct {
 	*space.Shard // with the prefix "sw:{ns.N}:"
+	ns           *Namespace
 	ready, dead  string
 	alarm        alarm
 	// claimed is the length of the last answer to a claim, in bytes: the initial
 	// capacity for the next one.
 	claimed atomic.Int64
-	quiet   atomic.Bool // the last Due listed none that is due
+	trimmed atomic.Int64 // rank where the next page of trim begins
+	quiet   atomic.Bool  // the last Due listed none that is due
 }
+
+// newShard is what this package keeps of a shard.
+func newShard(ns *Namespace, at *space.Shard) *shard {
+	sh := &shard{Shard: at, ns: ns, ready: at.Prefix + "ready", dead: at.Prefix + "dead"}
+	sh.alarm.wake = make(chan struct{}, 1)
+	if ns != nil && ns.store != nil {
+		at.Zone = ns.store.zones.of(at.Zone)
+	}
+	return sh
+}
+
+func own(at *space.Shard) *shard { return at.Own.(*shard) }
 
 // The text between the prefix of a shard and the name of a partition.
 const (

@@ -36,6 +36,9 @@ type ClaimRequest struct {
 	Namespace  *Namespace
 	Partition  string
 	MaxBatches int // consecutive batches the lease may cover, 1 or more
+	// Shard is where Due listed the partition. One that is no home of it stands for where its new
+	// entries go.
+	Shard int
 }
 
 // ClaimResult is what became of one ClaimRequest.
@@ -50,6 +53,7 @@ type ClaimResult struct {
 	Err error
 
 	token string
+	at    *shard
 }
 
 // Paused is what of a claim is paused.
@@ -78,6 +82,7 @@ type Lease struct {
 	// written again, and counted as delivered. nil: none.
 	Done  []bool
 	Until time.Time // when the lease lapses, counted from before the claim was sent
+	at    *shard    // where it was claimed; nil: where new entries of the partition go
 }
 
 // Claim runs all requests and returns one result for each, in the same order. The
@@ -95,13 +100,20 @@ func (verbs) Claim(ctx context.Context, requests []ClaimRequest,
 	err := s.ensureCompatible(ctx)
 	for i, r := range requests {
 		results[i].ClaimRequest, results[i].Err = r, err
+		results[i].at = r.home()
 		claims[i] = &results[i]
 		if err != nil {
 			s.backend.CountError(err)
 		}
 	}
+	if err == nil {
+		claims = s.gone(ctx, claims)
+	}
 	for err == nil && len(claims) > 0 {
-		packs := backend.RunPacks(planClaims(claims), func(c *backend.Call, items []*ClaimResult) { fillClaims(c, items, lease) },
+		packs := backend.RunPacks(planClaims(claims), func(c *backend.Call,
+			items []*ClaimResult) {
+			fillClaims(c, items, lease)
+		},
 			func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
 		var left []*ClaimResult // the calls had no room for these; each call serves at least one
 		for _, pack := range packs {
@@ -119,7 +131,8 @@ next:
 	for _, c := range claims {
 		for i := len(packs) - 1; i >= 0; i-- {
 			first := packs[i].Items[0]
-			if first.MaxBatches == c.MaxBatches && first.shard() == c.shard() && len(packs[i].Items) < maxCallLeases {
+			if first.MaxBatches == c.MaxBatches && first.shard() == c.shard() &&
+				len(packs[i].Items) < maxCallLeases {
 				packs[i].Items = append(packs[i].Items, c)
 				continue next
 			}
@@ -129,7 +142,19 @@ next:
 	return packs
 }
 
-func (c *ClaimResult) shard() *shard { return c.Namespace.shardOf(c.Partition) }
+func (c *ClaimResult) shard() *shard { return c.at }
+
+// home is the shard that is asked for the partition.
+func (r *ClaimRequest) home() *shard {
+	if sh := r.Namespace.shard(r.Shard); sh != nil {
+		for _, l := range r.Namespace.home.Layouts().All {
+			if l.N == sh.Layout && own(l.Of(r.Partition)) == sh {
+				return sh
+			}
+		}
+	}
+	return r.Namespace.shardOf(r.Partition)
+}
 
 func fillClaims(c *backend.Call, claims []*ClaimResult, lease time.Duration) {
 	ns, sh := claims[0].Namespace, claims[0].shard()
@@ -223,6 +248,7 @@ func (c *ClaimResult) readLease(at *backend.Cursor, several bool, until time.Tim
 		From:      from,
 		To:        from,
 		Until:     until,
+		at:        c.at,
 	}
 	if several {
 		l.Cuts = make([]int64, 0, n)

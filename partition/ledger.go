@@ -2,12 +2,15 @@ package partition
 
 import (
 	"context"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Ledger is the exact account of a namespace since its first entry, in entries:
@@ -36,6 +39,16 @@ type Overview struct {
 
 	Paused           *Pause // nil: the namespace is not paused. Several shards: the earliest
 	PausedPartitions int64  // partitions that are paused, each by itself
+
+	Shards ShardStates
+}
+
+// ShardStates are the shards of a namespace by the state of their layout.
+type ShardStates struct {
+	Current, Older, Closed int
+	Unfenced               int           // of the older ones: those that may take entries still
+	OlderEntries           int64         // stored in the older ones
+	OlderFor               time.Duration // how long there have been older ones; 0: there are none
 }
 
 // Overview reads the ledger and the sizes of a namespace in one round trip. Its
@@ -56,20 +69,21 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		active, dead *redis.IntCmd
 		first        *redis.ZSliceCmd
 	}
-	for i := range ns.shards {
-		if !ns.shards[i].Breaker.Allow() {
+	layouts := ns.home.Layouts()
+	shards, open := ns.shards(), ns.openShards()
+	for _, sh := range shards {
+		if !sh.Breaker.Allow() {
 			return Overview{}, backend.ErrUnreachable // who reads one namespace after the other goes on
 		}
 	}
-	all := make([]reads, len(ns.shards))
+	all := make([]reads, len(shards))
 	pipe := s.backend.Background.Pipeline()
 	var asked *redis.TimeCmd
 	now, ok := s.backend.Now()
 	if !ok {
 		asked = pipe.Time(ctx)
 	}
-	for i := range ns.shards {
-		sh := &ns.shards[i]
+	for i, sh := range shards {
 		all[i] = reads{
 			pipe.HGetAll(ctx, sh.Ledger), pipe.ZCard(ctx, sh.ready), pipe.LLen(ctx, sh.dead),
 			pipe.ZRangeWithScores(ctx, sh.ready, 0, 0),
@@ -92,17 +106,20 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		now = asked.Val().UnixMilli()
 	}
 	var o Overview
-	for _, r := range all {
+	paused := map[string]bool{} // while the shards change, a pause may be in two homes
+	for i, r := range all {
 		field := func(name string) int64 {
 			n, _ := strconv.ParseInt(r.ledger.Val()[name], 10, 64)
 			return n
 		}
+		before := o.Ledger
 		o.Ledger.Accepted += field("accepted")
 		o.Ledger.Delivered += field("delivered")
 		o.Ledger.Evicted += field("evicted") - field("reclaimed")
 		o.Ledger.Expired += field("expired")
 		o.Ledger.Dead += field("dead")
-		o.Ledger.Lost += field("lost")
+		o.Ledger.Lost += field("lost") + field("lost_count") // lost is a word where a newer layout fenced the shard
+		o.Shards.count(layouts, shards[i], o.Ledger.stored()-before.stored(), field("fence"))
 		o.Reclaimed += field("reclaimed")
 		o.Purged += field("purged")
 		o.DeadEvicted += field("dead_evicted")
@@ -112,16 +129,50 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		}
 		o.Keys += backend.KeptKeys(r.ledger.Val()["keys"], now)
 		o.Partitions += r.active.Val()
-		all := pauseOf(r.ledger.Val())
-		o.Paused = earlier(o.Paused, all)
-		o.PausedPartitions += pausedPartitions(r.ledger.Val()["paused"], all != nil)
+		if !slices.Contains(open, shards[i]) {
+			continue
+		}
+		o.Paused = earlier(o.Paused, pauseOf(r.ledger.Val()))
+		if r.ledger.Val()["paused"] != "" {
+			for name := range r.ledger.Val() {
+				paused[name] = paused[name] || strings.HasPrefix(name, pauseField) && name != pauseField+pauseAll
+			}
+		}
 		if first := r.first.Val(); len(first) == 1 {
 			o.Overdue = max(o.Overdue, time.Duration(now-int64(first[0].Score))*time.Millisecond)
 		}
 	}
-	l := &o.Ledger
-	l.Buffered = l.Accepted - l.Delivered - l.Evicted - l.Expired - l.Dead - l.Lost
+	for _, is := range paused {
+		if is {
+			o.PausedPartitions++
+		}
+	}
+	if current := layouts.Current(); o.Shards.Older > 0 {
+		o.Shards.OlderFor = time.Duration(max(1, now-current.Made)) * time.Millisecond
+	}
+	o.Ledger.Buffered = o.Ledger.stored()
 	return o, nil
+}
+
+// stored is how many entries the totals say are stored.
+func (l Ledger) stored() int64 {
+	return l.Accepted - l.Delivered - l.Evicted - l.Expired - l.Dead - l.Lost
+}
+
+// count adds a shard that holds so many entries.
+func (s *ShardStates) count(layouts *space.Layouts, sh *shard, entries, fence int64) {
+	switch {
+	case sh.Layout == layouts.Current().N:
+		s.Current++
+	case layouts.Closed(sh.Layout):
+		s.Closed++
+	default:
+		s.Older++
+		s.OlderEntries += entries
+		if fence <= sh.Layout {
+			s.Unfenced++
+		}
+	}
 }
 
 // Audit counts the entries of every partition and returns the residual: the ledger's
@@ -132,8 +183,7 @@ func (verbs) Audit(ctx context.Context, ns *Namespace) (residual int64, err erro
 	s := ns.store
 	const page = 1000
 	var counted int64
-	for i := range ns.shards {
-		sh := &ns.shards[i]
+	for _, sh := range ns.openShards() {
 		for from := int64(0); ; from += page {
 			var found int
 			err := s.ledgerReads.Do(ctx, func() error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/space"
 )
 
@@ -41,7 +42,7 @@ func FuzzName(f *testing.F) {
 func TestKeysAreTakenApartAsTheyWereMade(t *testing.T) {
 	t.Parallel()
 	for _, namespace := range []string{"default", "a.0", "x-y_z"} {
-		k := &shard{Shard: space.NewHome("sw", namespace, 13).Shards[12]}
+		k := &shard{Shard: space.NewHome("sw", namespace, 13, nil).Shards()[12]}
 		for _, name := range hostile {
 			if !ValidPartition(name) {
 				continue
@@ -82,11 +83,47 @@ func TestShardOfNeverChanges(t *testing.T) {
 func TestEveryShardGetsItsPartOfMaxPartitions(t *testing.T) {
 	t.Parallel()
 	for _, row := range [][3]int{{1, 100, 100}, {4, 100, 25}, {3, 100, 34}, {8, 1, 1}} {
-		policy := DefaultPolicy()
-		policy.Shards, policy.MaxPartitions = row[0], row[1]
-		ns, err := newNamespace("sw", "default", policy)
-		if err != nil || ns.maxActive != row[2] {
-			t.Errorf("%d shards, %d partitions: got %d each, want %d (%v)", row[0], row[1], ns.maxActive, row[2], err)
+		if got := each(row[1], row[0]); got != row[2] {
+			t.Errorf("%d shards, %d partitions: got %d each, want %d", row[0], row[1], got, row[2])
 		}
+	}
+}
+
+// A slot's zone is its twelfth of the cluster,
+// numbered without gaps where a part has no shard.
+func TestAZoneIsAPartOfTheClustersSlots(t *testing.T) {
+	t.Parallel()
+	policy := DefaultPolicy()
+	policy.Shards = 40
+	all := map[string]*Namespace{}
+	for _, name := range []string{"a", "b"} {
+		ns, err := newNamespace("sw", name, policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = ns
+		for _, sh := range ns.home.Shards() {
+			sh.Zone = backend.Slot(sh.Prefix) * MaxZones / backend.Slots
+		}
+	}
+	z := newZones(all)
+	if z.count != MaxZones {
+		t.Fatalf("%d zones of eighty shards, want %d", z.count, MaxZones)
+	}
+	for i := range MaxZones {
+		if got := z.of(i); got != i {
+			t.Errorf("part %d: zone %d", i, got)
+		}
+	}
+	few, err := newNamespace("sw", "few", DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	few.home.Shards()[0].Zone = 7
+	if z := newZones(map[string]*Namespace{"few": few}); z.count != 1 || z.of(7) != 0 || z.of(3) != 0 {
+		t.Errorf("one shard: %d zones, that of part 7 is %d, of a later shard in part 3 %d", z.count, z.of(7), z.of(3))
+	}
+	if got := (&Namespace{Name: "bare"}).ZoneOf("kart"); got != 0 {
+		t.Errorf("a namespace without shards: zone %d", got)
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/space"
 )
@@ -16,13 +16,11 @@ type Namespace struct {
 	Name   string
 	Policy Policy
 
-	store     *Store // nil where no Store made it
-	home      *space.Home
-	shards    []shard // of home
-	full      int     // entries that make a full batch
-	maxActive int     // active partitions a shard may have
-	maxKeys   int     // idempotency keys a shard may remember
-	drops     *drops.Namespace
+	store *Store // nil where no Store made it
+	home  *space.Home
+	full  int // entries that make a full batch
+	drops *drops.Namespace
+	dealt atomic.Pointer[space.Layouts] // by which ZoneOf tells zones
 }
 
 func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
@@ -33,33 +31,77 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	if err := policy.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Namespace{
-		Name: name, Policy: policy, home: space.NewHome(prefix, name, policy.Shards), shards: make([]shard, policy.Shards),
-		full: min(policy.Batch, policy.Capacity),
-		// A script sees only the active set of its shard, so each shard gets an equal part.
-		maxActive: (policy.MaxPartitions + policy.Shards - 1) / policy.Shards,
-		maxKeys:   (policy.MaxKeys + policy.Shards - 1) / policy.Shards,
-	}
+	n := &Namespace{Name: name, Policy: policy, full: min(policy.Batch, policy.Capacity)}
+	n.home = space.NewHome(prefix, name, policy.Shards, func(at *space.Shard) any { return newShard(n, at) })
 	n.home.Required = true
+	n.dealt.Store(n.home.Layouts())
 	n.home.Reordered = n.reordered
-	for i, at := range n.home.Shards {
-		sh := &n.shards[i]
-		sh.Shard = at
-		sh.ready = at.Prefix + "ready"
-		sh.dead = at.Prefix + "dead"
-		sh.alarm.wake = make(chan struct{}, 1)
-	}
 	return n, nil
 }
 
-// ShardOf is the shard that holds a partition: FNV-1a of its name, modulo the
-// number of shards. It is part of the stored format.
-func (n *Namespace) ShardOf(partition string) int { return backend.ShardOf(partition, len(n.shards)) }
+// shards are those of all layouts, in the order in which this process learned of them.
+func (n *Namespace) shards() []*shard {
+	all := n.home.Shards()
+	own := make([]*shard, len(all))
+	for i, at := range all {
+		own[i] = at.Own.(*shard)
+	}
+	return own
+}
+
+// shard is one of shards; nil: there is none of that number.
+func (n *Namespace) shard(number int) *shard {
+	all := n.home.Shards()
+	if number < 0 || number >= len(all) {
+		return nil
+	}
+	return own(all[number])
+}
+
+// openShards are those that may hold entries: of layouts that are not closed, and revived ones.
+func (n *Namespace) openShards() (open []*shard) {
+	for _, l := range n.home.Layouts().All {
+		for _, at := range l.Shards {
+			if l.Closed == 0 || at.Revived() {
+				open = append(open, own(at))
+			}
+		}
+	}
+	return open
+}
+
+// homes are the shards that may hold entries of a partition, the oldest layout first.
+func (n *Namespace) homes(partition string) (homes []*shard) {
+	for _, l := range n.home.Layouts().Open() {
+		homes = append(homes, own(l.Of(partition)))
+	}
+	return homes
+}
+
+// OpenShards are the numbers of the shards that may hold entries, as Due takes them. changed closes
+// when there may be others.
+func (n *Namespace) OpenShards() (numbers []int, changed <-chan struct{}) {
+	if n.home == nil { // no Store made it
+		for i := range n.Policy.Shards {
+			numbers = append(numbers, i)
+		}
+		return numbers, nil
+	}
+	changed = n.home.Changed()
+	for _, sh := range n.openShards() {
+		numbers = append(numbers, sh.Number)
+	}
+	return numbers, changed
+}
+
+// ShardOf is the number of the shard that takes new entries of a partition: of those of the newest
+// layout, FNV-1a of its name modulo their number. It is part of the stored format.
+func (n *Namespace) ShardOf(partition string) int { return n.shardOf(partition).Number }
 
 // reordered wakes the drainer of this process: what it left to others may be its own now.
 func (n *Namespace) reordered() {
-	for i := range n.shards {
-		n.shards[i].alarm.ring(0)
+	for _, sh := range n.openShards() {
+		sh.alarm.ring(0)
 	}
 }
 
@@ -91,7 +133,9 @@ func (n *Namespace) Unreachable(partition string) bool {
 	return !b.Allow()
 }
 
-func (n *Namespace) shardOf(partition string) *shard { return &n.shards[n.ShardOf(partition)] }
+func (n *Namespace) shardOf(partition string) *shard {
+	return own(n.home.Layouts().Current().Of(partition))
+}
 
 // Namespace returns the namespace of that name, nil when there is none.
 func (s *Store) Namespace(name string) *Namespace { return s.namespaces[name] }

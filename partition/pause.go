@@ -86,10 +86,9 @@ func (verbs) Pause(ctx context.Context, ns *Namespace, partition string, p Pause
 		since = max(0, p.Since.UnixMilli())
 	}
 	room := s.pausesLeft(ctx, ns, partition)
-	calls := eachPaused(ns, partition, func(sh *shard, name string) *backend.Call {
-		return backend.NewCall(lua.Pause, sh.Breaker, []string{sh.Ledger}, name, since, text, room)
+	codes, err := s.changePauses(ctx, ns, partition, func(sh *shard, name string, layout int64) *backend.Call {
+		return backend.NewCall(lua.Pause, sh.Breaker, []string{sh.Ledger}, name, since, text, room, layout)
 	})
-	codes, err := s.runPauses(ctx, calls)
 	if err == nil && slices.Contains(codes, 0) {
 		return ErrTooManyPauses
 	}
@@ -108,18 +107,15 @@ func (verbs) Resume(ctx context.Context, ns *Namespace, partition string) (was b
 	if err := s.ensureCompatible(ctx); err != nil {
 		return false, err
 	}
-	calls := eachPaused(ns, partition, func(sh *shard, name string) *backend.Call {
+	codes, err := s.changePauses(ctx, ns, partition, func(sh *shard, name string, layout int64) *backend.Call {
 		keys := []string{sh.ready, sh.Ledger}
 		if name != pauseAll {
 			keys = append(keys, sh.meta(name))
 		}
-		return backend.NewCall(lua.Resume, sh.Breaker, keys, name)
+		return backend.NewCall(lua.Resume, sh.Breaker, keys, name, layout)
 	})
-	codes, err := s.runPauses(ctx, calls)
-	for i := range ns.shards {
-		if partition == "" || i == ns.ShardOf(partition) {
-			ns.shards[i].alarm.ring(1) // something is due now
-		}
+	for _, sh := range ns.pausedIn(partition) {
+		sh.alarm.ring(1) // something is due now
 	}
 	return slices.Contains(codes, 1), err
 }
@@ -128,29 +124,71 @@ func errPartitionName(name string) error {
 	return &FieldError{Field: "partition", Value: strconv.Quote(name), Want: "the name of a partition"}
 }
 
-// eachPaused makes the call for a partition, or one for each shard of the namespace.
-func eachPaused(ns *Namespace, partition string,
-	make func(sh *shard, name string) *backend.Call) (calls []*backend.Call) {
-	if partition != "" {
-		return []*backend.Call{make(ns.shardOf(partition), partition)}
+// pausedIn are the shards that keep a pause: those that may hold entries of the partition, or all
+// open ones where it is empty. The oldest layout comes first.
+func (n *Namespace) pausedIn(partition string) []*shard {
+	if partition == "" {
+		return n.openShards()
 	}
-	for i := range ns.shards {
-		calls = append(calls, make(&ns.shards[i], pauseAll))
-	}
-	return calls
+	return n.homes(partition)
 }
 
-// runPauses runs calls and returns their codes, and the first error.
-func (s *Store) runPauses(ctx context.Context, calls []*backend.Call) (codes []int64, err error) {
-	s.backend.Run(ctx, s.backend.Background, calls)
-	for _, c := range calls {
-		if c.Err == nil {
-			codes = append(codes, c.Rest.Int())
-			if c.Rest.Broken {
-				c.Err = c.Misread()
+// changePauses changes a pause in each shard that keeps it, and returns the codes and the first error.
+// While the shards of the namespace change it fences the older ones first, so nobody with an
+// older record changes them alone; and what of them was closed gives its pauses on before.
+func (s *Store) changePauses(ctx context.Context, ns *Namespace, partition string,
+	call func(sh *shard, name string, layout int64) *backend.Call) (codes []int64, err error) {
+	name := cmp.Or(partition, pauseAll)
+	for range maxMoves {
+		if err := s.fence(ctx, ns); err != nil {
+			return nil, err
+		}
+		layout := ns.home.Layouts().Current().N
+		shards := ns.pausedIn(partition)
+		if codes, err = s.changePausesIn(ctx, ns, shards, func(sh *shard) *backend.Call {
+			return call(sh,
+				name, layout)
+		}); !errors.Is(err, errMoving) {
+			break
+		}
+	}
+	return codes, err
+}
+
+func (s *Store) changePausesIn(ctx context.Context, ns *Namespace, shards []*shard,
+	call func(*shard) *backend.Call) (codes []int64, err error) {
+	for len(shards) > 0 {
+		// Those of a layout at once, for the older ones come first.
+		n := 1
+		for n < len(shards) && shards[n].Layout == shards[0].Layout {
+			n++
+		}
+		calls := make([]*backend.Call, n)
+		for i := range calls {
+			calls[i] = call(shards[i])
+		}
+		s.backend.Run(ctx, s.backend.Background, calls)
+		for i, c := range calls {
+			if c.Err != nil {
+				err = cmp.Or(err, c.Err)
+				continue
+			}
+			code := c.Rest.Int()
+			switch {
+			case c.Rest.Broken:
+				err = cmp.Or(err, c.Misread())
+			case code < 0:
+				err = cmp.Or(s.space.Learn(ctx, ns.home, c.Rest.Bulk()), errMoving)
+			case code == 2:
+				err = cmp.Or(err, s.closeShard(ctx, ns, shards[i]))
+			default:
+				codes = append(codes, code)
 			}
 		}
-		err = cmp.Or(err, c.Err)
+		if err != nil && shards[0].Layout != ns.home.Layouts().Current().N {
+			return codes, err
+		}
+		shards = shards[n:]
 	}
 	return codes, err
 }
@@ -161,14 +199,15 @@ func (s *Store) runPauses(ctx context.Context, calls []*backend.Call) (codes []i
 // exceed the bound by one.
 func (s *Store) pausesLeft(ctx context.Context, ns *Namespace, partition string) int {
 	left := MaxPauses
-	if partition == "" || len(ns.shards) == 1 {
+	current := ns.home.Layouts().Current()
+	if partition == "" || len(current.Shards) == 1 {
 		return left
 	}
 	pipe := s.backend.Background.Pipeline()
 	var counts []*redis.SliceCmd
-	for i := range ns.shards {
-		if i != ns.ShardOf(partition) && !ns.shards[i].Breaker.Suspect() {
-			counts = append(counts, pipe.HMGet(ctx, ns.shards[i].Ledger, "paused", pauseField+pauseAll))
+	for _, sh := range current.Shards {
+		if sh != current.Of(partition) && !sh.Breaker.Suspect() {
+			counts = append(counts, pipe.HMGet(ctx, sh.Ledger, "paused", pauseField+pauseAll))
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
@@ -197,8 +236,8 @@ func (verbs) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err 
 	s := ns.store
 	pipe := s.backend.Background.Pipeline()
 	var ledgers []*redis.MapStringStringCmd
-	for i := range ns.shards {
-		ledgers = append(ledgers, pipe.HGetAll(ctx, ns.shards[i].Ledger))
+	for _, sh := range ns.openShards() {
+		ledgers = append(ledgers, pipe.HGetAll(ctx, sh.Ledger))
 	}
 	err = s.ledgerReads.Do(ctx, func() error {
 		_, err := pipe.Exec(ctx)
@@ -208,11 +247,13 @@ func (verbs) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err 
 		return nil, err
 	}
 	var all *Pause
+	seen := map[string]bool{} // in both homes while the shards change
 	for _, ledger := range ledgers {
 		all = earlier(all, pauseOf(ledger.Val()))
 		for field, text := range ledger.Val() {
 			name, ok := strings.CutPrefix(field, pauseField)
-			if ok && name != pauseAll {
+			if ok && name != pauseAll && !seen[name] {
+				seen[name] = true
 				list = append(list, PausedPart{name, parsePause(text)})
 			}
 		}

@@ -37,15 +37,39 @@ type Peeked struct {
 // ErrNoPartition where it has no entries, ErrTooManyReads where no read slot is free
 // within 1s, and those of the store.
 func (verbs) Peek(ctx context.Context, ns *Namespace, partition string,
-	r PeekRequest) (p Peeked, err error) {
-	s := ns.store
+	r PeekRequest) (all Peeked, err error) {
+	homes := ns.homes(partition) // those of older layouts have the older entries
+	if r.FromNewest {
+		slices.Reverse(homes)
+	}
+	r.Limit = min(max(r.Limit, 1), peekEntries)
+	for _, sh := range homes {
+		p, err := ns.store.peek(ctx, sh, partition, r)
+		if err != nil {
+			return Peeked{}, err
+		}
+		all.Depth += p.Depth
+		if left := r.Limit - len(all.Entries); left > 0 {
+			all.Entries = append(all.Entries, p.Entries[:min(left, len(p.Entries))]...)
+		}
+	}
+	if all.Depth == 0 {
+		return Peeked{}, ErrNoPartition
+	}
+	if r.FromNewest {
+		slices.Reverse(all.Entries)
+	}
+	return all, nil
+}
+
+// peek reads entries of a partition in one shard, in the order in which it finds them.
+func (s *Store) peek(ctx context.Context, sh *shard, partition string, r PeekRequest) (p Peeked, err error) {
 	back, at := 0, 0
 	if r.FromNewest {
 		back, at = 1, positionNewest
 	}
-	sh := ns.shardOf(partition)
 	c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.list(partition), sh.meta(partition)}, back, at,
-		min(max(r.Limit, 1), peekEntries), peekBytes)
+		r.Limit, peekBytes)
 	err = s.ledgerReads.Do(ctx, func() error {
 		s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 		return c.Err
@@ -67,14 +91,8 @@ func (verbs) Peek(ctx context.Context, ns *Namespace, partition string,
 		position += int64(1 - 2*back)
 		p.Entries = append(p.Entries, e)
 	}
-	switch {
-	case c.Rest.Broken:
+	if c.Rest.Broken {
 		return Peeked{}, c.Misread()
-	case p.Depth == 0:
-		return Peeked{}, ErrNoPartition
-	}
-	if r.FromNewest {
-		slices.Reverse(p.Entries)
 	}
 	return p, nil
 }

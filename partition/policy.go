@@ -35,8 +35,8 @@ type Policy struct {
 	// Delivery is AtLeastOnce or AtMostOnce; default at-least-once.
 	Delivery Delivery
 	// Shards is how many groups of keys the namespace has, each in one cluster slot:
-	// 1 to 1024; default 1. The first use fixes it: with another number Check returns
-	// ErrIncompatible.
+	// 1 to 1024; default 1. Where the store has fewer, the namespace gets more while it serves;
+	// where it has more, it keeps them: see Reshard.
 	Shards int
 	// MaxPartitions is how many partitions may have entries, over all shards: 1 to
 	// 10,000,000; default 100000. A produce to a further one gets ErrTooManyPartitions.
@@ -54,6 +54,8 @@ type Policy struct {
 
 // MaxBatch is the upper bound of Policy.Batch.
 const MaxBatch = 128
+
+const maxShards = 1024
 
 // maxPartitions is the upper bound of Policy.MaxPartitions. A partition with one small
 // entry takes 0.8 kB of Redis, so this many take 8 GB. It is far below 2^53, where
@@ -94,7 +96,7 @@ func (p Policy) Validate() error {
 		"0s to max_age, or entries expire while they wait")
 	v.Check(p.Delivery == AtLeastOnce || p.Delivery == AtMostOnce, "delivery", p.Delivery,
 		"at-least-once or at-most-once")
-	v.Check(p.Shards >= 1 && p.Shards <= 1024, "shards", p.Shards, "1 to 1024")
+	v.Check(p.Shards >= 1 && p.Shards <= maxShards, "shards", p.Shards, "1 to 1024")
 	v.Check(p.MaxPartitions >= 1 && p.MaxPartitions <= maxPartitions, "max_partitions", p.MaxPartitions,
 		"1 to 10000000, over all shards")
 	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,

@@ -2,8 +2,6 @@ package partition
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"math"
 	"slices"
@@ -43,6 +41,8 @@ type Group struct {
 	Depth    int   // entries in the partition afterwards
 	Repeated bool  // the result is that of an earlier group with the same key
 	Err      error // nil, ErrTooManyPartitions, ErrTooManyKeys, or Is ErrUnavailable, ErrUnknown or ErrBroken
+
+	at *shard // where it is stored
 }
 
 // errNoEntries is the error of a group without entries, which is a bug of the caller.
@@ -64,18 +64,46 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 		}
 		return
 	}
+	left := groups
+	for range maxMoves {
+		if left = s.produceHome(ctx, left, window); len(left) == 0 {
+			break
+		}
+	}
+	for _, g := range left {
+		g.Err = errMoving
+	}
+	s.produceAlert.observe(groups)
+}
+
+// produceHome stores groups where their partitions are at home now. It returns those that were
+// rejected because another process knows a newer layout, in order; this one knows it then, too.
+func (s *Store) produceHome(ctx context.Context, groups []*Group, window time.Duration) (moved []*Group) {
 	round := s.space.Round() // before anything is sent
 	p := s.produces.Get().(*produceRun)
 	defer s.produces.Put(p)
 	p.window = window
+	if groups = s.findHomes(ctx, groups, window); len(groups) == 0 {
+		return nil
+	}
 	packs := backend.RunPacks(p.plan(groups), p.fill, func(calls []*backend.Call) {
 		s.backend.RunDurably(ctx, s.backend.In, calls)
 	}, p.hasLater)
 	for _, pack := range packs {
+		if record, fenced := fencedOff(pack.Call); fenced {
+			s.learn(ctx, pack.Items[0].Namespace, record, pack.Items)
+			continue
+		}
 		s.produced(pack, round)
 	}
+	for _, g := range groups {
+		if errors.Is(g.Err, errMoving) {
+			g.Err = nil
+			moved = append(moved, g)
+		}
+	}
 	p.forget()
-	s.produceAlert.observe(groups)
+	return moved
 }
 
 // produceRun is the memory of one Produce, which later ones reuse.
@@ -120,7 +148,7 @@ func (p *produceRun) plan(groups []*Group) []backend.Pack[*Group] {
 		for _, e := range g.Entries {
 			bytes += len(e)
 		}
-		c, another := p.room(g.Namespace.shardOf(g.Partition), len(g.Entries), bytes)
+		c, another := p.room(g.at, len(g.Entries), bytes)
 		several = several || another
 		c.groups = append(c.groups, g)
 		c.entries += len(g.Entries)
@@ -213,10 +241,12 @@ func (p *produceRun) key(c *backend.Call, parts ...string) {
 // fill writes the arguments of a call, which is all of one shard.
 func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 	ns := groups[0].Namespace
-	sh := ns.shardOf(groups[0].Partition)
+	sh := groups[0].at
+	layouts := ns.home.Layouts()
+	shards := layouts.Size(sh.Layout)
 	keys := 2 + 2*len(groups)
 	largest := 0
-	maxKeys := ns.maxKeys
+	maxKeys := each(ns.Policy.MaxKeys, shards)
 	for _, g := range groups {
 		if g.IdempotencyKey != "" {
 			keys++
@@ -236,14 +266,14 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 		p.key(c, sh.Prefix, listInfix, g.Partition)
 		p.key(c, sh.Prefix, metaInfix, g.Partition)
 		if g.IdempotencyKey != "" {
-			sum := sha256.Sum256([]byte(g.IdempotencyKey))
-			p.key(c, sh.produceResult(g.Partition, hex.EncodeToString(sum[:16])))
+			p.key(c, sh.resultOf(g))
 		}
 	}
 	c.Tag = ns.linger()
-	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(),
+	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, each(ns.Policy.MaxPartitions, shards),
+		p.window.Milliseconds(),
 		maxKeys, largest,
-		len(sh.Prefix)+len(listInfix)+1)
+		len(sh.Prefix)+len(listInfix)+1, sh.Layout, layouts.Floor())
 	for _, g := range groups {
 		n := len(g.Entries)
 		if g.IdempotencyKey != "" {
@@ -255,6 +285,9 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 		}
 	}
 }
+
+// each is what one of some shards may have of a bound over all: a script sees its shard only.
+func each(all, shards int) int { return (all + shards - 1) / shards }
 
 // produced reads the answers of a call. round is the rollback round before it was sent.
 func (s *Store) produced(pack backend.Pack[*Group], round uint64) {
@@ -298,7 +331,7 @@ func (s *Store) answered(c *backend.Call, g *Group, round uint64) error {
 	g.Evicted = int(evicted)
 	g.Depth = int(depth)
 
-	sh := g.Namespace.shardOf(g.Partition)
+	sh := g.at
 	if !g.Repeated {
 		sh.Stored(round, g.Accepted)
 		if g.Evicted > 0 {

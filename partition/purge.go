@@ -99,7 +99,12 @@ type purging struct {
 // run purges the partition that was asked for, or all of them. now is the time in ms.
 func (p *purging) run(ctx context.Context, now int64) error {
 	if p.Partition != "" {
-		return p.drop(ctx, p.ns.shardOf(p.Partition), []string{p.Partition})
+		for _, sh := range p.ns.homes(p.Partition) {
+			if err := p.drop(ctx, sh, []string{p.Partition}); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	due := ""
 	for range maxPurgeRounds {
@@ -119,9 +124,9 @@ func (p *purging) run(ctx context.Context, now int64) error {
 
 // round goes through all partitions that are due at a time or later; empty: all.
 func (p *purging) round(ctx context.Context, due string) error {
-	for shard := range p.ns.shards {
-		at := Page{shard: shard, due: due}
-		for at.shard == shard && !p.limited {
+	for _, sh := range p.ns.openShards() {
+		at := Page{shard: sh.Number, due: due}
+		for at.shard == sh.Number && !p.limited {
 			var names []string
 			var next Page
 			var err error
@@ -131,12 +136,14 @@ func (p *purging) round(ctx context.Context, due string) error {
 				return ended
 			}
 			if err == nil {
-				err = p.drop(ctx, &p.ns.shards[shard], names)
+				err = p.drop(ctx, sh, names)
 			}
-			if err != nil || next == (Page{}) {
+			if err != nil {
 				return err
 			}
-			at = next
+			if at = next; next == (Page{}) {
+				break
+			}
 		}
 	}
 	return nil

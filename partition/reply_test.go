@@ -69,7 +69,7 @@ func TestAllocsOfAProduceCallDoNotGrowWithItsEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	allocs := func(n int) float64 {
-		g := &Group{Namespace: ns, Partition: "p", Entries: make([][]byte, n)}
+		g := &Group{Namespace: ns, Partition: "p", Entries: make([][]byte, n), at: ns.shardOf("p")}
 		run := &produceRun{}
 		groups := []*Group{g}
 		return testing.AllocsPerRun(100, func() {
@@ -93,6 +93,7 @@ func TestAllocsOfAProduceCallDoNotGrowWithItsPartitions(t *testing.T) {
 		groups := make([]*Group, n)
 		for i := range groups {
 			groups[i] = &Group{Namespace: ns, Partition: "p" + strconv.Itoa(i), Entries: make([][]byte, 1)}
+			groups[i].at = ns.shardOf(groups[i].Partition)
 		}
 		run := &produceRun{}
 		return testing.AllocsPerRun(100, func() {

@@ -163,7 +163,12 @@ func (r *Release) read(a *backend.Call) error {
 
 func (r *Release) ended(err error) { r.Err = err }
 
-func (l *Lease) shard() *shard { return l.Namespace.shardOf(l.Partition) }
+func (l *Lease) shard() *shard {
+	if l.at == nil {
+		return l.Namespace.shardOf(l.Partition)
+	}
+	return l.at
+}
 
 // planSettlements adds calls for items, which are of one kind, to packs: those of a
 // shard share a call until it is full. A partition that comes twice, because one
@@ -258,7 +263,7 @@ func (v verbs) ReleaseUnknown(ctx context.Context, claims []ClaimResult) error {
 	var releases []*Release
 	for _, c := range claims {
 		if c.token != "" && errors.Is(c.Err, ErrUnknown) {
-			lease := &Lease{Namespace: c.Namespace, Partition: c.Partition, Token: c.token}
+			lease := &Lease{Namespace: c.Namespace, Partition: c.Partition, Token: c.token, at: c.at}
 			releases = append(releases, &Release{Lease: lease, Attempt: notPresented})
 		}
 	}

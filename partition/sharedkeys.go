@@ -25,8 +25,7 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 	var reads []read
 	pipe := s.backend.Out.Pipeline()
 	for _, ns := range s.Namespaces() {
-		for i := range ns.shards {
-			sh := &ns.shards[i]
+		for _, sh := range ns.shards() {
 			reads = append(reads,
 				read{ns, sh.ready, "sorted set", pipe.ZCard(ctx, sh.ready), false},
 				read{ns, sh.Ledger, "hash", pipe.HGet(ctx, sh.Ledger, "format"), false},

@@ -38,14 +38,32 @@ func (verbs) Stats(ctx context.Context, ns *Namespace, partition string) (stats 
 }
 
 func (s *Store) statsOf(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
-	list, err := s.describe(ctx, ns, ns.shardOf(partition), []string{partition})
-	if err == nil && len(list) == 0 {
-		err = ErrNoPartition
+	var found *Stats
+	for _, sh := range ns.homes(partition) {
+		list, err := s.describe(ctx, ns, sh, []string{partition})
+		switch {
+		case err != nil:
+			return Stats{}, err
+		case len(list) == 0:
+		case found == nil:
+			found = &list[0]
+		default:
+			found.add(list[0])
+		}
 	}
-	if err != nil {
-		return Stats{}, err
+	if found == nil {
+		return Stats{}, ErrNoPartition
 	}
-	return list[0], nil
+	return *found, nil
+}
+
+// add counts what a newer layout has of the same partition.
+func (s *Stats) add(newer Stats) {
+	s.Depth += newer.Depth
+	s.Accepted += newer.Accepted
+	s.Evicted += newer.Evicted
+	s.Expired += newer.Expired
+	s.OldestAge = max(s.OldestAge, newer.OldestAge)
 }
 
 // A Page is a place in the list of a namespace's partitions; the zero Page is the first.
@@ -62,13 +80,14 @@ type Page struct {
 func (verbs) Partitions(ctx context.Context, ns *Namespace, from Page,
 	limit int) (list []Stats, next Page, err error) {
 	s := ns.store
-	if from.shard >= len(ns.shards) {
+	sh := ns.shard(from.shard)
+	if sh == nil {
 		return nil, Page{}, nil
 	}
 	err = s.ledgerReads.Do(ctx, func() error {
 		var names []string
 		if names, next, err = s.active(ctx, ns, from, min(max(limit, 1), maxCallStats)); err == nil {
-			list, err = s.describe(ctx, ns, &ns.shards[from.shard], names)
+			list, err = s.describe(ctx, ns, sh, names)
 		}
 		return err
 	})
@@ -78,7 +97,7 @@ func (verbs) Partitions(ctx context.Context, ns *Namespace, from Page,
 // active lists a page of active partitions, all of one shard.
 func (s *Store) active(ctx context.Context, ns *Namespace, from Page,
 	limit int) (names []string, next Page, err error) {
-	sh := &ns.shards[from.shard]
+	sh := ns.shard(from.shard)
 	if from.due == "" {
 		from.due = "-inf"
 	}
@@ -95,7 +114,7 @@ func (s *Store) active(ctx context.Context, ns *Namespace, from Page,
 		return nil, Page{}, c.Misread()
 	}
 	if len(names) < limit {
-		if next = (Page{shard: from.shard + 1}); next.shard == len(ns.shards) {
+		if next = (Page{shard: from.shard + 1}); ns.shard(next.shard) == nil {
 			next = Page{}
 		}
 	}
@@ -176,20 +195,30 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 func (verbs) Describe(ctx context.Context, ns *Namespace,
 	names []string) (list []Stats, err error) {
 	s := ns.store
-	byShard := map[int][]string{}
+	byShard := map[*shard][]string{}
 	for _, name := range names {
-		at := ns.ShardOf(name)
-		byShard[at] = append(byShard[at], name)
+		for _, sh := range ns.homes(name) {
+			byShard[sh] = append(byShard[sh], name)
+		}
 	}
+	at := map[string]int{}
 	err = s.ledgerReads.Do(ctx, func() error {
-		for at, names := range byShard {
+		for sh, names := range byShard {
 			for len(names) > 0 {
 				n := min(len(names), maxCallStats)
-				some, err := s.describe(ctx, ns, &ns.shards[at], names[:n])
+				some, err := s.describe(ctx, ns, sh, names[:n])
 				if err != nil {
 					return err
 				}
-				list, names = append(list, some...), names[n:]
+				for _, one := range some {
+					if i, twice := at[one.Partition]; twice {
+						list[i].add(one)
+						continue
+					}
+					at[one.Partition] = len(list)
+					list = append(list, one)
+				}
+				names = names[n:]
 			}
 		}
 		return nil

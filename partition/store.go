@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -21,7 +23,7 @@ type Store struct {
 	backend      *backend.Backend
 	prefix       string
 	namespaces   map[string]*Namespace
-	zones        int
+	zones        zones
 	metrics      *metrics
 	log          *zap.Logger
 	space        *space.Space
@@ -31,7 +33,8 @@ type Store struct {
 	ledgerReads  backend.ReadLimit
 	pace         *backend.Pace
 	produceAlert *produceAlert
-	close        func() error // the backend, where it is this Store's own
+	moveLog      rate.Sometimes // of shards that cannot change now
+	close        func() error   // the backend, where it is this Store's own
 }
 
 // Open makes a Store. It does not connect: while Redis is down, operations return
@@ -51,6 +54,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		close:        func() error { return nil },
 		produceAlert: newProduceAlert(log),
 		pace:         backend.NewPace(),
+		moveLog:      rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
@@ -85,7 +89,12 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		s.space.Adopt(ns.home)
 		s.homes = append(s.homes, ns.home)
 	}
-	s.zones = setZones(s.namespaces)
+	s.zones = newZones(s.namespaces)
+	for _, ns := range s.namespaces {
+		for _, sh := range ns.home.Shards() {
+			sh.Zone = s.zones.of(sh.Zone)
+		}
+	}
 	s.stats = backend.NewReadLimit(statsAtOnce, statsMaxWait, s.metrics.rejected)
 	s.ledgerReads = backend.NewReadLimit(ledgersAtOnce, ledgersMaxWait, s.metrics.rejected)
 	for name := range s.namespaces {
@@ -120,12 +129,12 @@ const probePartition = "!permission-probe"
 
 // kind is what a Space has to know of buffers.
 var kind = &space.Kind{
-	Name: "buffer", Format: 1, Newest: 1, Total: "accepted", Unit: "entries", Scripts: lua.All(),
+	Name: "buffer", Format: 1, Newest: 4, Total: "accepted", Unit: "entries", Scripts: space.Scripts(lua.All()), Layouts: true,
 	Probe: lua.PermissionProbe,
 	// A list of its own stands in for the dead letters: what something else may have put there
 	// concerns few entries, see checkSharedKeys.
 	ProbeOf: func(at *space.Shard) (keys []string, args []any) {
-		sh := &shard{Shard: at}
+		sh := newShard(nil, at)
 		list := sh.list(probePartition)
 		return []string{list, at.Prefix + "ready", sh.meta(probePartition), at.Ledger, list,
 			sh.produceResult(probePartition, "0")}, []any{probePartition}

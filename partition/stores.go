@@ -40,11 +40,9 @@ func Join(stores ...*Store) (*Stores, error) {
 			}
 			all.namespaces[ns.Name] = ns
 			all.sorted = append(all.sorted, ns)
-			for i := range ns.shards {
-				ns.shards[i].Zone += all.zones
-			}
 		}
-		all.zones += s.zones
+		s.zones.first = all.zones
+		all.zones += s.zones.count
 	}
 	slices.SortFunc(all.sorted, byName)
 	return all, nil
@@ -59,6 +57,16 @@ func (a *Stores) Namespaces() []*Namespace { return a.sorted }
 // Zones is the number of zones of all stores, one where there is no store. A zone is a part
 // of one store.
 func (a *Stores) Zones() int { return max(1, a.zones) }
+
+// ZonesMoved is Store.ZonesMoved of any of them.
+func (a *Stores) ZonesMoved() bool { return slices.ContainsFunc(a.list, (*Store).ZonesMoved) }
+
+// DealZones is Store.DealZones of all of them.
+func (a *Stores) DealZones() {
+	for _, s := range a.list {
+		s.DealZones()
+	}
+}
 
 // NowOf is the clock of the store that holds a namespace.
 func (a *Stores) NowOf(ns *Namespace) (ms int64, ok bool) { return ns.Now() }

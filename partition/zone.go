@@ -7,36 +7,76 @@ const MaxZones = space.MaxZones
 
 // ZoneOf is the zone of a partition's shard, 0 to Zones-1. A zone is an even part of
 // the slots of a Redis Cluster, so its shards are most likely on one master, and a slow
-// master delays only its own zones. A partition never changes its zone. Any other store
-// has a single zone.
+// master delays only its own zones. A partition changes its zone only by Store.DealZones. Any
+// other store has a single zone.
 func (n *Namespace) ZoneOf(partition string) int {
-	if len(n.shards) == 0 {
+	if n.store == nil {
 		return 0
 	}
-	return n.shardOf(partition).Zone
+	return n.store.zones.first + own(n.dealt.Load().Current().Of(partition)).Zone
 }
 
-// setZones numbers the zones of all shards anew and returns how many there are. Parts of the
-// slots without a shard do not count.
-func setZones(namespaces map[string]*Namespace) int {
-	var number [MaxZones]int
+// Zone is the zone of the shard that the lease was claimed in.
+func (l *Lease) Zone() int {
+	if l.Namespace.store == nil {
+		return 0
+	}
+	return l.Namespace.store.zones.first + l.shard().Zone
+}
+
+// zones numbers the parts of the slots that have shards when the store is opened. Parts without
+// one do not count; a shard that comes later in such a part shares the zone of another.
+type zones struct {
+	number [MaxZones]int // from 0; -1: no shard was there
+	count  int
+	first  int // zones of the stores before this one, see Join
+}
+
+func newZones(namespaces map[string]*Namespace) (z zones) {
+	for i := range z.number {
+		z.number[i] = -1
+	}
 	for _, ns := range namespaces {
-		for _, sh := range ns.home.Shards {
-			number[sh.Zone] = 1
+		for _, sh := range ns.home.Shards() {
+			z.number[sh.Zone] = 0
 		}
 	}
-	zones := 0
-	for z, used := range number {
-		number[z] = zones
-		zones += used
-	}
-	for _, ns := range namespaces {
-		for _, sh := range ns.home.Shards {
-			sh.Zone = number[sh.Zone]
+	for i, used := range z.number {
+		if used == 0 {
+			z.number[i] = z.count
+			z.count++
 		}
 	}
-	return zones
+	return z
+}
+
+func (z *zones) of(part int) int {
+	switch {
+	case z.count == 0: // the store is being opened
+		return part
+	case z.number[part] < 0:
+		return part % z.count
+	}
+	return z.number[part]
 }
 
 // Zones is the number of zones over the shards of all namespaces.
-func (s *Store) Zones() int { return s.zones }
+func (s *Store) Zones() int { return s.zones.count }
+
+// ZonesMoved reports whether DealZones would change what ZoneOf says.
+func (s *Store) ZonesMoved() bool {
+	for _, ns := range s.namespaces {
+		if ns.dealt.Load().Current().N != ns.home.Layouts().Current().N {
+			return true
+		}
+	}
+	return false
+}
+
+// DealZones has ZoneOf say where partitions are now. Nothing may be on its way that was put where
+// ZoneOf said before.
+func (s *Store) DealZones() {
+	for _, ns := range s.namespaces {
+		ns.dealt.Store(ns.home.Layouts())
+	}
+}

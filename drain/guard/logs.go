@@ -43,7 +43,8 @@ func (l *letterLog) add(partition string, which zap.Field, err error) {
 		return
 	}
 	l.log.Warn("entries given up as dead letters", zap.Int("entries", k.entries),
-		zap.String("partition", partition), which, zap.String("reason", ReasonRejected), zap.String("error", words))
+		zap.String("partition", partition), which, zap.String("reason",
+			ReasonRejected), zap.String("error", words))
 	k.entries, k.named = 0, time.Now()
 }
 

@@ -84,13 +84,15 @@ type SinkVectors struct {
 // Sinks makes the metrics of sinks that take unit, such as entries.
 func (r *Registry) Sinks(unit string) *SinkVectors {
 	return &SinkVectors{
-		failures: r.Counter("sink_failures_total", "Writes and opens of the sink that failed, by reason.", "reason"),
-		batches:  r.Counter("batches_total", "Batches written to the sink, every attempt counted."),
-		panics:   r.Counter("panics_total", "Panics of sinks and of what writes to them."),
+		failures: r.Counter("sink_failures_total",
+			"Writes and opens of the sink that failed, by reason.", "reason"),
+		batches: r.Counter("batches_total", "Batches written to the sink, every attempt counted."),
+		panics:  r.Counter("panics_total", "Panics of sinks and of what writes to them."),
 
 		writeSeconds: r.Histogram("write_seconds", "Seconds that one write to the sink took.",
 			prometheus.ExponentialBuckets(0.0001, 3, 12)),
-		batchEntries: r.Histogram("batch_"+unit, "Number of "+unit+" in a batch written to the sink.", fillBuckets),
+		batchEntries: r.Histogram("batch_"+unit, "Number of "+unit+" in a batch written to the sink.",
+			fillBuckets),
 
 		open:    r.Gauge("sink_open", "1 while the sink is open."),
 		tripped: r.Gauge("sink_tripped", "1 while the breaker lets only probes reach the sink."),

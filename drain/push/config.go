@@ -92,7 +92,8 @@ func (r Rule) Validate() error {
 		v.Check(r.Target == 0, "target", r.Target, "none, for writes is not a range such as 1..64")
 	}
 	v.Check(r.Batch >= 1 && r.Batch <= maxBatch, "batch", r.Batch, fmt.Sprintf("1 to %d", maxBatch))
-	v.Check(r.DeferFor == 0 || r.DeferFor >= minDefer && r.DeferFor <= maxDefer, "defer_for", r.DeferFor, "1s to 24h")
+	v.Check(r.DeferFor == 0 || r.DeferFor >= minDefer && r.DeferFor <= maxDefer, "defer_for",
+		r.DeferFor, "1s to 24h")
 	v.Check(r.DeferFor == 0 || r.Batch == 1, "defer_for", r.DeferFor, "none, for batch is more than 1")
 	v.Check(r.BackoffBase >= time.Millisecond, "backoff", r.BackoffBase, "1ms or more")
 	v.Check(r.BackoffMax >= r.BackoffBase && r.BackoffMax <= 24*time.Hour, "backoff", r.BackoffMax,

@@ -123,7 +123,8 @@ func (t *target) passing(now time.Time) func(queue string) bool {
 			continue
 		}
 		for _, src := range s.ring {
-			if q := src.queue; len(names) < guard.MaxHistory/2 && src.due && !now.Before(q.hold) && q.running == 0 {
+			if q := src.queue; len(names) < guard.MaxHistory/2 && src.due && !now.Before(q.hold) &&
+				q.running == 0 {
 				names = append(names, q.name)
 			}
 		}

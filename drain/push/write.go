@@ -125,7 +125,8 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 }
 
 // trace notes a Write of jobs.
-func (w *write) trace(jobs []job.Job, status int, took time.Duration, of func(i int) guard.Disposition) {
+func (w *write) trace(jobs []job.Job, status int, took time.Duration,
+	of func(i int) guard.Disposition) {
 	outcomes := map[guard.Disposition]string{guard.Accepted: "accepted", guard.Rejected: "rejected"}
 	for i := range jobs {
 		w.target.p.store.Note(w.ns, w.queue.name, jobs[i].Ref, job.TraceEvent{
@@ -221,7 +222,8 @@ func (w *write) settle(jobs []job.Job, said *answer,
 				list[i] = w.settlement(j, job.Defer, after)
 				break
 			}
-			list[i] = &settlement{ack: &job.Ack{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref, Result: said.result(), By: pusher}}
+			list[i] = &settlement{ack: &job.Ack{Namespace: w.ns, Queue: w.queue.name,
+				Ref: j.Ref, Result: said.result(), By: pusher}}
 		case guard.Rejected:
 			t.guard.DeadLettered(w.queue.name, zap.String("job", j.ID), err)
 			list[i] = w.settlement(j, job.Bury, 0)

@@ -126,7 +126,8 @@ func ErrorCode(code string) string {
 	}
 	for i := range len(code) {
 		c := code[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' && c != '.' {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' &&
+			c != '-' && c != '.' {
 			return ""
 		}
 	}

@@ -33,7 +33,8 @@ func (r Registry) New(rawURL string) (Sink, error) {
 	open, ok := r[u.Scheme]
 	if !ok {
 		if near := Nearest(u.Scheme, slices.Sorted(maps.Keys(r))); near != "" {
-			return nil, fmt.Errorf("unknown sink scheme %q: did you mean %s:? want one of %s", u.Scheme, near, r.known())
+			return nil, fmt.Errorf("unknown sink scheme %q: did you mean %s:? want one of %s",
+				u.Scheme, near, r.known())
 		}
 		return nil, fmt.Errorf("unknown sink scheme %q: want one of %s", u.Scheme, r.known())
 	}

@@ -72,7 +72,8 @@ func (p Prepared) decide(ctx context.Context, verb string) error {
 		return err
 	}
 	var said struct{ Result string }
-	_, err := p.jobs.do(ctx, jobRequest{method: http.MethodPost, path: p.Queue + "/jobs/" + url.PathEscape(p.ID) + verb}, &said)
+	_, err := p.jobs.do(ctx, jobRequest{method: http.MethodPost,
+		path: p.Queue + "/jobs/" + url.PathEscape(p.ID) + verb}, &said)
 	if err == nil && said.Result == "" {
 		return errForeign
 	}

@@ -81,7 +81,8 @@ func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []by
 	if err == nil && len(said.IDs) == 0 {
 		return Published{}, errForeign
 	}
-	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists, Retried: said.retried}, err
+	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists,
+		Retried: said.retried}, err
 }
 
 // publishedForm is the answer to a publish.

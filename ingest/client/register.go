@@ -53,7 +53,8 @@ func (s Schedules) Register(ctx context.Context, r Registration) error {
 	}
 	query := url.Values{"ttl": {r.TTL.String()}}
 	beat := jobRequest{method: http.MethodPost, path: ownerPath(r.Owner) + "/heartbeat", query: query}
-	put := jobRequest{method: http.MethodPut, path: ownerPath(r.Owner), contentType: "application/json", body: text,
+	put := jobRequest{method: http.MethodPut, path: ownerPath(r.Owner),
+		contentType: "application/json", body: text,
 		query: url.Values{"ttl": {r.TTL.String()}, "version": {strconv.FormatInt(r.Version, 10)}}}
 	ticker := time.NewTicker(max(r.TTL/3, time.Millisecond))
 	defer ticker.Stop()
@@ -101,7 +102,8 @@ func (s Schedules) DeleteOwner(ctx context.Context, owner string) error {
 
 func (s Schedules) deregister(ctx context.Context, owner, what string) error {
 	var said struct{ State string }
-	_, err := s.jobs.do(ctx, jobRequest{method: http.MethodDelete, path: ownerPath(owner), query: url.Values{"schedules": {what}}}, &said)
+	_, err := s.jobs.do(ctx, jobRequest{method: http.MethodDelete, path: ownerPath(owner),
+		query: url.Values{"schedules": {what}}}, &said)
 	return err
 }
 

@@ -84,7 +84,8 @@ func (s Spec) MarshalJSON() ([]byte, error) {
 }
 
 func (s Spec) form() specForm {
-	return specForm{"", "", "", s.Cron, s.Zone, span(s.Every), s.From, s.At, span(s.Jitter), nil, s.Payload, s.Attributes, s.Tries,
+	return specForm{"", "", "", s.Cron, s.Zone, span(s.Every), s.From, s.At, span(s.Jitter), nil, s.Payload,
+		s.Attributes, s.Tries,
 		span(s.TTL), s.Shards, s.Overlap, s.Missed, (*span)(s.Grace), span(s.Window), s.Until, s.MaxRuns, s.OnEnd, s.Track}
 }
 
@@ -98,7 +99,8 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 	if payload == nil {
 		payload = f.Data
 	}
-	*s = Spec{f.Cron, f.Zone, time.Duration(f.Every), f.From, f.At, time.Duration(f.Jitter), payload, f.Attributes, f.Tries,
+	*s = Spec{f.Cron, f.Zone, time.Duration(f.Every), f.From, f.At, time.Duration(f.Jitter), payload,
+		f.Attributes, f.Tries,
 		time.Duration(f.TTL), f.Shards, f.Overlap, f.Missed, (*time.Duration)(f.Grace), time.Duration(f.Window), f.Until, f.MaxRuns, f.OnEnd,
 		f.Track}
 	return nil
@@ -179,7 +181,8 @@ func (s Schedules) Put(ctx context.Context, queue, name string, spec Spec,
 
 // Get returns a schedule, or ErrNoSchedule.
 func (s Schedules) Get(ctx context.Context, queue, name string) (said Schedule, err error) {
-	if _, err = s.call(ctx, http.MethodGet, queue, named(name), jobRequest{}, &said); err == nil && said.Name == "" {
+	if _, err = s.call(ctx, http.MethodGet, queue, named(name), jobRequest{}, &said); err == nil &&
+		said.Name == "" {
 		err = errForeign
 	}
 	return said, err
@@ -194,7 +197,8 @@ func (s Schedules) List(ctx context.Context, queue string) iter.Seq2[Schedule, e
 				Schedules []Schedule
 				Next      string
 			}
-			_, err := s.call(ctx, http.MethodGet, queue, "", jobRequest{query: url.Values{"after": {after}}}, &said)
+			_, err := s.call(ctx, http.MethodGet, queue, "",
+				jobRequest{query: url.Values{"after": {after}}}, &said)
 			if err != nil {
 				yield(Schedule{}, err)
 				return
@@ -273,7 +277,8 @@ func (s Schedules) Trigger(ctx context.Context, queue, name string,
 func (s Schedules) Backfill(ctx context.Context, queue, name string,
 	from, to time.Time) (jobs int, err error) {
 	var said struct{ Accepted int }
-	r := jobRequest{query: url.Values{"from": {from.Format(time.RFC3339Nano)}, "to": {to.Format(time.RFC3339Nano)}}}
+	r := jobRequest{query: url.Values{"from": {from.Format(time.RFC3339Nano)},
+		"to": {to.Format(time.RFC3339Nano)}}}
 	_, err = s.call(ctx, http.MethodPost, queue, named(name)+"/backfill", r, &said)
 	return said.Accepted, err
 }

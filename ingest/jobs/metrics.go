@@ -41,8 +41,10 @@ func newMetrics(reg prometheus.Registerer, e *Engine) (*metrics, error) {
 	return &metrics{
 		laneWait: histogram("lane_wait_seconds", "Time that the oldest request of a flush about jobs waited for the flush to begin.",
 			prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		flushSeconds:  histogram("flush_seconds", "Duration of a flush of requests about jobs.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		flushRequests: histogram("flush_requests", "Number of requests about jobs in a flush.", prometheus.ExponentialBuckets(1, 2, 12)),
+		flushSeconds: histogram("flush_seconds", "Duration of a flush of requests about jobs.",
+			prometheus.ExponentialBuckets(0.0001, 2, 17)),
+		flushRequests: histogram("flush_requests", "Number of requests about jobs in a flush.",
+			prometheus.ExponentialBuckets(1, 2, 12)),
 		woken: counter("polls_woken_total",
 			"Claims that waited and were woken, because their queues have jobs."),
 		returned: counter("returned_total", "Jobs given back uncounted, because the client went away before their answer was sent."),

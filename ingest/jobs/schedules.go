@@ -43,7 +43,8 @@ func (a *api) putSchedule(c *call) *ingest.Rejection {
 		if p.First > 0 {
 			next = spec.Times(time.UnixMilli(p.First-1), schedule.ShownTimes)
 		}
-		return json.Marshal(map[string]any{"result": p.Result.String(), "rev": p.Revision, "next": next})
+		return json.Marshal(map[string]any{"result": p.Result.String(), "rev": p.Revision,
+			"next": next})
 	})
 	if rejected == nil && created {
 		c.Ctx.SetStatusCode(201)

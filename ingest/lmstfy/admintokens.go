@@ -80,7 +80,8 @@ func (a *Admin) listTokens(w http.ResponseWriter, r *http.Request, _ string) {
 	}
 	tokens := map[string]string{}
 	snapshot := a.Control.Snapshot()
-	if ns := snapshot.Namespace(r.PathValue("namespace")); ns != nil && (pool == "" || pool == ns.Pool) {
+	if ns := snapshot.Namespace(r.PathValue("namespace")); ns != nil && (pool == "" ||
+		pool == ns.Pool) {
 		for _, t := range snapshot.Tokens(ns.Name) {
 			if t.Text != "" {
 				tokens[shown(ns.Pool, t.Text)] = t.Description

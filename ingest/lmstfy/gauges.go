@@ -63,7 +63,8 @@ var infoGauges = map[string]*prometheus.Desc{
 	"maxmemory":         gauge("max_mem_bytes", "Memory that Redis may use; 0: no limit.", "pool"),
 	"used_memory":       gauge("used_mem_bytes", "Memory that Redis uses.", "pool"),
 	"connected_clients": gauge("connections", "Connections of Redis.", "pool"),
-	"blocked_clients":   gauge("blocking_connections", "Connections of Redis that wait in a blocking command. Spillway's never do.", "pool"),
+	"blocked_clients": gauge("blocking_connections",
+		"Connections of Redis that wait in a blocking command. Spillway's never do.", "pool"),
 }
 
 // Describe sends the descriptions.

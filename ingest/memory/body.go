@@ -132,7 +132,8 @@ func (b *Body) Receive(ctx *fasthttp.RequestCtx, maxBody int) ([]byte, *wire.Rej
 }
 
 // ReceiveSent returns the body of a request as it was sent, and its coding.
-func (b *Body) ReceiveSent(ctx *fasthttp.RequestCtx, maxBody int) (sent []byte, coding string, rejected *wire.Rejection) {
+func (b *Body) ReceiveSent(ctx *fasthttp.RequestCtx, maxBody int) (sent []byte, coding string,
+	rejected *wire.Rejection) {
 	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
 	if !known {
 		return nil, "", wire.Reject(wire.CodeUnsupportedEncoding)

@@ -55,12 +55,14 @@ const rereadAfter = time.Second
 func (f CertificateFiles) Check() error {
 	switch {
 	case f.Cert == "" && f.Key != "":
-		return &FileError{f.Prefix + "tls_key", errors.New("key without a certificate: set " + f.Prefix + "tls_cert")}
+		return &FileError{f.Prefix + "tls_key",
+			errors.New("key without a certificate: set " + f.Prefix + "tls_cert")}
 	case f.Cert == "" && f.ClientCA != "":
 		return &FileError{f.Prefix + "tls_client_ca",
 			errors.New("client certificates need TLS: set " + f.Prefix + "tls_cert and " + f.Prefix + "tls_key")}
 	case f.Cert != "" && f.Key == "":
-		return &FileError{f.Prefix + "tls_cert", errors.New("certificate without a key: set " + f.Prefix + "tls_key")}
+		return &FileError{f.Prefix + "tls_cert",
+			errors.New("certificate without a key: set " + f.Prefix + "tls_key")}
 	}
 	return nil
 }

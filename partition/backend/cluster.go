@@ -34,3 +34,30 @@ func (h mapHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h mapHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h.ended(ctx, next(ctx, cmds)) }
 }
+
+// SlotsOfMasters are the hash slots of each master of a cluster, as ranges of a first and a last
+// slot; masters without slots are left out. nil: the store is no cluster.
+func (b *Backend) SlotsOfMasters(ctx context.Context) ([][][2]int, error) {
+	if !b.cluster {
+		return nil, nil
+	}
+	slots, err := b.Background.ClusterSlots(ctx).Result()
+	if err != nil {
+		return nil, Classify(err)
+	}
+	at := map[string]int{}
+	var masters [][][2]int
+	for _, s := range slots {
+		if len(s.Nodes) == 0 {
+			continue
+		}
+		i, known := at[s.Nodes[0].Addr]
+		if !known {
+			i = len(masters)
+			at[s.Nodes[0].Addr] = i
+			masters = append(masters, nil)
+		}
+		masters[i] = append(masters[i], [2]int{s.Start, s.End})
+	}
+	return masters, nil
+}

@@ -139,7 +139,8 @@ func validText(text string) bool {
 func (l *Limit) Validate() error {
 	var v partition.Validation
 	v.Check(l.Read >= 0 && l.Read <= partition.MaxRate, "read", l.Read, "0 to 1000000000 requests; 0 is no limit")
-	v.Check(l.Write >= 0 && l.Write <= partition.MaxRate, "write", l.Write, "0 to 1000000000 requests; 0 is no limit")
+	v.Check(l.Write >= 0 && l.Write <= partition.MaxRate, "write", l.Write,
+		"0 to 1000000000 requests; 0 is no limit")
 	v.Check(l.Read != 0 || l.Write != 0, "read", l.Read, "more than 0, or write more than 0")
 	v.Check(l.Interval >= 1 && l.Interval <= int64(24*time.Hour/time.Second), "interval", l.Interval,
 		"1 to 86400 seconds")

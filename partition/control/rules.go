@@ -34,7 +34,8 @@ func (r *Rule) Validate() error {
 // before orders rules made at run time.
 func (r *Rule) before(other *Rule) int {
 	wild := func(r *Rule) int { return strings.Count(string(r.Match), "*") }
-	return cmp.Or(cmp.Compare(min(1, wild(r)), min(1, wild(other))), cmp.Compare(len(other.Match), len(r.Match)),
+	return cmp.Or(cmp.Compare(min(1, wild(r)), min(1, wild(other))),
+		cmp.Compare(len(other.Match), len(r.Match)),
 		cmp.Compare(r.Match, other.Match))
 }
 
@@ -61,7 +62,8 @@ func decodeRule(name, value string) (*Rule, error) {
 	}
 	r := &Rule{
 		Namespace: namespace,
-		Rule:      job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst, Tries: f.Tries, KeepTrace: f.KeepTrace},
+		Rule: job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst,
+			Tries: f.Tries, KeepTrace: f.KeepTrace},
 		CreatedMS: f.CreatedMS,
 		CreatedBy: f.CreatedBy,
 	}
@@ -108,7 +110,8 @@ func (c *Control) PutRule(ctx context.Context, r Rule) error {
 		case v.snapshot.Namespace(r.Namespace) == nil:
 			return nil, fmt.Errorf("namespace %s of kind queue: %w", r.Namespace, ErrNotFound)
 		case !exists && len(v.snapshot.Rules(r.Namespace)) >= job.MaxRules:
-			return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace, job.MaxRules, ErrTooMany)
+			return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace,
+				job.MaxRules, ErrTooMany)
 		}
 		return edit{r.entry(): r.encode()}, nil
 	})

@@ -125,7 +125,10 @@ func newSnapshot(d *document, file *File) *Snapshot {
 			switch {
 			case len(file.Admins) == 0:
 				ignore(name, "the file has no token of the admin port, so nobody needs one")
-			case slices.ContainsFunc(s.admins, func(a *Admin) bool { return a.Hash == e.Hash || a.Name == e.Name }):
+			case slices.ContainsFunc(s.admins, func(a *Admin) bool {
+				return a.Hash == e.Hash ||
+					a.Name == e.Name
+			}):
 				ignore(name, "another admin token has this name or hash")
 			default:
 				s.admins = append(s.admins, e)

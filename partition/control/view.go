@@ -57,7 +57,8 @@ func (v view) mayCreateToken(t *Token) error {
 		return fmt.Errorf("token %s: %w", t.Name, ErrExists)
 	case slices.Contains(v.file.Open, t.Namespace):
 		return fmt.Errorf("namespace %s: %w", t.Namespace, ErrOpen)
-	case slices.ContainsFunc(v.snapshot.Tokens(t.Namespace), func(other *Token) bool { return other.Name == t.Name }):
+	case slices.ContainsFunc(v.snapshot.Tokens(t.Namespace),
+		func(other *Token) bool { return other.Name == t.Name }):
 		return fmt.Errorf("token named %s: %w", t.Name, ErrExists)
 	case len(v.of(tokenEntry, t.Namespace)) >= MaxTokens:
 		return fmt.Errorf("namespace %s: %d tokens are the most: %w", t.Namespace, MaxTokens, ErrTooMany)

@@ -73,7 +73,10 @@ func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
 
 // paced runs one call of work that goes through many jobs.
 func (s *Store) paced(ctx context.Context, c *backend.Call) error {
-	if err := s.pace.Do(ctx, func(ctx context.Context) { s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}) }); err != nil {
+	if err := s.pace.Do(ctx, func(ctx context.Context) {
+		s.backend.Run(ctx,
+			s.backend.Background, []*backend.Call{c})
+	}); err != nil {
 		return backend.Wrap(backend.ErrUnavailable, err)
 	}
 	return c.Err
@@ -117,7 +120,8 @@ func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, 
 		sh := ns.shards[number]
 		for done < limit {
 			n := min(respawnPage, limit-done)
-			c := backend.NewCall(luajob.Respawn, sh.Breaker, sh.allOf(queue), queue, verb, n, ttl, sh.channel, s.wake)
+			c := backend.NewCall(luajob.Respawn, sh.Breaker, sh.allOf(queue), queue, verb,
+				n, ttl, sh.channel, s.wake)
 			if err := s.paced(ctx, c); err != nil {
 				return done, err
 			}
@@ -151,7 +155,8 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 		if count == 0 || full {
 			skip, count, bytes = 1<<40, 1, 1 // only the total
 		}
-		c := backend.NewCall(luajob.DeadPage, sh.Breaker, []string{sh.jobs(queue), sh.dead(queue)}, skip, count, bytes)
+		c := backend.NewCall(luajob.DeadPage, sh.Breaker, []string{sh.jobs(queue),
+			sh.dead(queue)}, skip, count, bytes)
 		if err := s.read(ctx, c); err != nil {
 			return nil, 0, err
 		}

@@ -72,7 +72,8 @@ func (r *run) planClaims(list []*Claim) (later []*Claim) {
 			continue
 		}
 		q := r.newRequest()
-		*q = request{sh, c.Queues, leaseMS(c.TTR), c.Count, c.maxBytes(), c.ReportLeft, append(q.claims[:0], c)}
+		*q = request{sh, c.Queues, leaseMS(c.TTR), c.Count, c.maxBytes(), c.ReportLeft,
+			append(q.claims[:0], c)}
 		call.add(q, c.Queues, 1, 0)
 	}
 	return later

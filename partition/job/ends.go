@@ -104,7 +104,8 @@ func (m *Mover) run(ctx context.Context) {
 
 // learn asks the shards that this process knows no follow-up of whether there may be some.
 func (m *Mover) learn(ctx context.Context) {
-	m.each(ctx, func(sh *shard) bool { return !sh.ends.Needed() }, func(pipe redis.Pipeliner, at DueShard, sh *shard) func() {
+	m.each(ctx, func(sh *shard) bool { return !sh.ends.Needed() }, func(pipe redis.Pipeliner, at DueShard,
+		sh *shard) func() {
 		watched := pipe.HExists(ctx, sh.Ledger, "watched")
 		return func() {
 			if watched.Val() {
@@ -150,7 +151,8 @@ func (m *Mover) each(ctx context.Context, chosen func(*shard) bool,
 func (m *Mover) waiting(ctx context.Context) (list []DueShard) {
 	jobs, oldest := int64(0), int64(0)
 	now, _ := m.store.Now()
-	m.each(ctx, func(sh *shard) bool { return sh.ends.Needed() }, func(pipe redis.Pipeliner, at DueShard, sh *shard) func() {
+	m.each(ctx, func(sh *shard) bool { return sh.ends.Needed() }, func(pipe redis.Pipeliner, at DueShard,
+		sh *shard) func() {
 		count, head := pipe.HLen(ctx, sh.jobs(outbox)), pipe.LIndex(ctx, sh.ready(outbox), 0)
 		t := &sh.schedules
 		return func() {

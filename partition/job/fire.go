@@ -181,7 +181,8 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		argv = append(argv, queue)
 	}
 	for _, f := range firings {
-		argv = append(argv, of.number(f.Queue), f.Name, f.State, f.Overlap, f.Owner, f.watch(f.Name), f.Left, f.Next, f.Look,
+		argv = append(argv, of.number(f.Queue), f.Name, f.State, f.Overlap, f.Owner, f.watch(f.Name), f.Left,
+			f.Next, f.Look,
 			f.Missed, f.Paused, len(f.List))
 		for _, run := range f.List {
 			argv = append(argv, run.Tick, string(run.Cause), len(run.Messages))

@@ -101,8 +101,9 @@ func (s *Store) forecastQueue(ctx context.Context, ns *Namespace, queue string, 
 			return ErrTooManyDelayed
 		}
 		for from := int64(0); from < total; from += page {
-			list, err := s.backend.Background.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: key, ByScore: true,
-				Start: "0", Stop: end, Offset: from, Count: page}).Result()
+			list, err := s.backend.Background.ZRangeArgsWithScores(ctx,
+				redis.ZRangeArgs{Key: key, ByScore: true,
+					Start: "0", Stop: end, Offset: from, Count: page}).Result()
 			if err = backend.Classify(err); err != nil {
 				return err
 			}
@@ -130,7 +131,10 @@ func (s *Store) ScanSchedules(ctx context.Context, ns *Namespace, queue string, 
 		return false, ErrBadArgument
 	}
 	// As lists are, and with what the caller does meanwhile: see Schedules.
-	waited := s.pace.Do(ctx, func(ctx context.Context) { all, err = s.scanSchedules(ctx, ns, queue, most, visit) })
+	waited := s.pace.Do(ctx, func(ctx context.Context) {
+		all, err = s.scanSchedules(ctx,
+			ns, queue, most, visit)
+	})
 	return all, cmp.Or(waited, err)
 }
 

@@ -39,7 +39,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 				"from what this process knew."),
 		untraced: counter("trace_events_dropped_total",
 			"Events of traces of jobs that this process did not write, as there were too many or the store did not take them."),
-		rejected: counter("reads_rejected_total", "Reads of queues and ledgers rejected because too many were under way."),
+		rejected: counter("reads_rejected_total",
+			"Reads of queues and ledgers rejected because too many were under way."),
 	}
 	m.stranded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "spillway_jobs_stranded", Help: "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's " +

@@ -99,8 +99,8 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 	if before != nil && len(before.shards) == policy.Shards {
 		n.home = before.home
 	} else {
-		n.home = &home{Home: space.NewHome(prefix, name, policy.Shards)}
-		for _, at := range n.home.Home.Shards {
+		n.home = &home{Home: space.NewHome(prefix, name, policy.Shards, nil)}
+		for _, at := range n.home.Shards() {
 			n.shards = append(n.shards, newShard(at))
 		}
 	}

@@ -40,7 +40,8 @@ func (sh *shard) ownedOr(owner string) string {
 	return sh.owned(owner)
 }
 
-var registerErrors = map[int64]error{0: ErrNoOwner, 4: ErrTooManySchedules, 7: ErrClosed, 9: ErrOldVersion}
+var registerErrors = map[int64]error{0: ErrNoOwner, 4: ErrTooManySchedules, 7: ErrClosed,
+	9: ErrOldVersion}
 
 // Register notes that an owner lives, for ttl from now; its schedules fire so long. It only
 // ever prolongs. It is ErrOldVersion where a newer version is registered, ErrTooManySchedules
@@ -74,7 +75,8 @@ func (s *Store) register(ctx context.Context, ns *Namespace, owner, version stri
 	}
 	calls := make([]*backend.Call, len(ns.shards))
 	for i, sh := range ns.shards {
-		calls[i] = backend.NewCall(luajob.Register, sh.Breaker, []string{sh.Ledger, sh.owners, sh.owned(owner)}, owner, version, ttl,
+		calls[i] = backend.NewCall(luajob.Register, sh.Breaker, []string{sh.Ledger,
+			sh.owners, sh.owned(owner)}, owner, version, ttl,
 			MaxOwners)
 	}
 	s.backend.RunDurably(ctx, s.backend.In, calls)

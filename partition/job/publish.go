@@ -112,7 +112,8 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 	n := len(r.numbers.names)
 	c.Begin(luajob.Publish, sh.Breaker, 6+4*n+keyed)
 	c.Spare = &sh.ends
-	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues, sh.args.lease, sh.args.attempts,
+	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues, sh.args.lease,
+		sh.args.attempts,
 		sh.args.tombstones)
 	for _, queue := range r.numbers.names {
 		r.args.allKeys(c, sh, queue)

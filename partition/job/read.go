@@ -154,12 +154,14 @@ func (s *Store) CountAll(ctx context.Context, ns *Namespace, queues []string) ([
 				return nil, ErrBadArgument
 			}
 			if slices.Contains(ns.Shards(queue), number) {
-				keys, argv = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue)), append(argv, queue)
+				keys, argv = append(keys, sh.ready(queue), sh.jobs(queue),
+					sh.dead(queue)), append(argv, queue)
 				here = append(here, i)
 			}
 		}
 		if len(here) > 0 {
-			calls, of = append(calls, backend.NewCall(luajob.Counts, sh.Breaker, keys, argv...)), append(of, here)
+			calls, of = append(calls, backend.NewCall(luajob.Counts, sh.Breaker, keys,
+				argv...)), append(of, here)
 		}
 	}
 	if err := s.read(ctx, calls...); err != nil {

@@ -137,12 +137,14 @@ func (r Rule) Validate() error {
 func (r Rule) check(v *partition.Validation, at string) {
 	v.Check(r.Match.Valid(), at+"match", string(r.Match),
 		"the name of a queue, in which each * stands for any characters")
-	v.Check(r.Rate.Count == 0 || r.Rate.String() != "" && r.Rate.pause() >= minRatePause && !r.Rate.None, at+"rate",
+	v.Check(r.Rate.Count == 0 || r.Rate.String() != "" && r.Rate.pause() >= minRatePause &&
+		!r.Rate.None, at+"rate",
 		r.Rate.Count, wantRate)
 	v.Check(r.Burst == 0 || r.Burst >= 1 && r.Burst <= 10_000 && r.Rate.Count > 0, at+"burst", r.Burst,
 		"1 to 10000 jobs, beside a rate")
 	v.Check(r.Tries == 0 || r.Tries >= 1 && r.Tries <= MaxTries, at+"tries", r.Tries, "1 to 65535")
-	v.Check(r.KeepTrace == 0 || r.KeepTrace >= Span(time.Minute) && r.KeepTrace <= Span(MaxKeepTrace), at+"keep_trace",
+	v.Check(r.KeepTrace == 0 || r.KeepTrace >= Span(time.Minute) && r.KeepTrace <= Span(MaxKeepTrace),
+		at+"keep_trace",
 		r.KeepTrace, wantKeep)
 	v.Check(!r.Rate.IsZero() || r.Tries > 0 || r.KeepTrace > 0, at+"rate", "nothing",
 		"rate, tries or keep_trace: the rule says nothing")

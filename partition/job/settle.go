@@ -13,7 +13,8 @@ func (r *run) planAcks(list []*Ack) {
 	for _, a := range list {
 		if a.Err == nil {
 			r.oneQueue[0] = a.Queue
-			r.room(acks, a.Namespace.shards[a.Ref.Shard], r.oneQueue[:], 1, 0).add(a, r.oneQueue[:], 1, 0)
+			r.room(acks, a.Namespace.shards[a.Ref.Shard], r.oneQueue[:], 1, 0).add(a,
+				r.oneQueue[:], 1, 0)
 		}
 	}
 }
@@ -22,7 +23,8 @@ func (r *run) planSettles(list []*Settle) {
 	for _, t := range list {
 		if t.Err == nil {
 			r.oneQueue[0] = t.Queue
-			r.room(settles, t.Namespace.shards[t.Ref.Shard], r.oneQueue[:], 1, 0).add(t, r.oneQueue[:], 1, 0)
+			r.room(settles, t.Namespace.shards[t.Ref.Shard], r.oneQueue[:], 1, 0).add(t,
+				r.oneQueue[:], 1, 0)
 		}
 	}
 }
@@ -32,7 +34,8 @@ func (r *run) beginSettling(c *backend.Call, script *lua.Script, sh *shard) {
 	n := len(r.numbers.names)
 	c.Begin(script, sh.Breaker, 6+4*n)
 	c.Spare = &sh.ends
-	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues, sh.args.delay,
+	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts,
+		sh.args.queues, sh.args.delay,
 		sh.args.tombstones)
 	for _, queue := range r.numbers.names {
 		r.args.allKeys(c, sh, queue)
@@ -84,7 +87,8 @@ func (s *Store) acked(pack backend.Pack[item]) {
 		default:
 			a.Acked, a.Deleted = done == 1, done == 2
 			if event := [...]string{1: "acked", 2: "deleted"}[done]; event != "" {
-				s.note(a.Namespace, a.Ref.Shard, a.Queue, a.Ref.Seq, TraceEvent{AtMS: pack.Now, Event: event, By: a.By})
+				s.note(a.Namespace, a.Ref.Shard, a.Queue, a.Ref.Seq,
+					TraceEvent{AtMS: pack.Now, Event: event, By: a.By})
 			}
 			s.ended(a.Namespace, a.Ref.Shard)
 		}

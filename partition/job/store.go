@@ -86,7 +86,8 @@ type Operations interface {
 type ScheduleOperations interface {
 	Clock(ctx context.Context, ns *Namespace, queue string) (ms int64, err error)
 	GetSchedule(ctx context.Context, ns *Namespace, queue, name string) (Schedule, error)
-	Schedules(ctx context.Context, ns *Namespace, queue, after string, limit int) (list []Schedule, more bool, err error)
+	Schedules(ctx context.Context, ns *Namespace, queue, after string, limit int) (list []Schedule,
+		more bool, err error)
 	PutSchedule(ctx context.Context, p *PutSchedule) error
 	PauseSchedule(ctx context.Context, ns *Namespace, queue, name string,
 		pause bool) (changed bool, revision int64, err error)

@@ -183,7 +183,8 @@ func (t *Tracer) write() {
 		for first := true; first || len(list) > 0; first = false { // without any event it forgets what is over
 			n := min(len(list), 3*traceCall)
 			argv := append([]any{at.Namespace.maxTraces}, list[:n]...)
-			calls, events = append(calls, backend.NewCall(luajob.Trace, sh.Breaker, keys, argv...)), append(events, n/3)
+			calls, events = append(calls, backend.NewCall(luajob.Trace, sh.Breaker, keys,
+				argv...)), append(events, n/3)
 			list = list[n:]
 		}
 	}
@@ -252,6 +253,7 @@ func (s *Store) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref)
 		}
 	}
 	return slices.CompactFunc(events, func(a, b TraceEvent) bool {
-		return a.Event == b.Event && a.Attempt == b.Attempt && (a.Event == "promoted" || a.Event == "lapsed" || a.Event == Dead.String())
+		return a.Event == b.Event && a.Attempt == b.Attempt && (a.Event == "promoted" ||
+			a.Event == "lapsed" || a.Event == Dead.String())
 	}), nil
 }

@@ -48,7 +48,8 @@ func (s *Store) oddities(ctx context.Context, n *namespace) (warnings []string, 
 				break
 			}
 		}
-		warnings = append(warnings, n.clockOddities(queue, clock.Val().UnixMilli(), heads.Val(), reserved.Val())...)
+		warnings = append(warnings, n.clockOddities(queue, clock.Val().UnixMilli(), heads.Val(),
+			reserved.Val())...)
 	}
 	return warnings, nil
 }
@@ -56,7 +57,8 @@ func (s *Store) oddities(ctx context.Context, n *namespace) (warnings []string, 
 // clockOddities are warnings about times that PHP wrote: no reservation of its ends later than
 // retry_after from now, and no payload was created later than now. A clock that is behind leaves no
 // such trace.
-func (n *namespace) clockOddities(queue string, now int64, payloads []string, reserved []redis.Z) (warnings []string) {
+func (n *namespace) clockOddities(queue string, now int64, payloads []string,
+	reserved []redis.Z) (warnings []string) {
 	var left, created time.Duration
 	for _, z := range reserved {
 		if z.Score == math.Trunc(z.Score) { // ours have a fraction

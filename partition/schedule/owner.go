@@ -68,7 +68,8 @@ func ParseRegistered(text []byte) ([]Registered, error) {
 		return nil, err
 	}
 	if n := len(body.Schedules); n > MaxRegistered || body.Schedules == nil {
-		return nil, &FieldError{"schedules", fmt.Sprint(n), fmt.Sprintf("write the list of all, %d at most", MaxRegistered)}
+		return nil, &FieldError{"schedules", fmt.Sprint(n), fmt.Sprintf("write the list of all, %d at most",
+			MaxRegistered)}
 	}
 	list := make([]Registered, 0, len(body.Schedules))
 	for i := range body.Schedules {

@@ -194,7 +194,8 @@ type Backfill struct {
 func (b *Backfill) Ticks() ([]int64, error) {
 	ticks := b.Spec.Ticks(b.From, b.To, maxBackfill+1)
 	if len(ticks) > maxBackfill {
-		return nil, &FieldError{"to", b.To.Format(time.RFC3339), "the range has more than 1000 ticks: ask for a part of it"}
+		return nil, &FieldError{"to", b.To.Format(time.RFC3339),
+			"the range has more than 1000 ticks: ask for a part of it"}
 	}
 	return ticks, nil
 }

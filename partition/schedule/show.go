@@ -115,7 +115,8 @@ func nowOf(store clock) int64 {
 // the next n steps; the first has those that are due now, too. by says how. It reads the
 // specifications of 10,000 schedules and 16 MiB at most: of more it counts the next tick of
 // each.
-func Forecast(ctx context.Context, store job.ScheduleForecasts, ns *job.Namespace, queue string, step time.Duration,
+func Forecast(ctx context.Context, store job.ScheduleForecasts, ns *job.Namespace, queue string,
+	step time.Duration,
 	n int) (counts []int64, by string, err error) {
 	f := forecast{now: nowOf(store), step: step.Milliseconds(), counts: make([]int64, n), left: forecastTicks}
 	size := 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/backend"
@@ -182,7 +183,8 @@ type findings struct {
 // findForeign is Foreign; a regular check leaves it to others where they do it, see Home.Rest, and
 // says what was found last.
 func (s *Space) findForeign(ctx context.Context, homes []*Home, regular bool) ([]string, error) {
-	if last := s.foreign.Load(); regular && last != nil && len(homes) > 0 && time.Since(last.at) < homes[0].Rest(Whole) {
+	if last := s.foreign.Load(); regular && last != nil && len(homes) > 0 &&
+		time.Since(last.at) < homes[0].Rest(Whole) {
 		return last.warnings, nil
 	}
 	warnings, err := s.Foreign(ctx)
@@ -203,6 +205,10 @@ func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []er
 			permitted = append(permitted, h)
 		}
 	}
+	for h, err := range s.resolve(ctx, permitted) {
+		errs[slices.Index(homes, h)] = err
+		permitted = slices.DeleteFunc(permitted, func(other *Home) bool { return other == h })
+	}
 	found := s.checkLayouts(ctx, permitted, record)
 	for i, h := range homes {
 		if errs[i] == nil {
@@ -210,6 +216,9 @@ func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []er
 		}
 		if record && conclusive(errs[i]) {
 			h.checked.Store(&result{errs[i]})
+			if errs[i] == nil {
+				h.used.Store(true)
+			}
 		}
 	}
 	return errs

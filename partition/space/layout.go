@@ -14,9 +14,10 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
-// layout is what the ledger of a shard records, once.
-type layout struct {
+// reading is what the ledger of a shard records, once.
+type reading struct {
 	home   *Home
+	of     *Layout
 	sh     *Shard
 	fields map[string]string
 	err    error // why it could not be read or written
@@ -28,12 +29,19 @@ var kindOf = map[string]string{"1": "buffer", "2": "queue"}
 // inStore is how a namespace of a kind is called, stored and to be configured.
 var inStore = map[string][2]string{"buffer": {"a buffer", "the buffer"}, "queue": {"queues", "the queues"}}
 
-// of is what ledgers of a home record, but for the epoch: a random name of the ledger that no
+// layoutFormat is the format of ledgers of layouts beyond the first. Programs from before there
+// were layouts never see these.
+const layoutFormat = 4
+
+// of is what ledgers of a layout record, but for the epoch: a random name of the ledger that no
 // later one has.
-func (k *Kind) of(h *Home) map[string]string {
-	fields := map[string]string{"format": strconv.Itoa(k.Format), "shards": strconv.Itoa(len(h.Shards))}
+func (k *Kind) of(l *Layout) map[string]string {
+	fields := map[string]string{"format": strconv.Itoa(k.Format), "shards": strconv.Itoa(l.LayoutRecord.Shards)}
 	if k.Named {
 		fields["kind"] = k.Name
+	}
+	if l.N > 1 {
+		fields["format"], fields["kind"] = strconv.Itoa(layoutFormat), k.Name
 	}
 	return fields
 }
@@ -71,7 +79,7 @@ func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) ma
 }
 
 // compare returns by home what is wrong, and whether ledgers lack what they should record.
-func (s *Space) compare(all []*layout) (errs map[*Home]error, missing, noEpoch map[*Home]bool) {
+func (s *Space) compare(all []*reading) (errs map[*Home]error, missing, noEpoch map[*Home]bool) {
 	errs = map[*Home]error{}
 	missing = map[*Home]bool{}
 	noEpoch = map[*Home]bool{}
@@ -80,12 +88,15 @@ func (s *Space) compare(all []*layout) (errs map[*Home]error, missing, noEpoch m
 		err := l.err
 		if err == nil {
 			read[l.home] = true
-			for name := range s.Kind.of(l.home) {
+			for name := range s.Kind.of(l.of) {
 				missing[l.home] = missing[l.home] || l.fields[name] == ""
 			}
 			noEpoch[l.home] = noEpoch[l.home] || l.fields["epoch"] == ""
-			if wrong := s.Kind.mismatch(l.home, l.fields); wrong != nil {
+			if wrong := s.Kind.mismatch(l.home.Name, l.of.LayoutRecord.Shards, l.fields); wrong != nil {
 				err = backend.Wrap(backend.ErrIncompatible, wrong)
+				if !l.home.used.Load() {
+					l.home.resolved.Store(false) // another first user was quicker: the next check follows it
+				}
 			}
 		}
 		if errs[l.home] == nil || errors.Is(err, backend.ErrBroken) {
@@ -107,7 +118,7 @@ func (s *Space) passed(h *Home) bool {
 }
 
 // mismatch is what a ledger records otherwise than this program would.
-func (k *Kind) mismatch(h *Home, fields map[string]string) error {
+func (k *Kind) mismatch(namespace string, shards int, fields map[string]string) error {
 	kind := fields["kind"]
 	if kind == "" {
 		kind = kindOf[fields["format"]]
@@ -115,22 +126,22 @@ func (k *Kind) mismatch(h *Home, fields map[string]string) error {
 	switch {
 	case kind == "" || kind == k.Name:
 	case inStore[kind][0] == "":
-		return fmt.Errorf("namespace %s: the store holds a namespace of kind %s, which this program does not know: upgrade the program", h.Name, kind)
+		return fmt.Errorf("namespace %s: the store holds a namespace of kind %s, which this program does not know: upgrade the program", namespace, kind)
 	default:
 		return fmt.Errorf("namespace %s: the store holds %s under this name: configure kind: %s, or use another namespace or prefix for %s",
-			h.Name, inStore[kind][0], kind, inStore[k.Name][1])
+			namespace, inStore[kind][0], kind, inStore[k.Name][1])
 	}
 	for _, name := range []string{"format", "shards"} {
 		got, err := strconv.Atoi(fields[name])
 		switch {
 		case fields[name] == "":
 		case err != nil:
-			return fmt.Errorf("namespace %s: its ledger holds %s=%q, which is no number; another program wrote there", h.Name, name, fields[name])
-		case name == "format" && got > k.Newest:
-			return fmt.Errorf("namespace %s: the store holds format %d, this program knows up to %d: upgrade the program", h.Name, got, k.Newest)
-		case name == "shards" && got != len(h.Shards):
+			return fmt.Errorf("namespace %s: its ledger holds %s=%q, which is no number; another program wrote there", namespace, name, fields[name])
+		case name == "format" && (got > k.Newest || k.Layouts && got != k.Format && got != layoutFormat):
+			return fmt.Errorf("namespace %s: the store holds format %d, this program knows up to %d: upgrade the program", namespace, got, k.Newest)
+		case name == "shards" && got != shards:
 			return fmt.Errorf("namespace %s: shards is %d, but the store was first used with %d: configure shards %[3]d, or use a new namespace or prefix",
-				h.Name, len(h.Shards), got)
+				namespace, shards, got)
 		}
 	}
 	return nil
@@ -141,26 +152,29 @@ func (k *Kind) mismatch(h *Home, fields map[string]string) error {
 // read what it wrote. Where ranked is true it leaves out what others read, except the first
 // shard of each zone, which says whether its master can be reached.
 func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
-	ranked bool) (all []*layout) {
+	ranked bool) (all []*reading) {
 	now := time.Now()
-	byServer := map[redis.Cmdable][]*layout{}
+	byServer := map[redis.Cmdable][]*reading{}
 	for _, h := range homes {
 		asked := map[int]bool{}
-		for _, sh := range h.Shards {
-			v, last, reached := h.checked.Load(), sh.compared.Load(), asked[sh.Zone]
-			if ranked && reached && v != nil && v.err == nil && last != nil && now.Sub(*last) < h.Rest(sh.Number) {
-				continue
+		for _, layout := range h.Layouts().Open() {
+			for _, sh := range layout.Shards {
+				v, last, reached := h.checked.Load(), sh.compared.Load(), asked[sh.Zone]
+				if ranked && reached && v != nil && v.err == nil && last != nil &&
+					now.Sub(*last) < h.Rest(sh.Number) {
+					continue
+				}
+				sh.compared.Store(&now)
+				asked[sh.Zone] = true
+				l := &reading{home: h, of: layout, sh: sh}
+				all = append(all, l)
+				if s.passed(h) && !sh.Breaker.Allow() {
+					l.err = backend.ErrUnreachable
+					continue
+				}
+				server := s.backend.ClientFor(ctx, sh.Ledger)
+				byServer[server] = append(byServer[server], l)
 			}
-			sh.compared.Store(&now)
-			asked[sh.Zone] = true
-			l := &layout{home: h, sh: sh}
-			all = append(all, l)
-			if s.passed(h) && !sh.Breaker.Allow() {
-				l.err = backend.ErrUnreachable
-				continue
-			}
-			server := s.backend.ClientFor(ctx, sh.Ledger)
-			byServer[server] = append(byServer[server], l)
 		}
 	}
 	var running sync.WaitGroup
@@ -181,13 +195,13 @@ func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
 
 var layoutFields = []string{"format", "shards", "kind", "epoch"}
 
-func (s *Space) readLayout(ctx context.Context, client redis.Cmdable, list []*layout,
+func (s *Space) readLayout(ctx context.Context, client redis.Cmdable, list []*reading,
 	epoch string) {
 	pipe := client.Pipeline()
 	reads := make([]*redis.SliceCmd, len(list))
 	for i, l := range list {
 		if epoch != "" {
-			for name, value := range s.Kind.of(l.home) {
+			for name, value := range s.Kind.of(l.of) {
 				pipe.HSetNX(ctx, l.sh.Ledger, name, value)
 			}
 			pipe.HSetNX(ctx, l.sh.Ledger, "epoch", epoch)

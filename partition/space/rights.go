@@ -17,11 +17,22 @@ import (
 // first write and not its second is left half done. The probe runs once by digest and once with
 // its text, because the store uses both.
 func (s *Space) checkRights(ctx context.Context, h *Home) error {
-	if s.backend.Embedded() || h.permitted.Load() {
+	layouts := h.Layouts()
+	newest := layouts.Current().N
+	if s.backend.Embedded() || h.permitted.Load() == newest {
 		return nil
 	}
-	calls := make([]*backend.Call, 0, 2*len(h.Shards))
-	for _, sh := range h.Shards {
+	if err := s.tryRights(ctx, h.Name, layouts.Shards); err != nil {
+		return err
+	}
+	h.permitted.Store(newest)
+	return nil
+}
+
+// tryRights tries them on shards.
+func (s *Space) tryRights(ctx context.Context, namespace string, shards []*Shard) error {
+	calls := make([]*backend.Call, 0, 2*len(shards))
+	for _, sh := range shards {
 		keys, args := s.Kind.ProbeOf(sh)
 		for range 2 {
 			calls = append(calls, backend.NewCall(s.Kind.Probe, nil, keys, args...))
@@ -31,14 +42,13 @@ func (s *Space) checkRights(ctx context.Context, h *Home) error {
 	s.backend.Run(ctx, s.backend.Out, calls)
 	missing := backend.Rights{}
 	for _, c := range calls {
-		if err := missing.Read(c, h.Name, "shards"); err != nil {
+		if err := missing.Read(c, namespace, "shards"); err != nil {
 			return err
 		}
 	}
 	if len(missing) > 0 {
 		return missing.Error(s.backend.Addrs(), s.Prefix)
 	}
-	h.permitted.Store(true)
 	return nil
 }
 
@@ -72,7 +82,7 @@ func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) err
 		return nil
 	})
 	for _, h := range homes {
-		for _, sh := range h.Shards {
+		for _, sh := range h.Shards() {
 			keys, args := s.Kind.ProbeOf(sh)
 			reply, err := s.backend.Out.Eval(ctx, s.Kind.Probe.Source, keys, args...).Slice()
 			if backend.Denied(err) && missing["eval"] && !missing["evalsha"] {

@@ -114,6 +114,7 @@ func (s *Space) Watch(ctx context.Context, homes func() []*Home) {
 			ranked = true
 		}
 		s.checkRollback(ctx, homes(), ranked)
+		s.ReadRecords(ctx, homes())
 		checked = time.Now()
 	}
 }
@@ -138,7 +139,11 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 	defer cancel()
 	pipes := map[redis.Cmdable]redis.Pipeliner{}
 	for _, h := range homes {
-		for _, sh := range h.Shards {
+		layouts := h.Layouts()
+		for _, sh := range layouts.Shards {
+			if layouts.Closed(sh.Layout) {
+				continue // nothing is stored in it any more
+			}
 			if !sh.Breaker.Allow() || ranked && sh.rollback.since() < h.Rest(sh.Number) {
 				unread = append(unread, sh)
 				continue
@@ -178,7 +183,8 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 		if missing := r.sh.rollback.compare(round, r.bound, now, epoch, fields[2] != nil); missing > 0 {
 			s.RolledBack.Add(float64(missing))
 			s.Log.Error("the store was rolled back: "+s.Kind.Total+" "+s.Kind.Unit+" are gone, and so is the ledger that counted them",
-				zap.String("namespace", r.home.Name), zap.Int("shard", r.sh.Number), zap.Int64(s.Kind.Unit, missing),
+				zap.String("namespace", r.home.Name), zap.Int("shard",
+					r.sh.Number), zap.Int64(s.Kind.Unit, missing),
 				zap.Int64(s.Kind.Total+"_before", r.bound), zap.Int64(s.Kind.Total+"_now", now))
 		}
 	}

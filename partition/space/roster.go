@@ -203,7 +203,10 @@ func (s *Space) leave(ctx context.Context, homes []*Home) {
 	defer cancel()
 	var leaving sync.WaitGroup
 	for _, h := range homes {
-		leaving.Go(func() { _ = s.backend.ClientFor(ctx, h.list).ZRem(ctx, h.list, servesAs+s.id, drainsAs+s.id).Err() })
+		leaving.Go(func() {
+			_ = s.backend.ClientFor(ctx, h.list).ZRem(ctx, h.list, servesAs+s.id,
+				drainsAs+s.id).Err()
+		})
 	}
 	leaving.Wait()
 }
@@ -224,7 +227,10 @@ func (s *Space) keepEntered(ctx context.Context, homes func() []*Home) {
 		}
 		s.leave(ctx, slices.Collect(maps.Values(entered)))
 		entered = now
-		s.enter(ctx, slices.SortedFunc(maps.Values(now), func(a, b *Home) int { return cmp.Compare(a.list, b.list) }))
+		s.enter(ctx, slices.SortedFunc(maps.Values(now), func(a,
+			b *Home) int {
+			return cmp.Compare(a.list, b.list)
+		}))
 		select {
 		case <-ctx.Done():
 		case <-tick.C:

@@ -52,7 +52,7 @@ func TestEveryShardHasOneFirstProcessAndEachAboutAsManyShards(t *testing.T) {
 
 func TestAProcessThatCannotReadTheListBehavesAsIfItWereAlone(t *testing.T) {
 	t.Parallel()
-	h := NewHome("sw", "kart", 1)
+	h := NewHome("sw", "kart", 1, nil)
 	h.self = hashOf("self")
 	r := &roster{serving: []uint64{h.self}, read: time.Now()}
 	for i := 0; order(r.serving, h.self, 0) < 2; i++ {

@@ -35,6 +35,8 @@ type Kind struct {
 	// ARGV for a shard.
 	Probe   *lua.Script
 	ProbeOf func(*Shard) (keys []string, args []any)
+	// Layouts: a namespace may get other shards while it serves.
+	Layouts bool
 }
 
 // Config is what a Space is made of.
@@ -60,6 +62,7 @@ type Space struct {
 	foreign  atomic.Pointer[findings]
 	last     atomic.Pointer[result] // of a Check of all homes
 	checking sync.Mutex
+	changes  atomic.Uint64 // odd while a home gets other layouts
 }
 
 // result is the result of a conclusive check.
@@ -70,56 +73,32 @@ func New(cfg Config, b *backend.Backend) *Space {
 	return &Space{Config: cfg, backend: b, id: rand.Text()}
 }
 
-// A Home is the shards of a namespace. It outlives changes of the namespace's policy.
-type Home struct {
-	Name     string
-	Shards   []*Shard
-	Required bool // without it a Check fails; else what is wrong with it is a warning
-
-	list     string        // key of the processes that serve it
-	self     uint64        // hash of this process, once it is adopted
-	clock    backend.Clock // of the server that holds list
-	roster   atomic.Pointer[roster]
-	drainers atomic.Int32 // of this process
-	// Reordered is called when other processes drain it than before; nil: nobody asks. It is set
-	// before the home is adopted.
-	Reordered func()
-
-	permitted atomic.Bool // all rights were found
-	checking  sync.Mutex
-	checked   atomic.Pointer[result] // the last conclusive one; nil: none yet
-}
-
 // Shard is one shard of a namespace. All its keys begin with Prefix, whose hash tag keeps them
 // in one slot of a cluster.
 type Shard struct {
 	Prefix, Ledger string
-	Number, Zone   int
+	Number         int   // in Layouts.Shards
+	Layout         int64 // number of its layout
+	Zone           int
+	Own            any // what the store of the kind keeps of it
 	Breaker        *backend.Breaker
 	rollback       rollbackDetector
 	compared       atomic.Pointer[time.Time] // when a check read last what its ledger records
+
+	fenced atomic.Bool  // it takes no entries of its own layout any more
+	mark   atomic.Int64 // no sequence of it is ever this high, once it is fenced
+	told   atomic.Int64 // version of the newest record that this process left in its ledger
+	// Drained: it is fenced, and nothing is left or paused in it. That stays so.
+	Drained atomic.Bool
+	revived atomic.Bool // it is of a closed layout, and a failover brought entries back
 }
 
-// NewHome makes the home of a namespace, which works once it is adopted.
-func NewHome(prefix, namespace string, shards int) *Home {
-	h := &Home{Name: namespace, list: prefix + ":{" + namespace + "}:drainers"}
-	for i := range shards {
-		p := backend.ShardPrefix(prefix, namespace, i)
-		h.Shards = append(h.Shards, &Shard{Prefix: p, Ledger: p + "ledger", Number: i})
-	}
-	return h
-}
+// Revived reports whether a failover brought entries back to the shard after its layout was closed.
+func (sh *Shard) Revived() bool { return sh.revived.Load() }
 
-// Adopt makes a home one of this Space. It does nothing to one that was adopted before.
-func (s *Space) Adopt(h *Home) {
-	h.self = hashOf(s.id)
-	for _, sh := range h.Shards {
-		if sh.Breaker == nil {
-			sh.Breaker = s.backend.NewBreaker(sh.Ledger)
-			sh.Zone = backend.Slot(sh.Prefix) * s.Zones() / backend.Slots
-		}
-	}
-}
+// Fenced reports whether this process knows that the shard takes no entries for its own layout
+// any more, which stays so.
+func (sh *Shard) Fenced() bool { return sh.fenced.Load() }
 
 // Zones is the number of zones: even parts of the slots of a Redis Cluster. The shards of a zone
 // are most likely on one master, so a slow master delays only its own zones. A shard never changes

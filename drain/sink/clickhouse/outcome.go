@@ -50,10 +50,13 @@ var meanings = map[int]meaning{
 
 	10: {operator, "a column is missing"}, 16: {operator, "a column is missing"},
 	47: {operator, "a column is missing"},
-	60: {operator, "the table does not exist: deploy/sql/clickhouse.sql makes one"}, 81: {operator, "the database does not exist"},
+	60: {operator, "the table does not exist: deploy/sql/clickhouse.sql makes one"}, 81: {operator,
+		"the database does not exist"},
 	115: {operator, "a setting is unknown"}, 452: {operator, "the user may not change a setting"},
-	164: {operator, "the user may only read"}, 291: {operator, "the user may not use the database"}, 497: {operator, "the user may not insert"},
-	192: {operator, "the user is unknown"}, 193: {operator, "the password is wrong"}, 194: {operator, "a password is required"},
+	164: {operator, "the user may only read"}, 291: {operator,
+		"the user may not use the database"}, 497: {operator, "the user may not insert"},
+	192: {operator, "the user is unknown"}, 193: {operator, "the password is wrong"}, 194: {operator,
+		"a password is required"},
 	195: {operator, "the user may not connect from this address"}, 516: {operator, "user or password is wrong"},
 
 	201: {busy, "the user's quota is used up"}, 202: {busy, "too many queries at once"},

@@ -89,7 +89,8 @@ func verdicts(answer []byte, bound int64, at []position) (failed *sink.BatchErro
 		found[1].ForEach(func(_, item gjson.Result) bool {
 			result := item.Get("create")
 			if n < len(at) {
-				if err := verdict(result.Get("status").Int(), result.Get("error.type").String(), result.Get("error.reason").String()); err != nil {
+				if err := verdict(result.Get("status").Int(), result.Get("error.type").String(),
+					result.Get("error.reason").String()); err != nil {
 					failed.Fail(at[n].batch, at[n].entry, err)
 				}
 			}

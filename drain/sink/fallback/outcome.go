@@ -152,7 +152,8 @@ func counted(err error) error {
 			return sink.Throttle(plain, after)
 		}
 		return plain
-	case errors.As(err, &named) && slices.ContainsFunc(named.Failed, func(f sink.EntryError) bool { return sink.IsUnsent(f.Err) }):
+	case errors.As(err, &named) && slices.ContainsFunc(named.Failed,
+		func(f sink.EntryError) bool { return sink.IsUnsent(f.Err) }):
 		failed := &sink.BatchError{}
 		for _, f := range named.Failed {
 			failed.Fail(f.Batch, f.Entry, counted(f.Err))

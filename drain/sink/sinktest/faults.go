@@ -32,7 +32,8 @@ func checkFault(ctx context.Context, f Fixture, fault Fault) error {
 	defer f.Sink.Close(ctx)
 	batches := []*sink.Batch{newBatch("fault", 1, 10)}
 	if caps := f.Sink.Caps(); caps.Linger > 0 {
-		batches = append(batches, newBatch("fault", 11, 10), newBatch("beside", 1, 1), newBatch("behind", 1, 20))
+		batches = append(batches, newBatch("fault", 11, 10), newBatch("beside", 1, 1),
+			newBatch("behind", 1, 20))
 		batches = batches[:min(len(batches), caps.MaxBatches)]
 	}
 	stop := fault.Start()

@@ -102,7 +102,8 @@ func tooManyWaitsAsLongAsItIsTold(b *bench) {
 }
 
 func unavailableIsTriedAgain(b *bench) {
-	b.start(quick(), Step{Status: 503, Code: "store_unavailable"}, Step{Status: 500, Code: "internal"}, Step{Status: 408, Code: "request_timeout"}, Step{})
+	b.start(quick(), Step{Status: 503, Code: "store_unavailable"}, Step{Status: 500,
+		Code: "internal"}, Step{Status: 408, Code: "request_timeout"}, Step{})
 	b.report(0, 5, 1)
 	b.flush()
 	b.has(5, nil)
@@ -164,7 +165,8 @@ func entriesWantedAgainComeAgain(b *bench) {
 func entriesThatMayBeStoredComeOnce(b *bench) {
 	o := quick()
 	o.Attempts, o.BreakAfter = 100, 100
-	b.start(o, Step{Verdict: "unknown"}, Step{Lose: true}, Step{Verdict: "unknown", All: true}, Step{Status: 503, Code: "store_unavailable"},
+	b.start(o, Step{Verdict: "unknown"}, Step{Lose: true}, Step{Verdict: "unknown", All: true},
+		Step{Status: 503, Code: "store_unavailable"},
 		Step{Verdict: "retry"}, Step{})
 	b.report(0, 400, 16)
 	b.flush()
@@ -176,7 +178,8 @@ func noKeyIsUsedForTooLong(b *bench) {
 	o := quick()
 	o.Attempts, o.BreakAfter, o.KeyWindow = 1_000_000, 1_000_000, 100*time.Millisecond
 	o.Batch, o.Linger = 5, time.Hour
-	b.start(o, Step{Lose: true}, Step{Status: 500, Code: "internal"}, Step{Status: 503, Code: "store_unavailable"})
+	b.start(o, Step{Lose: true}, Step{Status: 500, Code: "internal"}, Step{Status: 503,
+		Code: "store_unavailable"})
 	b.report(0, 5, 1)
 	b.flush()
 	b.has(0, map[string]int64{"unknown": 5})

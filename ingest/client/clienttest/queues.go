@@ -118,7 +118,8 @@ func (s *Queues) serve(r *http.Request, body []byte) (*http.Response, error) {
 		return Answer(200, fmt.Sprintf(`{"ready":%d,"delayed":%d,"leased":%d,"pending":%d,"dead":%d,"oldest_age_ms":0}`,
 			n["ready"], n["delayed"], n["leased"], n["delayed"]+n["leased"], n["dead"])), nil
 	case "GET schedules", "PUT schedules", "POST schedules", "DELETE schedules":
-		return s.serveSchedules(r, name, queue, strings.TrimPrefix(strings.TrimPrefix(tail, "schedules"), "/"), body), nil
+		return s.serveSchedules(r, name, queue, strings.TrimPrefix(strings.TrimPrefix(tail,
+			"schedules"), "/"), body), nil
 	case "POST jobs":
 		return s.decide(name, strings.TrimPrefix(tail, "jobs/")), nil
 	case "GET peek", "GET jobs", "DELETE jobs":
@@ -200,7 +201,8 @@ func (s *Queues) publish(r *http.Request, name, queue string, body []byte) *http
 	for i, payload := range payloads {
 		s.seq++
 		j := &queueJob{
-			Queue: queue, ID: fmt.Sprintf("01JD%022d", s.seq), Tries: tries, Published: time.Now().UnixMilli(), Data: payload,
+			Queue: queue, ID: fmt.Sprintf("01JD%022d",
+				s.seq), Tries: tries, Published: time.Now().UnixMilli(), Data: payload,
 			path: name, State: "ready",
 		}
 		if id != "" {

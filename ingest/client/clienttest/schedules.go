@@ -66,7 +66,8 @@ func (s *Queues) serveSchedules(r *http.Request, path, queue, rest string,
 		_ = json.Unmarshal(x.Spec, &spec)
 		answer := s.publish(r, path, queue, append(spec.Base64, spec.Data...))
 		job := s.jobs[len(s.jobs)-1]
-		job.Attrs = map[string]string{"schedule": name, "tick": time.Now().UTC().Format(time.RFC3339), "cause": "triggered"}
+		job.Attrs = map[string]string{"schedule": name,
+			"tick": time.Now().UTC().Format(time.RFC3339), "cause": "triggered"}
 		for key, value := range spec.Attrs {
 			job.Attrs[key] = value
 		}

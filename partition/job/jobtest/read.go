@@ -43,7 +43,8 @@ func (s *Store) Peek(_ context.Context, ns *job.Namespace, queue string) (job.Jo
 }
 
 // Get is a job and its state.
-func (s *Store) Get(_ context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+func (s *Store) Get(_ context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job,
+	job.State, error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Down != nil {
@@ -135,7 +136,8 @@ func (s *Store) Audit(ctx context.Context, ns *job.Namespace) (int64, error) {
 }
 
 // Dead are dead letters.
-func (s *Store) Dead(_ context.Context, ns *job.Namespace, queue string, offset, limit int) (page []job.Job, total int64, err error) {
+func (s *Store) Dead(_ context.Context, ns *job.Namespace, queue string, offset,
+	limit int) (page []job.Job, total int64, err error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Down != nil {
@@ -149,7 +151,8 @@ func (s *Store) Dead(_ context.Context, ns *job.Namespace, queue string, offset,
 }
 
 // Respawn makes dead letters ready, for one more try.
-func (s *Store) Respawn(_ context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error) {
+func (s *Store) Respawn(_ context.Context, ns *job.Namespace, queue string, limit int,
+	ttl time.Duration) (int, error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Down != nil {

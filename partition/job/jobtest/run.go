@@ -148,7 +148,8 @@ func (s *Store) publish(p *job.Publish) {
 	for i, m := range p.Messages {
 		seq := p.First + int64(i)
 		j := &Job{Job: job.Job{
-			Queue: p.Queue, Ref: job.Ref{Shard: p.Shard, Seq: seq, CallerID: p.CallerID}, Tries: p.Tries, Published: seq / 1000,
+			Queue: p.Queue, Ref: job.Ref{Shard: p.Shard, Seq: seq,
+				CallerID: p.CallerID}, Tries: p.Tries, Published: seq / 1000,
 			Payload: slices.Clone(m.Payload), Attributes: slices.Clone(m.Attributes),
 		}}
 		s.store(p.Namespace, j)

@@ -84,7 +84,8 @@ func (p *Page) Eval(expression string, result any) error {
 			Exception struct{ Description string }
 		} `json:"exceptionDetails"`
 	}
-	err := p.browser.call(p.session, "Runtime.evaluate", object{"expression": expression, "awaitPromise": true, "returnByValue": true}, &answer)
+	err := p.browser.call(p.session, "Runtime.evaluate", object{"expression": expression,
+		"awaitPromise": true, "returnByValue": true}, &answer)
 	switch {
 	case err != nil:
 		return err
@@ -98,7 +99,8 @@ func (p *Page) Eval(expression string, result any) error {
 
 // Cover opens another tab in this one's window, so this page is hidden.
 func (p *Page) Cover() error {
-	return p.browser.call(p.session, "Runtime.evaluate", object{"expression": "void open('about:blank')", "userGesture": true}, nil)
+	return p.browser.call(p.session, "Runtime.evaluate", object{"expression": "void open('about:blank')",
+		"userGesture": true}, nil)
 }
 
 // Resize gives the page a window of that size, in CSS pixels.
@@ -109,7 +111,8 @@ func (p *Page) Resize(width, height int) error {
 
 // Prefer makes the system prefer a colour scheme, "dark" or "light", and no animations.
 func (p *Page) Prefer(scheme string) error {
-	features := []object{{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}}
+	features := []object{{"name": "prefers-color-scheme", "value": scheme},
+		{"name": "prefers-reduced-motion", "value": "reduce"}}
 	return p.browser.call(p.session, "Emulation.setEmulatedMedia", object{"features": features}, nil)
 }
 
@@ -139,5 +142,6 @@ func (p *Page) Press(key string) error {
 	if err := p.browser.call(p.session, "Input.dispatchKeyEvent", down, nil); err != nil {
 		return err
 	}
-	return p.browser.call(p.session, "Input.dispatchKeyEvent", object{"type": "keyUp", "key": key, "code": key}, nil)
+	return p.browser.call(p.session, "Input.dispatchKeyEvent", object{"type": "keyUp", "key": key,
+		"code": key}, nil)
 }

@@ -1,0 +1,399 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	lualayout "github.com/spillway-io/spillway/lua/layout"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
+)
+
+// maxMoves is how often a call begins anew because it learned of another layout. There is one
+// per reshard, and the next has to wait until the older layout is empty.
+const maxMoves = 5
+
+// errMoving: the shards of the namespace changed while a call was under way.
+var errMoving = backend.Wrap(ErrUnavailable, errors.New("the shards of the namespace are changing"))
+
+// fencedOff reports whether a shard rejected a produce because another process knows a newer layout,
+// and the record that came with the answer.
+func fencedOff(c *backend.Call) (record []byte, fenced bool) {
+	if c.Err != nil {
+		return nil, false
+	}
+	at := c.Rest
+	if c.More != 2 || at.IsBulk() || at.Int() != -1 {
+		return nil, false
+	}
+	record = at.Bulk()
+	return record, !at.Broken
+}
+
+// learn takes up a record; the groups are to be sent again, or they have the error.
+func (s *Store) learn(ctx context.Context, ns *Namespace, record []byte, groups []*Group) {
+	err := cmp.Or(s.space.Learn(ctx, ns.home, record), errMoving)
+	for _, g := range groups {
+		g.Err = err
+	}
+}
+
+// fence makes sure that no shard of an older layout takes entries any more. Its error is that of
+// the first shard that cannot be reached.
+func (s *Store) fence(ctx context.Context, ns *Namespace) error {
+	for range maxMoves {
+		if !ns.home.Layouts().NeedsFence() {
+			return nil
+		}
+		news, err := s.space.Fence(ctx, ns.home, false)
+		if err != nil {
+			return err
+		}
+		if !news {
+			return nil
+		}
+	}
+	return errMoving
+}
+
+// findHomes finds where each group is stored. It returns those to send: the others have their
+// results or errors. Nothing is stored in a new home before the older ones of the partition
+// take nothing any more, and a key that an older one knows stores nothing.
+func (s *Store) findHomes(ctx context.Context, groups []*Group, window time.Duration) []*Group {
+	for {
+		before := s.space.Changes()
+		several, fenced := false, map[*Namespace]bool(nil)
+		for _, g := range groups {
+			layouts := g.Namespace.home.Layouts()
+			g.at = own(layouts.Current().Of(g.Partition))
+			if len(layouts.All) == 1 {
+				continue
+			}
+			several = true
+			if layouts.NeedsFence() && !fenced[g.Namespace] {
+				if fenced == nil {
+					fenced = map[*Namespace]bool{}
+				}
+				fenced[g.Namespace] = true
+				_ = s.fence(ctx, g.Namespace) // those that it could not reach stay open below
+			}
+		}
+		if after := s.space.Changes(); before != after || before%2 != 0 {
+			continue
+		}
+		if !several {
+			return groups
+		}
+		return s.resultsOfBefore(ctx, groups, window)
+	}
+}
+
+// resultsOfBefore leaves out the groups whose older homes take entries still, and those whose key
+// an older home knows.
+func (s *Store) resultsOfBefore(ctx context.Context, groups []*Group, window time.Duration) []*Group {
+	now, _ := s.backend.Now()
+	out := map[*Group]bool{}
+	asked := map[*Group][]*redis.StringCmd{}
+	pipe := s.backend.Out.Pipeline()
+	for _, g := range groups {
+		layouts := g.Namespace.home.Layouts()
+		for _, l := range layouts.Older(g.at.Layout) {
+			if at := l.Of(g.Partition); !at.Fenced() {
+				g.Err, out[g] = backend.ErrUnreachable, true
+			}
+		}
+		if !out[g] && g.IdempotencyKey != "" {
+			for _, l := range layouts.Replaced(now, window.Milliseconds()) {
+				asked[g] = append(asked[g], pipe.Get(ctx, own(l.Of(g.Partition)).resultOf(g)))
+			}
+		}
+	}
+	if len(asked) > 0 {
+		_, _ = pipe.Exec(ctx) // each command has its own error
+	}
+	for g, results := range asked {
+		for _, cmd := range results {
+			switch err := backend.Classify(cmd.Err()); {
+			case errors.Is(cmd.Err(), redis.Nil):
+			case err != nil:
+				g.Err, out[g] = err, true
+			default:
+				g.Err, g.Repeated, out[g] = nil, true, true
+				if _, err := fmt.Sscanf(cmd.Val(), "%d %d %d", &g.Accepted, &g.Evicted, &g.Depth); err != nil {
+					g.Err = backend.Wrap(ErrBroken, errors.New("the idempotency key holds a foreign value"))
+				}
+			}
+			if g.Repeated {
+				break
+			}
+		}
+	}
+	if len(out) == 0 {
+		return groups
+	}
+	var left []*Group
+	for _, g := range groups {
+		if !out[g] {
+			left = append(left, g)
+		} else if g.Err != nil {
+			s.backend.CountError(g.Err)
+		}
+	}
+	return left
+}
+
+// resultOf is the key of the result of a group.
+func (sh *shard) resultOf(g *Group) string {
+	sum := sha256.Sum256([]byte(g.IdempotencyKey))
+	return sh.produceResult(g.Partition, hex.EncodeToString(sum[:16]))
+}
+
+// Bounds of how long a partition waits for an older home, in ms.
+const minPutOff, maxPutOff = 100, 1000
+
+// goneClosed: a shard is closed. It still has its pauses, which may have been copied and resumed since.
+const goneClosed = 2
+
+// gone leaves out the claims of partitions that have entries in an older layout, and puts these
+// partitions off.
+func (s *Store) gone(ctx context.Context, claims []*ClaimResult) []*ClaimResult {
+	waiting := map[*shard]map[*ClaimResult]bool{} // by older home
+	for _, c := range claims {
+		for _, l := range c.Namespace.home.Layouts().Older(c.at.Layout) {
+			if older := own(l.Of(c.Partition)); !older.Drained.Load() {
+				if waiting[older] == nil {
+					waiting[older] = map[*ClaimResult]bool{}
+				}
+				waiting[older][c] = true
+			}
+		}
+	}
+	if len(waiting) == 0 {
+		return claims
+	}
+	var calls []*backend.Call
+	var shards []*shard
+	var asked [][]*ClaimResult
+	for older, of := range waiting {
+		var items []*ClaimResult
+		for c := range of {
+			items = append(items, c)
+		}
+		if !older.Fenced() {
+			_ = s.fence(ctx, items[0].Namespace)
+		}
+		keys, argv := []string{older.Ledger, older.ready}, []any{older.Layout}
+		for _, c := range items {
+			keys, argv = append(keys, older.list(c.Partition)), append(argv, c.Partition)
+		}
+		calls = append(calls, backend.NewCall(lualayout.Gone, older.Breaker, keys, argv...))
+		shards, asked = append(shards, older), append(asked, items)
+	}
+	s.backend.Run(ctx, s.backend.Out, calls)
+	held := map[*ClaimResult]bool{}
+	off := map[*shard][]any{}
+	for i, call := range calls {
+		left := int64(-1)
+		if call.Err == nil {
+			left = call.Rest.Int()
+		}
+		closed := left == goneClosed
+		if closed {
+			call.Err = s.closeShard(ctx, asked[i][0].Namespace, shards[i])
+		} else {
+			shards[i].Drained.Store(left == 0 && !call.Rest.Broken)
+		}
+		for _, c := range asked[i] {
+			due := int64(0)
+			if left >= 0 && !closed {
+				due = call.Rest.Int()
+			}
+			switch {
+			case call.Err != nil:
+				c.Err = call.Err
+			case call.Rest.Broken:
+				c.Err = call.Misread()
+			case left >= 0 && due == 0:
+				continue
+			default:
+				off[c.at] = append(off[c.at], min(max(due-call.Now, minPutOff), maxPutOff), c.Partition)
+			}
+			held[c] = true
+		}
+	}
+	s.putOff(ctx, off)
+	free := claims[:0]
+	for _, c := range claims {
+		if !held[c] {
+			free = append(free, c)
+		}
+	}
+	return free
+}
+
+// putOff lets partitions wait. It is not needed: without it they are asked for sooner.
+func (s *Store) putOff(ctx context.Context, off map[*shard][]any) {
+	var calls []*backend.Call
+	for sh, argv := range off {
+		calls = append(calls, backend.NewCall(lualayout.PutOff, sh.Breaker, []string{sh.ready}, argv...))
+	}
+	s.backend.Run(ctx, s.backend.Out, calls)
+}
+
+// closeShard ends a shard of an older layout where nothing is left in it, and gives its pauses to the
+// newest. Its error is errNotEmpty while something is left.
+func (s *Store) closeShard(ctx context.Context, ns *Namespace, sh *shard) error {
+	c := backend.NewCall(lualayout.Close, sh.Breaker, []string{sh.Ledger, sh.ready}, sh.Layout)
+	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
+	if c.Err != nil {
+		return c.Err
+	}
+	if c.Rest.Int() != 1 {
+		return errNotEmpty
+	}
+	c.Rest.Int() // the mark, which the fence brought
+	current := ns.home.Layouts().Current()
+	pauses := map[*shard][]any{}
+	for range (c.More - 2) / 2 {
+		name, text := string(c.Rest.Bulk()), c.Rest.Bulk()
+		homes := current.Shards
+		if name != pauseAll {
+			homes = []*space.Shard{current.Of(name)}
+		}
+		for _, at := range homes {
+			pauses[own(at)] = append(pauses[own(at)], name, text)
+		}
+	}
+	if c.Rest.Broken {
+		return c.Misread()
+	}
+	var calls []*backend.Call
+	for to, texts := range pauses {
+		calls = append(calls, backend.NewCall(lualayout.AdoptPauses, to.Breaker,
+			[]string{to.Ledger}, append([]any{sh.Prefix}, texts...)...))
+	}
+	s.backend.Run(ctx, s.backend.Background, calls)
+	for _, c := range calls {
+		if c.Err != nil {
+			return c.Err
+		}
+	}
+	sh.Drained.Store(true)
+	return nil
+}
+
+// trimPage is how many partitions of an older shard are looked at a second.
+const trimPage = 200
+
+// trim keeps the bound of partitions that lie in two layouts: a page of those of an older shard, all of
+// them in turn.
+func (s *Store) trim(ctx context.Context, ns *Namespace, sh *shard) {
+	current := ns.home.Layouts().Current()
+	from := sh.trimmed.Load()
+	names, err := s.backend.Background.ZRange(ctx, sh.ready, from, from+trimPage-1).Result()
+	if sh.Breaker.Done(backend.Classify(err)); err != nil {
+		return
+	}
+	if from += trimPage; len(names) < trimPage {
+		from = 0
+	}
+	sh.trimmed.Store(from)
+	pipe := s.backend.Background.Pipeline()
+	var older, newer []*redis.IntCmd
+	for _, name := range names {
+		older = append(older, pipe.LLen(ctx, sh.list(name)))
+		newer = append(newer, pipe.LLen(ctx, own(current.Of(name)).list(name)))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	var calls []*backend.Call
+	for i, name := range names {
+		if newer[i].Err() != nil || older[i].Val()+newer[i].Val() <= int64(ns.Policy.Capacity) {
+			continue
+		}
+		keep := max(0, int64(ns.Policy.Capacity)-newer[i].Val())
+		calls = append(calls, backend.NewCall(lualayout.Trim, sh.Breaker,
+			[]string{sh.ready, sh.Ledger, sh.list(name), sh.meta(name)}, name, sh.Layout, keep))
+	}
+	s.backend.Run(ctx, s.backend.Background, calls)
+}
+
+// errNotEmpty: a shard has entries or pauses still.
+var errNotEmpty = errors.New("the shard is not empty")
+
+// growAsConfigured asks for the shards that the configuration wants, where it names more than
+// any before.
+func (s *Store) growAsConfigured(ctx context.Context, ns *Namespace) {
+	layouts := ns.home.Layouts()
+	have, want := len(layouts.Current().Shards), ns.Policy.Shards
+	if want <= max(have, layouts.Record.Wanted) || len(layouts.Older(layouts.Current().N)) > 0 {
+		return
+	}
+	log := s.log.With(zap.String("namespace", ns.Name), zap.Int("shards", have), zap.Int("configured", want))
+	n, err := s.space.Reshard(ctx, ns.home, want, "configuration", false, false)
+	if err != nil {
+		s.moveLog.Do(func() { log.Warn("namespace keeps its shards for now", zap.Error(err)) })
+		return
+	}
+	log.Info("namespace gets more shards, as configured", zap.Int64("layout", n))
+}
+
+// reviveEvery is how often closed shards are looked at.
+const reviveEvery = time.Minute
+
+// revive looks for entries in closed shards, which only a failover that lost writes brings back. They
+// are delivered then, or expire; their order is not promised.
+func (s *Store) revive(ctx context.Context, ns *Namespace) {
+	pipe := s.backend.Background.Pipeline()
+	active := map[*space.Shard]*redis.IntCmd{}
+	for _, l := range ns.home.Layouts().All {
+		if l.Closed == 0 {
+			continue
+		}
+		for _, at := range l.Shards {
+			active[at] = pipe.ZCard(ctx, own(at).ready)
+		}
+	}
+	if len(active) == 0 {
+		return
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for at, cmd := range active {
+		if cmd.Err() == nil {
+			ns.home.Revive(at, cmd.Val() > 0)
+		}
+	}
+}
+
+// tidyLayouts does what is next for the layouts of a namespace: it fences, also shards that lost
+// their fence in a failover, trims, and closes what is empty. Any process may do it; each step may
+// be done twice.
+func (s *Store) tidyLayouts(ctx context.Context, ns *Namespace, now int64) {
+	layouts := ns.home.Layouts()
+	older := layouts.Older(layouts.Current().N)
+	if len(older) == 0 {
+		return
+	}
+	if news, err := s.space.Fence(ctx, ns.home, true); news || err != nil {
+		return
+	}
+	closed := true
+	for _, at := range older[0].Shards {
+		s.trim(ctx, ns, own(at))
+		closed = s.closeShard(ctx, ns, own(at)) == nil && closed
+	}
+	if !closed {
+		return
+	}
+	if err := s.space.CloseLayout(ctx, ns.home, older[0].N, now); err == nil {
+		s.log.Info("older layout is empty and closed", zap.String("namespace", ns.Name),
+			zap.Int64("layout", older[0].N))
+	}
+}

@@ -1,0 +1,284 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/space"
+)
+
+// What walks and a reading of them found, each as its own test.
+
+// others opens processes on one namespace of so many shards.
+func others(t *testing.T, url string, n, shards int) (all []*process) {
+	t.Helper()
+	policy := DefaultPolicy()
+	policy.Shards, policy.Linger, policy.Batch = shards, 0, 4
+	for i := range n {
+		s, err := Open(Config{URL: url, Prefix: "sw", Namespaces: map[string]Policy{walkNamespace: policy}}, prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		if err := s.Ping(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, &process{name: fmt.Sprint("#", i), store: s, ns: s.Namespace(walkNamespace)})
+	}
+	return all
+}
+
+func (p *process) put(t *testing.T, partition, text string) {
+	t.Helper()
+	g := &Group{Namespace: p.ns, Partition: partition, Entries: [][]byte{AppendEntry(nil, time.Now().UnixMilli(), nil, []byte(text))}}
+	if p.store.Produce(context.Background(), []*Group{g}); g.Err != nil {
+		t.Fatalf("%s: %v", partition, g.Err)
+	}
+}
+
+func (p *process) reshard(t *testing.T, shards int) {
+	t.Helper()
+	if _, err := p.ns.store.Reshard(context.Background(), p.ns, ReshardRequest{Shards: shards}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *process) tidy() {
+	now, _ := p.store.Now()
+	p.store.tidyLayouts(context.Background(), p.ns, now)
+}
+
+func (p *process) read() {
+	p.store.space.ReadRecords(context.Background(), []*space.Home{p.ns.home})
+}
+
+// namesIn are one partition of each shard of the newest layout.
+func (p *process) namesIn() []string {
+	current := p.ns.home.Layouts().Current()
+	names := make([]string, len(current.Shards))
+	for i, found := 0, 0; found < len(names); i++ {
+		name := fmt.Sprint("p", i)
+		for k, sh := range current.Shards {
+			if current.Of(name) == sh && names[k] == "" {
+				names[k] = name
+				found++
+			}
+		}
+	}
+	return names
+}
+
+// A shard is closed while another of its layout has entries still, with a sink that is down for hours.
+func TestAResumedPartitionDoesNotWaitForAClosedShard(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	two := others(t, redistest.Start(t).URL(), 2, 2)
+	p, q := two[0], two[1]
+	names := p.namesIn()
+	for _, pause := range []string{names[0], ""} {
+		if err := p.ns.store.Pause(ctx, p.ns, pause, Pause{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.put(t, names[1], "in the older layout")
+	p.reshard(t, 3)
+	p.put(t, names[0], "in the newer layout")
+	p.tidy()
+	q.read()
+	claim := func() (leased bool) {
+		for _, c := range q.ns.store.Claim(ctx, []ClaimRequest{{Namespace: q.ns, Partition: names[0], MaxBatches: 1, Shard: -1}}, time.Minute) {
+			if c.Err != nil {
+				t.Fatal(c.Err)
+			}
+			leased = c.Lease != nil
+		}
+		return leased
+	}
+	if claim() {
+		t.Error("leased while it is paused")
+	}
+	for _, pause := range []string{"", names[0]} {
+		if was, err := q.ns.store.Resume(ctx, q.ns, pause); !was || err != nil {
+			t.Fatalf("resume of %q: was paused %v, %v", pause, was, err)
+		}
+	}
+	redistest.Until(t, 20*time.Second, "the partition is leased", claim)
+}
+
+// A process produces, another drains, and a third changes the shards.
+func TestShardsChangeOnAClusterUnderLoad(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	cluster := redistest.StartMasters(t, 3)
+	three := others(t, cluster.URL(), 3, 2)
+	const partitions, least = 20, 30
+	sent := map[string]int{}
+	var producing, draining sync.WaitGroup
+	resharded, produced := make(chan struct{}), make(chan struct{})
+	producing.Go(func() {
+		p := three[0]
+		for done := false; !done || sent["p0"] < least; {
+			select {
+			case <-resharded:
+				done = true
+			default:
+			}
+			var groups []*Group
+			for i := range partitions {
+				name := fmt.Sprint("p", i)
+				sent[name]++
+				entry := AppendEntry(nil, time.Now().UnixMilli(), nil, []byte(strconv.Itoa(sent[name])))
+				groups = append(groups, &Group{Namespace: p.ns, Partition: name, Entries: [][]byte{entry}})
+			}
+			p.store.Produce(ctx, groups)
+			for _, g := range groups {
+				if g.Err != nil {
+					t.Errorf("%s: %v", g.Partition, g.Err)
+				}
+			}
+		}
+	})
+	got := map[string]int{}
+	draining.Go(func() {
+		p := three[1]
+		for ended := false; !t.Failed(); {
+			select {
+			case <-produced:
+				ended = true
+			default:
+			}
+			p.read()
+			p.tidy()
+			numbers, _ := p.ns.OpenShards()
+			for _, number := range numbers {
+				due, _, err := p.store.Due(ctx, p.ns, number, 0, partitions)
+				if err != nil {
+					t.Errorf("due: %v", err)
+				}
+				var requests []ClaimRequest
+				for _, d := range due {
+					requests = append(requests, ClaimRequest{Namespace: p.ns, Partition: d.Partition, MaxBatches: 8, Shard: number})
+				}
+				var commits []*Commit
+				for _, c := range p.ns.store.Claim(ctx, requests, time.Minute) {
+					if c.Err != nil {
+						t.Errorf("claim of %s: %v", c.Partition, c.Err)
+					}
+					if c.Lease == nil {
+						continue
+					}
+					for _, e := range c.Lease.Entries {
+						if got[c.Partition]++; string(e.Payload) != strconv.Itoa(got[c.Partition]) {
+							t.Errorf("%s: got %s, want %d", c.Partition, e.Payload, got[c.Partition])
+						}
+					}
+					commits = append(commits, &Commit{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)})
+				}
+				p.store.Commit(ctx, commits)
+				for _, c := range commits {
+					if c.Err != nil {
+						t.Errorf("commit of %s: %v", c.Lease.Partition, c.Err)
+					}
+				}
+			}
+			if o, err := p.store.Overview(ctx, p.ns); ended && err == nil && o.Ledger.Buffered == 0 {
+				return
+			}
+		}
+	})
+	p := three[2]
+	for _, shards := range []int{6, 12} {
+		redistest.Until(t, time.Minute, "the shards change", func() bool {
+			_, err := p.ns.store.Reshard(ctx, p.ns, ReshardRequest{Shards: shards})
+			return err == nil
+		})
+		on := make([]int, 3)
+		for _, sh := range p.ns.home.Layouts().Current().Shards {
+			on[cluster.MasterOf(sh.Ledger)]++
+		}
+		if want := shards / 3; on[0] != want || on[1] != want || on[2] != want {
+			t.Errorf("%d shards lie %v on the masters", shards, on)
+		}
+	}
+	close(resharded)
+	producing.Wait()
+	close(produced)
+	draining.Wait()
+	redistest.Until(t, time.Minute, "the older layouts are closed", func() bool {
+		p.read()
+		p.tidy()
+		return len(p.ns.home.Layouts().Open()) == 1
+	})
+	for name, n := range sent {
+		if got[name] != n {
+			t.Errorf("%s: %d came of %d", name, got[name], n)
+		}
+	}
+	if residual, err := p.store.Audit(ctx, p.ns); residual != 0 || err != nil {
+		t.Errorf("residual %d, %v", residual, err)
+	}
+}
+
+// With an empty namespace each layout is closed at once, so that fifty of them take a moment.
+func TestFiftyLayoutsLeaveLedgersOnly(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 1)[0]
+	last := int64(0)
+	for i := range 50 {
+		p.put(t, "p", strconv.Itoa(i))
+		p.reshard(t, 2+i%2)
+		p.put(t, "p", strconv.Itoa(i))
+		redistest.Until(t, 20*time.Second, "the older layout is drained and closed", func() bool {
+			numbers, _ := p.ns.OpenShards()
+			for _, number := range numbers {
+				request := ClaimRequest{Namespace: p.ns, Partition: "p", MaxBatches: 1, Shard: number}
+				for _, c := range p.ns.store.Claim(ctx, []ClaimRequest{request}, time.Minute) {
+					if c.Err != nil {
+						t.Fatal(c.Err)
+					}
+					if c.Lease == nil {
+						continue
+					}
+					if c.Lease.From <= last || c.Lease.To >= 1<<53 {
+						t.Fatalf("sequence %d after %d", c.Lease.From, last)
+					}
+					last = c.Lease.From
+					commit := &Commit{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)}
+					if p.store.Commit(ctx, []*Commit{commit}); commit.Err != nil {
+						t.Fatal(commit.Err)
+					}
+				}
+			}
+			p.tidy()
+			return len(p.ns.home.Layouts().Open()) == 1
+		})
+	}
+	redistest.Until(t, 20*time.Second, "all of the newest layout is delivered", func() bool {
+		request := ClaimRequest{Namespace: p.ns, Partition: "p", MaxBatches: 1, Shard: -1}
+		for _, c := range p.ns.store.Claim(ctx, []ClaimRequest{request}, time.Minute) {
+			if c.Lease != nil {
+				p.store.Commit(ctx, []*Commit{{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)}})
+			}
+		}
+		o, err := p.store.Overview(ctx, p.ns)
+		return err == nil && o.Ledger.Buffered == 0
+	})
+	o, err := p.store.Overview(ctx, p.ns)
+	if err != nil || o.Ledger.Accepted != 100 || o.Ledger.Delivered != 100 {
+		t.Errorf("got %+v, %v", o.Ledger, err)
+	}
+	shards := len(p.ns.home.Shards())
+	if n := server.Client().DBSize(ctx).Val(); n > int64(shards)+1 {
+		t.Errorf("%d keys are left, of %d shards and a record: %v", n, shards, server.Client().Keys(ctx, "*").Val())
+	}
+}

@@ -1,0 +1,190 @@
+package partition_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+func openSharded(t *testing.T, url, prefix string, shards int) (*partition.Store, *partition.Namespace) {
+	t.Helper()
+	policy := partition.DefaultPolicy()
+	policy.Shards, policy.Linger, policy.Batch = shards, 0, 4
+	s, err := partition.Open(partition.Config{URL: url, Prefix: prefix, Namespaces: map[string]partition.Policy{"kart": policy}},
+		prometheus.NewRegistry(), zaptest.NewLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, s.Namespace("kart")
+}
+
+func store(t *testing.T, s *partition.Store, ns *partition.Namespace, name, key string, texts ...string) *partition.Group {
+	t.Helper()
+	ctx := context.Background()
+	if err := s.Ping(ctx); err != nil {
+		t.Fatal(err)
+	}
+	now, _ := s.Now()
+	g := &partition.Group{Namespace: ns, Partition: name, IdempotencyKey: key}
+	for _, text := range texts {
+		g.Entries = append(g.Entries, partition.AppendEntry(nil, now, []byte("0123456789abcdef0123456789"), []byte(text)))
+	}
+	s.Produce(ctx, []*partition.Group{g})
+	if g.Err != nil {
+		t.Fatalf("%s: %v", name, g.Err)
+	}
+	return g
+}
+
+// drainAll claims and commits until nothing is left, and returns what came of each partition.
+func drainAll(t *testing.T, s *partition.Store, ns *partition.Namespace) map[string][]string {
+	t.Helper()
+	ctx := context.Background()
+	all := map[string][]string{}
+	redistest.Until(t, 20*time.Second, "nothing is left", func() bool {
+		numbers, _ := ns.OpenShards()
+		for _, n := range numbers {
+			due, _, err := s.Due(ctx, ns, n, 0, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range due {
+				for _, c := range s.Claim(ctx, []partition.ClaimRequest{{Namespace: ns, Partition: d.Partition, MaxBatches: 1, Shard: n}}, time.Minute) {
+					if c.Err != nil {
+						t.Fatal(c.Err)
+					} else if c.Lease == nil {
+						continue
+					}
+					for _, e := range c.Lease.Entries {
+						all[d.Partition] = append(all[d.Partition], string(e.Payload))
+					}
+					commit := &partition.Commit{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)}
+					if s.Commit(ctx, []*partition.Commit{commit}); commit.Err != nil {
+						t.Fatal(commit.Err)
+					}
+				}
+			}
+		}
+		o, err := s.Overview(ctx, ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.Ledger.Buffered == 0
+	})
+	return all
+}
+
+func TestANamespaceGetsOtherShardsWhileItServes(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url := redistest.Start(t).URL()
+	one, a := openSharded(t, url, "sw", 2)
+	two, b := openSharded(t, url, "sw", 2)
+	want := map[string][]string{}
+	put := func(s *partition.Store, ns *partition.Namespace, texts ...string) {
+		for i := range 20 {
+			name := fmt.Sprint("p", i)
+			store(t, s, ns, name, "", texts...)
+			want[name] = append(want[name], texts...)
+		}
+	}
+	put(one, a, "1", "2")
+	put(two, b, "3")
+	first := store(t, one, a, "p1", "key", "4")
+	want["p1"] = append(want["p1"], "4")
+	n, err := one.Reshard(ctx, a, partition.ReshardRequest{Shards: 5, By: "alice"})
+	if err != nil || n < 2 {
+		t.Fatalf("got layout %d, %v", n, err)
+	}
+	put(one, a, "5")
+	put(two, b, "6") // it meets a fenced shard
+	if again := store(t, two, b, "p1", "key", "4"); !again.Repeated || again.Accepted != first.Accepted || again.Depth != first.Depth {
+		t.Errorf("the key of before: %+v", again)
+	}
+	layouts, err := two.Layouts(ctx, b)
+	if err != nil || len(layouts) != 2 || layouts[0].Fenced != 2 || layouts[0].Entries != 61 || layouts[1].Entries != 40 || !layouts[1].Current {
+		t.Errorf("got %+v, %v", layouts, err)
+	}
+	if _, err := two.Reshard(ctx, b, partition.ReshardRequest{Shards: 3}); err == nil {
+		t.Error("a second reshard while the first goes on is not rejected")
+	}
+	got := drainAll(t, two, b)
+	for name, texts := range want {
+		if fmt.Sprint(got[name]) != fmt.Sprint(texts) {
+			t.Errorf("%s: got %v, want %v", name, got[name], texts)
+		}
+	}
+	if residual, err := one.Audit(ctx, a); err != nil || residual != 0 {
+		t.Errorf("residual %d, %v", residual, err)
+	}
+	j := partition.NewJanitor(one)
+	if err := j.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Stop(context.Background()) })
+	redistest.Until(t, 20*time.Second, "the older layout is closed", func() bool {
+		layouts, err := one.Layouts(ctx, a)
+		return err == nil && layouts[0].Closed
+	})
+	put(two, b, "7")
+	three, c := openSharded(t, url, "sw", 1)
+	put(three, c, "8")
+	if o, err := three.Overview(ctx, c); err != nil || o.Ledger.Accepted != 141 || o.Ledger.Buffered != 40 || o.Partitions != 20 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
+// A failover that lost writes may bring back entries to a shard that was closed.
+func TestWhatComesBackToAClosedShardIsDelivered(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	s, ns := openSharded(t, server.URL(), "sw", 1)
+	store(t, s, ns, "p", "", "1", "2")
+	c := server.Client()
+	saved := map[string]string{}
+	for _, key := range c.Keys(ctx, "sw:{kart.0}:*").Val() {
+		saved[key] = c.Dump(ctx, key).Val()
+	}
+	if _, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 2}); err != nil {
+		t.Fatal(err)
+	}
+	drainAll(t, s, ns)
+	closed := func() bool {
+		layouts, err := s.Layouts(ctx, ns)
+		return err == nil && layouts[0].Closed
+	}
+	j := partition.NewJanitor(s)
+	if err := j.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Until(t, 20*time.Second, "the older layout is closed", closed)
+	if err := j.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for key, text := range saved {
+		if err := c.RestoreReplace(ctx, key, 0, text).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j = partition.NewJanitor(s) // it looks at closed shards in its first round
+	if err := j.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Stop(context.Background()) })
+	redistest.Until(t, 20*time.Second, "the shard is open again", func() bool {
+		open, _ := ns.OpenShards()
+		return len(open) == 3
+	})
+	if got := drainAll(t, s, ns)["p"]; len(got) != 2 {
+		t.Errorf("got %v, want what came back", got)
+	}
+}

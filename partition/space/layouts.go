@@ -1,0 +1,320 @@
+package space
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua"
+	lualayout "github.com/spillway-io/spillway/lua/layout"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// A namespace gets other shards by a further layout. Nothing is copied: what lies in an older
+// layout leaves it by being delivered, evicted or expired. The order of steps makes that safe for
+// any number of processes, each of which may know any old record:
+//
+//  1. the record gets the new layout
+//  2. who learns of it fences the shards of the older ones, and only then stores in the new one
+//  3. who claims in the new one asks the older ones first whether they have nothing left of a name
+//  4. a shard that is fenced and empty is closed, then its layout in the record
+//
+// DESIGN.md of package partition says what each step rests on.
+
+// Errors of Reshard; each Is backend.ErrUnavailable or backend.ErrIncompatible, too.
+var (
+	// ErrResharding: an older layout is open still, or another process was first.
+	ErrResharding = errors.New("the shards of the namespace are changing")
+	// ErrNoLayouts: the kind of the namespace cannot change its shards while it serves.
+	ErrNoLayouts = errors.New("namespaces of this kind keep the number of shards that they were first used with")
+)
+
+// recordKey holds the record of a namespace.
+func (h *Home) recordKey() string { return h.prefix + ":{" + h.Name + "}:layout" }
+
+// resolve asks the store for the records of homes, and of how many shards layout 1 is where there
+// is none. It returns what went wrong.
+func (s *Space) resolve(ctx context.Context, homes []*Home) map[*Home]error {
+	errs := map[*Home]error{}
+	for _, h := range homes {
+		if !s.Kind.Layouts || h.resolved.Load() {
+			continue
+		}
+		if err := s.resolveOne(ctx, h); err != nil {
+			errs[h] = err
+		}
+	}
+	return errs
+}
+
+func (s *Space) resolveOne(ctx context.Context, h *Home) error {
+	record, err := s.readRecord(ctx, h)
+	if err != nil {
+		return err
+	}
+	if len(record.Layouts) == 0 {
+		record = firstRecord(h.Wanted)
+		for _, l := range s.readLayouts(ctx, []*Home{h}, "", false) {
+			if l.err != nil {
+				return l.err
+			}
+			var n int
+			if _, err := fmt.Sscan(l.fields["shards"], &n); err == nil && n >= 1 && n <= 1024 {
+				record = firstRecord(n)
+				break
+			}
+		}
+	}
+	h.begin(record)
+	return nil
+}
+
+func (s *Space) readRecord(ctx context.Context, h *Home) (Record, error) {
+	fields, err := s.backend.Background.HGetAll(ctx, h.recordKey()).Result()
+	if err != nil {
+		return Record{}, backend.Classify(err)
+	}
+	record, err := parseRecord(fields)
+	if err != nil {
+		return Record{}, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("namespace %s: %w", h.Name, err))
+	}
+	return record, nil
+}
+
+// ReadRecords takes up what other processes recorded, and mends a record that knows less than this
+// process does, as after a failover.
+func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
+	if !s.Kind.Layouts {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+	defer cancel()
+	pipe := s.backend.Background.Pipeline()
+	versions := map[*Home]*redis.StringCmd{}
+	for _, h := range homes {
+		if h.resolved.Load() {
+			versions[h] = pipe.HGet(ctx, h.recordKey(), "version")
+		}
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for h, cmd := range versions {
+		version, err := cmd.Int64()
+		if err != nil && !errors.Is(err, redis.Nil) || version == h.Layouts().Record.Version {
+			continue
+		}
+		_ = s.refresh(ctx, h) // the next round asks again
+	}
+}
+
+// refresh joins what the store records and what this process knows, on both sides.
+func (s *Space) refresh(ctx context.Context, h *Home) error {
+	record, err := s.readRecord(ctx, h)
+	if err != nil {
+		return err
+	}
+	h.learn(record)
+	if known := h.Layouts().Record; known.Version > 0 && known.knowsMore(record) {
+		joined := known.join(record)
+		_, err = s.writeRecord(ctx, h, record.Version, joined)
+	}
+	return err
+}
+
+// writeRecord stores a record in the place of the one of a version. It is false where another
+// process was first.
+func (s *Space) writeRecord(ctx context.Context, h *Home, read int64, r Record) (bool, error) {
+	// Above every version of this record and of one that a failover set back: two that differ are
+	// never of the same version.
+	now, _ := s.backend.Now()
+	r.Version = max(r.Version, read, now) + 1
+	c := backend.NewCall(lualayout.Record, nil, []string{h.recordKey()}, append([]any{read,
+		r.Version}, r.fields()...)...)
+	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
+	if c.Err != nil {
+		return false, c.Err
+	}
+	if c.Rest.Int() != 1 {
+		return false, nil
+	}
+	h.learn(r)
+	return true, nil
+}
+
+// Learn takes up the record that a fenced shard answered with. An empty one, and one that cannot
+// be read, have the process ask the store.
+func (s *Space) Learn(ctx context.Context, h *Home, text []byte) error {
+	record, err := parseText(text)
+	if err == nil && len(record.Layouts) > 0 && h.learn(record) {
+		return nil
+	}
+	return s.refresh(ctx, h)
+}
+
+// Fence lets the open shards of older layouts take no entries any more, as far as they can be
+// reached, and leaves the record in all. A shard that was fenced stays so; unless again is true it is
+// not asked a second time. It returns the first error, and whether the process learned of
+// another layout: then the caller begins anew.
+func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err error) {
+	h.fencing.Lock()
+	defer h.fencing.Unlock()
+	if h.unfenced != nil && !again && time.Since(h.tried) < fenceEvery {
+		return false, h.unfenced
+	}
+	defer func() { h.unfenced, h.tried = err, time.Now() }()
+	layouts := h.Layouts()
+	current, record := layouts.Current(), layouts.Record
+	text, _ := json.Marshal(record)
+	var shards []*Shard
+	var calls []*backend.Call
+	for _, l := range layouts.Open() {
+		for _, sh := range l.Shards {
+			if again || sh.told.Load() < record.Version || l != current && !sh.Fenced() {
+				shards = append(shards, sh)
+				calls = append(calls, backend.NewCall(lualayout.Fence, sh.Breaker, []string{sh.Ledger},
+					sh.Layout, current.N, record.Version, text, s.Kind.Name))
+			}
+		}
+	}
+	s.backend.Run(ctx, s.backend.Background, calls)
+	for i, c := range calls {
+		sh := shards[i]
+		if c.Err != nil {
+			err = cmp.Or(err, c.Err)
+			continue
+		}
+		fence, mark, known := c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
+		if c.Rest.Broken {
+			err = cmp.Or(err, c.Misread())
+			continue
+		}
+		sh.told.Store(record.Version)
+		if fence > sh.Layout {
+			sh.mark.Store(mark)
+			sh.fenced.Store(true)
+		}
+		if other, wrong := parseText(known); wrong == nil && len(other.Layouts) > 0 {
+			news = h.learn(other) || news
+		}
+	}
+	return news || h.Layouts() != layouts, err
+}
+
+// fenceEvery is how often shards are tried that could not be reached. Who comes meanwhile gets the last
+// error: otherwise each would wait for the lost master, one after the other.
+const fenceEvery = 100 * time.Millisecond
+
+// NeedsFence reports whether a shard of an older layout may take entries still, as far as this
+// process knows.
+func (l *Layouts) NeedsFence() bool {
+	for _, o := range l.Older(l.Current().N) {
+		for _, sh := range o.Shards {
+			if !sh.Fenced() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// CloseLayout records that nothing is left in a layout whose shards are all closed.
+func (s *Space) CloseLayout(ctx context.Context, h *Home, n, now int64) error {
+	layouts := h.Layouts()
+	record := layouts.Record.join(Record{})
+	for i, l := range layouts.All {
+		if l.N != n {
+			continue
+		}
+		record.Layouts[i].Closed = now
+		for _, sh := range l.Shards {
+			record.Floor = max(record.Floor, sh.mark.Load())
+		}
+	}
+	wrote, err := s.writeRecord(ctx, h, layouts.Record.Version, record)
+	if err == nil && !wrote {
+		err = s.refresh(ctx, h)
+	}
+	return err
+}
+
+// Reshard gives a namespace a further layout of so many shards, on the masters that the store has
+// now. by is who asked. Nothing happens where it has as many already, unless they lie unevenly
+// and even is true. Everything that may be missing is looked for before the first write; the
+// error says what. With dry it writes nothing.
+func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, even,
+	dry bool) (n int64, err error) {
+	if !s.Kind.Layouts {
+		return 0, backend.Wrap(backend.ErrIncompatible, ErrNoLayouts)
+	}
+	if err := s.Usable(ctx, h); err != nil {
+		return 0, err
+	}
+	if err := s.refresh(ctx, h); err != nil {
+		return 0, err
+	}
+	layouts := h.Layouts()
+	current := layouts.Current()
+	if current.LayoutRecord.Shards == shards && !even {
+		return current.N, nil
+	}
+	if older := layouts.Older(current.N); len(older) > 0 {
+		return 0, backend.Wrap(backend.ErrUnavailable, fmt.Errorf("%w: layout %d has entries still, and is closed once they are delivered or expired", ErrResharding, older[0].N))
+	}
+	now, err := s.backend.KnownTime(ctx)
+	if err != nil {
+		return 0, err
+	}
+	masters, err := s.backend.SlotsOfMasters(ctx)
+	if err != nil {
+		return 0, err
+	}
+	next := newLayout(h.Name, max(current.N+1, now), shards, masters)
+	next.Made, next.By = now, by
+	record := layouts.Record.join(Record{Layouts: []LayoutRecord{next}})
+	record.Wanted = max(record.Wanted, h.Wanted)
+	trial := h.trial(layouts, record)
+	if err := s.ready(ctx, h, trial); err != nil || dry {
+		return next.N, err
+	}
+	wrote, err := s.writeRecord(ctx, h, layouts.Record.Version, record)
+	switch {
+	case err != nil:
+		return 0, err
+	case !wrote:
+		_ = s.refresh(ctx, h)
+		return 0, backend.Wrap(backend.ErrUnavailable, fmt.Errorf("%w: another process was first",
+			ErrResharding))
+	}
+	for news := true; news && err == nil; {
+		news, err = s.Fence(ctx, h, false)
+	}
+	return next.N, err
+}
+
+// trial is what the layouts would be with a record.
+func (h *Home) trial(old *Layouts, r Record) *Layouts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.extend(old, r)
+}
+
+// ready asks whether all shards that a namespace would have can be used: they answer, are not
+// full, and the user has all rights.
+func (s *Space) ready(ctx context.Context, h *Home, l *Layouts) error {
+	var open []*Shard
+	for _, layout := range l.Open() {
+		open = append(open, layout.Shards...)
+	}
+	if s.backend.Embedded() {
+		return nil
+	}
+	return s.explainRights(ctx, []*Home{h}, s.tryRights(ctx, h.Name, open))
+}
+
+// Scripts are those that a home with layouts needs beside its kind's.
+func Scripts(own []*lua.Script) []*lua.Script { return slices.Concat(own, lualayout.All()) }

@@ -1,0 +1,125 @@
+package space
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// A LayoutRecord is what a namespace records of one layout: a numbered list of shards, which
+// never changes but for being closed. Numbers rise and never repeat.
+type LayoutRecord struct {
+	N      int64    `json:"n"`
+	Shards int      `json:"shards"`
+	Tags   []string `json:"tags,omitempty"`      // ends of the shards' hash tags; none for layout 1, whose tags are {ns.0}, {ns.1}, …
+	Made   int64    `json:"made_ms"`             // on the store's clock; 0 for layout 1
+	Closed int64    `json:"closed_ms,omitempty"` // since then nothing is left in it; 0 = it is open
+	By     string   `json:"by,omitempty"`        // who asked for it
+}
+
+// A Record is what a process knows of the layouts of a namespace: never less than one, by rising
+// numbers. Any old copy may be used, because shards are fenced before a newer layout is.
+type Record struct {
+	Version int64          `json:"version"` // of the stored record; 0 = there is none, so there is layout 1 only
+	Floor   int64          `json:"floor"`   // no sequence of a closed layout is this high
+	Wanted  int            `json:"wanted"`  // the most shards that a configuration named when the shards changed: only one that names more has its way
+	Layouts []LayoutRecord `json:"layouts"`
+}
+
+// firstRecord is that of a namespace that never changed its shards.
+func firstRecord(shards int) Record {
+	return Record{Layouts: []LayoutRecord{{N: 1, Shards: shards}}}
+}
+
+func (r Record) current() LayoutRecord { return r.Layouts[len(r.Layouts)-1] }
+
+// join is what two records know together: closed wins, and so does the larger floor. So a
+// record that a failover set back is mended by whoever knows more.
+func (r Record) join(o Record) Record {
+	joined := Record{Version: max(r.Version, o.Version), Floor: max(r.Floor, o.Floor),
+		Wanted: max(r.Wanted, o.Wanted), Layouts: slices.Clone(r.Layouts)}
+	for _, l := range o.Layouts {
+		i, found := slices.BinarySearchFunc(joined.Layouts, l.N, func(l LayoutRecord,
+			n int64) int {
+			return int(l.N - n)
+		})
+		switch {
+		case !found:
+			joined.Layouts = slices.Insert(joined.Layouts, i, l)
+		case joined.Layouts[i].Closed == 0:
+			joined.Layouts[i].Closed = l.Closed
+		}
+	}
+	return joined
+}
+
+// knowsMore reports whether r has something that o lacks.
+func (r Record) knowsMore(o Record) bool {
+	if r.Floor > o.Floor || r.Wanted > o.Wanted || len(r.Layouts) > len(o.Layouts) {
+		return true
+	}
+	for _, l := range r.Layouts {
+		i := slices.IndexFunc(o.Layouts, func(other LayoutRecord) bool { return other.N == l.N })
+		if i < 0 || l.Closed != 0 && o.Layouts[i].Closed == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// fields are the record as the fields of its hash.
+func (r Record) fields() []any {
+	all := []any{"floor", r.Floor, "wanted", r.Wanted}
+	for _, l := range r.Layouts {
+		text, _ := json.Marshal(l) // of numbers and texts
+		all = append(all, l.N, text)
+	}
+	return all
+}
+
+// parseRecord reads the fields of a hash; a hash without any is an empty Record.
+func parseRecord(fields map[string]string) (r Record, err error) {
+	for name, value := range fields {
+		switch name {
+		case "version":
+			r.Version, err = strconv.ParseInt(value, 10, 64)
+		case "floor":
+			r.Floor, err = strconv.ParseInt(value, 10, 64)
+		case "wanted":
+			r.Wanted, err = strconv.Atoi(value)
+		default:
+			var l LayoutRecord
+			err = json.Unmarshal([]byte(value), &l)
+			r.Layouts = append(r.Layouts, l)
+		}
+		if err != nil {
+			return Record{}, fmt.Errorf("the record of layouts holds %s=%.80q, which Spillway does not write", name, value)
+		}
+	}
+	slices.SortFunc(r.Layouts, func(a, b LayoutRecord) int { return int(a.N - b.N) })
+	return r, r.check()
+}
+
+// parseText reads the record that a ledger keeps; an empty text is an empty Record.
+func parseText(text []byte) (r Record, err error) {
+	if len(text) == 0 {
+		return Record{}, nil
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return Record{}, fmt.Errorf("the record of layouts in a ledger: %w", err)
+	}
+	return r, r.check()
+}
+
+// check finds what no program wrote.
+func (r Record) check() error {
+	last := int64(0)
+	for _, l := range r.Layouts {
+		if l.N <= last || l.Shards < 1 || l.Shards > 1024 || l.N > 1 && len(l.Tags) != l.Shards {
+			return fmt.Errorf("the record of layouts holds a layout %d with %d shards, which Spillway does not write", l.N, l.Shards)
+		}
+		last = l.N
+	}
+	return nil
+}

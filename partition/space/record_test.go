@@ -1,0 +1,78 @@
+package space
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+)
+
+// someRecord has a random choice of what a namespace may have recorded.
+func someRecord(rnd *rand.Rand) Record {
+	r := Record{Version: rnd.Int64N(5), Floor: rnd.Int64N(5), Layouts: []LayoutRecord{{N: 1, Shards: 2}}}
+	for n := int64(2); n < 6; n++ {
+		if rnd.IntN(2) == 0 {
+			r.Layouts = append(r.Layouts, LayoutRecord{N: n, Shards: 1, Tags: []string{fmt.Sprint(n)}})
+		}
+	}
+	for i := range r.Layouts {
+		if rnd.IntN(2) == 0 {
+			r.Layouts[i].Closed = 100
+		}
+	}
+	return r
+}
+
+func TestJoinedRecordsKnowAllThatEitherKnew(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 24))
+	for range 5000 {
+		a, b, c := someRecord(rnd), someRecord(rnd), someRecord(rnd)
+		both := a.join(b)
+		if a.knowsMore(both) || b.knowsMore(both) || both.Version != max(a.Version, b.Version) {
+			t.Fatalf("%+v and %+v: %+v", a, b, both)
+		}
+		if other := b.join(a); !reflect.DeepEqual(both, other) {
+			t.Fatalf("%+v and %+v: %+v, the other way round %+v", a, b, both, other)
+		}
+		if !reflect.DeepEqual(both.join(c), a.join(b.join(c))) || !reflect.DeepEqual(both.join(a), both) {
+			t.Fatalf("%+v, %+v and %+v: the order counts", a, b, c)
+		}
+		if more := both.knowsMore(a); more == (reflect.DeepEqual(both.Layouts, a.Layouts) && both.Floor == a.Floor) {
+			t.Fatalf("%+v knows more than %+v: %v", both, a, more)
+		}
+		if err := both.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestARecordIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(2, 24))
+	for range 200 {
+		r := someRecord(rnd)
+		fields := map[string]string{"version": fmt.Sprint(r.Version)}
+		all := r.fields()
+		for i := 0; i < len(all); i += 2 {
+			fields[fmt.Sprint(all[i])] = fmt.Sprintf("%s", all[i+1])
+			if n, ok := all[i+1].(int64); ok {
+				fields[fmt.Sprint(all[i])] = fmt.Sprint(n)
+			}
+		}
+		if got, err := parseRecord(fields); err != nil || !reflect.DeepEqual(got, r) {
+			t.Fatalf("got %+v, %v, want %+v", got, err, r)
+		}
+	}
+}
+
+func TestARecordThatSpillwayDoesNotWriteIsAnError(t *testing.T) {
+	t.Parallel()
+	for field, value := range map[string]string{
+		"version": "x", "floor": "1.5", "1": "{", "2": `{"n":2,"shards":2,"tags":["a"]}`, "3": `{"n":3,"shards":0}`, "4": `{"n":4,"shards":2000}`,
+	} {
+		if r, err := parseRecord(map[string]string{field: value}); err == nil {
+			t.Errorf("%s=%s: got %+v", field, value, r)
+		}
+	}
+}
