@@ -6,7 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
-	"github.com/spillway-io/spillway/cmd/spillway/manual"
+	"github.com/spillway-io/spillway/deploy/man"
 )
 
 // completionCmd prints the script that completes command lines.
@@ -15,7 +15,7 @@ type completionCmd struct {
 }
 
 func (c *completionCmd) Run(p config.Process, k *kong.Context) error {
-	script, err := manual.Completion(k.Model, c.Shell)
+	script, err := man.Completion(k.Model, c.Shell)
 	if err == nil {
 		_, err = fmt.Fprint(p.Stdout, script)
 	}
@@ -26,11 +26,11 @@ func (c *completionCmd) Run(p config.Process, k *kong.Context) error {
 type manCmd struct{}
 
 func (c *manCmd) Run(p config.Process, k *kong.Context) error {
-	_, err := fmt.Fprint(p.Stdout, manual.Page(k.Model, "Connection:", manSections...))
+	_, err := fmt.Fprint(p.Stdout, man.Page(k.Model, "Connection:", manSections...))
 	return err
 }
 
-var manSections = []manual.Section{
+var manSections = []man.Section{
 	{Title: "EXIT STATUS", Items: [][2]string{
 		{"0", "The command did what it says. Of check: ok."},
 		{"1", "The command failed. Of check: a warning."},

@@ -1,6 +1,6 @@
-// Package manual writes what is generated from the model of the command line: the
+// Package man writes what is generated from the model of the command line: the
 // completion scripts of shells and the manual page.
-package manual
+package man
 
 import (
 	"slices"
