@@ -200,6 +200,10 @@ func accountMetric(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("spillway_account_"+name, help+" The store's figure: the same in every process.", append([]string{"namespace"}, labels...), nil)
 }
 
+func layoutMetric(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("spillway_layout_"+name, help+" The store's figure: the same in every process.", append([]string{"namespace"}, labels...), nil)
+}
+
 var (
 	accountEntries = accountMetric("entries_total",
 		"Entries by outcome, since the first one: accepted = delivered + evicted - reclaimed + "+
@@ -214,14 +218,22 @@ var (
 	accountLetterBytes = accountMetric("dead_letter_bytes", "Bytes of the dead letters kept now.")
 	accountPurged      = accountMetric("purged_entries_total",
 		"Entries that operators purged. They are among the evicted ones.")
+	layoutShards = layoutMetric("shards",
+		"Shards by the state of their layout: current takes new entries, older is being emptied, closed holds none.", "state")
+	layoutUnfenced = layoutMetric("unfenced_shards", "Shards of older layouts that may take entries still.")
+	layoutEntries  = layoutMetric("older_entries", "Entries in shards of older layouts.")
+	layoutSeconds  = layoutMetric("older_seconds",
+		"How long there have been shards of an older layout; 0: there are none.")
+
 	accountLettersGone = accountMetric("dead_letters_evicted_total",
 		"Dead letters that max_dead or max_dead_bytes dropped.")
 )
 
 // Describe implements prometheus.Collector.
 func (a *Accounts) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountKeys, accountOverdue, accountLetters,
-		accountLetterBytes, accountLettersGone, accountPurged} {
+	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions,
+		accountKeys, accountOverdue, accountLetters,
+		accountLetterBytes, accountLettersGone, accountPurged, layoutShards, layoutUnfenced, layoutEntries, layoutSeconds} {
 		ch <- d
 	}
 }
@@ -245,6 +257,12 @@ func (a *Accounts) Collect(ch chan<- prometheus.Metric) {
 		send(accountLetterBytes, prometheus.GaugeValue, float64(o.DeadBytes))
 		send(accountPurged, prometheus.CounterValue, float64(o.Purged))
 		send(accountLettersGone, prometheus.CounterValue, float64(o.DeadEvicted))
+		send(layoutShards, prometheus.GaugeValue, float64(o.Shards.Current), "current")
+		send(layoutShards, prometheus.GaugeValue, float64(o.Shards.Older), "older")
+		send(layoutShards, prometheus.GaugeValue, float64(o.Shards.Closed), "closed")
+		send(layoutUnfenced, prometheus.GaugeValue, float64(o.Shards.Unfenced))
+		send(layoutEntries, prometheus.GaugeValue, float64(o.Shards.OlderEntries))
+		send(layoutSeconds, prometheus.GaugeValue, o.Shards.OlderFor.Seconds())
 	}
 }
 

@@ -112,7 +112,8 @@ func (s *Server) purge(r *request) (any, error) {
 				Namespace: ns.Name,
 				Partition: body.Partition,
 				Entries:   &done.Entries,
-				Detail:    fmt.Sprintf("older than %s, confirmed %d, partitions %d, left alone %d", ask.OlderThan, *body.Confirm, done.Partitions, done.Leased),
+				Detail: fmt.Sprintf("older than %s, confirmed %d, partitions %d, left alone %d",
+					ask.OlderThan, *body.Confirm, done.Partitions, done.Leased),
 			}, err)
 			r.view.notePurged(ns.Name, body.Partition, r.who.name, done.Entries)
 		}

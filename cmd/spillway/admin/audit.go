@@ -50,8 +50,10 @@ func (s *Server) note(who identity, a Act, err error) {
 		log = s.log.Warn
 	}
 	fields := []zap.Field{
-		zap.String("name", a.Name), zap.String("role", a.Role), zap.String("action", a.Action), zap.String("namespace", a.Namespace),
-		zap.String("partition", a.Partition), zap.String("queue", a.Queue), zap.String("detail", a.Detail), zap.String("result", a.Result),
+		zap.String("name", a.Name), zap.String("role", a.Role), zap.String("action",
+			a.Action), zap.String("namespace", a.Namespace),
+		zap.String("partition", a.Partition), zap.String("queue", a.Queue), zap.String("detail",
+			a.Detail), zap.String("result", a.Result),
 	}
 	if a.Entries != nil {
 		fields = append(fields, zap.Int64("entries", *a.Entries))

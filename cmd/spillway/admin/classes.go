@@ -23,7 +23,10 @@ var classedBy = []string{"job", "data", "commandname", "displayname"}
 
 // classOf is the class of a job of PHP's, as far as masks let it be shown.
 func classOf(payload []byte, masks []string) string {
-	if slices.ContainsFunc(masks, func(key string) bool { return slices.Contains(classedBy, strings.ToLower(key)) }) {
+	if slices.ContainsFunc(masks, func(key string) bool {
+		return slices.Contains(classedBy,
+			strings.ToLower(key))
+	}) {
 		return strings.Trim(masked, `"`)
 	}
 	return cmp.Or(fmt.Sprintf("%.200s", php.Read(payload).Class), "unknown")

@@ -91,7 +91,8 @@ func (s *Server) dead(r *request) (any, error) {
 	}
 	list := LetterList{Total: o.DeadLetters, Bytes: o.DeadBytes}
 	filter := letterFilter{r.param("reason"), r.param("partition"), r.param("id")}
-	if list.Letters, list.Cursor, err = filterLetters(r.ctx, r.view.Store, ns, filter, masks, r.param("cursor"), limit); err != nil {
+	if list.Letters, list.Cursor, err = filterLetters(r.ctx, r.view.Store, ns, filter, masks,
+		r.param("cursor"), limit); err != nil {
 		return nil, err
 	}
 	list.Reasons, err = s.reasons.of(r.ctx, r.view.Store, ns, s.sweep.now())

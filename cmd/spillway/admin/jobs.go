@@ -144,7 +144,10 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindOf(space.ns), Ledger: ledger}
 	answer.Changes, answer.ChangesMS = s.jobLedgers.changes(space.ns.Name, jobReading{ledger, time.Now()},
 		time.Duration(since)*time.Millisecond)
-	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return space.store.Audit(ctx, space.ns) })
+	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64,
+		error) {
+		return space.store.Audit(ctx, space.ns)
+	})
 	return answer, err
 }
 
@@ -166,9 +169,11 @@ func jobRejection(err error) *rejection {
 		return notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
 	case errors.Is(err, job.ErrNoSchedule):
 		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
-	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err, job.ErrNotPrepared),
+	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err,
+		job.ErrNotPrepared),
 		errors.Is(err, job.ErrDecided), errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished),
-		errors.Is(err, job.ErrOtherOwner), errors.Is(err, job.ErrTooManySchedules), errors.Is(err, job.ErrTooManyJobs):
+		errors.Is(err, job.ErrOtherOwner), errors.Is(err, job.ErrTooManySchedules), errors.Is(err,
+			job.ErrTooManyJobs):
 		return conflict(err.Error())
 	}
 	return nil

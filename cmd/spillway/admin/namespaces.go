@@ -159,7 +159,10 @@ func (s *Server) account(r *request) (any, error) {
 		return nil, err
 	}
 	answer := Account{account: accountOf(ns, o)}
-	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return r.view.Store.Audit(ctx, ns) })
+	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64,
+		error) {
+		return r.view.Store.Audit(ctx, ns)
+	})
 	return answer, err
 }
 

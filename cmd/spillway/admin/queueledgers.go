@@ -184,7 +184,8 @@ func (b *jobLedgers) changes(namespace string, now jobReading,
 		rise   *int64
 		before int64
 	}{
-		{&rise.Published, first.Published}, {&rise.Acked, first.Acked}, {&rise.Expired, first.Expired}, {&rise.Deleted, first.Deleted},
+		{&rise.Published, first.Published}, {&rise.Acked, first.Acked}, {&rise.Expired,
+			first.Expired}, {&rise.Deleted, first.Deleted},
 		{&rise.Lost, first.Lost}, {&rise.Died, first.Died}, {&rise.Respawned, first.Respawned},
 	} {
 		*total.rise = max(0, *total.rise-total.before)
@@ -287,7 +288,8 @@ func (b *jobLedgers) Collect(ch chan<- prometheus.Metric) {
 		}
 		l := f.recent[len(f.recent)-1].Ledger
 		for outcome, n := range jobOutcomes(l) {
-			ch <- prometheus.MustNewConstMetric(accountJobsTotal, prometheus.CounterValue, float64(n), namespace, outcome)
+			ch <- prometheus.MustNewConstMetric(accountJobsTotal, prometheus.CounterValue, float64(n),
+				namespace, outcome)
 		}
 		gauge(accountKeys, float64(l.Keys))
 		for state, n := range jobStates(l) {

@@ -99,7 +99,10 @@ func (s *Server) count(r *request, space jobSpace, queue string) (queueCounts, e
 	if r.err != nil {
 		return queueCounts{}, r.err
 	}
-	rows, err := paced(r.ctx, s.jobLedgers.counts, func() ([]queueCounts, error) { return space.countQueues(r.ctx, queue) })
+	rows, err := paced(r.ctx, s.jobLedgers.counts, func() ([]queueCounts,
+		error) {
+		return space.countQueues(r.ctx, queue)
+	})
 	if err != nil {
 		return queueCounts{}, err
 	}
@@ -133,7 +136,8 @@ func (s *Server) forecast(r *request) (any, error) {
 		return space.store.Forecast(r.ctx, space.ns, queue, step, steps)
 	})
 	if err == nil {
-		answer.Scheduled, answer.ScheduledBy, err = schedule.Forecast(r.ctx, space.store, space.ns, queue, step, steps)
+		answer.Scheduled, answer.ScheduledBy, err = schedule.Forecast(r.ctx, space.store, space.ns,
+			queue, step, steps)
 	}
 	answer.NowMS = time.Now().UnixMilli()
 	return answer, err

@@ -52,6 +52,8 @@ func (s *Server) routes() []route {
 		{"POST /api/v1/namespaces/{namespace}/partitions/{partition}/pause", Operator, s.pause},
 		{"POST /api/v1/namespaces/{namespace}/partitions/{partition}/resume", Operator, s.resume},
 		{"POST /api/v1/namespaces/{namespace}/purge", Admin, s.purge},
+		{"GET /api/v1/namespaces/{namespace}/layouts", Viewer, s.layouts},
+		{"POST /api/v1/namespaces/{namespace}/reshard", Admin, s.reshard},
 		{"GET /api/v1/namespaces/{namespace}/dead", Operator, s.dead},
 		{"GET /api/v1/namespaces/{namespace}/dead/{letter}", Operator, s.letter},
 		{"POST /api/v1/namespaces/{namespace}/dead/replay", Operator, s.replay},

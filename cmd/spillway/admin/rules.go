@@ -46,7 +46,8 @@ func (s *Server) putRule(r *request) (any, error) {
 	act := Act{
 		Action:    "set_rule",
 		Namespace: ns.Name,
-		Detail: fmt.Sprintf("match %s, rate %q, burst %d, tries %d, keep_trace %q", body.Match, body.Rate, body.Burst, body.Tries,
+		Detail: fmt.Sprintf("match %s, rate %q, burst %d, tries %d, keep_trace %q", body.Match, body.Rate,
+			body.Burst, body.Tries,
 			body.KeepTrace),
 	}
 	return s.changed(r, act, c.PutRule(r.ctx, rule), body)

@@ -26,7 +26,7 @@ var restartSettings = []string{
 // ReloadRuleOf is that of a setting, by its key without a namespace.
 func ReloadRuleOf(key string) reloadRule {
 	switch {
-	case key == "shards", key == "pool":
+	case key == "pool":
 		return reloadNewOnly
 	case slices.Contains(restartSettings, key):
 		return reloadRestart
@@ -104,7 +104,11 @@ func settingChanges(at string, before, after any, except []string) (changes []Ch
 		if old != new {
 			text += fmt.Sprintf(": %s → %s", orNone(old), orNone(new))
 		}
-		changes = append(changes, Change{at + s.Key(), text, ReloadRuleOf(s.Key())})
+		rule := ReloadRuleOf(s.Key())
+		if _, queues := before.(*QueueNamespace); queues && s.Key() == "shards" {
+			rule = reloadNewOnly
+		}
+		changes = append(changes, Change{at + s.Key(), text, rule})
 	}
 	return changes
 }
@@ -161,8 +165,8 @@ func RestartOnly(before, after *Config, changes []Change) (errs []error) {
 			errs = append(errs, after.FieldError(c.Key, fmt.Errorf("%s: restart to change it", c.Text)))
 		case reloadNewOnly:
 			errs = append(errs, after.FieldError(c.Key,
-				fmt.Errorf("%s: fixed when the namespace is first used, because it decides where entries "+
-					"lie: set it back, or add a namespace of another name", c.Text)))
+				fmt.Errorf("%s: fixed when the namespace is first used, because it decides where its data "+
+					"lies: set it back, or add a namespace of another name", c.Text)))
 		}
 	}
 	return errs

@@ -22,7 +22,8 @@ func ownKeysOf(config any) (list []Setting) {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
 		if key, ok := field.Tag.Lookup("file"); ok {
-			list = append(list, Setting{key, v.Field(i).Addr().Interface(), strings.Fields(field.Tag.Get("keys"))})
+			list = append(list, Setting{key, v.Field(i).Addr().Interface(),
+				strings.Fields(field.Tag.Get("keys"))})
 		}
 	}
 	return list

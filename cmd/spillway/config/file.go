@@ -171,7 +171,8 @@ func (r *fileReader) unknownKey(key, path string, known []string) string {
 	switch near := sink.Nearest(key, known); {
 	case ofPHP && slices.Contains(slices.Concat(namespaceKeys(), queueKeys()), key):
 		return "unknown key: it is for another kind, and this namespace is of kind php: remove it"
-	case inNamespace && !ofPHP && slices.Contains(phpKeys(), key) && !slices.Contains(slices.Concat(namespaceKeys(), queueKeys()), key):
+	case inNamespace && !ofPHP && slices.Contains(phpKeys(), key) &&
+		!slices.Contains(slices.Concat(namespaceKeys(), queueKeys()), key):
 		return "unknown key: it is for queues of PHP's: add kind: php to this namespace, and remove it from the others"
 	case inQueue && (key == "sink" || key == "sink_command"):
 		return "unknown key: it is for buffers, and this namespace is of kind queue: its push names one of the sinks at the top of the file"

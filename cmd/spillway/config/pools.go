@@ -112,7 +112,8 @@ func poolChanges(before, after *Config) []Change {
 		case before.secretSums[at] != after.secretSums[at]:
 			return []Change{{at, at + ": a secret in it", reloadApplies}}
 		case old != now:
-			return []Change{{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile), reloadApplies}}
+			return []Change{{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile),
+				reloadApplies}}
 		}
 		return nil
 	})

@@ -111,7 +111,8 @@ func (c *Config) Certificates() transport.CertificateFiles {
 
 // AdminCertificates are the PEM files of the admin port.
 func (c *Config) AdminCertificates() transport.CertificateFiles {
-	return transport.CertificateFiles{Port: "admin", Prefix: "admin_", Cert: c.AdminTLSCert, Key: c.AdminTLSKey, ClientCA: c.AdminTLSClientCA}
+	return transport.CertificateFiles{Port: "admin", Prefix: "admin_", Cert: c.AdminTLSCert,
+		Key: c.AdminTLSKey, ClientCA: c.AdminTLSClientCA}
 }
 
 // validateLmstfy checks what the API needs of other settings.

@@ -94,7 +94,8 @@ func (c *Config) Shown() map[string][]admin.Setting {
 	for name, ns := range c.Namespaces {
 		ns.Sink, ns.Fallback = sink.Redact(ns.Sink), redactSinks(ns.Fallback)
 		for _, s := range SettingsOf(&ns) {
-			shown[name] = append(shown[name], admin.Setting{Key: s.Key(), Value: reflect.ValueOf(s.value).Elem().Interface()})
+			shown[name] = append(shown[name], admin.Setting{Key: s.Key(),
+				Value: reflect.ValueOf(s.value).Elem().Interface()})
 		}
 	}
 	return shown

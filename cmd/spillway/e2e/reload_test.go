@@ -119,16 +119,16 @@ func TestSIGHUPReloadsAGoodFileAndRejectsABadOne(t *testing.T) {
 		trail, _ := io.ReadAll(resp.Body)
 		return strings.Count(string(trail), `"name":"SIGHUP","role":"admin","action":"reload"`) == 2 && strings.Contains(string(trail), "did you mean capacity?")
 	})
-	r.write(config("    shards: 2\nprefix: other\n"))
+	r.write(config("prefix: other\n"))
 	text = r.hangUp("configuration not reloaded")
-	for _, want := range []string{"prefix: sw → other: restart to change it", "namespaces.default.shards: 1 → 2: fixed when the namespace is first used"} {
+	for _, want := range []string{"prefix: sw → other: restart to change it"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in %s", want, text)
 		}
 	}
-	r.write(config("    tokens: [\"" + tokenHash("t") + "\"]\n  chess: {sink: \"null:\"}\nlog_level: debug\n"))
+	r.write(config("    shards: 3\n    tokens: [\"" + tokenHash("t") + "\"]\n  chess: {sink: \"null:\"}\nlog_level: debug\n"))
 	text = r.hangUp("configuration reloaded")
-	for _, want := range []string{`"log_level: info → debug"`, `"namespaces.chess: added"`, `"namespaces.default.tokens"`} {
+	for _, want := range []string{`"log_level: info → debug"`, `"namespaces.chess: added"`, `"namespaces.default.shards: 1 → 3"`, `"namespaces.default.tokens"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in %s", want, text)
 		}

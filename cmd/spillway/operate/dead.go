@@ -86,7 +86,8 @@ func (c *DeadShow) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	return details(
-		"letter", l.Letter.Letter, "partition", l.Partition, "seq", digits(l.Seq), "id", cmp.Or(l.ID, "-"), "dead at", clock(l.DeadAtMS),
+		"letter", l.Letter.Letter, "partition", l.Partition, "seq", digits(l.Seq), "id", cmp.Or(l.ID,
+			"-"), "dead at", clock(l.DeadAtMS),
 		"reason", l.Reason, "detail", l.Detail, "attempts", digits(l.Attempt), "bytes", digits(l.Bytes), "data", body(&l.Shown),
 	).print(s.Out)
 }

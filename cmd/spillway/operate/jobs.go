@@ -225,7 +225,8 @@ type JobsGet struct {
 
 // Run prints it.
 func (c *JobsGet) Run(ctx context.Context, s Streams) error {
-	return c.show(ctx, s, c.oneQueue(c.Namespace, c.Queue).check(validJobs(c.Job)).at("/jobs/"+c.Job), c.Unmasked)
+	return c.show(ctx, s, c.oneQueue(c.Namespace,
+		c.Queue).check(validJobs(c.Job)).at("/jobs/"+c.Job), c.Unmasked)
 }
 
 // JobsTrace prints what happened to a job.

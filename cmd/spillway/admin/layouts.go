@@ -1,0 +1,110 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// LayoutList is the layouts of a namespace of partitions, the oldest first.
+type LayoutList struct {
+	Layouts []Layout `json:"layouts"`
+}
+
+// Layout is one layout: the shards that new entries go to, or that older ones leave.
+type Layout struct {
+	N           int64  `json:"n"`
+	Shards      int    `json:"shards"`
+	State       string `json:"state"`  // current, older or closed
+	Fenced      int    `json:"fenced"` // of its shards: those that take no new entries any more
+	Empty       int    `json:"empty"`  // of its shards: those without entries
+	Entries     int64  `json:"entries"`
+	Partitions  int64  `json:"partitions"`
+	OldestAgeMS int64  `json:"oldest_age_ms"` // of the oldest entry of the partitions that are looked at next
+	SinceMS     int64  `json:"since_ms,omitempty"`
+	By          string `json:"by,omitempty"`
+}
+
+func (s *Server) layouts(r *request) (any, error) {
+	ns := r.buffersOnly()
+	if r.err != nil {
+		return nil, r.err
+	}
+	list, err := r.view.Store.Layouts(r.ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	answer := LayoutList{Layouts: []Layout{}}
+	for _, l := range list {
+		row := Layout{
+			N:           l.N,
+			Shards:      l.Shards,
+			State:       "older",
+			Fenced:      l.Fenced,
+			Empty:       l.Empty,
+			Entries:     l.Entries,
+			Partitions:  l.Partitions,
+			OldestAgeMS: l.OldestAge.Milliseconds(),
+			By:          l.By,
+		}
+		switch {
+		case l.Current:
+			row.State = "current"
+		case l.Closed:
+			row.State = "closed"
+		}
+		if !l.Since.IsZero() {
+			row.SinceMS = l.Since.UnixMilli()
+		}
+		answer.Layouts = append(answer.Layouts, row)
+	}
+	return answer, nil
+}
+
+// buffersOnly is the namespace of partitions in the path.
+func (r *request) buffersOnly() *partition.Namespace {
+	name := r.PathValue("namespace")
+	if _, queues := r.view.jobSpace(name); queues {
+		r.fail(notHere(name, kindQueue, ", which keeps the number of shards that it was first used with"))
+	}
+	return r.namespace()
+}
+
+// ReshardRequest asks for other shards.
+type ReshardRequest struct {
+	Shards int  `json:"shards"`
+	Again  bool `json:"again,omitempty"` // also where it has as many: spread them over the masters that there are now
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Resharded is what became of it.
+type Resharded struct {
+	Layout int64 `json:"layout"` // that new entries go to; with dry_run: would go to
+	From   int   `json:"from"`   // shards before
+	Shards int   `json:"shards"`
+}
+
+// reshard gives the namespace in the path another number of shards.
+func (s *Server) reshard(r *request) (any, error) {
+	var body ReshardRequest
+	ns := r.buffersOnly()
+	if r.decode(&body); body.Shards < 1 || body.Shards > 1024 {
+		r.fail(badRequest("shards: want 1 to 1024"))
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	answer := Resharded{From: ns.Shards(), Shards: body.Shards}
+	var err error
+	answer.Layout, err = r.view.Store.Reshard(r.ctx, ns, partition.ReshardRequest{
+		Shards: body.Shards, Again: body.Again, By: r.who.name, DryRun: body.DryRun})
+	if !body.DryRun {
+		s.record(r, Act{Action: "reshard", Namespace: ns.Name,
+			Detail: fmt.Sprintf("%d → %d shards", answer.From, body.Shards)}, err)
+	}
+	if errors.Is(err, partition.ErrResharding) {
+		return nil, conflict(err.Error())
+	}
+	return answer, err
+}

@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// command runs the binary against the admin port of s.
+func (s *server) command(args ...string) string {
+	s.t.Helper()
+	out, err := exec.Command(binary, append(args, "--admin", "http://"+s.admin)...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// Two processes on a cluster of three masters; the namespace gets four times its shards while
+// they serve, and then fewer.
+func TestANamespaceGetsOtherShardsUnderLoad(t *testing.T) {
+	t.Parallel()
+	url := redistest.StartCluster(t).URL()
+	dir := t.TempDir()
+	var servers []*server
+	for i := range 2 {
+		servers = append(servers, serve(t, "--redis", url, "--shards", "6", "--linger", "50ms",
+			"--sink", "file://"+filepath.Join(dir, fmt.Sprintf("%d.ndjson", i))))
+	}
+	for _, s := range servers {
+		s.ready(200)
+	}
+	const senders = 4
+	var sending sync.WaitGroup
+	var ended atomic.Bool
+	var sent [senders]int
+	var slowest [senders]time.Duration
+	for i := range senders {
+		sending.Go(func() {
+			for ; !ended.Load(); sent[i]++ {
+				// Each partition is sent to both processes in turn, and each answer is awaited.
+				began := time.Now()
+				path := fmt.Sprintf("/v1/default/p%d-%d", i, sent[i]/2%20)
+				resp, err := http.Post("http://"+servers[sent[i]%2].data+path, "application/json", strings.NewReader(fmt.Sprint(sent[i])))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != 200 {
+					t.Errorf("entry %d: %s", sent[i], resp.Status)
+					return
+				}
+				slowest[i] = max(slowest[i], time.Since(began))
+			}
+		})
+	}
+	some := func() {
+		before := servers[0].ledger().Accepted
+		eventually(t, "entries arrive", func() bool { return servers[0].ledger().Accepted > before+200 })
+	}
+	some()
+	for _, shards := range []string{"24", "3"} {
+		servers[0].command("reshard", "default", shards, "--yes", "--wait")
+		some()
+	}
+	ended.Store(true)
+	sending.Wait()
+	layouts := servers[1].command("layouts", "ls", "default")
+	t.Logf("slowest answer: %v\n%s", slices.Max(slowest[:]), layouts)
+	if !regexp.MustCompile(`\d+ +3  current`).MatchString(layouts) {
+		t.Error("the three shards do not stay, as the command asked")
+	}
+	want := int64(0)
+	for _, n := range sent {
+		want += int64(n)
+	}
+	eventually(t, "all is delivered", func() bool { return servers[1].ledger().Buffered == 0 })
+	if l := servers[1].ledger(); l.Accepted != want || l.Delivered != want {
+		t.Errorf("sent %d, got %+v", want, l)
+	}
+	for _, s := range servers {
+		if code := s.terminate(); code != 0 {
+			t.Errorf("exit %d", code)
+		}
+	}
+	type line struct {
+		Partition string
+		Seq       int64
+		Data      int
+	}
+	byPartition := map[string][]line{}
+	for i := range servers {
+		f, err := os.Open(filepath.Join(dir, fmt.Sprintf("%d.ndjson", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for in := bufio.NewScanner(f); in.Scan(); {
+			var l line
+			if err := json.Unmarshal(in.Bytes(), &l); err != nil {
+				t.Fatalf("%s: %v", in.Text(), err)
+			}
+			byPartition[l.Partition] = append(byPartition[l.Partition], l)
+		}
+	}
+	for name, lines := range byPartition {
+		slices.SortFunc(lines, func(a, b line) int { return int(a.Seq - b.Seq) })
+		for i := 1; i < len(lines); i++ {
+			if lines[i].Seq == lines[i-1].Seq || lines[i].Data <= lines[i-1].Data {
+				t.Fatalf("%s: %+v follows %+v", name, lines[i], lines[i-1])
+			}
+		}
+	}
+}

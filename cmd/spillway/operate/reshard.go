@@ -1,0 +1,112 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+)
+
+// Reshard gives a namespace other shards.
+type Reshard struct {
+	command `embed:""`
+
+	Namespace string `arg:"" help:"The namespace, of kind buffer."`
+	Shards    int    `arg:"" help:"How many shards it gets, 1 to 1024: two to four a master of a Redis Cluster."`
+	Again     bool   `help:"Also where it has as many already: spread them over the masters that there are now."`
+	Wait      bool   `help:"Wait until nothing is left in the older shards."`
+	DryRun    bool   `help:"Look whether it could be done, and change nothing."`
+	Yes       bool   `short:"y" help:"Skip the confirmation. Required when input is not a terminal."`
+}
+
+// Run looks, asks and reshards.
+func (c *Reshard) Run(ctx context.Context, s Streams) error {
+	call := c.namespace(c.Namespace).at("/reshard")
+	var found, done admin.Resharded
+	raw, err := call.post(ctx, admin.ReshardRequest{Shards: c.Shards, Again: c.Again, DryRun: true}, &found)
+	if err != nil {
+		return err
+	}
+	if c.DryRun || found.From == c.Shards && !c.Again {
+		return c.print(s, raw, fmt.Sprintf("%s: %d shards, %d wanted; nothing was changed",
+			c.Namespace, found.From, c.Shards))
+	}
+	_ = s.tell("%s: %d shards become %d. New entries go to the new ones at once; what lies in the old ones is delivered from there, and expires at max_age at the latest.",
+		c.Namespace, found.From, c.Shards)
+	asking := consent{Yes: c.Yes}
+	if err := asking.ask(ctx, s, int64(c.Shards), "go on"); err != nil {
+		return err
+	}
+	if raw, err = call.post(ctx, admin.ReshardRequest{Shards: c.Shards, Again: c.Again}, &done); err != nil {
+		return err
+	}
+	if c.Wait {
+		if err := c.wait(ctx, s); err != nil {
+			return err
+		}
+	}
+	return c.print(s, raw, fmt.Sprintf("%s: new entries go to the %d shards of layout %d; spillway layouts ls %[1]s shows what is left in the others",
+		c.Namespace, done.Shards, done.Layout))
+}
+
+// wait returns once no older layout is open.
+func (c *Reshard) wait(ctx context.Context, s Streams) error {
+	last := int64(-1)
+	for {
+		var list admin.LayoutList
+		if _, err := c.namespace(c.Namespace).at("/layouts").get(ctx, &list); err != nil {
+			return err
+		}
+		open, entries := 0, int64(0)
+		for _, l := range list.Layouts {
+			if l.State == "older" {
+				open, entries = open+1, entries+l.Entries
+			}
+		}
+		if open == 0 {
+			return nil
+		}
+		if entries != last {
+			_ = s.tell("%s left in older shards", some(entries, "entry", "entries"))
+			last = entries
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Layouts has the commands for layouts.
+type Layouts struct {
+	Ls LayoutsLs `cmd:"" help:"List the layouts of a namespace: the shards that take new entries, and those that are being emptied."`
+}
+
+// LayoutsLs lists.
+type LayoutsLs struct {
+	command `embed:""`
+
+	Namespace string `arg:"" help:"The namespace, of kind buffer."`
+}
+
+// Run prints the list.
+func (c *LayoutsLs) Run(ctx context.Context, s Streams) error {
+	var list admin.LayoutList
+	if done, err := c.read(ctx, s, c.namespace(c.Namespace).at("/layouts"), &list); done {
+		return err
+	}
+	t := newTable(">LAYOUT", ">SHARDS", "STATE", ">FENCED", ">EMPTY", ">ENTRIES", ">PARTITIONS",
+		">OLDEST", "SINCE", "BY")
+	for _, l := range list.Layouts {
+		at := "first use"
+		if l.SinceMS > 0 {
+			at = time.UnixMilli(l.SinceMS).UTC().Format(time.DateTime)
+		}
+		t.add(fmt.Sprint(l.N), digits(int64(l.Shards)), l.State, digits(int64(l.Fenced)),
+			digits(int64(l.Empty)),
+			digits(l.Entries), digits(l.Partitions), since(l.OldestAgeMS), at, l.By)
+	}
+	return t.print(s.Out)
+}
