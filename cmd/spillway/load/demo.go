@@ -103,7 +103,8 @@ func (c *Demo) Show(ctx context.Context, p config.Process, newService NewService
 	if person {
 		guard.Sleep(ctx, demoFirst)
 	}
-	fmt.Fprintf(p.Stderr, demoText, data, admin, float64(pace.events)/pace.every.Seconds(), data, admin, data, admin,
+	fmt.Fprintf(p.Stderr, demoText, data, admin, float64(pace.events)/pace.every.Seconds(), data,
+		admin, data, admin,
 		cmp.Or(p.Name, "spillway"), admin, where)
 	failed := service.Wait(ctx)
 	stopFeeding()

@@ -295,7 +295,8 @@ func (s summary) reasons() string {
 // err is nil if everything read was accepted.
 func (s summary) err(skipBad bool) error {
 	if s.Rejected > 0 || s.BadLines > 0 && !skipBad {
-		return fmt.Errorf("not everything was accepted: %d rejected%s, %d bad lines", s.Rejected, s.reasons(), s.BadLines)
+		return fmt.Errorf("not everything was accepted: %d rejected%s, %d bad lines", s.Rejected,
+			s.reasons(), s.BadLines)
 	}
 	return nil
 }

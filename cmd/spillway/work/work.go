@@ -101,7 +101,8 @@ func (c *Command) check(environ []string) (*settings, error) {
 	s.least, s.most = least, most
 	if errLeast != nil || errMost != nil || s.least < 1 || s.most < s.least ||
 		s.most > maxChildren {
-		return nil, fmt.Errorf("children: %q is not usable: want 1 to %d, or a range such as 2..16", c.Children, maxChildren)
+		return nil, fmt.Errorf("children: %q is not usable: want 1 to %d, or a range such as 2..16",
+			c.Children, maxChildren)
 	}
 	switch {
 	case len(s.queues) > maxQueues || slices.Contains(s.queues, ""):
