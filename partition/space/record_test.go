@@ -55,10 +55,11 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 		fields := map[string]string{"version": fmt.Sprint(r.Version)}
 		all := r.fields()
 		for i := 0; i < len(all); i += 2 {
-			fields[fmt.Sprint(all[i])] = fmt.Sprintf("%s", all[i+1])
-			if n, ok := all[i+1].(int64); ok {
-				fields[fmt.Sprint(all[i])] = fmt.Sprint(n)
+			value := fmt.Sprint(all[i+1])
+			if text, ok := all[i+1].([]byte); ok {
+				value = string(text)
 			}
+			fields[fmt.Sprint(all[i])] = value
 		}
 		if got, err := parseRecord(fields); err != nil || !reflect.DeepEqual(got, r) {
 			t.Fatalf("got %+v, %v, want %+v", got, err, r)
