@@ -264,13 +264,14 @@ func TestAppRejectsAnIncompatibleStore(t *testing.T) {
 	server := redistest.Start(t)
 	first := startApp(t, "--redis="+server.URL())
 	first.stop(t)
-	second := newTestApp(t, "--redis="+server.URL(), "--shards=4")
+	server.Client().HSet(t.Context(), "sw:{default.0}:ledger", "format", 9)
+	second := newTestApp(t, "--redis="+server.URL())
 	err := second.Start(t.Context())
-	if !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "configure shards 1") {
-		t.Errorf("got %v, want an error that says what to configure", err)
+	if !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "upgrade the program") {
+		t.Errorf("got %v, want an error that says what to do", err)
 	}
-	_, stderr, code := runCommand(t, nil, "", "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--redis="+server.URL(), "--shards=4")
-	if code != exitFailure || !strings.Contains(stderr, "configure shards 1") {
+	_, stderr, code := runCommand(t, nil, "", "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--redis="+server.URL())
+	if code != exitFailure || !strings.Contains(stderr, "upgrade the program") {
 		t.Errorf("serve: got %d, %s", code, stderr)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // configuration, never from a client. A partition is none of them but in the bounded
 // list of the largest.
 var metricLabels = []string{
-	"namespace", "by", "pool", "outcome", "reason", "result", "error", "class", "code", "route", "token", "fallback", "sink",
+	"namespace", "by", "pool", "outcome", "state", "reason", "result", "error", "class", "code", "route", "token", "fallback", "sink",
 	"le", "quantile", "version", "revision", "go_version",
 }
 

@@ -120,14 +120,14 @@ func TestReloadRejectsWhatNeedsARestart(t *testing.T) {
 	t.Parallel()
 	a, write, _ := startReloading(t, "sink: \"null:\"\n")
 	before := a.current.Load()
-	write("sink: \"null:\"\nprefix: other\nlog_format: json\nshards: 3\nworkers: 5\nadmin_tls_cert: /nowhere\n")
+	write("sink: \"null:\"\nprefix: other\nlog_format: json\nworkers: 5\nadmin_tls_cert: /nowhere\n")
 	_, err := a.Reload(t.Context())
 	if err == nil || strings.Contains(err.Error(), "restart") {
 		t.Errorf("a file with mistakes: %v", err)
 	}
-	write("sink: \"null:\"\nprefix: other\nlog_format: json\nshards: 3\nworkers: 5\n")
+	write("sink: \"null:\"\nprefix: other\nlog_format: json\nworkers: 5\n")
 	_, err = a.Reload(t.Context())
-	for _, want := range []string{":2: prefix: sw → other: restart", ":3: log_format: auto → json: restart", ":4: namespaces.default.shards: 1 → 3: fixed"} {
+	for _, want := range []string{":2: prefix: sw → other: restart", ":3: log_format: auto → json: restart"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in %v", want, err)
 		}
@@ -166,7 +166,8 @@ func TestReloadByTheAdminPort(t *testing.T) {
 	}
 }
 
-func TestReloadRejectsANamespaceThatTheStoreHasWithOtherShards(t *testing.T) {
+// A reload grows a namespace, also one that the store had before; it never makes it smaller.
+func TestReloadGrowsANamespace(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := "redis: " + server.URL() + "\nsink: \"null:\"\n"
@@ -176,13 +177,14 @@ func TestReloadRejectsANamespaceThatTheStoreHasWithOtherShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, write, _ := startReloading(t, store)
-	write(store + fmt.Sprintf(kart, 3))
-	if _, err := a.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "shards is 3, but the store was first used with 2") {
-		t.Errorf("got %v", err)
-	}
-	write(store + fmt.Sprintf(kart, 2))
-	if changed, err := a.Reload(t.Context()); err != nil || len(changed) != 1 {
-		t.Errorf("changed %v, %v", changed, err)
+	for _, row := range []struct{ file, shards int }{{1, 2}, {3, 3}, {2, 3}} {
+		write(store + fmt.Sprintf(kart, row.file))
+		if changed, err := a.Reload(t.Context()); err != nil || len(changed) != 1 {
+			t.Errorf("changed %v, %v", changed, err)
+		}
+		eventually(t, fmt.Sprintf("a file with %d: %d shards", row.file, row.shards), func() bool {
+			return a.current.Load().store.Namespace("kart").Shards() == row.shards
+		})
 	}
 }
 
