@@ -135,7 +135,8 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		o.Paused = earlier(o.Paused, pauseOf(r.ledger.Val()))
 		if r.ledger.Val()["paused"] != "" {
 			for name := range r.ledger.Val() {
-				paused[name] = paused[name] || strings.HasPrefix(name, pauseField) && name != pauseField+pauseAll
+				paused[name] = paused[name] || strings.HasPrefix(name, pauseField) &&
+					name != pauseField+pauseAll
 			}
 		}
 		if first := r.first.Val(); len(first) == 1 {

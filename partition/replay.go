@@ -90,7 +90,10 @@ func (s *Store) replay(ctx context.Context, ns *Namespace, letters []Letter,
 // again.
 func (s *Store) produceUntilKnown(ctx context.Context, groups []*Group) {
 	for try := 1; len(groups) > 0; try++ {
-		if err := s.pace.Do(ctx, func(ctx context.Context) { s.produce(ctx, groups, replayWindow) }); err != nil {
+		if err := s.pace.Do(ctx, func(ctx context.Context) {
+			s.produce(ctx, groups,
+				replayWindow)
+		}); err != nil {
 			for _, g := range groups {
 				g.Err = cmp.Or(g.Err, err)
 			}

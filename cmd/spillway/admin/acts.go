@@ -185,7 +185,8 @@ func (s *Server) actOnJobs(r *request, space jobSpace, queue, action, detail str
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		n, err := act(ctx)
 		detail += fmt.Sprintf("confirmed %d", *agreed.Confirm)
-		s.record(r, Act{Action: action, Namespace: space.ns.Name, Queue: queue, Detail: detail, Entries: &n}, err)
+		s.record(r, Act{Action: action, Namespace: space.ns.Name, Queue: queue, Detail: detail,
+			Entries: &n}, err)
 		return ActedJobs{Jobs: n, Complete: err == nil}, inTime(ctx, err)
 	})
 }

@@ -135,23 +135,24 @@ func (s *Server) replay(r *request) (any, error) {
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Replayed{DryRun: body.DryRun, Errors: []string{}}
 		began := time.Now()
-		found, complete, err := body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) (bool, error) {
-			slices.Reverse(letters) // the oldest first, as the entries of a partition were; pages come newest first
-			for len(letters) > 0 {
-				// A tenth of a second's letters at once, so that the rate is even.
-				n := min(len(letters), max(1, body.PerSecond/10))
-				due := began.Add(time.Duration(answer.Letters) * time.Second / time.Duration(body.PerSecond))
-				if !guard.Sleep(ctx, time.Until(due)) {
-					return false, nil
+		found, complete, err := body.each(ctx, r.view.Store, ns,
+			func(letters []partition.Letter) (bool, error) {
+				slices.Reverse(letters) // the oldest first, as the entries of a partition were; pages come newest first
+				for len(letters) > 0 {
+					// A tenth of a second's letters at once, so that the rate is even.
+					n := min(len(letters), max(1, body.PerSecond/10))
+					due := began.Add(time.Duration(answer.Letters) * time.Second / time.Duration(body.PerSecond))
+					if !guard.Sleep(ctx, time.Until(due)) {
+						return false, nil
+					}
+					answer.Letters += int64(n)
+					if !answer.count(r.view.Store.Replay(ctx, ns, letters[:n])) {
+						return false, nil
+					}
+					letters = letters[n:]
 				}
-				answer.Letters += int64(n)
-				if !answer.count(r.view.Store.Replay(ctx, ns, letters[:n])) {
-					return false, nil
-				}
-				letters = letters[n:]
-			}
-			return true, nil
-		})
+				return true, nil
+			})
 		if body.DryRun {
 			answer.Letters = found
 		}

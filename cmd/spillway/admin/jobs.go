@@ -227,7 +227,8 @@ func policySettings(ns *job.Namespace) []Setting {
 		dead = deadDrop
 	}
 	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues},
-		{"max_keys", p.MaxKeys}, {"max_schedules", p.MaxSchedules}, {"max_traces", p.MaxTraces}, {"dead", dead},
+		{"max_keys", p.MaxKeys}, {"max_schedules", p.MaxSchedules}, {"max_traces",
+			p.MaxTraces}, {"dead", dead},
 		{"reply_ttl", p.ReplyTTL}}
 }
 

@@ -81,7 +81,8 @@ func (s *Server) masks(r *request) []string {
 	if r.who.role < Admin {
 		r.fail(r.who.lacks("unmasked", Admin))
 	} else {
-		s.log.Info("payloads shown without masks", zap.String("name", r.who.name), zap.String("path", r.URL.Path))
+		s.log.Info("payloads shown without masks", zap.String("name", r.who.name),
+			zap.String("path", r.URL.Path))
 	}
 	return nil
 }

@@ -237,7 +237,8 @@ func (s *Server) scheduleTimes(r *request) (any, error) {
 	count, from := r.number("count", 10, 1, 1000), time.Now()
 	if text := r.param("from"); text != "" {
 		var err error
-		if from, err = time.Parse(time.RFC3339, text); err != nil || from.Year() < 1970 || from.Year() >= 2200 {
+		if from, err = time.Parse(time.RFC3339, text); err != nil || from.Year() < 1970 ||
+			from.Year() >= 2200 {
 			r.fail(badRequest("from: want a time of RFC 3339 from 1970 to 2199"))
 		}
 	}
