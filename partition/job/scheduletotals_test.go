@@ -45,11 +45,11 @@ func TestSchedulesAreCountedWhereTheyAre(t *testing.T) {
 			startPromoter(t, s)
 			redistest.Until(t, most, "all are counted", func() bool { return ns.ScheduleTotals().Known })
 			err = testutil.CollectAndCompare(scheduleMetrics{s}, strings.NewReader(`
-# HELP spillway_account_schedules Schedules stored now, by state: active, or stopped, which is paused or ended; counted every 5 s. The store's figure: the same in every process.
+# HELP spillway_account_schedules Schedules stored now, by state: active, or stopped, which is paused or ended; counted every 5 s, less often by a third process and more. The store's figure: the same in every process.
 # TYPE spillway_account_schedules gauge
 spillway_account_schedules{namespace="mail",state="active"} 7
 spillway_account_schedules{namespace="mail",state="stopped"} 2
-# HELP spillway_schedules_overdue Active schedules that should have fired 10 s ago, with their jitter, and did not; counted every 5 s. The store's figure: the same in every process.
+# HELP spillway_schedules_overdue Active schedules that should have fired 10 s ago, with their jitter, and did not; counted every 5 s, less often by a third process and more. The store's figure: the same in every process.
 # TYPE spillway_schedules_overdue gauge
 spillway_schedules_overdue{namespace="mail"} 2
 `), "spillway_account_schedules", "spillway_schedules_overdue")
