@@ -105,7 +105,9 @@ func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for h, cmd := range versions {
 		version, err := cmd.Int64()
-		if err != nil && !errors.Is(err, redis.Nil) || version == h.Layouts().Record.Version {
+		known := h.Layouts().Record
+		lost := version == 0 && known.current().N > 1 // a ledger told of a layout, and the record is gone
+		if err != nil && !errors.Is(err, redis.Nil) || version == known.Version && !lost {
 			continue
 		}
 		_ = s.refresh(ctx, h) // the next round asks again
@@ -119,7 +121,7 @@ func (s *Space) refresh(ctx context.Context, h *Home) error {
 		return err
 	}
 	h.learn(record)
-	if known := h.Layouts().Record; known.Version > 0 && known.knowsMore(record) {
+	if known := h.Layouts().Record; known.current().N > 1 && known.knowsMore(record) {
 		joined := known.join(record)
 		_, err = s.writeRecord(ctx, h, record.Version, joined)
 	}
@@ -169,7 +171,7 @@ func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err 
 	defer func() { h.unfenced, h.tried = err, time.Now() }()
 	layouts := h.Layouts()
 	current, record := layouts.Current(), layouts.Record
-	text, _ := json.Marshal(record)
+	text, _ := json.Marshal(record.short())
 	var shards []*Shard
 	var calls []*backend.Call
 	for _, l := range layouts.Open() {

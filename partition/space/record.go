@@ -68,6 +68,14 @@ func (r Record) knowsMore(o Record) bool {
 	return false
 }
 
+// short is what ledgers keep of a record: the open layouts. Its version is 0, so that who learns of a
+// layout by it reads the whole record, too.
+func (r Record) short() Record {
+	r.Version = 0
+	r.Layouts = slices.DeleteFunc(slices.Clone(r.Layouts), func(l LayoutRecord) bool { return l.Closed != 0 })
+	return r
+}
+
 // fields are the record as the fields of its hash.
 func (r Record) fields() []any {
 	all := []any{"floor", r.Floor, "wanted", r.Wanted}

@@ -77,3 +77,19 @@ func TestARecordThatSpillwayDoesNotWriteIsAnError(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatLedgersKeepOfARecordTellsOfOpenLayoutsAndMakesNobodyForgetTheOthers(t *testing.T) {
+	t.Parallel()
+	whole := Record{Version: 7, Floor: 3, Wanted: 2, Layouts: []LayoutRecord{
+		{N: 1, Shards: 2, Closed: 5}, {N: 8, Shards: 1, Tags: []string{"a"}}, {N: 9, Shards: 1, Tags: []string{"b"}}}}
+	short := whole.short()
+	if short.Version != 0 || short.Floor != 3 || len(short.Layouts) != 2 || short.Layouts[0].N != 8 {
+		t.Errorf("got %+v", short)
+	}
+	if len(whole.Layouts) != 3 || !reflect.DeepEqual(whole.join(short), whole) {
+		t.Errorf("joined: %+v", whole.join(short))
+	}
+	if late := firstRecord(2).join(short); late.Version != 0 || len(late.Layouts) != 3 || !late.knowsMore(firstRecord(2)) {
+		t.Errorf("who knew layout 1 only: %+v", late)
+	}
+}
