@@ -45,6 +45,7 @@ func (r Record) join(o Record) Record {
 			return int(l.N - n)
 		})
 		switch {
+		case !found && l.tagless():
 		case !found:
 			joined.Layouts = slices.Insert(joined.Layouts, i, l)
 		case joined.Layouts[i].Closed == 0:
@@ -68,13 +69,22 @@ func (r Record) knowsMore(o Record) bool {
 	return false
 }
 
-// short is what ledgers keep of a record: the open layouts. Its version is 0, so that who learns of a
-// layout by it reads the whole record, too.
+// short is what ledgers keep of a record: closed layouts without their tags. Who learns of a newer
+// layout by it must learn at once which ones were closed before, or it would copy their pauses a
+// second time. Its version is 0, so that it reads the whole record, too.
 func (r Record) short() Record {
 	r.Version = 0
-	r.Layouts = slices.DeleteFunc(slices.Clone(r.Layouts), func(l LayoutRecord) bool { return l.Closed != 0 })
+	r.Layouts = slices.Clone(r.Layouts)
+	for i := range r.Layouts {
+		if r.Layouts[i].Closed != 0 {
+			r.Layouts[i].Tags = nil
+		}
+	}
 	return r
 }
+
+// tagless: it is of a short record, and says no more than that the layout is closed.
+func (l LayoutRecord) tagless() bool { return l.N > 1 && len(l.Tags) == 0 && l.Closed != 0 }
 
 // fields are the record as the fields of its hash.
 func (r Record) fields() []any {
@@ -124,7 +134,7 @@ func parseText(text []byte) (r Record, err error) {
 func (r Record) check() error {
 	last := int64(0)
 	for _, l := range r.Layouts {
-		if l.N <= last || l.Shards < 1 || l.Shards > 1024 || l.N > 1 && len(l.Tags) != l.Shards {
+		if l.N <= last || l.Shards < 1 || l.Shards > 1024 || l.N > 1 && len(l.Tags) != l.Shards && !l.tagless() {
 			return fmt.Errorf("the record of layouts holds a layout %d with %d shards, which Spillway does not write", l.N, l.Shards)
 		}
 		last = l.N

@@ -78,18 +78,23 @@ func TestARecordThatSpillwayDoesNotWriteIsAnError(t *testing.T) {
 	}
 }
 
-func TestWhatLedgersKeepOfARecordTellsOfOpenLayoutsAndMakesNobodyForgetTheOthers(t *testing.T) {
+func TestWhatLedgersKeepOfARecordTellsWhatIsClosedWithoutItsTags(t *testing.T) {
 	t.Parallel()
 	whole := Record{Version: 7, Floor: 3, Wanted: 2, Layouts: []LayoutRecord{
-		{N: 1, Shards: 2, Closed: 5}, {N: 8, Shards: 1, Tags: []string{"a"}}, {N: 9, Shards: 1, Tags: []string{"b"}}}}
+		{N: 1, Shards: 2, Closed: 5}, {N: 8, Shards: 1, Closed: 6, Tags: []string{"a"}}, {N: 9, Shards: 1, Tags: []string{"b"}}}}
 	short := whole.short()
-	if short.Version != 0 || short.Floor != 3 || len(short.Layouts) != 2 || short.Layouts[0].N != 8 {
+	if short.Version != 0 || short.Floor != 3 || len(short.Layouts) != 3 || short.Layouts[1].Tags != nil || short.check() != nil {
 		t.Errorf("got %+v", short)
 	}
 	if len(whole.Layouts) != 3 || !reflect.DeepEqual(whole.join(short), whole) {
 		t.Errorf("joined: %+v", whole.join(short))
 	}
-	if late := firstRecord(2).join(short); late.Version != 0 || len(late.Layouts) != 3 || !late.knowsMore(firstRecord(2)) {
+	late := firstRecord(2).join(short)
+	if late.Version != 0 || len(late.Layouts) != 2 || late.Layouts[0].Closed != 5 || late.current().N != 9 || !late.knowsMore(firstRecord(2)) {
 		t.Errorf("who knew layout 1 only: %+v", late)
+	}
+	known := Record{Version: 5, Layouts: []LayoutRecord{{N: 1, Shards: 2}, {N: 8, Shards: 1, Tags: []string{"a"}}}}
+	if joined := known.join(short); len(joined.Layouts) != 3 || joined.Layouts[1].Closed != 6 || joined.Layouts[1].Tags == nil {
+		t.Errorf("who knew layout 8 open: %+v", joined)
 	}
 }
