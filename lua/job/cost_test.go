@@ -69,7 +69,7 @@ const payload = 200 // bytes
 
 // produceCall stores k entries in a living partition.
 func produceCall(k int) ([]string, []any) {
-	argv := []any{1 << 40, 1 << 30, 50_000, 1000, 60_000, payload, len("sw:{buffer.0}:q:") + 1, 1, 0, k}
+	argv := []any{1 << 40, 1 << 30, 50_000, 1000, 60_000, 1 << 30, payload, len("sw:{buffer.0}:q:") + 1, 1, 0, k}
 	for range k {
 		argv = append(argv, strings.Repeat("x", payload))
 	}
