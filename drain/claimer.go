@@ -210,7 +210,7 @@ func (c *claimer) pollNow() time.Duration {
 	if c.ns.Rank(c.shard) < 2 {
 		return c.poll
 	}
-	return helperPolls * c.poll
+	return min(helperPolls*c.poll, max(c.poll, c.ns.Policy.MaxAge/8))
 }
 
 // storeFailed is the pause after a round that the store failed.

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -86,4 +89,46 @@ func TestPartsKeepTheirOrderWhileTheirLanesChange(t *testing.T) {
 	if shard := c.ns.ShardOf("c0p0"); shard < clusterShards {
 		t.Errorf("new entries still go to shard %d", shard)
 	}
+}
+
+type moving struct{ *fakeStore }
+
+func (moving) Zones() int       { return 2 }
+func (moving) ZonesMoved() bool { return true }
+func (moving) DealZones()       {}
+
+// One request, one partition, more bytes than a part holds: two parts of the same time of arrival.
+func TestPartsOfARequestKeepTheirOrderWhileTheirLanesChange(t *testing.T) {
+	t.Parallel()
+	store := moving{newFake()}
+	m, err := newMetrics(prometheus.NewRegistry(), nil, func() int64 { return 0 }, func() int64 { return 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls := newLanes(DefaultConfig(), store, m, zap.NewNop(), func(*request) {})
+	r := &request{namespace: store.namespaces["default"], done: make(chan struct{}, 1)}
+	now := time.Now()
+	a := &part{request: r, name: "default/p", queued: now, bytes: largePart, count: 1}
+	b := &part{request: r, name: "default/p", queued: now, bytes: 1, count: 2}
+	order := func(what string, wantFirst *part) {
+		t.Helper()
+		ls.deal(store)
+		l := ls.laneOf(a)
+		got := l.takeAll()
+		if len(got) != 2 {
+			t.Fatalf("%s: %d parts", what, len(got))
+		}
+		if got[0] != wantFirst {
+			t.Errorf("%s: the second part of the request comes first", what)
+		}
+	}
+	l := ls.laneOf(a)
+	// the first went on to the lane for large ones, the second waits for a flush still
+	l.large.queue = append(l.large.queue, a)
+	l.queue = append(l.queue, b)
+	order("first in the large lane, second in the other", a)
+	// the first was taken over by the large lane, the second came to it later
+	l.large.waiting.Push("default", a)
+	l.large.queue = append(l.large.queue, b)
+	order("both in the large lane", a)
 }

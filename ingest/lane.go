@@ -158,13 +158,14 @@ func (l *lane) flushOnce() {
 func (l *lane) takeAll() []*part {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	parts := slices.Clone(l.queue)
-	clear(l.queue)
-	l.queue = l.queue[:0]
-	l.waiting.Drop(func(p *part) bool {
+	var parts []*part
+	l.waiting.Drop(func(p *part) bool { // these came before those of queue
 		parts = append(parts, p)
 		return true
 	})
+	parts = append(parts, l.queue...)
+	clear(l.queue)
+	l.queue = l.queue[:0]
 	clear(l.away)
 	l.anyAway.Store(0)
 	return parts

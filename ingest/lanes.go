@@ -146,7 +146,7 @@ func (ls *lanes) deal(store mover) {
 	ls.dealing.Lock()
 	defer ls.dealing.Unlock()
 	var parts []*part
-	for _, l := range slices.Concat(ls.all, ls.large) {
+	for _, l := range slices.Concat(ls.large, ls.all) {
 		parts = append(parts, l.takeAll()...)
 	}
 	store.DealZones()

@@ -59,6 +59,13 @@ func (n *Namespace) Draining(is bool) {
 	}
 }
 
+// hold is how long this process leaves what is due in a shard to those before it, in ms: never so
+// long that entries expire meanwhile.
+func (n *Namespace) hold(shard int) int64 {
+	longest := max(0, n.Policy.MaxAge-n.Policy.Linger) / 8
+	return min(time.Duration(n.Rank(shard))*holdPerRank, longest).Milliseconds()
+}
+
 // Due lists up to limit partitions of a shard that are due now, those that have
 // been due for longest first. It skips offset of them; total counts all that are due.
 // Where the list holds all of them, the first partition that is not due yet follows:
@@ -78,7 +85,7 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	if !sh.Breaker.Allow() {
 		return nil, 0, backend.ErrUnreachable
 	}
-	hold := int64(ns.Rank(shard)) * holdPerRank.Milliseconds()
+	hold := ns.hold(shard)
 	sh.alarm.reset(hold)
 	now, err := s.backend.KnownTime(ctx)
 	if err != nil {

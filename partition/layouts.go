@@ -101,8 +101,8 @@ func (s *Store) findHomes(ctx context.Context, groups []*Group, window time.Dura
 func (s *Store) resultsOfBefore(ctx context.Context, groups []*Group, window time.Duration) []*Group {
 	now, _ := s.backend.Now()
 	out := map[*Group]bool{}
-	asked := map[*Group][]*redis.StringCmd{}
-	pipe := s.backend.Out.Pipeline()
+	var calls []*backend.Call
+	var asks []*Group
 	for _, g := range groups {
 		layouts := g.Namespace.home.Layouts()
 		for _, l := range layouts.Older(g.at.Layout) {
@@ -112,27 +112,27 @@ func (s *Store) resultsOfBefore(ctx context.Context, groups []*Group, window tim
 		}
 		if !out[g] && g.IdempotencyKey != "" {
 			for _, l := range layouts.Replaced(now, window.Milliseconds()) {
-				asked[g] = append(asked[g], pipe.Get(ctx, own(l.Of(g.Partition)).resultOf(g)))
+				at := own(l.Of(g.Partition))
+				calls = append(calls, backend.NewCall(lualayout.Result, at.Breaker, []string{at.resultOf(g)}))
+				asks = append(asks, g)
 			}
 		}
 	}
-	if len(asked) > 0 {
-		_, _ = pipe.Exec(ctx) // each command has its own error
+	if len(calls) > 0 {
+		// Durably, because a repeat must not be acknowledged before replicas have what it repeats.
+		s.backend.RunDurably(ctx, s.backend.In, calls)
 	}
-	for g, results := range asked {
-		for _, cmd := range results {
-			switch err := backend.Classify(cmd.Err()); {
-			case errors.Is(cmd.Err(), redis.Nil):
-			case err != nil:
-				g.Err, out[g] = err, true
-			default:
-				g.Err, g.Repeated, out[g] = nil, true, true
-				if _, err := fmt.Sscanf(cmd.Val(), "%d %d %d", &g.Accepted, &g.Evicted, &g.Depth); err != nil {
-					g.Err = backend.Wrap(ErrBroken, errors.New("the idempotency key holds a foreign value"))
-				}
-			}
-			if g.Repeated {
-				break
+	for i, c := range calls {
+		g := asks[i]
+		switch {
+		case g.Repeated:
+		case c.Err != nil:
+			g.Err, out[g] = c.Err, true
+		case c.More > 0:
+			text := string(c.Rest.Bulk())
+			g.Err, g.Repeated, out[g] = c.Unconfirmed, true, true
+			if _, err := fmt.Sscanf(text, "%d %d %d", &g.Accepted, &g.Evicted, &g.Depth); err != nil {
+				g.Err = backend.Wrap(ErrBroken, errors.New("the idempotency key holds a foreign value"))
 			}
 		}
 	}
@@ -217,8 +217,11 @@ func (s *Store) gone(ctx context.Context, claims []*ClaimResult) []*ClaimResult 
 				due = call.Rest.Int()
 			}
 			switch {
-			case call.Err != nil:
+			case errors.Is(call.Err, ErrBroken):
 				c.Err = call.Err
+			case call.Err != nil:
+				// Its older home cannot be asked now. It must not stand before partitions whose homes can.
+				off[c.at] = append(off[c.at], maxPutOff, c.Partition)
 			case call.Rest.Broken:
 				c.Err = call.Misread()
 			case left >= 0 && due == 0:
@@ -328,6 +331,10 @@ func (s *Store) trim(ctx context.Context, ns *Namespace, sh *shard) {
 // errNotEmpty: a shard has entries or pauses still.
 var errNotEmpty = errors.New("the shard is not empty")
 
+// growEvery is how long growAsConfigured rests after it asked: what it asks first costs the store
+// some ms.
+const growEvery = time.Minute
+
 // growAsConfigured asks for the shards that the configuration wants, where it names more than
 // any before.
 func (s *Store) growAsConfigured(ctx context.Context, ns *Namespace) {
@@ -336,6 +343,10 @@ func (s *Store) growAsConfigured(ctx context.Context, ns *Namespace) {
 	if want <= max(have, layouts.Record.Wanted) || len(layouts.Older(layouts.Current().N)) > 0 {
 		return
 	}
+	if time.Since(ns.asked) < growEvery {
+		return
+	}
+	ns.asked = time.Now()
 	log := s.log.With(zap.String("namespace", ns.Name), zap.Int("shards", have), zap.Int("configured", want))
 	n, err := s.space.Reshard(ctx, ns.home, want, "configuration", false, false)
 	if err != nil {

@@ -129,8 +129,8 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		}
 		o.Keys += backend.KeptKeys(r.ledger.Val()["keys"], now)
 		o.Partitions += r.active.Val()
-		if !slices.Contains(open, shards[i]) {
-			continue
+		if !slices.Contains(open, shards[i]) || r.ledger.Val()["closed"] != "" {
+			continue // the pauses of a closed shard were copied
 		}
 		o.Paused = earlier(o.Paused, pauseOf(r.ledger.Val()))
 		if r.ledger.Val()["paused"] != "" {

@@ -249,6 +249,9 @@ func (verbs) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err 
 	var all *Pause
 	seen := map[string]bool{} // in both homes while the shards change
 	for _, ledger := range ledgers {
+		if ledger.Val()["closed"] != "" {
+			continue // its pauses were copied, and never change again
+		}
 		all = earlier(all, pauseOf(ledger.Val()))
 		for field, text := range ledger.Val() {
 			name, ok := strings.CutPrefix(field, pauseField)

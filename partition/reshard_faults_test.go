@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -280,5 +281,73 @@ func TestFiftyLayoutsLeaveLedgersOnly(t *testing.T) {
 	shards := len(p.ns.home.Shards())
 	if n := server.Client().DBSize(ctx).Val(); n > int64(shards)+1 {
 		t.Errorf("%d keys are left, of %d shards and a record: %v", n, shards, server.Client().Keys(ctx, "*").Val())
+	}
+}
+
+// A caller who gives up while shards are fenced refuses nobody else.
+func TestACallerThatEndsWhileItFencesRefusesNobody(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	two := others(t, redistest.Start(t).URL(), 2, 2)
+	p, q := two[0], two[1]
+	p.put(t, "a", "1")
+	q.put(t, "a", "2")
+	if _, err := p.ns.store.Reshard(ctx, p.ns, ReshardRequest{Shards: 3}); err != nil {
+		t.Fatal(err)
+	}
+	q.read()
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := q.ns.store.Pause(ended, q.ns, "zzz", Pause{}); err == nil {
+		t.Error("a pause whose caller ended did not say so")
+	}
+	q.put(t, "a", "3")
+}
+
+// The pauses of a closed shard were copied, and never change again: they are not listed any more.
+func TestAResumedNamespaceIsNotListedAsPaused(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	p := others(t, redistest.Start(t).URL(), 2, 2)[0]
+	if err := p.ns.store.Pause(ctx, p.ns, "", Pause{}); err != nil {
+		t.Fatal(err)
+	}
+	p.put(t, p.namesIn()[1], "in the older layout")
+	p.reshard(t, 3)
+	p.tidy() // closes the shard that is empty
+	if was, err := p.ns.store.Resume(ctx, p.ns, ""); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	list, err := p.ns.store.Pauses(ctx, p.ns)
+	o, err2 := p.store.Overview(ctx, p.ns)
+	if err != nil || err2 != nil || len(list) > 0 || o.Paused != nil {
+		t.Errorf("after the resume: %+v %v, %+v %v", list, err, o.Paused, err2)
+	}
+}
+
+// A repeat under a key waits for replicas as the first call did, also where a former home knows it.
+func TestARepeatThatAFormerHomeKnowsIsNotAcknowledgedBeforeReplicasHaveIt(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	policy := DefaultPolicy()
+	policy.Shards = 2
+	s, err := Open(Config{URL: redistest.Start(t).URL(), Prefix: "sw", Replicas: 1, Namespaces: map[string]Policy{walkNamespace: policy}},
+		prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	ns := s.Namespace(walkNamespace)
+	put := func() *Group {
+		g := &Group{Namespace: ns, Partition: "a", IdempotencyKey: "k", Entries: [][]byte{AppendEntry(nil, time.Now().UnixMilli(), nil, []byte("x"))}}
+		s.Produce(ctx, []*Group{g})
+		return g
+	}
+	put()
+	if _, err := s.Reshard(ctx, ns, ReshardRequest{Shards: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if g := put(); !g.Repeated || !errors.Is(g.Err, ErrUnconfirmed) {
+		t.Errorf("repeated %v, %v; want it unconfirmed", g.Repeated, g.Err)
 	}
 }

@@ -35,6 +35,8 @@ for i = 1, #fields, 2 do
     result[#result + 1] = fields[i + 1]
   end
 end
-redis.call('HDEL', ledger, '') -- a full store rejects a script whose first write takes memory
+-- The record goes: it would stay in as many ledgers as there ever were shards. It also is the first
+-- write, and a full store does not reject that.
+redis.call('HDEL', ledger, 'record', 'version')
 redis.call('HSET', ledger, 'closed', 1)
 return result

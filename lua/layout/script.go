@@ -6,6 +6,7 @@
 //	gone          tell of which partitions a fenced shard has nothing left
 //	put_off       let partitions wait for their entries in an older layout
 //	close         end a shard in which nothing is left
+//	result        read the result of an idempotent produce in a former home
 //	trim          drop the oldest entries of a partition that lies in two layouts
 //	adopt_pauses  take over the pauses of a closed shard
 //
@@ -31,11 +32,12 @@ var (
 	Gone        = lua.MustLoad(files, "gone")
 	PutOff      = lua.MustLoad(files, "put_off")
 	Close       = lua.MustLoad(files, "close")
+	Result      = lua.MustLoad(files, "result")
 	Trim        = lua.MustLoad(files, "trim")
 	AdoptPauses = lua.MustLoad(files, "adopt_pauses")
 )
 
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
-	return []*lua.Script{Record, Fence, Gone, PutOff, Close, Trim, AdoptPauses}
+	return []*lua.Script{Record, Fence, Gone, PutOff, Close, Result, Trim, AdoptPauses}
 }

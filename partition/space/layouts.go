@@ -168,7 +168,11 @@ func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err 
 	if h.unfenced != nil && !again && time.Since(h.tried) < fenceEvery {
 		return false, h.unfenced
 	}
-	defer func() { h.unfenced, h.tried = err, time.Now() }()
+	defer func() {
+		if ctx.Err() == nil { // else it is the caller's end, and nobody else's
+			h.unfenced, h.tried = err, time.Now()
+		}
+	}()
 	layouts := h.Layouts()
 	current, record := layouts.Current(), layouts.Record
 	text, _ := json.Marshal(record.short())
