@@ -175,7 +175,6 @@ type Proc struct {
 
 type Actor struct {
 	*Proc
-	name    string
 	prog    func(a *Actor)
 	resume  chan answer
 	yield   chan struct{}
