@@ -165,14 +165,11 @@ const goneClosed = 2
 // gone leaves out the claims of partitions that have entries in an older layout, and puts these
 // partitions off.
 func (s *Store) gone(ctx context.Context, claims []*ClaimResult) []*ClaimResult {
-	waiting := map[*shard]map[*ClaimResult]bool{} // by older home
+	waiting := map[*shard][]*ClaimResult{} // by older home
 	for _, c := range claims {
 		for _, l := range c.Namespace.home.Layouts().Older(c.at.Layout) {
 			if older := own(l.Of(c.Partition)); !older.Drained.Load() {
-				if waiting[older] == nil {
-					waiting[older] = map[*ClaimResult]bool{}
-				}
-				waiting[older][c] = true
+				waiting[older] = append(waiting[older], c)
 			}
 		}
 	}
@@ -182,11 +179,7 @@ func (s *Store) gone(ctx context.Context, claims []*ClaimResult) []*ClaimResult 
 	var calls []*backend.Call
 	var shards []*shard
 	var asked [][]*ClaimResult
-	for older, of := range waiting {
-		var items []*ClaimResult
-		for c := range of {
-			items = append(items, c)
-		}
+	for older, items := range waiting {
 		if !older.Fenced() {
 			_ = s.fence(ctx, items[0].Namespace)
 		}

@@ -112,14 +112,14 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 			n, _ := strconv.ParseInt(r.ledger.Val()[name], 10, 64)
 			return n
 		}
-		before := o.Ledger
-		o.Ledger.Accepted += field("accepted")
-		o.Ledger.Delivered += field("delivered")
-		o.Ledger.Evicted += field("evicted") - field("reclaimed")
-		o.Ledger.Expired += field("expired")
-		o.Ledger.Dead += field("dead")
-		o.Ledger.Lost += field("lost") + field("lost_count") // lost is a word where a newer layout fenced the shard
-		o.Shards.count(layouts, shards[i], o.Ledger.stored()-before.stored(), field("fence"))
+		l := ledgerOf(field)
+		o.Ledger.Accepted += l.Accepted
+		o.Ledger.Delivered += l.Delivered
+		o.Ledger.Evicted += l.Evicted
+		o.Ledger.Expired += l.Expired
+		o.Ledger.Dead += l.Dead
+		o.Ledger.Lost += l.Lost
+		o.Shards.count(layouts, shards[i], l.stored(), field("fence"))
 		o.Reclaimed += field("reclaimed")
 		o.Purged += field("purged")
 		o.DeadEvicted += field("dead_evicted")
@@ -153,6 +153,18 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 	}
 	o.Ledger.Buffered = o.Ledger.stored()
 	return o, nil
+}
+
+// ledgerOf is the account of one shard, from the fields of its ledger.
+func ledgerOf(field func(string) int64) Ledger {
+	return Ledger{
+		Accepted:  field("accepted"),
+		Delivered: field("delivered"),
+		Evicted:   field("evicted") - field("reclaimed"),
+		Expired:   field("expired"),
+		Dead:      field("dead"),
+		Lost:      field("lost") + field("lost_count"), // lost is a word where a newer layout fenced the shard
+	}
 }
 
 // stored is how many entries the totals say are stored.

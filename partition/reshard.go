@@ -13,12 +13,9 @@ import (
 	"github.com/spillway-io/spillway/partition/space"
 )
 
-// Errors of Reshard beside those of the store.
-var (
-	// ErrResharding is ErrUnavailable because an older layout has entries still, or because
-	// another process was first.
-	ErrResharding = space.ErrResharding
-)
+// ErrResharding is ErrUnavailable because an older layout has entries still, or because another
+// process was first.
+var ErrResharding = space.ErrResharding
 
 // ReshardRequest is other shards for a namespace.
 type ReshardRequest struct {
@@ -51,8 +48,8 @@ func (verbs) Reshard(ctx context.Context, ns *Namespace, r ReshardRequest) (layo
 
 // LayoutInfo describes a layout of a namespace.
 type LayoutInfo struct {
-	N       int64     // rising, and never used twice; 1 is that of a namespace whose shards never changed
-	Shards  int       //
+	N       int64 // rising, and never used twice; 1 is that of a namespace whose shards never changed
+	Shards  int
 	Current bool      // new entries go there
 	Closed  bool      // nothing is left in it but dead letters
 	Since   time.Time // when it was made, or closed; zero for layout 1 while it is open
@@ -118,18 +115,18 @@ func (s *Store) layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, 
 		}
 		for _, sh := range l.Shards {
 			r := all[sh]
-			n := make([]int64, len(totals))
+			n := map[string]int64{}
 			for i, v := range r.ledger.Val() {
 				text, _ := v.(string)
-				n[i], _ = strconv.ParseInt(text, 10, 64)
+				n[totals[i]], _ = strconv.ParseInt(text, 10, 64)
 			}
-			left := n[0] - n[1] - n[2] + n[3] - n[4] - n[5] - n[6] - n[7]
+			left := ledgerOf(func(field string) int64 { return n[field] }).stored()
 			info.Entries += left
 			info.Partitions += r.active.Val()
 			if left == 0 && r.active.Val() == 0 {
 				info.Empty++
 			}
-			if n[8] > l.N {
+			if n["fence"] > l.N {
 				info.Fenced++
 			}
 			info.OldestAge = max(info.OldestAge, ages[sh])
