@@ -1,10 +1,16 @@
 package drain
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -93,4 +99,130 @@ func TestIncompatibleStoreIsAnOutageAndNoRejectionOfItsPartitions(t *testing.T) 
 		}
 		r.wantLedger(partition.Ledger{Accepted: 10, Delivered: 10})
 	})
+}
+
+// While Redis rejects every write the drain pauses: the sink sees what was in
+// hand, and nothing again and again, for no lease can be taken. Afterwards each
+// batch that could not be committed comes once more, and the account is exact.
+func TestRedisThatRejectsWritesPausesTheDrain(t *testing.T) {
+	t.Parallel()
+	for _, rejection := range redistest.Rejections {
+		t.Run(rejection.Word, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			policy := partition.DefaultPolicy()
+			policy.Linger = 10 * time.Millisecond
+			cfg := DefaultConfig()
+			cfg.Workers, cfg.SinkTimeout, cfg.Lease, cfg.Poll = 4, 100*time.Millisecond, 2100*time.Millisecond, 20*time.Millisecond
+			const partitions, entries = 12, 300
+			inHand, mayEnd := make(chan struct{}, partitions), make(chan struct{})
+			var writes atomic.Int64
+			s := &fakeSink{write: func(context.Context, []*sink.Batch) error {
+				if writes.Add(1) <= int64(cfg.Workers) {
+					inHand <- struct{}{}
+					<-mayEnd // until after the fault began: its commit is rejected
+				}
+				return nil
+			}}
+			p := startProcess(t, server.URL(), policy, cfg, s)
+			for i := range partitions {
+				p.produce(t, fmt.Sprintf("p%d", i), entries)
+			}
+			p.start(t)
+			for range cfg.Workers {
+				<-inHand
+			}
+			rejection.Begin(t, server)
+			close(mayEnd)
+
+			m := p.d.namespaces[0].metrics
+			rejected := func() float64 { return testutil.ToFloat64(m.claims.WithLabelValues(claimUnavailable)) }
+			redistest.Until(t, 20*time.Second, "the leases in hand are given up", func() bool {
+				return testutil.ToFloat64(m.lapsed) == float64(cfg.Workers)
+			})
+			before, settled := rejected(), writes.Load()
+			redistest.Until(t, 20*time.Second, "claims are rejected, those of lapsed leases too", func() bool { return rejected() > before+partitions })
+			// A lease may cover several batches: those after the first were in hand, too.
+			if got := writes.Load(); got != settled || got > int64(cfg.Workers*cfg.MaxLeaseBatches) {
+				t.Errorf("%d Writes while the store rejected writes, %d of them after the leases in hand", got, got-settled)
+			}
+			rejection.End(t, server)
+			p.drained(t, 30*time.Second)
+			p.stop(t)
+			if l := p.ledger(t); l != (partition.Ledger{Accepted: partitions * entries, Delivered: partitions * entries}) {
+				t.Errorf("ledger %+v", l)
+			}
+			r := &rig{t: t, sink: s}
+			again := 0
+			for i := range partitions {
+				name := fmt.Sprintf("p%d", i)
+				r.ordered(name)
+				times := map[int64]int{}
+				for _, seq := range flat(s.of(name)) {
+					if times[seq]++; times[seq] == 2 {
+						again++
+					} else if times[seq] > 2 {
+						t.Fatalf("%s: %d came %d times", name, seq, times[seq])
+					}
+				}
+				if len(times) != entries {
+					t.Errorf("%s: the sink saw %d of %d entries", name, len(times), entries)
+				}
+			}
+			t.Logf("%d claims rejected meanwhile, %d of %d entries came twice", int(rejected()), again, partitions*entries)
+		})
+	}
+}
+
+// Entries that something removes from Redis while the sink has them are lost, in the
+// metrics as in the ledger, although the sink took them.
+func TestEntriesRemovedFromRedisWhileLeasedAreLostNotDelivered(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := server.Client()
+	policy := partition.DefaultPolicy()
+	policy.Linger, policy.Batch = 10*time.Millisecond, 5
+	cfg := DefaultConfig()
+	cfg.MaxLeaseBatches = 1
+	var writes atomic.Int64
+	s := &fakeSink{write: func(ctx context.Context, _ []*sink.Batch) error {
+		if writes.Add(1) == 1 {
+			return c.LTrim(ctx, "sw:{games.0}:q:p0", 5, -1).Err()
+		}
+		return nil
+	}}
+	p := startProcess(t, server.URL(), policy, cfg, s)
+	p.produce(t, "p0", 12)
+	p.start(t)
+	p.drained(t, 30*time.Second)
+	p.stop(t)
+	if l := p.ledger(t); l != (partition.Ledger{Accepted: 12, Delivered: 7, Lost: 5}) {
+		t.Errorf("ledger %+v", l)
+	}
+	m := p.d.namespaces[0].metrics
+	if lost, delivered := testutil.ToFloat64(m.entries.WithLabelValues(outcomeLost)), testutil.ToFloat64(m.delivered); lost != 5 || delivered != 7 {
+		t.Errorf("metrics say %v lost and %v delivered, want 5 and 7", lost, delivered)
+	}
+}
+
+// A store that is full still drains, and so makes room.
+func TestRedisThatIsFullIsDrained(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	policy := partition.DefaultPolicy()
+	policy.Linger = 10 * time.Millisecond
+	s := &fakeSink{}
+	p := startProcess(t, server.URL(), policy, DefaultConfig(), s)
+	for i := range 10 {
+		p.produce(t, fmt.Sprintf("p%d", i), 1000)
+	}
+	redistest.Full.Begin(t, server)
+	p.start(t)
+	p.drained(t, 30*time.Second)
+	p.stop(t)
+	if l := p.ledger(t); l != (partition.Ledger{Accepted: 10_000, Delivered: 10_000}) {
+		t.Errorf("ledger %+v", l)
+	}
+	redistest.Full.End(t, server)
+	p.produce(t, "p0", 1)
 }

@@ -1,10 +1,17 @@
 package kafka
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -151,3 +158,102 @@ func TestConformsWithTheLeadersAnswerAlone(t *testing.T) {
 }
 
 var _ sink.Sink = (*Sink)(nil)
+
+// A peer that accepts connections and never says a word must not hold up a Stop.
+func TestOpenEndsWithItsContextWhereNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s, err := New(&url.URL{Scheme: "kafka", Host: listener.Addr().String(), Path: "/events"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if err := s.Open(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 5*time.Second {
+		t.Errorf("got %v after %v, want an end after 500ms", err, time.Since(start))
+	}
+	start = time.Now()
+	if err := s.Close(t.Context()); err != nil || time.Since(start) > 5*time.Second {
+		t.Errorf("close: %v after %v", err, time.Since(start))
+	}
+}
+
+// A broker that announces 90 MB and sends nothing must not make the sink reserve them.
+func TestALongAnswerIsRejectedWhenItIsAnnounced(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = conn.Read(make([]byte, 4096)) // a request
+			_, _ = conn.Write([]byte{0x05, 0x5d, 0x4a, 0x80})
+		}
+	}()
+	s, err := New(&url.URL{Scheme: "kafka", Host: listener.Addr().String(), Path: "/events"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close(context.Background()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := s.Open(ctx); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want an error at once", err)
+	}
+}
+
+// BenchmarkWrite writes 16 batches of 128 entries of 200 B a Write, from as many goroutines
+// as there are producers, to a broker in this process that forgets the records.
+func BenchmarkWrite(b *testing.B) {
+	for _, compression := range []string{"none", "snappy", "lz4", "zstd"} {
+		b.Run(compression, func(b *testing.B) {
+			cluster := startCluster(b, kfake.BlackholeProduce())
+			s := open(b, cluster, topic+"?compression="+compression)
+			writes := make(chan int64)
+			var running sync.WaitGroup
+			for w := range maxInFlight {
+				running.Go(func() {
+					for n := range writes {
+						if err := s.Write(b.Context(), load(w, n)); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			b.ResetTimer()
+			for n := range int64(b.N) {
+				writes <- n
+			}
+			close(writes)
+			running.Wait()
+			b.ReportMetric(float64(b.N*loadEntries)/b.Elapsed().Seconds(), "entries/s")
+		})
+	}
+}
+
+const loadEntries = 16 * 128
+
+var payload = bytes.Repeat([]byte(`{"player":"8d1f20","kind":"move","x":1024.5,"y":88.25}`), 4)[:200]
+
+func load(writer int, n int64) (batches []*sink.Batch) {
+	for i := range 16 {
+		p := &sink.Batch{Namespace: "kart", Partition: fmt.Sprintf("player-%d-%d", writer, i), FirstSeq: n * 128, Attempt: 1}
+		for j := range int64(128) {
+			p.Entries = append(p.Entries, sink.Entry{Seq: n*128 + j, Occurred: 1763629675100, Payload: payload})
+		}
+		batches = append(batches, p)
+	}
+	return batches
+}
