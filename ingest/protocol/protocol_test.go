@@ -1,11 +1,18 @@
 package protocol_test
 
 import (
+	"bytes"
+	"encoding/base64"
+	"net/url"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/protocol/amplitude"
+	"github.com/spillway-io/spillway/ingest/protocol/posthog"
 	"github.com/spillway-io/spillway/ingest/protocol/segment"
+	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // read opens a batch of one event and reads it.
@@ -87,4 +94,106 @@ func TestTimesAreISO8601OrMilliseconds(t *testing.T) {
 	if e := read(t, `{"sentAt":"never"}`, nil); e.SentAt != second10+3000 || !e.HasSentAt {
 		t.Errorf("got %d: the batch's clock counts", e.SentAt)
 	}
+}
+
+var seeds = []string{
+	``, `7`, `null`, `[]`, `{}`, `[{}]`, `{"batch":[]}`, `{"batch":{}}`, `{"batch":[7,null,{},[]]}`, ` {"batch": [ {"a" : 1} , {} ] } `,
+	`{"writeKey":"k","sentAt":"2020-01-01T00:00:13.000Z","batch":[{"messageId":"m","timestamp":"2020-01-01T00:00:10Z","context":{"app":{"name":"Kart Racer"}}}]}`,
+	`{"batch":[{"originalTimestamp":"2020-01-01T00:00:10","sentAt":1577836812000,"properties":{"game":-7.5e3}}]}`,
+	`{"api_key":"k","events":[{"insert_id":"i","time":1763629674100,"app_name":"\u00e9\ud800"},{"time":-1},{"time":null}],"client_upload_time":"x"}`,
+	`[{"event":"e","properties":{"token":"k","$host":"h"}},{"properties":[]}]`,
+	`{"api_key":1,"batch":1,"batch":[{"":1,"uuid":"","uuid":7}]}`,
+	`{"":[{}],"batch":[{"properties":{"game":"a","game":"b"}}]}`,
+	"data=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(`{"api_key":"k","event":"e"}`))) + "&ip=1", `data=%`, `data=e30=`, `data=e%330%3d`, "data=e3\r\n0=",
+}
+
+// check opens a body and holds what comes out to the limits.
+func check(t *testing.T, adapter protocol.Adapter, calls []string, body []byte) {
+	for _, call := range calls {
+		text := bytes.Clone(body) // Open may write into it
+		batch, err := adapter.Open(call, text)
+		if err != nil {
+			continue
+		}
+		first := uintptr(unsafe.Pointer(unsafe.SliceData(text)))
+		for raw := range batch.Events() {
+			e, why := batch.Read(raw, adapter.Paths())
+			if why != "" {
+				if why != wire.ReasonBadItem && why != wire.ReasonBadTS || e.Data != nil {
+					t.Errorf("%q: dropped for %q", raw, why)
+				}
+				continue
+			}
+			at := uintptr(unsafe.Pointer(unsafe.SliceData(e.Data)))
+			if at < first || at+uintptr(len(e.Data)) > first+uintptr(len(text)) {
+				t.Errorf("%q is no part of the body", e.Data)
+			}
+			if !wire.ValidJSON(e.Data) || e.Data[0] != '{' || e.Data[len(e.Data)-1] != '}' {
+				t.Errorf("%q is no object", e.Data)
+			}
+			if len(e.Partition) > protocol.MaxPartitionLen || strings.ContainsAny(e.Partition, "/ \x00\"\u00ff") {
+				t.Errorf("%q is no partition", e.Partition)
+			}
+			if _, again := batch.Read(raw, protocol.Paths{{"a"}, {"batch", "a"}}); again != "" {
+				t.Errorf("%q: read again it is dropped for %s", raw, again)
+			}
+		}
+	}
+	for _, a := range []protocol.Answer{{}, {Accepted: 1}, {Results: []wire.Result{{Index: 3, Disposition: wire.Drop, Reason: wire.ReasonStale}, {Index: 4, Disposition: wire.Warning}, {Index: 5, Disposition: wire.Drop, Reason: wire.ReasonStale}}}} {
+		if status, text := adapter.Answer(nil, a); !wire.ValidJSON(text) || status != 200 && status != 400 {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	for _, status := range []int{400, 401, 429, 503} {
+		if _, text := adapter.Failure(nil, protocol.Failure{Code: wire.CodeBadJSON, Status: status, Message: string(body)}); !wire.ValidJSON(text) {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	if key := adapter.HeaderKey(body); len(key) > len(body) {
+		t.Errorf("the key %q of %q", key, body)
+	}
+}
+
+func fuzz(f *testing.F, adapter protocol.Adapter, calls ...string) {
+	for _, seed := range append(seeds, "Basic azo=", "basic azpw", "Basic %%", strings.Repeat("[", 600)) {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) { check(t, adapter, calls, body) })
+}
+
+func FuzzSegment(f *testing.F)   { fuzz(f, segment.Adapter{}, "batch", "track") }
+func FuzzPostHog(f *testing.F)   { fuzz(f, posthog.Adapter{}, "batch") }
+func FuzzAmplitude(f *testing.F) { fuzz(f, amplitude.Adapter{}, "batch") }
+
+// A form is decoded in place, which must give what decoding elsewhere gives.
+func FuzzPostHogForm(f *testing.F) {
+	f.Add([]byte(`{"api_key":"k","event":"e"}`), true)
+	f.Add([]byte(`{"a":"`+strings.Repeat("x", 100)+`"}`), false)
+	f.Fuzz(func(t *testing.T, object []byte, escape bool) {
+		text := base64.StdEncoding.EncodeToString(object)
+		if escape {
+			text = url.QueryEscape(text)
+		}
+		plain, plainErr := posthog.Adapter{}.Open("e", bytes.Clone(object))
+		form, formErr := posthog.Adapter{}.Open("e", []byte("data="+text))
+		if bytes.HasPrefix(object, []byte("data=")) {
+			return
+		}
+		if (plainErr == nil) != (formErr == nil) || plain.Key != form.Key {
+			t.Fatalf("%q: got %v %q, want %v %q", object, formErr, form.Key, plainErr, plain.Key)
+		}
+		if plainErr != nil {
+			return
+		}
+		var want, got []string
+		for raw := range plain.Events() {
+			want = append(want, raw)
+		}
+		for raw := range form.Events() {
+			got = append(got, raw)
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
 }
