@@ -20,7 +20,10 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
+	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/ready"
 )
 
@@ -222,4 +225,102 @@ func TestTheServiceManagerIsTold(t *testing.T) {
 	}
 	serviceManager(func(string) (string, bool) { return "", false }).notify("READY=1")
 	serviceManagerSocket(path + "none").notify("READY=1")
+}
+
+// What is fixed when a namespace is first used, after a restart: nobody would serve what lies elsewhere.
+func TestARestartRejectsWhatWouldLeaveDataBehind(t *testing.T) {
+	t.Parallel()
+	own, fast := redistest.Start(t, "--appendonly", "yes"), redistest.Start(t, "--appendonly", "yes")
+	args := func(text string) []string {
+		return []string{"--redis=" + own.URL(), "--role=ingest", "--config", writeFile(t, "spillway.yaml", text)}
+	}
+	pools := fmt.Sprintf("pools: {fast: \"%s\"}\n", fast.URL())
+	const first = "namespaces:\n  kart: {pool: fast, shards: 2}\n  mail: {kind: queue, pool: fast, shards: 2}\n  chess: {}\n"
+	a := startApp(t, args(pools+first)...)
+	for _, path := range []string{"kart/p", "mail/q", "chess/p"} {
+		res, err := a.http.Post("http://"+a.Listen+"/v1/"+path, "", strings.NewReader("1"))
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(path, res, err)
+		}
+		_ = res.Body.Close()
+	}
+	a.stop(t)
+	for name, c := range map[string]struct{ file, want string }{
+		"another pool of a buffer":   {pools + strings.Replace(first, "kart: {pool: fast", "kart: {pool: default", 1), "namespace kart: pool is default, but entries, dead letters or jobs of it are in pool fast"},
+		"another pool of queues":     {pools + strings.Replace(first, "queue, pool: fast", "queue, pool: default", 1), "namespace mail: pool is default, but entries, dead letters or jobs of it are in pool fast"},
+		"a pool that is gone":        {strings.ReplaceAll(first, "pool: fast, ", ""), "it was last used in pool fast, which the file does not have"},
+		"other shards of queues":     {pools + strings.Replace(first, "fast, shards: 2}\n  chess", "fast, shards: 1}\n  chess", 1), "shards is 1, but the store was first used with 2"},
+		"queues where a buffer was":  {pools + strings.Replace(first, "kart: {", "kart: {kind: queue, ", 1), "the store holds a buffer under this name"},
+		"a buffer where queues were": {pools + strings.Replace(first, "kind: queue, ", "", 1), "the store holds queues under this name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := newTestApp(t, args(c.file)...).Start(t.Context())
+			if !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+	t.Run("another name of the pool", func(t *testing.T) {
+		startApp(t, args(strings.ReplaceAll(pools+first, "fast", "quick"))...)
+	})
+	t.Run("without the namespaces", func(t *testing.T) {
+		b := startApp(t, args(pools+"namespaces: {golf: {}}\n")...)
+		eventually(t, "what nobody serves is said", func() bool {
+			all := strings.Join(b.current.Load().watch.Warnings(), "\n")
+			return strings.Contains(all, "namespace kart has entries or jobs in pool fast") && strings.Contains(all, "namespace mail has entries or jobs in pool fast") &&
+				strings.Contains(all, "namespace chess has entries or jobs in pool default")
+		})
+	})
+}
+
+const queuesFile = `
+admin_token: "%[1]s"
+pools: {default: {volatile: true}}
+admin_tokens: [{name: bob, role: viewer, hash: "%[2]s"}]
+namespaces:
+  events: {sink: "null:"}
+  mail: {kind: queue, shards: 2, tokens: [{hash: "%[3]s", name: crm, produce: 1000/min}]}
+  open: {kind: queue}
+`
+
+func TestTheFileTakesPrecedenceOverWhatIsMadeAtRunTime(t *testing.T) {
+	t.Parallel()
+	c, err := loadConfig(t, nil, nil, fmt.Sprintf(queuesFile, hashText("root"), hashText("bob"), hashText("crm")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admins, err := c.AdminAccess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := controlFile(c, admins)
+	if len(f.Namespaces) != 2 || f.Namespaces[0].Name != "mail" || f.Namespaces[0].Pool != "default" || f.Namespaces[0].Policy.Shards != 2 {
+		t.Errorf("got namespaces %+v", f.Namespaces)
+	}
+	if fmt.Sprint(f.Buffers, f.Open, f.Pools, f.Volatile) != "[events] [open] [default] [default]" {
+		t.Errorf("got %v %v %v %v", f.Buffers, f.Open, f.Pools, f.Volatile)
+	}
+	if len(f.Tokens) != 1 || f.Tokens[0].Namespace != "mail" || f.Tokens[0].Produce.String() != "1000/min" {
+		t.Errorf("got tokens %+v", f.Tokens)
+	}
+	if len(f.Admins) != 2 || f.Admins[0].Role != "admin" || f.Admins[1].Name != "bob" || f.Admins[1].Role != "viewer" {
+		t.Errorf("got admins %+v", f.Admins)
+	}
+	reg := newRegistry()
+	ctl := control.Open("sw", reg, zap.NewNop())
+	s := ctl.Preview(f)
+	if tokens := adminTokens(s); len(tokens) != 2 || tokens[0] != admins[0] || tokens[1] != admins[1] {
+		t.Errorf("got %+v, want %+v", tokens, admins)
+	}
+	in := ingest.Config{Tokens: map[string][]ingest.Token{}}
+	addQueueTokens(&in, s)
+	if _, known := in.Tokens["open"]; !known || len(in.Tokens["open"]) != 0 || len(in.Closed) != 0 {
+		t.Errorf("an open namespace of the file: got %v, closed %v", in.Tokens, in.Closed)
+	}
+	if mail := in.Tokens["mail"]; len(mail) != 1 || mail[0].Name != "crm" || mail[0].Limiters.Produce == nil {
+		t.Errorf("got %+v", mail)
+	}
+	if p := policiesOf(s, "default"); len(p) != 2 || p["mail"].Shards != 2 || len(policiesOf(s, "fast")) != 0 {
+		t.Errorf("got %+v", p)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -280,4 +281,115 @@ func TestByteFloodDuringAStoreStallIsRejectedAndTheServiceRecovers(t *testing.T)
 	if n := s.metric(`spillway_ingest_rejections_total{error="overloaded"}`); n != int64(seen("overloaded")) {
 		t.Errorf("%d rejections are counted, clients saw %d", n, seen("overloaded"))
 	}
+}
+
+// More clients connect than the process has file descriptors. It keeps running, and
+// serves again when they are gone.
+func TestAServerOutOfFileDescriptorsRecovers(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	limited := exec.Command("sh", "-c", `ulimit -n 64; exec "$0" "$@"`, binary)
+	s := serveBy(t, limited, "--redis", redis.URL(), "--sink", "null:", "--linger", "10ms").ready(200)
+	if a := s.post("/v1/default/kart", "application/json", `{"n":1}`); a.status != 200 {
+		t.Fatalf("before: %d %s", a.status, a.body)
+	}
+	var conns []net.Conn
+	for range 150 {
+		c, err := net.DialTimeout("tcp", s.data, time.Second)
+		if err != nil {
+			break // the listen backlog is full as well
+		}
+		conns = append(conns, c)
+	}
+	if len(conns) < 65 {
+		t.Fatalf("only %d connections: too few to use up the descriptors", len(conns))
+	}
+	// The last one gets no answer: it was not accepted.
+	last := conns[len(conns)-1]
+	_ = last.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	_, _ = last.Write([]byte("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"))
+	if n, err := last.Read(make([]byte, 1)); err == nil && n > 0 {
+		t.Error("150 connections are served with 64 descriptors")
+	}
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	eventually(t, "it accepts entries again", func() bool {
+		return s.post("/v1/default/kart", "application/json", `{"n":2}`).status == 200
+	})
+	eventually(t, "it is ready", func() bool { s.ready(200); return true })
+	eventually(t, "the entries are delivered", func() bool { l := s.ledger(); return l.Delivered >= 2 && l.Buffered == 0 })
+	if code := s.terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// resident is the memory of the process, in bytes.
+func (s *server) resident() int64 {
+	s.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "VmRSS:")
+	var kib int64
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		s.t.Fatal(err)
+	}
+	return kib << 10
+}
+
+func TestAnnouncedBodiesThatDoNotArriveTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	const budget, conns = 20 << 20, 1000
+	s := serve(t, "--redis", redistest.Start(t).URL(), "--sink", "null:", "--max-inflight-bytes", "20MiB").ready(200)
+	honest := s.client("")
+	serves := func() {
+		t.Helper()
+		if a := honest.send("/v1/default/good", "x"); a.status != 200 {
+			t.Errorf("an honest client gets %d %s", a.status, a.body)
+		}
+	}
+	serves()
+	before := s.resident()
+
+	// A connection may use 64 KiB outside of the budget (ingest.Config.MaxMemory).
+	// The rest is for garbage that is not collected yet.
+	const limit = 2*budget + conns*64<<10 + 64<<20
+	bounded := func(when string) {
+		t.Helper()
+		if grown := s.resident() - before; grown > limit {
+			t.Errorf("%s: the process has grown by %d MiB, want at most %d", when, grown>>20, limit>>20)
+		}
+		if n := s.metric("spillway_ingest_inflight_bytes"); n > budget {
+			t.Errorf("%s: %d bytes are in flight, want at most %d", when, n, budget)
+		}
+	}
+	for _, sent := range []int{1, 20_000} {
+		var all []net.Conn
+		for range conns {
+			c, err := net.Dial("tcp", s.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+			_, _ = io.WriteString(c, "POST /v1/default/p HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n"+strings.Repeat("x", sent))
+			all = append(all, c)
+		}
+		eventually(t, "all are connected", func() bool { return s.metric("spillway_ingest_connections") > conns/2 || sent > 1 })
+		bounded(fmt.Sprintf("%d bytes of each body have come", sent))
+		serves()
+		if n := s.metric("spillway_ingest_inflight_bytes"); n > budget/2 || sent > 1 && n < budget/4 {
+			t.Errorf("%d bytes are reserved for announced bodies, want up to half of %d", n, budget)
+		}
+		for _, c := range all {
+			c.Close()
+		}
+		eventually(t, "nothing is in flight", func() bool { return s.metric("spillway_ingest_inflight_bytes") == 0 })
+	}
+	if n := s.metric(`spillway_ingest_rejections_total{error="overloaded"}`); n == 0 {
+		t.Error("no request was rejected, so the budget was not reached")
+	}
+	serves()
 }

@@ -1,6 +1,8 @@
 package operate
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -117,5 +119,100 @@ func TestANamespaceWithJobsIsDeletedOnlyWhenSomebodySaysSo(t *testing.T) {
 	}
 	if got := api.requests(); got != route+` {"dry_run":true,"force":true}` {
 		t.Errorf("it asked for %s", got)
+	}
+}
+
+func TestABackfillIsCountedAndConfirmedFirst(t *testing.T) {
+	t.Parallel()
+	const route = "POST /api/v1/namespaces/mail/queues/reports/schedules/daily/backfill"
+	const asks = route + ` {"from":"2026-10-01T00:00:00Z","to":"2026-10-03T00:00:00+02:00",`
+	line := []string{"schedules", "backfill", "mail", "reports", "daily", "--from=2026-10-01T00:00:00Z", "--to=2026-10-03T00:00:00+02:00"}
+	for _, tt := range []struct {
+		flag, counted, out, stderr string
+		asked                      []string
+		code                       int
+	}{
+		{"--yes", `{"dry_run":true,"ticks":2,"jobs":8}`, "reports/daily: published 6 jobs\n", "found 2 ticks, 8 jobs", []string{`"dry_run":true}`, `"confirm":8}`}, 0},
+		{"--dry-run", `{"dry_run":true,"ticks":2,"jobs":8}`, "reports/daily: nothing was published\n", "found 2 ticks, 8 jobs", []string{`"dry_run":true}`}, 0},
+		{"--yes", `{"dry_run":true,"ticks":0,"jobs":0}`, "reports/daily: nothing was published\n", "found 0 ticks, 0 jobs", []string{`"dry_run":true}`}, 0},
+		{"--output=text", `{"dry_run":true,"ticks":2,"jobs":8}`, "", "add --yes to publish them (8)", []string{`"dry_run":true}`}, 2},
+	} {
+		api := newFakeAPI(t, map[string]string{route: `{"dry_run":false,"ticks":2,"jobs":6}`})
+		api.queue[route] = []string{tt.counted}
+		out, stderr, code := run(t, api, append(line, tt.flag)...)
+		if code != tt.code || out != tt.out || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("%s: exit %d\n%s%s\nwant %d\n%s%s", tt.flag, code, out, stderr, tt.code, tt.out, tt.stderr)
+		}
+		if want := asks + strings.Join(tt.asked, "\n"+asks); api.requests() != want {
+			t.Errorf("%s: it asked for %s, want %s", tt.flag, api.requests(), want)
+		}
+	}
+}
+
+func TestTheTimesOfASpecificationAskNoServiceThoseOfAScheduleDo(t *testing.T) {
+	t.Parallel()
+	daily := filepath.Join(t.TempDir(), "daily.yaml")
+	if err := os.WriteFile(daily, []byte("cron: \"30 2 * * *\"\ntz: Europe/Berlin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const route = "GET /api/v1/namespaces/mail/queues/reports/schedules/daily/times"
+	for _, tt := range []struct{ args, out, asked string }{
+		{"-f " + daily + " --count=2 --from=2026-10-24T12:00:00Z", "2026-10-25T02:30:00+02:00\n2026-10-26T02:30:00+01:00\n", ""},
+		{"-f " + daily + " --count=1 --from=2026-10-24T12:00:00Z -o json", `{"next":["2026-10-25T02:30:00+02:00"]}` + "\n", ""},
+		{"mail reports daily --count=2 --from=2026-10-24T12:00:00+02:00", "a\nb\n", route + "?count=2&from=2026-10-24T12%3A00%3A00%2B02%3A00"},
+		{"mail reports daily", "a\nb\n", route + "?count=10"},
+	} {
+		api := newFakeAPI(t, map[string]string{route: `{"next":["a","b"]}`})
+		out, stderr, code := run(t, api, append([]string{"schedules", "times"}, strings.Fields(tt.args)...)...)
+		if code != 0 || out != tt.out || api.requests() != tt.asked {
+			t.Errorf("%s: exit %d, asked %s\n%s%s\nwant %s\n%s", tt.args, code, api.requests(), out, stderr, tt.asked, tt.out)
+		}
+	}
+	for _, args := range []string{"", "mail", "mail reports", "mail reports daily -f x", "-f x --count=1001", "mail reports _daily"} {
+		if _, stderr, code := run(t, newFakeAPI(t, nil), append([]string{"schedules", "times"}, strings.Fields(args)...)...); code != 2 {
+			t.Errorf("%q: exit %d, %s", args, code, stderr)
+		}
+	}
+}
+
+func TestCheckWarnsOfWhatDoesNotFireAndOfFollowUpsThatWait(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, figures, want string }{
+		{"all is well", `"schedules":{"active":3,"overdue":0,"owners":2,"gone":0},"outbox":{"jobs":5,"oldest_age_ms":59999}`, "OK\n"},
+		{"not counted yet", `"schedules":null,"outbox":{"jobs":0,"oldest_age_ms":0}`, "OK\n"},
+		{"overdue", `"schedules":{"overdue":1}`, "warning   mail: 1 schedule is overdue by more than 10 s\n"},
+		{"gone", `"schedules":{"gone":2}`, "warning   mail: 2 services are gone, and their schedules do not fire: see spillway schedules owners mail\n"},
+		{"a full queue", `"outbox":{"jobs":7,"oldest_age_ms":61000}`, "warning   mail: 7 follow-ups wait for 1m01s: the queue that should hear"},
+	} {
+		view := strings.NewReplacer(`"max_jobs":40`, `"max_jobs":4000,`+tt.figures, `"expired":0.5,"lost":0.1,"died":0.2`, `"expired":0`).Replace(mailView)
+		api := newFakeAPI(t, map[string]string{
+			"GET /readyz": `{"status":"ok"}`, "GET /api/v1/info": `{"namespaces":[],"queues":["mail"]}`,
+			"GET /api/v1/overview": view, "GET /api/v1/namespaces/mail": `{"ledger":{},"changes":{},"changes_ms":60000}`,
+		})
+		out, stderr, code := run(t, api, "check")
+		if calm := strings.HasPrefix(tt.want, "OK"); (code == 0) != calm || code > 1 || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: exit %d, %s%s", tt.name, code, out, stderr)
+		}
+	}
+}
+
+func TestServicesAndFilteredSchedulesAreListed(t *testing.T) {
+	t.Parallel()
+	const owners, schedules = "GET /api/v1/namespaces/mail/owners", "GET /api/v1/namespaces/mail/schedules"
+	one := `{"name":"daily","queue":"reports","state":"active","next":[],"ticks":{"missed":2},"last":[]}`
+	for _, tt := range []struct{ args, answer, out, stderr, asked string }{
+		{"owners mail", `{"owners":[{"owner":"billing","version":7,"state":"gone","until_ms":1763629675000,"owns":12},{"owner":"mailer","version":1,"state":"ended","owns":0}]}`,
+			"OWNER    STATE  VERSION  UNTIL                 SCHEDULES\nbilling  gone   7        2025-11-20T09:07:55Z         12\nmailer   ended  1        -                             0\n", "", owners},
+		{"owners mail", `{"owners":[]}`, "", "no service registered schedules\n", owners},
+		{"ls mail --failing --owner=billing --queue=reports", `{"schedules":[` + one + `],"next":"reports/daily"}`, "reports  daily", "for more: --after reports/daily\n",
+			schedules + "?failing=1&limit=100&owner=billing&queue=reports"},
+		{"ls mail --failing", `{"schedules":[],"next":"reports/z"}`, "QUEUE", "for more: --after reports/z\n", schedules + "?failing=1&limit=100"},
+		{"ls mail", `{"schedules":[],"next":""}`, "", "no schedules\n", schedules + "?limit=100"},
+	} {
+		api := newFakeAPI(t, map[string]string{owners: tt.answer, schedules: tt.answer})
+		out, stderr, code := run(t, api, append([]string{"schedules"}, strings.Fields(tt.args)...)...)
+		if code != 0 || !strings.Contains(out, tt.out) || stderr != tt.stderr || api.requests() != tt.asked {
+			t.Errorf("%s: exit %d, asked %s\n%s%s", tt.args, code, api.requests(), out, stderr)
+		}
 	}
 }
