@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"io/fs"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -238,3 +239,133 @@ func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+// deployFiles are the files of this folder that are neither documents, which have tests
+// of their own, nor Go nor generated, by their path from here.
+func deployFiles(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (path == "examples" || path == "man" || path == "sql"):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) == ".go" || filepath.Ext(path) == ".md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		files[path] = string(text)
+		return err
+	})
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d files were found, %v", len(files), err)
+	}
+	return files
+}
+
+func TestEveryVariableOfTheDeployFilesIsAFlag(t *testing.T) {
+	t.Parallel()
+	flags := flagsOf(t, "serve", "report", "check")
+	for file, text := range deployFiles(t) {
+		for _, name := range found(`\b(SPILLWAY_[A-Z_]+)\b`, text) {
+			flag := "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "SPILLWAY_")), "_", "-")
+			if !slices.Contains(flags, flag) {
+				t.Errorf("%s names %s, and there is no flag %s", file, name, flag)
+			}
+		}
+	}
+}
+
+func TestEveryFlagOfTheDeployFilesExists(t *testing.T) {
+	t.Parallel()
+	flags := flagsOf(t, "serve", "report", "check", "config check", "ls", "jobs ls", "jobs delete")
+	// Lines that call other programs have their flags.
+	foreign := regexp.MustCompile(`docker|--from|helm |kubectl|systemctl|systemd-|redis-server|Prometheus|prometheus\.yaml`)
+	for file, text := range deployFiles(t) {
+		for line := range strings.Lines(text) {
+			for _, flag := range found(`(?:^|[\s"`+"`"+`])(--[a-z][a-z-]+)`, line) {
+				if !foreign.MatchString(line) && !slices.Contains(flags, flag) {
+					t.Errorf("%s names %s, which no command has: %s", file, flag, strings.TrimSpace(line))
+				}
+			}
+		}
+	}
+}
+
+func TestEveryMetricOfTheDeployFilesExists(t *testing.T) {
+	t.Parallel()
+	known := everySeries(t)
+	for file, text := range deployFiles(t) {
+		for _, name := range found(`\b(spillway_[a-z_]*[a-z])\b`, text) {
+			if known[name] == nil {
+				t.Errorf("%s names %s, which is not at /metrics", file, name)
+			}
+		}
+	}
+}
+
+// A query is what the tests read of a PromQL expression. promtool checks the syntax.
+type query struct {
+	metrics []string
+	groups  []string  // labels in by, without, on, ignoring and group_left
+	by      []string  // labels in by alone
+	match   []matcher // of all selectors
+}
+
+type matcher struct {
+	metric, label string
+	values        []string // none for what a variable of the dashboard or a pattern leaves open
+}
+
+var (
+	variablePattern = regexp.MustCompile(`\$\{?\w+\}?`)
+	selectorPattern = regexp.MustCompile(`([a-zA-Z_:][\w:]*)\s*\{([^}]*)\}`)
+	matcherPattern  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
+	groupingPattern = regexp.MustCompile(`\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
+	namePattern     = regexp.MustCompile(`[a-zA-Z_:][\w:]*\s*\(?`)
+	keywords        = []string{"and", "or", "unless", "bool", "offset", "group_left", "group_right"}
+)
+
+// parseQuery splits an expression into its names.
+func parseQuery(expr string) query {
+	var q query
+	expr = regexp.MustCompile(`\[[^\]]*\]|offset \w+`).ReplaceAllString(expr, "") // spans
+	expr = selectorPattern.ReplaceAllStringFunc(expr, func(selector string) string {
+		parts := selectorPattern.FindStringSubmatch(selector)
+		for _, m := range matcherPattern.FindAllStringSubmatch(parts[2], -1) {
+			next := matcher{metric: parts[1], label: m[1]}
+			if !variablePattern.MatchString(m[2]) && !strings.Contains(m[2], ".*") {
+				next.values = strings.Split(m[2], "|")
+			}
+			q.match = append(q.match, next)
+		}
+		return parts[1]
+	})
+	expr = groupingPattern.ReplaceAllStringFunc(expr, func(grouping string) string {
+		parts := groupingPattern.FindStringSubmatch(grouping)
+		for label := range strings.SplitSeq(parts[2], ",") {
+			if label = strings.TrimSpace(label); label == "" {
+				continue
+			}
+			q.groups = append(q.groups, label)
+			if parts[1] == "by" {
+				q.by = append(q.by, label)
+			}
+		}
+		return ""
+	})
+	for _, name := range namePattern.FindAllString(variablePattern.ReplaceAllString(expr, ""), -1) {
+		name = strings.TrimSpace(name)
+		// A bracket may follow the name of a function, an aggregation or a keyword only.
+		if !strings.HasSuffix(name, "(") && !slices.Contains(keywords, name) && !slices.Contains(aggregations, name) {
+			q.metrics = append(q.metrics, name)
+		}
+	}
+	slices.Sort(q.metrics)
+	q.metrics = slices.Compact(q.metrics)
+	return q
+}
+
+// aggregations stand without a bracket once their grouping is cut out: "sum by (a) (b)".
+var aggregations = []string{"sum", "max", "min", "avg", "count"}

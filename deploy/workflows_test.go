@@ -3,13 +3,190 @@ package deploy
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 )
+
+// stubs is a folder of programs. Each writes its call to the file "calls" and
+// then runs its script.
+type stubs struct{ dir, calls string }
+
+func newStubs(t *testing.T, scripts map[string]string) stubs {
+	t.Helper()
+	s := stubs{dir: t.TempDir()}
+	s.calls = filepath.Join(s.dir, "calls")
+	// If a parallel test forks while one of these files is open for writing, its
+	// child holds the file open too, and running the file fails: "text file busy".
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	for name, script := range scripts {
+		text := "#!/bin/sh\necho \"" + name + " $*\" >>" + s.calls + "\n" + script + "\n"
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// with adds real programs to the folder.
+func (s stubs) with(t *testing.T, names ...string) stubs {
+	t.Helper()
+	for _, name := range names {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(s.dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// run runs a script of the repository with only the stubs on PATH. It returns
+// whether the script succeeded, what it printed and which stubs it called.
+func (s stubs) run(t *testing.T, script string, env ...string) (ok bool, said, calls string) {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), bash, filepath.Join(root, script))
+	cmd.Env = append([]string{"PATH=" + s.dir}, env...)
+	out, err := cmd.CombinedOutput()
+	called, _ := os.ReadFile(s.calls) // absent when there was no call
+	return err == nil, string(out), string(called)
+}
+
+func TestCIRunsMakeTestAndMakeTestPHPAndNothingElse(t *testing.T) {
+	t.Parallel()
+	s := newStubs(t, map[string]string{"make": "exit 0"}).with(t, "dirname")
+	ok, said, calls := s.run(t, ".ci/run")
+	if !ok || calls != "make test\nmake test-php\n" {
+		t.Errorf("got %v, calls %q, said %q; want success with make test and make test-php", ok, calls, said)
+	}
+	s = newStubs(t, map[string]string{"make": "exit 2"}).with(t, "dirname")
+	if ok, _, _ := s.run(t, ".ci/run"); ok {
+		t.Error("a failing make test passes")
+	}
+}
+
+func TestAnInstalledRedisServerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := newStubs(t, map[string]string{"redis-server": "", "apt-get": "", "id": "echo 0"})
+	if ok, said, calls := s.run(t, ".ci/deps-test"); !ok || calls != "" || said != "" {
+		t.Errorf("got %v, calls %q, said %q; want silence", ok, calls, said)
+	}
+}
+
+func TestWithoutRightsTheMissingRedisServerIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, scripts := range map[string]map[string]string{
+		"no apt":                  {"id": "echo 0"},
+		"no sudo":                 {"id": "echo 1000", "apt-get": ""},
+		"sudo wants a password":   {"id": "echo 1000", "apt-get": "", "sudo": "exit 1"},
+		"apt finds no package":    {"id": "echo 0", "apt-get": "exit 100"},
+		"sudo rejects apt itself": {"id": "echo 1000", "apt-get": "exit 100", "sudo": `shift; [ "$1" != env ] && exec "$@"; exit 1`},
+	} {
+		s := newStubs(t, scripts).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
+		policy := filepath.Join(s.dir, "policy-rc.d")
+		ok, said, _ := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy)
+		if ok || !strings.Contains(said, "apt-get install redis-server") || !strings.Contains(said, "brew install redis") {
+			t.Errorf("%s: got %v and %q, want a failure that says what to install", name, ok, said)
+		}
+		if _, err := os.Stat(policy); err == nil {
+			t.Errorf("%s: the policy that forbids daemons is still there", name)
+		}
+	}
+}
+
+func TestAptInstallsRedisServerWithoutStartingIt(t *testing.T) {
+	t.Parallel()
+	// The first install fails, as it does without package lists. The policy must be
+	// there while apt works, and gone afterwards.
+	apt := `case $1 in
+update) : >"$STATE" ;;
+install) [ -x "$POLICY_RC_D" ] || exit 9; [ -e "$STATE" ] || exit 100 ;;
+esac`
+	for _, tt := range []struct {
+		name, id, sudo string
+	}{
+		{"as root", "echo 0", "exit 1"},
+		{"by passwordless sudo", "echo 1000", `shift; [ "$1" = true ] && exit 0; exec "$@"`},
+	} {
+		s := newStubs(t, map[string]string{"apt-get": apt, "id": tt.id, "sudo": tt.sudo}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
+		policy := filepath.Join(s.dir, "policy-rc.d")
+		ok, said, calls := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy, "STATE="+filepath.Join(s.dir, "state"))
+		install := "apt-get install -y --no-install-recommends redis-server\n"
+		if !ok || strings.Count(calls, install) < 2 || !strings.Contains(calls, "apt-get update\n") {
+			t.Errorf("%s: got %v, calls %q, said %q; want install, update, install", tt.name, ok, calls, said)
+		}
+		if _, err := os.Stat(policy); err == nil {
+			t.Errorf("%s: the policy that forbids daemons is still there", tt.name)
+		}
+	}
+}
+
+func TestAPolicyOfTheMachineIsKept(t *testing.T) {
+	t.Parallel()
+	s := newStubs(t, map[string]string{"apt-get": "", "id": "echo 0"}).with(t, "cat", "env", "sh")
+	policy := filepath.Join(s.dir, "policy-rc.d")
+	if err := os.WriteFile(policy, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ok, said, _ := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy); !ok {
+		t.Fatal(said)
+	}
+	if text, err := os.ReadFile(policy); err != nil || string(text) != "theirs" {
+		t.Errorf("got %q, %v; want the policy untouched", text, err)
+	}
+}
+
+func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
+	t.Parallel()
+	for script, tt := range map[string]struct {
+		says string
+		ok   bool
+	}{
+		".ci/deps-bench":   {"Debian and Ubuntu have it", true},  // make bench goes on without
+		".ci/deps-chaos":   {"Debian and Ubuntu have one", true}, // so does make chaos
+		".ci/deps-clients": {"apt-get install nodejs npm chromium", false},
+		".ci/deps-ui":      {"apt-get install chromium npm", false},
+		".ci/deps-sinks":   {"apt-get install redis-server clickhouse-server", false},
+		".ci/deps-deploy":  {"apt-get install prometheus systemd dpkg rpm", false},
+		".ci/deps-php":     {"apt-get install php-cli php-redis", false},
+	} {
+		s := newStubs(t, map[string]string{"id": "echo 1000", "apt-get": ""}).with(t, "cat")
+		if ok, said, calls := s.run(t, script); ok != tt.ok || !strings.Contains(said, tt.says) || strings.Contains(calls, "install") {
+			t.Errorf("%s: got %v, %q, calls %q; want %v, and a text with %q", script, ok, said, calls, tt.ok, tt.says)
+		}
+	}
+}
+
+func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for script, install := range map[string]string{
+		".ci/deps-bench":   "recommends wrk\n",
+		".ci/deps-chaos":   "recommends gcc libc6-dev\n",
+		".ci/deps-clients": "recommends nodejs npm chromium mono-mcs",
+		".ci/deps-ui":      "recommends chromium npm\n",
+		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",
+		".ci/deps-deploy":  "recommends prometheus systemd dpkg rpm\n",
+		".ci/deps-php":     "recommends php-cli php-redis php-mbstring",
+	} {
+		s := newStubs(t, map[string]string{"id": "echo 0", "apt-get": ""}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
+		ok, said, calls := s.run(t, script, "POLICY_RC_D="+filepath.Join(s.dir, "policy-rc.d"))
+		if !ok || !strings.Contains(calls, install) {
+			t.Errorf("%s: got %v, %q, calls %q; want a call with %q", script, ok, said, calls, install)
+		}
+	}
+}
 
 // yamlFiles are the YAML files that GitHub and the linters read.
 func yamlFiles(t *testing.T) []string {
