@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 )
 
 func TestURLsThatAreUsable(t *testing.T) {
@@ -188,4 +189,10 @@ func FuzzURL(f *testing.F) {
 			b.end()
 		}
 	})
+}
+
+// Every goroutine of a Backend ends with Close, except the client's own probe of a
+// server that is down, which ends within a second.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
