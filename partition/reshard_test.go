@@ -2,7 +2,10 @@ package partition_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -186,5 +189,25 @@ func TestWhatComesBackToAClosedShardIsDelivered(t *testing.T) {
 	})
 	if got := drainAll(t, s, ns)["p"]; len(got) != 2 {
 		t.Errorf("got %v, want what came back", got)
+	}
+}
+
+func TestAFullStoreGetsNoOtherShards(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	s, ns := openSharded(t, server.URL(), "sw", 1)
+	store(t, s, ns, "p", "", "1")
+	c := server.Client()
+	keys := func() []string { return slices.Sorted(slices.Values(c.Keys(ctx, "*").Val())) }
+	before, had := keys(), c.HGetAll(ctx, "sw:{kart.0}:ledger").Val()
+	if err := c.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 2}); !errors.Is(err, partition.ErrFull) {
+		t.Errorf("got %v, want ErrFull", err)
+	}
+	if after := keys(); !slices.Equal(before, after) || !maps.Equal(had, c.HGetAll(ctx, "sw:{kart.0}:ledger").Val()) {
+		t.Errorf("something was written: %v", after)
 	}
 }

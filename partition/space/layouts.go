@@ -319,7 +319,16 @@ func (s *Space) ready(ctx context.Context, h *Home, l *Layouts) error {
 	if s.backend.Embedded() {
 		return nil
 	}
-	return s.explainRights(ctx, []*Home{h}, s.tryRights(ctx, h.Name, open))
+	if err := s.explainRights(ctx, []*Home{h}, s.tryRights(ctx, h.Name, open)); err != nil {
+		return err
+	}
+	// The probe of the rights begins with a DEL, after which a full store rejects nothing.
+	pipe := s.backend.Background.Pipeline()
+	for _, sh := range open {
+		pipe.Set(ctx, sh.Prefix+"probe", "", time.Second)
+	}
+	_, err := pipe.Exec(ctx)
+	return backend.Classify(err)
 }
 
 // Scripts are those that a home with layouts needs beside its kind's.
