@@ -324,29 +324,12 @@ func (s *Store) trim(ctx context.Context, ns *Namespace, sh *shard) {
 // errNotEmpty: a shard has entries or pauses still.
 var errNotEmpty = errors.New("the shard is not empty")
 
-// growEvery is how long growAsConfigured rests after it asked: what it asks first costs the store
-// some ms.
-const growEvery = time.Minute
-
 // growAsConfigured asks for the shards that the configuration wants, where it names more than
 // any before.
 func (s *Store) growAsConfigured(ctx context.Context, ns *Namespace) {
-	layouts := ns.home.Layouts()
-	have, want := len(layouts.Current().Shards), ns.Policy.Shards
-	if want <= max(have, layouts.Record.Wanted) || len(layouts.Older(layouts.Current().N)) > 0 {
-		return
-	}
-	if time.Since(ns.asked) < growEvery {
-		return
-	}
-	ns.asked = time.Now()
-	log := s.log.With(zap.String("namespace", ns.Name), zap.Int("shards", have), zap.Int("configured", want))
-	n, err := s.space.Reshard(ctx, ns.home, want, "configuration", false, false)
-	if err != nil {
-		s.moveLog.Do(func() { log.Warn("namespace keeps its shards for now", zap.Error(err)) })
-		return
-	}
-	log.Info("namespace gets more shards, as configured", zap.Int64("layout", n))
+	s.space.Grow(ctx, ns.home, func(shards int) (int64, error) {
+		return s.space.Reshard(ctx, ns.home, shards, "configuration", false, false)
+	})
 }
 
 // reviveEvery is how often closed shards are looked at.

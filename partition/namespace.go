@@ -21,7 +21,6 @@ type Namespace struct {
 	full  int // entries that make a full batch
 	drops *drops.Namespace
 	dealt atomic.Pointer[space.Layouts] // by which ZoneOf tells zones
-	asked time.Time                     // when the janitor last asked for the configured shards
 }
 
 func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {

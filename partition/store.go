@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 
 	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -33,8 +31,7 @@ type Store struct {
 	ledgerReads  backend.ReadLimit
 	pace         *backend.Pace
 	produceAlert *produceAlert
-	moveLog      rate.Sometimes // of shards that cannot change now
-	close        func() error   // the backend, where it is this Store's own
+	close        func() error // the backend, where it is this Store's own
 }
 
 // Open makes a Store. It does not connect: while Redis is down, operations return
@@ -54,7 +51,6 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		close:        func() error { return nil },
 		produceAlert: newProduceAlert(log),
 		pace:         backend.NewPace(),
-		moveLog:      rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
@@ -129,7 +125,7 @@ const probePartition = "!permission-probe"
 
 // kind is what a Space has to know of buffers.
 var kind = &space.Kind{
-	Name: "buffer", Format: 1, Newest: 4, Total: "accepted", Unit: "entries", Scripts: space.Scripts(lua.All()), Layouts: true,
+	Name: "buffer", Format: 1, Newest: 4, Total: "accepted", Unit: "entries", Scripts: space.Scripts(lua.All()), Layouts: 1,
 	Probe: lua.PermissionProbe,
 	// A list of its own stands in for the dead letters: what something else may have put there
 	// concerns few entries, see checkSharedKeys.

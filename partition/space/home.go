@@ -12,9 +12,16 @@ import (
 // A Home is where a namespace lives: its layouts. It outlives changes of the namespace's policy.
 type Home struct {
 	Name     string
-	Wanted   int  // shards as configured: how many a namespace that is new to the store gets
 	Required bool // without it a Check fails; else what is wrong with it is a warning
+	// Numbered: shards have numbers through all layouts, which are recorded. Otherwise they have those by
+	// which this process learned of them.
+	Numbered bool
+	// Moved is called when this process learns of another layout, or that one was closed; nil: nobody
+	// asks. Like Numbered it is set before the home is adopted.
+	Moved func()
 
+	wanted   atomic.Int64  // shards as configured: how many a namespace that is new to the store gets
+	asked    time.Time     // when Grow asked last
 	list     string        // key of the processes that serve it
 	self     uint64        // hash of this process, once it is adopted
 	clock    backend.Clock // of the server that holds list
@@ -58,11 +65,15 @@ type Layout struct {
 // NewHome makes the home of a namespace, which works once it is adopted. own makes what the store
 // of the kind keeps of a shard; nil: nothing.
 func NewHome(prefix, namespace string, shards int, own func(*Shard) any) *Home {
-	h := &Home{Name: namespace, Wanted: shards, list: prefix + ":{" + namespace + "}:drainers",
+	h := &Home{Name: namespace, list: prefix + ":{" + namespace + "}:drainers",
 		prefix: prefix, own: own, changed: make(chan struct{})}
+	h.Want(shards)
 	h.layouts.Store(h.extend(&Layouts{}, firstRecord(shards)))
 	return h
 }
+
+// Want notes how many shards the configuration says.
+func (h *Home) Want(shards int) { h.wanted.Store(int64(shards)) }
 
 // Layouts are the layouts that this process knows now.
 func (h *Home) Layouts() *Layouts { return h.layouts.Load() }
@@ -116,6 +127,9 @@ func (h *Home) extend(old *Layouts, r Record) *Layouts {
 			for i := range record.Shards {
 				sh := &Shard{Prefix: backend.ShardPrefix(h.prefix, h.Name, i), Layout: record.N,
 					Number: len(next.Shards)}
+				if h.Numbered {
+					sh.Number = record.First + i
+				}
 				if record.Tags != nil {
 					sh.Prefix = h.prefix + ":{" + h.Name + "." + record.Tags[i] + "}:"
 				}
@@ -163,8 +177,7 @@ func (h *Home) Revive(sh *Shard, has bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	close(h.changed)
-	h.changed = make(chan struct{})
+	h.tell()
 }
 
 func (h *Home) set(next *Layouts) {
@@ -173,8 +186,16 @@ func (h *Home) set(next *Layouts) {
 		defer h.space.changes.Add(1)
 	}
 	h.layouts.Store(next)
+	h.tell()
+}
+
+// tell tells those who wait that there is something new; h.mu is held.
+func (h *Home) tell() {
 	close(h.changed)
 	h.changed = make(chan struct{})
+	if h.Moved != nil {
+		h.Moved()
+	}
 }
 
 // Changes is odd while a home gets other layouts, and another number afterwards. What reads

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua"
 	lualayout "github.com/spillway-io/spillway/lua/layout"
@@ -43,7 +44,7 @@ func (h *Home) recordKey() string { return h.prefix + ":{" + h.Name + "}:layout"
 func (s *Space) resolve(ctx context.Context, homes []*Home) map[*Home]error {
 	errs := map[*Home]error{}
 	for _, h := range homes {
-		if !s.Kind.Layouts || h.resolved.Load() {
+		if s.Kind.Layouts == 0 || h.resolved.Load() {
 			continue
 		}
 		if err := s.resolveOne(ctx, h); err != nil {
@@ -59,7 +60,7 @@ func (s *Space) resolveOne(ctx context.Context, h *Home) error {
 		return err
 	}
 	if len(record.Layouts) == 0 {
-		record = firstRecord(h.Wanted)
+		record = firstRecord(int(h.wanted.Load()))
 		for _, l := range s.readLayouts(ctx, []*Home{h}, "", false) {
 			if l.err != nil {
 				return l.err
@@ -90,7 +91,7 @@ func (s *Space) readRecord(ctx context.Context, h *Home) (Record, error) {
 // ReadRecords takes up what other processes recorded, and mends a record that knows less than this
 // process does, as after a failover.
 func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
-	if !s.Kind.Layouts {
+	if s.Kind.Layouts == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
@@ -254,7 +255,7 @@ func (s *Space) CloseLayout(ctx context.Context, h *Home, n, now int64) error {
 // error says what. With dry it writes nothing.
 func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, even,
 	dry bool) (n int64, err error) {
-	if !s.Kind.Layouts {
+	if s.Kind.Layouts == 0 {
 		return 0, backend.Wrap(backend.ErrIncompatible, ErrNoLayouts)
 	}
 	if err := s.Usable(ctx, h); err != nil {
@@ -268,8 +269,14 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, eve
 	if current.LayoutRecord.Shards == shards && !even {
 		return current.N, nil
 	}
-	if older := layouts.Older(current.N); len(older) > 0 {
-		return 0, backend.Wrap(backend.ErrUnavailable, fmt.Errorf("%w: layout %d has entries still, and is closed once they are delivered or expired", ErrResharding, older[0].N))
+	if older := layouts.Older(current.N); len(older) >= s.Kind.Layouts {
+		return 0, backend.Wrap(backend.ErrUnavailable, fmt.Errorf(
+			"%w: layout %d has %s still, and is closed once none is left", ErrResharding, older[0].N, s.Kind.Unit))
+	}
+	first := layouts.Record.numbers()
+	if h.Numbered && first+shards > maxNumbers {
+		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%w: ids name %d shards at most, and %d are used",
+			ErrNoLayouts, maxNumbers, first))
 	}
 	now, err := s.backend.KnownTime(ctx)
 	if err != nil {
@@ -281,8 +288,11 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, eve
 	}
 	next := newLayout(h.Name, max(current.N+1, now), shards, masters)
 	next.Made, next.By = now, by
+	if h.Numbered {
+		next.First = first
+	}
 	record := layouts.Record.join(Record{Layouts: []LayoutRecord{next}})
-	record.Wanted = max(record.Wanted, h.Wanted)
+	record.Wanted = max(record.Wanted, int(h.wanted.Load()))
 	trial := h.trial(layouts, record)
 	if err := s.ready(ctx, h, trial); err != nil || dry {
 		return next.N, err
@@ -300,6 +310,28 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, eve
 		news, err = s.Fence(ctx, h, false)
 	}
 	return next.N, err
+}
+
+// growEvery is how long Grow rests after it asked: what it asks first costs the store some ms.
+const growEvery = time.Minute
+
+// Grow asks for the shards that the configuration wants, where it names more than any before. One
+// goroutine at a time may call it for a home.
+func (s *Space) Grow(ctx context.Context, h *Home, reshard func(shards int) (layout int64, err error)) {
+	layouts := h.Layouts()
+	have, want := layouts.Current().LayoutRecord.Shards, int(h.wanted.Load())
+	if s.Kind.Layouts == 0 || want <= max(have, layouts.Record.Wanted) ||
+		len(layouts.Older(layouts.Current().N)) >= s.Kind.Layouts || time.Since(h.asked) < growEvery {
+		return
+	}
+	h.asked = time.Now()
+	log := s.Log.With(zap.String("namespace", h.Name), zap.Int("shards", have), zap.Int("configured", want))
+	n, err := reshard(want)
+	if err != nil {
+		log.Warn("namespace keeps its shards for now", zap.Error(err))
+		return
+	}
+	log.Info("namespace gets more shards, as configured", zap.Int64("layout", n))
 }
 
 // trial is what the layouts would be with a record.

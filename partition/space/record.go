@@ -12,6 +12,7 @@ import (
 type LayoutRecord struct {
 	N      int64    `json:"n"`
 	Shards int      `json:"shards"`
+	First  int      `json:"first,omitempty"`     // number of its first shard, where ids name shards: no other layout has it
 	Tags   []string `json:"tags,omitempty"`      // ends of the shards' hash tags; none for layout 1, whose tags are {ns.0}, {ns.1}, …
 	Made   int64    `json:"made_ms"`             // on the store's clock; 0 for layout 1
 	Closed int64    `json:"closed_ms,omitempty"` // since then nothing is left in it; 0 = it is open
@@ -30,6 +31,18 @@ type Record struct {
 // firstRecord is that of a namespace that never changed its shards.
 func firstRecord(shards int) Record {
 	return Record{Layouts: []LayoutRecord{{N: 1, Shards: shards}}}
+}
+
+// maxNumbers is how many shards all layouts of a namespace may have where ids name them: as many as
+// an id can.
+const maxNumbers = 1024
+
+// numbers is the first number that no shard has.
+func (r Record) numbers() (first int) {
+	for _, l := range r.Layouts {
+		first = max(first, l.First+l.Shards)
+	}
+	return first
 }
 
 func (r Record) current() LayoutRecord { return r.Layouts[len(r.Layouts)-1] }
@@ -134,7 +147,7 @@ func parseText(text []byte) (r Record, err error) {
 func (r Record) check() error {
 	last := int64(0)
 	for _, l := range r.Layouts {
-		if l.N <= last || l.Shards < 1 || l.Shards > 1024 || l.N > 1 && len(l.Tags) != l.Shards && !l.tagless() {
+		if l.N <= last || l.Shards < 1 || l.Shards > 1024 || l.First < 0 || l.First > maxNumbers || l.N > 1 && len(l.Tags) != l.Shards && !l.tagless() {
 			return fmt.Errorf("the record of layouts holds a layout %d with %d shards, which Spillway does not write", l.N, l.Shards)
 		}
 		last = l.N

@@ -35,8 +35,9 @@ type Kind struct {
 	// ARGV for a shard.
 	Probe   *lua.Script
 	ProbeOf func(*Shard) (keys []string, args []any)
-	// Layouts: a namespace may get other shards while it serves.
-	Layouts bool
+	// Layouts: a namespace may get other shards while it serves; then so many older layouts may be open
+	// at once. 0: it keeps those that it was first used with.
+	Layouts int
 }
 
 // Config is what a Space is made of.
