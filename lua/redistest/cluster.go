@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -22,65 +24,88 @@ type Cluster struct {
 // served and each replica is in sync.
 func StartCluster(tb testing.TB) *Cluster {
 	tb.Helper()
-	ctx := context.Background()
 	var all []*Server
 	var clients []*redis.Client
-	for i := range 6 {
+	for range 6 {
 		s := StartClusterNode(tb)
-		c := s.Client()
-		must(tb, c.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
-		all, clients = append(all, s), append(clients, c)
+		all, clients = append(all, s), append(clients, s.Client())
 	}
-	host, port, _ := net.SplitHostPort(all[0].Addr)
-	for i, c := range clients {
-		if i < 3 {
-			must(tb, c.Do(ctx, "cluster", "addslotsrange", i*slots/3, (i+1)*slots/3-1).Err())
-		}
-		if i > 0 {
-			must(tb, c.ClusterMeet(ctx, host, port).Err())
-		}
-	}
-	for _, c := range clients {
-		Until(tb, healthy, "all nodes know each other", func() bool {
-			return strings.Count(c.ClusterNodes(ctx).Val(), " connected") == 6
-		})
-	}
-	for i, c := range clients[3:] {
-		must(tb, c.ClusterReplicate(ctx, clients[i].ClusterMyID(ctx).Val()).Err())
-	}
-	for i, c := range clients {
-		Until(tb, healthy, "all slots are served and replicated", func() bool {
-			return strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") &&
-				strings.Count(c.ClusterNodes(ctx).Val(), "slave") == 3 &&
-				(i < 3 || info(c, "replication")["master_link_status"] == "up")
-		})
-	}
+	must(tb, FormCluster(context.Background(), clients[:3], clients[3:]))
 	return &Cluster{all[:3], all[3:]}
+}
+
+// FormCluster makes a cluster of servers that serve no slot yet: all slots are dealt evenly to the
+// masters, and replicas[i] follows masters[i]. It waits until each says that all slots are served
+// and that its replica is in sync, at most 30 s.
+func FormCluster(ctx context.Context, masters, replicas []*redis.Client) error {
+	all := slices.Concat(masters, replicas)
+	host, port, _ := net.SplitHostPort(masters[0].Options().Addr)
+	for i, c := range all {
+		err := c.Do(ctx, "cluster", "set-config-epoch", i+1).Err()
+		if i < len(masters) && err == nil {
+			n := len(masters)
+			err = c.Do(ctx, "cluster", "addslotsrange", i*slots/n, (i+1)*slots/n-1).Err()
+		}
+		if i > 0 && err == nil {
+			err = c.ClusterMeet(ctx, host, port).Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range all {
+		if err := await(ctx, "all nodes know each other", func() bool {
+			return strings.Count(c.ClusterNodes(ctx).Val(), " connected") == len(all)
+		}); err != nil {
+			return err
+		}
+	}
+	for i, c := range replicas {
+		if err := c.ClusterReplicate(ctx, masters[i].ClusterMyID(ctx).Val()).Err(); err != nil {
+			return err
+		}
+	}
+	for i, c := range all {
+		if err := await(ctx, "all slots are served and replicated", func() bool {
+			state := c.ClusterInfo(ctx).Val()
+			return strings.Contains(state, "cluster_state:ok") &&
+				strings.Contains(state, fmt.Sprintf("cluster_slots_ok:%d", slots)) &&
+				strings.Count(c.ClusterNodes(ctx).Val(), "slave") == len(replicas) &&
+				(i < len(masters) || info(c, "replication")["master_link_status"] == "up")
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await asks ok again and again until it is true. Its error says that this took longer than healthy.
+func await(ctx context.Context, what string, ok func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, healthy)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("still not: %s: %w", what, ctx.Err())
+		case <-tick.C:
+		}
+	}
+	return nil
 }
 
 // StartMasters starts a cluster of so many masters without replicas. Those that
 // can be reached serve their slots while another is away.
 func StartMasters(tb testing.TB, n int) *Cluster {
 	tb.Helper()
-	ctx := context.Background()
 	c := &Cluster{}
-	for i := range n {
+	var clients []*redis.Client
+	for range n {
 		s := StartClusterNode(tb, "--cluster-require-full-coverage", "no")
-		must(tb, s.Client().Do(ctx, "cluster", "set-config-epoch", i+1).Err())
-		must(tb, s.Client().Do(ctx, "cluster", "addslotsrange", i*slots/n, (i+1)*slots/n-1).Err())
-		c.Masters = append(c.Masters, s)
+		c.Masters, clients = append(c.Masters, s), append(clients, s.Client())
 	}
-	host, port, _ := net.SplitHostPort(c.Masters[0].Addr)
-	for _, s := range c.Masters[1:] {
-		must(tb, s.Client().ClusterMeet(ctx, host, port).Err())
-	}
-	for _, s := range c.Masters {
-		client := s.Client()
-		Until(tb, healthy, "all slots are served", func() bool {
-			info := client.ClusterInfo(ctx).Val()
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d", slots))
-		})
-	}
+	must(tb, FormCluster(context.Background(), clients, nil))
 	return c
 }
 
@@ -155,21 +180,38 @@ func (c *Cluster) MoveSlot(tb testing.TB, key string, from, to int) {
 	tb.Helper()
 	ctx := context.Background()
 	source, target := c.Masters[from].Client(), c.Masters[to].Client()
-	slot := source.ClusterKeySlot(ctx, key).Val()
+	must(tb, MoveSlot(ctx, source.ClusterKeySlot(ctx, key).Val(), source, target))
+}
+
+// MoveSlot moves a slot from the source, which serves it, to the target, key by key. After an error
+// it can be repeated.
+func MoveSlot(ctx context.Context, slot int64, source, target *redis.Client) error {
 	id := target.ClusterMyID(ctx).Val()
-	must(tb, target.Do(ctx, "cluster", "setslot", slot, "importing", source.ClusterMyID(ctx).Val()).Err())
-	must(tb, source.Do(ctx, "cluster", "setslot", slot, "migrating", id).Err())
+	if err := target.Do(ctx, "cluster", "setslot", slot, "importing", source.ClusterMyID(ctx).Val()).Err(); err != nil {
+		return err
+	}
+	if err := source.Do(ctx, "cluster", "setslot", slot, "migrating", id).Err(); err != nil {
+		return err
+	}
+	host, port, _ := net.SplitHostPort(target.Options().Addr)
 	for {
-		keys := source.ClusterGetKeysInSlot(ctx, int(slot), 1).Val()
+		keys, err := source.ClusterGetKeysInSlot(ctx, int(slot), 1).Result()
+		if err != nil {
+			return err
+		}
 		if len(keys) == 0 {
 			break
 		}
-		host, port, _ := net.SplitHostPort(c.Masters[to].Addr)
-		must(tb, source.Do(ctx, "migrate", host, port, keys[0], 0, 5000).Err())
+		if err := source.Do(ctx, "migrate", host, port, keys[0], 0, 5000).Err(); err != nil {
+			return err
+		}
 	}
 	for _, node := range []*redis.Client{target, source} {
-		must(tb, node.Do(ctx, "cluster", "setslot", slot, "node", id).Err())
+		if err := node.Do(ctx, "cluster", "setslot", slot, "node", id).Err(); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func must(tb testing.TB, err error) {
