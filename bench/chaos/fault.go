@@ -13,11 +13,17 @@ import (
 )
 
 // A faultKind is a way to break something for a while, in milliseconds. Target
-// is redis, proxy, sink or operator, or a server of that role.
+// is redis, proxy, layouts, sink or operator, or a server of that role.
 type faultKind struct {
 	name, target string
 	least, most  int
 	inject       func(ctx context.Context, r *setup, f planned) error
+}
+
+// clusterKinds need a cluster.
+var clusterKinds = []faultKind{
+	{"failover", "redis", 3000, 5000, failover},
+	{"move-slots", "redis", 500, 1500, moveSlots},
 }
 
 var faultKinds = []faultKind{
@@ -33,7 +39,7 @@ var faultKinds = []faultKind{
 	{"lose-replies", "proxy", 400, 1000, onProxy(loseReplies)},
 	{"lose-requests", "proxy", 400, 1000, onProxy(loseRequests)},
 	{"stall", "proxy", 300, 2500, onProxy(stallBoth)},
-	{"reset", "proxy", 1, 1, func(_ context.Context, r *setup, _ planned) error { r.proxy.cut(); return nil }},
+	{"reset", "proxy", 1, 1, reset},
 
 	{"kill", "role ingest", 1, 300, killServer},
 	{"term", "role ingest", 1, 300, terminateServer},
@@ -46,6 +52,8 @@ var faultKinds = []faultKind{
 	{"reload", "role ingest", 1, 1, reload},
 	{"reload", "role drain", 1, 1, reload},
 	{"operate", "operator", 300, 1500, operate},
+	// Longer than a lease, because partitions are paused meanwhile.
+	{"reshard", "layouts", int(lease/time.Millisecond) + 1500, int(lease/time.Millisecond) + 3500, reshard},
 
 	{"fail", "sink", 300, 1500, onSink(sinkFails)},
 	{"throttle", "sink", 300, 1500, onSink(sinkThrottles)},
@@ -56,7 +64,7 @@ var faultKinds = []faultKind{
 
 // kindNames are the names of all kinds, each once.
 func kindNames() (names []string) {
-	for _, k := range faultKinds {
+	for _, k := range slices.Concat(faultKinds, clusterKinds) {
 		names = append(names, k.name)
 	}
 	slices.Sort(names)
@@ -99,13 +107,21 @@ func (r *setup) inject(ctx context.Context, start time.Time) (fired []check.Faul
 }
 
 func killRedis(ctx context.Context, r *setup, f planned) error {
-	r.redis.Kill()
+	n, err := r.victim(ctx, f)
+	if err != nil {
+		return err
+	}
+	n.process.Kill()
 	rig.Sleep(ctx, f.lasts)
-	return r.startRedis(context.WithoutCancel(ctx))
+	return r.startNode(context.WithoutCancel(ctx), n)
 }
 
 func stopRedis(ctx context.Context, r *setup, f planned) error {
-	return freeze(ctx, r.redis.Signal, f.lasts)
+	n, err := r.victim(ctx, f)
+	if err != nil {
+		return err
+	}
+	return freeze(ctx, n.process.Signal, f.lasts)
 }
 
 // freeze stops a process and lets it go on, also when ctx ends.
@@ -123,27 +139,57 @@ func pauseRedis(ctx context.Context, r *setup, f planned) error {
 	if f.lasts%2 == 0 {
 		mode = "ALL"
 	}
-	err := r.admin.Do(ctx, "CLIENT", "PAUSE", f.lasts.Milliseconds(), mode).Err()
+	n, err := r.victim(ctx, f)
+	if err != nil {
+		return err
+	}
+	err = n.client.Do(ctx, "CLIENT", "PAUSE", f.lasts.Milliseconds(), mode).Err()
 	rig.Sleep(ctx, f.lasts)
 	// Redis ends a pause by its wall clock, which may step.
-	return errors.Join(err, r.admin.Do(context.WithoutCancel(ctx), "CLIENT", "UNPAUSE").Err())
+	return errors.Join(err, n.client.Do(context.WithoutCancel(ctx), "CLIENT", "UNPAUSE").Err())
 }
 
-func flushScripts(ctx context.Context, r *setup, _ planned) error {
-	return r.admin.ScriptFlush(ctx).Err()
+func flushScripts(ctx context.Context, r *setup, f planned) error {
+	n, err := r.victim(ctx, f)
+	if err != nil {
+		return err
+	}
+	return n.client.ScriptFlush(ctx).Err()
 }
 
-func disconnect(ctx context.Context, r *setup, _ planned) error {
-	return r.admin.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
+func disconnect(ctx context.Context, r *setup, f planned) error {
+	n, err := r.victim(ctx, f)
+	if err != nil {
+		return err
+	}
+	return n.client.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
+}
+
+// proxies are those of one master and its replica, or that of the only Redis.
+func (r *setup) proxies(f planned) (list []*proxy) {
+	first := int(f.at/time.Millisecond) % min(masters, len(r.nodes))
+	for i := first; i < len(r.nodes); i += masters {
+		list = append(list, r.nodes[i].proxy)
+	}
+	return list
 }
 
 func onProxy(m proxyMode) func(context.Context, *setup, planned) error {
 	return func(ctx context.Context, r *setup, f planned) error {
-		r.proxy.set(m)
+		for _, p := range r.proxies(f) {
+			p.set(m)
+			defer p.set(pass)
+		}
 		rig.Sleep(ctx, f.lasts)
-		r.proxy.set(pass)
 		return nil
 	}
+}
+
+func reset(_ context.Context, r *setup, f planned) error {
+	for _, p := range r.proxies(f) {
+		p.cut()
+	}
+	return nil
 }
 
 func onSink(m sinkMode) func(context.Context, *setup, planned) error {

@@ -17,13 +17,13 @@ import (
 // A jobObserver reads what Redis holds of the queues, past the proxy and past the code
 // under test: the keys are those of lua/job/DESIGN.md, spelled here once more.
 type jobObserver struct {
-	client  *redis.Client
+	client  redis.UniversalClient
 	queues  []string
 	samples []check.JobSample
 }
 
-func newJobObserver(addr string, p *plan) *jobObserver {
-	return &jobObserver{client: newClient(addr), queues: p.queues}
+func newJobObserver(r *setup) *jobObserver {
+	return &jobObserver{client: r.newStoreClient(), queues: r.plan.queues}
 }
 
 func (o *jobObserver) key(shard int, name string) string {

@@ -42,6 +42,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	seeds := flags.Int("seeds", 1, "how many runs, each with the next seed")
 	duration := flags.Duration("duration", 30*time.Second, "how long a run is loaded and broken")
 	only := flags.String("only", "", "kinds of faults, such as kill,lose-replies; without it all of them")
+	cluster := flags.Bool("cluster", false, "three masters with a replica each, and the faults that need them; -only=failover and -only=move-slots imply it")
 	fsync := flags.String("fsync", "", "Redis's appendfsync, or none for no append-only file; the seed says no or always, with which a kill loses nothing")
 	verbose := flags.Bool("v", false, "say every fault on stderr")
 	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to break")
@@ -84,9 +85,12 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	code := 0
 	var all total
 	for i := range *seeds {
-		p := newPlan(*seed+uint64(i), *duration, kinds...)
+		p := newPlanOn(*cluster || needsCluster(kinds), *seed+uint64(i), *duration, kinds)
 		if *fsync != "" {
 			p.fsync, p.flags = *fsync, "-fsync="+*fsync
+		}
+		if *cluster {
+			p.flags = strings.TrimSpace(p.flags + " -cluster")
 		}
 		if len(kinds) > 0 {
 			p.flags = strings.TrimSpace(p.flags + " -only=" + *only)

@@ -20,14 +20,15 @@ const sampleEvery = 30 * time.Millisecond
 // An observer reads what Redis holds, past the proxy and past the code under test:
 // the keys are those that lua/DESIGN.md lists, spelled here once more.
 type observer struct {
-	client     *redis.Client
-	shards     int
+	setup      *setup
+	client     redis.UniversalClient
+	shards     []string // their prefixes, of all layouts that the store ever had
 	partitions []string
 	samples    []check.Sample
 }
 
-func newObserver(addr string, p *plan) *observer {
-	return &observer{client: newClient(addr), shards: p.shards, partitions: p.partitions}
+func newObserver(r *setup) *observer {
+	return &observer{setup: r, client: r.newStoreClient(), partitions: r.plan.partitions}
 }
 
 func newClient(addr string) *redis.Client {
@@ -37,13 +38,21 @@ func newClient(addr string) *redis.Client {
 	})
 }
 
-func (w *observer) key(shard int, name string) string {
-	return fmt.Sprintf("sw:{default.%d}:%s", shard, name)
+func (w *observer) key(shard int, name string) string { return w.shards[shard] + name }
+
+// look takes up what the store knows of layouts.
+func (w *observer) look(ctx context.Context) error {
+	shards, _, err := w.setup.layouts(ctx, bufferNamespace)
+	if err == nil && len(shards) > len(w.shards) { // else a failover lost the record
+		w.shards = shards
+	}
+	return err
 }
 
 // run samples until ctx ends. While Redis is away there is nothing to see.
 func (w *observer) run(ctx context.Context) {
 	for ctx.Err() == nil {
+		_ = w.look(ctx)
 		for shard := range w.shards {
 			if s, err := w.sample(ctx, shard); err == nil {
 				w.samples = append(w.samples, s)
@@ -101,6 +110,9 @@ func number(values []any, i int) *int64 {
 
 // buffered counts what all shards hold, and what they have accepted so far.
 func (w *observer) buffered(ctx context.Context) (held, accepted int64, err error) {
+	if err := w.look(ctx); err != nil {
+		return 0, 0, err
+	}
 	for shard := range w.shards {
 		s, err := w.sample(ctx, shard)
 		if err != nil {
@@ -131,12 +143,8 @@ func (w *observer) dead(ctx context.Context) (uids []uint64, err error) {
 
 // leftover lists the keys of partitions and the members of active sets.
 func (w *observer) leftover(ctx context.Context) (left []string, err error) {
-	keys := w.client.Scan(ctx, 0, "sw:*}:[qm]:*", 1000).Iterator()
-	for keys.Next(ctx) {
-		left = append(left, keys.Val())
-	}
-	if err := keys.Err(); err != nil {
-		return nil, fmt.Errorf("list keys: %w", err)
+	if left, err = w.setup.keys(ctx, "sw:*}:[qm]:*"); err != nil {
+		return nil, err
 	}
 	for shard := range w.shards {
 		names, err := w.client.ZRange(ctx, w.key(shard, "ready"), 0, -1).Result()

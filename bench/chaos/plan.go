@@ -25,6 +25,7 @@ type plan struct {
 	duration time.Duration
 	flags    string // that made it other than its seed would, to play it again
 
+	cluster    bool     // three masters with a replica each, in place of one Redis
 	fsync      string   // appendfsync; none is no append-only file at all
 	roles      []string // one a server
 	capacity   int
@@ -52,11 +53,19 @@ var layouts = [][]string{
 }
 
 // newPlan makes the plan of a seed, of these kinds of faults alone where any are
-// given.
+// given. Some kinds need a cluster, and it has one then.
 func newPlan(seed uint64, duration time.Duration, only ...string) *plan {
+	return newPlanOn(needsCluster(only), seed, duration, only)
+}
+
+func needsCluster(kinds []string) bool {
+	return slices.ContainsFunc(clusterKinds, func(k faultKind) bool { return slices.Contains(kinds, k.name) })
+}
+
+func newPlanOn(cluster bool, seed uint64, duration time.Duration, only []string) *plan {
 	roll := rand.New(rand.NewPCG(seed, 0x5911))
 	p := &plan{
-		seed: seed, duration: duration, fsync: [...]string{"no", "always"}[seed/3%2],
+		seed: seed, duration: duration, cluster: cluster, fsync: [...]string{"no", "always"}[seed/3%2],
 		roles: layouts[roll.IntN(len(layouts))], shards: 1 + roll.IntN(2),
 		capacity: 100_000, maxAge: 3 * time.Minute,
 		queues: []string{"bulk", "mail", "pay", "ship"},
@@ -97,11 +106,16 @@ func (p *plan) servers(role string) (names []string) {
 // targets overlap as they like. All are over when the run is.
 func (p *plan) schedule(roll *rand.Rand, only []string) {
 	free := map[string]time.Duration{}
+	all := faultKinds
+	if p.cluster {
+		// Its nodes watch each other by the clock that steps would move.
+		all = slices.DeleteFunc(slices.Concat(faultKinds, clusterKinds), func(k faultKind) bool { return k.name == check.KindClockStep })
+	}
 	ahead := p.seed/2%2 == 0
 	var deck []faultKind
 	for at := 400 * time.Millisecond; at < p.duration; at += ms(roll, 250, 850) {
 		if len(deck) == 0 {
-			deck = slices.DeleteFunc(slices.Clone(faultKinds), func(k faultKind) bool {
+			deck = slices.DeleteFunc(slices.Clone(all), func(k faultKind) bool {
 				if len(only) == 0 {
 					// A step excuses much of what C7 and C8 say, so every other seed has none.
 					return k.name == check.KindClockStep && p.seed%2 == 0
@@ -151,6 +165,10 @@ func ms(roll *rand.Rand, least, most int) time.Duration {
 }
 
 func (p *plan) String() string {
-	return fmt.Sprintf("seed %d, %v: %s; appendfsync %s, capacity %d, max-age %v, %d partitions in %d shards, %d faults",
-		p.seed, p.duration, strings.Join(p.roles, " + "), p.fsync, p.capacity, p.maxAge, len(p.partitions), p.shards, len(p.faults))
+	store := "one Redis"
+	if p.cluster {
+		store = "a cluster"
+	}
+	return fmt.Sprintf("seed %d, %v: %s on %s; appendfsync %s, capacity %d, max-age %v, %d partitions in %d shards, %d faults",
+		p.seed, p.duration, strings.Join(p.roles, " + "), store, p.fsync, p.capacity, p.maxAge, len(p.partitions), p.shards, len(p.faults))
 }

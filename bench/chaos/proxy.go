@@ -33,8 +33,9 @@ type proxy struct {
 	open  bool
 }
 
-func newProxy(target string) (*proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// newProxy listens at a host:port.
+func newProxy(at, target string) (*proxy, error) {
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,10 @@ const (
 	bulkNamespace   = "bulk"
 )
 
-var sideNamespaces = []string{onceNamespace, bulkNamespace}
+var (
+	sideNamespaces = []string{onceNamespace, bulkNamespace}
+	buffers        = append([]string{bufferNamespace}, sideNamespaces...)
+)
 
 // writeConfig writes the file that names the namespaces, and the lanes that a reload
 // changes. All else the servers have as flags.
@@ -59,7 +62,7 @@ type jobLoad struct {
 }
 
 func newJobLoad(r *setup) *jobLoad {
-	l := &jobLoad{observer: newJobObserver(r.redisAddr, r.plan)}
+	l := &jobLoad{observer: newJobObserver(r)}
 	for i := range publishers {
 		l.publishers = append(l.publishers, newPublisher(i, r.plan, r.ingests(), &l.uids))
 	}

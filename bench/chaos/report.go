@@ -64,11 +64,17 @@ func (res *result) print(out io.Writer) {
 		line("schedules", "%s", h.Schedules)
 	}
 	line("samples", "%d of the store, each atomic", f.samples)
-	if h.Policy.Forgets {
+	if h.Resharded > 0 || len(h.Layouts) > len(buffers) {
+		line("layouts", "namespaces got other shards %d times, %d layouts in the end; %d pauses came along", h.Resharded, len(h.Layouts), len(h.Pauses))
+	}
+	if h.Policy.Forgets && h.Policy.Replicated {
+		line("forgot", "a failover lost writes that nobody was told of")
+	}
+	if h.Policy.Forgets && !h.Policy.Replicated {
 		line("forgot", "%d acknowledged entries at least; the servers counted %d", max(0, int64(f.acked)-l.Accepted), rolledBack(h))
 	}
 	if len(res.violations) == 0 {
-		line("checks", "C1 to C14 and J1 to J8, S1 to S5 held")
+		line("checks", "C1 to C15 and J1 to J8, S1 to S5 held")
 	}
 	for _, v := range res.violations {
 		line("VIOLATED", "%v", v)

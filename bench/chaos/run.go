@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,10 +47,10 @@ func chaos(ctx context.Context, s settings, p *plan, progress func(string, ...an
 }
 
 func (r *setup) run(ctx context.Context) (*result, error) {
-	w := newObserver(r.redisAddr, r.plan)
+	w := newObserver(r)
 	defer func() { _ = w.client.Close() }()
 	h := &check.History{
-		Policy: check.Policy{Capacity: r.plan.capacity, MaxAge: r.plan.maxAge, Lease: lease, Forgets: r.plan.forgets()},
+		Policy: check.Policy{Capacity: r.plan.capacity, MaxAge: r.plan.maxAge, Lease: lease, Forgets: r.plan.forgets(), Replicated: r.plan.cluster},
 		Floor:  r.plan.floor(),
 	}
 	res := &result{plan: r.plan, history: h, rejected: map[string]int{}}
@@ -109,10 +110,15 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 		}
 		h.All = append(h.All, n)
 	}
+	for _, name := range buffers {
+		if err := r.closed(ctx, h, name); err != nil {
+			return nil, err
+		}
+	}
 	h.Ended = time.Now()
 	rest()
 	h.Faults = append(h.Faults, <-pauses...)
-	h.Posts = r.sink.close()
+	h.Posts, h.Pauses, h.Resharded = r.sink.close(), r.pauses, int(r.resharded.Load())
 	for i := range sideNamespaces {
 		n := &h.All[len(h.All)-len(sideNamespaces)+i]
 		n.Once, n.Sent, n.Posts = n.Name == onceNamespace, all[producers+i].history, values(r.sink.sides[n.Name])
@@ -189,22 +195,26 @@ func (r *setup) namespace(ctx context.Context, name string) (check.Namespace, er
 			break
 		}
 	}
-	keys := r.admin.Scan(ctx, 0, "sw:{"+name+".*", 1000).Iterator()
-	for keys.Next(ctx) {
-		_, key, _ := strings.Cut(keys.Val(), "}:")
-		switch kind, _, _ := strings.Cut(key, ":"); kind {
+	keys, err := r.keys(ctx, "sw:{"+name+".*")
+	for _, key := range keys {
+		_, rest, _ := strings.Cut(key, "}:")
+		switch kind, _, _ := strings.Cut(rest, ":"); kind {
 		case "q":
-			n.Counted += r.admin.LLen(ctx, keys.Val()).Val()
+			n.Counted += r.store.LLen(ctx, key).Val()
 		case "j":
-			n.Counted += r.admin.HLen(ctx, keys.Val()).Val()
+			n.Counted += r.store.HLen(ctx, key).Val()
 		}
 	}
-	return n, keys.Err()
+	return n, err
 }
 
 // floor is what a run of this length reaches several times over on a machine
 // that is busy with something else.
 func (p *plan) floor() check.Floor {
 	seconds := int(p.duration / time.Second)
-	return check.Floor{Acks: 20 * seconds, Taken: 5 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
+	floor := check.Floor{Acks: 20 * seconds, Taken: 5 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
+	if slices.ContainsFunc(p.faults, func(f planned) bool { return f.kind == "reshard" }) {
+		floor.Resharded = 1
+	}
+	return floor
 }

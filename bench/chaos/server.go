@@ -21,6 +21,7 @@ type server struct {
 	name, dir, bin string
 	data, admin    string // host:port
 	flags          []string
+	masters        int // of the store
 
 	mu        sync.Mutex
 	instances []*instance
@@ -44,7 +45,7 @@ func (s *server) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	l := &instance{p, check.Process{Name: s.name, Birth: map[string]float64{}}}
+	l := &instance{p, check.Process{Name: s.name, Masters: float64(s.masters), Birth: map[string]float64{}}}
 	s.mu.Lock()
 	s.instances = append(s.instances, l)
 	s.mu.Unlock()

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/spillway-io/spillway/bench/chaos/check"
 	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
 )
@@ -17,19 +20,23 @@ import (
 //	producers ──HTTP──▶ servers that ingest ──┐
 //	                                          proxy ──▶ redis-server ◀── observer
 //	sink ◀────HTTP───── servers that drain ───┘
+//
+// In a cluster each of six redis-servers has a proxy.
 type setup struct {
 	plan     *plan
 	settings settings
 	dir      string
 	progress func(format string, args ...any)
 
-	redisAddr string
-	redis     *proc.Process // changes while faults on it run, one at a time
-	admin     *redis.Client // for faults; past the proxy
-	proxy     *proxy
-	sink      *sink
-	servers   map[string]*server
-	names     []string // of the servers, in the plan's order
+	nodes   []*node               // of Redis
+	store   redis.UniversalClient // of all of them
+	sink    *sink
+	servers map[string]*server
+	names   []string // of the servers, in the plan's order
+
+	resharded atomic.Int64 // namespaces got other shards
+	mu        sync.Mutex
+	pauses    []check.Pause
 }
 
 func newSetup(ctx context.Context, s settings, p *plan, progress func(string, ...any)) (_ *setup, err error) {
@@ -42,19 +49,14 @@ func newSetup(ctx context.Context, s settings, p *plan, progress func(string, ..
 	if r.dir, err = os.MkdirTemp("", "spillway-chaos-"); err != nil {
 		return r, err
 	}
-	addrs, err := proc.FreeAddrs(1 + 2*len(p.roles))
+	addrs, err := proc.FreeAddrs(2 * len(p.roles))
 	if err != nil {
 		return r, err
 	}
-	r.redisAddr, addrs = addrs[0], addrs[1:]
-	r.admin = newClient(r.redisAddr)
 	if err := r.setClock(0); err != nil {
 		return r, err
 	}
-	if err := r.startRedis(ctx); err != nil {
-		return r, err
-	}
-	if r.proxy, err = newProxy(r.redisAddr); err != nil {
+	if err := r.startStore(ctx); err != nil {
 		return r, err
 	}
 	if r.sink, err = newSink(); err != nil {
@@ -68,13 +70,16 @@ func newSetup(ctx context.Context, s settings, p *plan, progress func(string, ..
 		name := p.server(i)
 		r.names = append(r.names, name)
 		r.servers[name] = &server{
-			name: name, dir: r.dir, bin: s.bin, data: addrs[2*i], admin: addrs[2*i+1],
+			name: name, dir: r.dir, bin: s.bin, masters: min(masters, len(r.nodes)), data: addrs[2*i], admin: addrs[2*i+1],
 			flags: []string{
-				"--config", config, "--redis", "redis://" + r.proxy.addr(), "--role", role, "--sink", "http://" + r.sink.addr + "/" + name,
+				"--config", config, "--redis", r.url(), "--role", role, "--sink", "http://" + r.sink.addr + "/" + name,
 				"--sink-timeout", sinkTimeout.String(), "--lease", lease.String(),
 				"--capacity", fmt.Sprint(p.capacity), "--max-age", p.maxAge.String(), "--linger", "100ms",
 				"--shards", fmt.Sprint(p.shards),
 			},
+		}
+		if p.cluster {
+			r.servers[name].flags = append(r.servers[name].flags, "--durability", "replica=1")
 		}
 	}
 	for _, name := range r.names {
@@ -83,23 +88,6 @@ func newSetup(ctx context.Context, s settings, p *plan, progress func(string, ..
 		}
 	}
 	return r, nil
-}
-
-// startRedis starts the Redis, on what it kept when it was killed, and waits
-// until it serves.
-func (r *setup) startRedis(ctx context.Context) error {
-	fsync, command := r.plan.fsync, []string{r.settings.redisServer}
-	if fsync == "none" {
-		fsync = ""
-	}
-	if r.plan.steps() {
-		command = []string{"env", "LD_PRELOAD=" + r.settings.clock, "CLOCK_OFFSET_FILE=" + r.offsetFile(), command[0]}
-	}
-	p, err := rig.StartRedis(ctx, r.dir, fsync, r.admin, command...)
-	if err == nil {
-		r.redis = p
-	}
-	return err
 }
 
 // ingests are the data ports.
@@ -131,13 +119,10 @@ func (r *setup) close() {
 	if r.sink != nil {
 		r.sink.close()
 	}
-	if r.proxy != nil {
-		r.proxy.close()
+	if r.store != nil {
+		_ = r.store.Close()
 	}
-	if r.admin != nil {
-		_ = r.admin.Close()
-	}
-	if r.redis != nil {
-		r.redis.Stop()
+	for _, n := range r.nodes {
+		n.close()
 	}
 }

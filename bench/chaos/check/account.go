@@ -1,12 +1,17 @@
 package check
 
+import (
+	"fmt"
+	"time"
+)
+
 // law is C1: the ledger of every shard against a count of its lists, taken at
 // one moment, and each list against its sequences.
 func (r *run) law() {
 	var shards, lists tally
 	for _, s := range r.Samples {
 		l := s.Ledger
-		held := l["accepted"] - l["delivered"] - l["evicted"] + l["reclaimed"] - l["expired"] - l["dead"] - l["lost"]
+		held := l["accepted"] - l["delivered"] - l["evicted"] + l["reclaimed"] - l["expired"] - l["dead"] - l["lost"] - l["lost_count"]
 		var counted int64
 		for _, p := range s.Partitions {
 			counted += p.Length
@@ -44,14 +49,63 @@ func (r *run) outer() {
 	acks, accepted := int64(len(r.acked)), r.Final.Ledger.Accepted
 	switch {
 	case accepted >= acks:
-	case r.Policy.Forgets && r.sum(`spillway_store_rolled_back_entries_total{pool="default"}`) == 0:
+	case r.Policy.Forgets && !r.Policy.Replicated && r.sum(`spillway_store_rolled_back_entries_total{pool="default"}`) == 0:
 		r.fail("C2", "%d acknowledged, only %d accepted, and no server noticed", acks, accepted)
-	case !r.Policy.Forgets:
+	case !r.Policy.Forgets || r.Policy.Replicated:
 		r.fail("C2", "%d acknowledged, only %d accepted: %d are gone", acks, accepted, acks-accepted)
 	}
 	if most := acks + int64(r.unknown); accepted > most {
 		r.fail("C2", "%d accepted, but at most %d were sent (%d acknowledged, %d unknown)", accepted, most, acks, r.unknown)
 	}
+}
+
+// stepsBack reports whether a ledger counts less in a sample than in one before: a failover lost writes.
+func (r *run) stepsBack() bool {
+	back := false
+	last := map[string]int64{}
+	count := func(kind string, shard int, ledger map[string]int64, fields ...string) {
+		for _, field := range fields {
+			key := fmt.Sprint(kind, shard, field)
+			back = back || ledger[field] < last[key]
+			last[key] = ledger[field]
+		}
+	}
+	for _, s := range r.Samples {
+		count("partitions ", s.Shard, s.Ledger, "accepted", "delivered", "evicted", "expired", "dead")
+	}
+	if r.Jobs != nil {
+		for _, s := range r.Jobs.Samples {
+			count("jobs ", s.Shard, s.Ledger, "published", "acked", "expired", "deleted")
+		}
+	}
+	return back
+}
+
+// layouts is C15. What was leased when a pause began is still delivered, and a process that was frozen
+// may send what it was about to.
+func (r *run) layouts() {
+	for _, l := range r.Layouts {
+		if l.State == "older" || l.State == "closed" && l.Entries != 0 {
+			r.fail("C15", "%s: layout %d is %s in the end, with %d entries", l.Namespace, l.N, l.State, l.Entries)
+		}
+	}
+	if r.Policy.Forgets {
+		return
+	}
+	var shown tally
+	for _, p := range r.Pauses {
+		if !p.Listed {
+			r.fail("C15", "the pause of %s is not listed any more after %v", p.Partition, p.To.Sub(p.From).Round(time.Millisecond))
+		}
+		for i := range r.Posts {
+			post := &r.Posts[i]
+			after := post.At.Sub(p.From)
+			if post.Partition == p.Partition && after > r.Policy.Lease+tolerance && post.At.Before(p.To) && !r.thawing(post.Worker, post.At) {
+				shown.add("%v, %v after it was paused", post, after.Round(time.Millisecond))
+			}
+		}
+	}
+	r.failAll("C15", shown, "batches were presented of a paused partition")
 }
 
 // namespaces is C13 and C14. It counts keys, because ready jobs and buffered entries are what a

@@ -7,7 +7,7 @@ import (
 
 // Violation is one broken promise.
 type Violation struct {
-	Check string // "C1" to "C14", "J1" to "J8", "S1" to "S5"
+	Check string // "C1" to "C15", "J1" to "J8", "S1" to "S5"
 	Text  string
 }
 
@@ -16,6 +16,9 @@ func (v Violation) String() string { return v.Check + ": " + v.Text }
 // Run makes every check. A run that none objects to is nil.
 func Run(h *History) []Violation {
 	r := newRun(h)
+	if h.Policy.Replicated && r.stepsBack() {
+		h.Policy.Forgets = true
+	}
 	r.law()
 	r.outer()
 	r.identity()
@@ -33,6 +36,7 @@ func Run(h *History) []Violation {
 	r.leaks()
 	r.void()
 	r.namespaces()
+	r.layouts()
 	r.jobs()
 	r.schedules()
 	return r.found

@@ -21,6 +21,9 @@ type History struct {
 	Jobs      *Jobs      // nil: the run had no queues
 	Schedules *Schedules // nil: it had none
 	All       []Namespace
+	Layouts   []Layout  // in the end, of all buffers
+	Pauses    []Pause   // while shards changed
+	Resharded int       // how often a namespace got other shards
 	Ended     time.Time // when the last entry was settled, or waited for in vain
 }
 
@@ -33,6 +36,10 @@ type Policy struct {
 	// ledger and all. What was acknowledged may then be gone, but somebody must
 	// have noticed; checks that go by what became of each entry are not made.
 	Forgets bool
+	// Replicated says that a replica has what is acknowledged before the client hears of it. When it is
+	// promoted, other newest writes may be lost; samples in which a ledger steps back tell of that, and
+	// the store then counts as one that forgets.
+	Replicated bool
 }
 
 // Outcome is what a client knows of an entry.
@@ -122,9 +129,24 @@ type Namespace struct {
 	Posts []Post
 }
 
+// Layout is a layout of a namespace in the end.
+type Layout struct {
+	Namespace  string
+	N, Entries int64
+	State      string // current, older or closed
+}
+
+// Pause is a partition that an operator paused and resumed.
+type Pause struct {
+	Partition string
+	From, To  time.Time // confirmed; until somebody asks for the end
+	Listed    bool      // at the end of that it is among the pauses
+}
+
 // Process is one life of a Spillway process. Its figures are those of /metrics.
 type Process struct {
 	Name    string
+	Masters float64            // of the store; 0: one
 	Alive   bool               // it lived until the end
 	Afresh  bool               // its counters began again at a reload
 	Birth   map[string]float64 // when it was ready, and before it had work
@@ -151,5 +173,5 @@ const (
 // Floor is what a run must reach not to be void.
 type Floor struct {
 	Acks, Unknowns, Taken int // entries
-	Faults                int
+	Faults, Resharded     int
 }

@@ -45,7 +45,7 @@ func (r *run) liveness() {
 // then. Right after a run it has up to 119: what begins later, such as lanes, settlers
 // and links to Redis, and workers that end when they have been idle for 10 to 20 s,
 // 24 of fasthttp and 33 of the drains of three namespaces.
-// A goroutine left behind by each request would be thousands.
+// A goroutine left behind by each request would be thousands. All of that is per master.
 const (
 	moreGoroutines = 64
 	moreFiles      = 48
@@ -69,8 +69,8 @@ func (p *Process) Leaks() (leaks []string) {
 		metric string
 		more   float64
 	}{
-		{"go_goroutines", moreGoroutines},
-		{"process_open_fds", moreFiles},
+		{"go_goroutines", moreGoroutines * max(1, p.Masters)},
+		{"process_open_fds", moreFiles * max(1, p.Masters)},
 		{"go_memstats_heap_inuse_bytes", moreHeap},
 	} {
 		if was, is := p.Birth[limit.metric], p.Last[limit.metric]; is > was+limit.more {
@@ -149,6 +149,7 @@ func (r *run) void() {
 		{"entries of unknown outcome", r.unknown, r.Floor.Unknowns},
 		{"entries taken by the sink", r.taken, r.Floor.Taken},
 		{"faults", planned, r.Floor.Faults},
+		{"changes of shards", r.Resharded, r.Floor.Resharded},
 	} {
 		if floor.got < floor.want {
 			r.fail("C12", "void: %d %s, at least %d are needed", floor.got, floor.what, floor.want)
