@@ -22,6 +22,7 @@
 --                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), and behind a line feed, where the ends of its
 --                   jobs set something off, that: lines s<schedule>, q<queue>, c<caller's id>; count, records. A first line
 --                   p<pause> <times> <delay> <queue> says that its jobs are prepared: see ask; the delay of the group is the pause
+-- RETURNS {now, -1, record}  rejected: a newer layout has fenced the shard; nothing was written. See layout/fence
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
 --                   that caller's id exists; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, -1 a key of another type; with 0, 0
@@ -36,7 +37,11 @@ if not (max_jobs and max_queues and max_keys and n) or #KEYS < 6 + 4 * n then
 end
 
 local now, now_us = time()
-local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost', 'closed', 'watched')
+local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost', 'closed', 'watched',
+  'fence')
+if account[9] then
+  return { now, -1, redis.call('HGET', ledger, 'record') or '' }
+end
 for i = 1, 6 do
   account[i] = whole(account[i] or 0, 0)
   if not account[i] then

@@ -15,6 +15,7 @@
 //	get        read one job and its state
 //	counts     count the jobs of queues by state
 //	dead_page  read dead letters
+//	stored     read what a former home of a queue knows of a publish
 //	ledger     read the totals of a shard
 //	trace      note what happened to jobs
 //
@@ -22,6 +23,7 @@
 //
 //	put_schedule, pause_schedule, delete_schedule
 //	register   note that the owner of schedules lives
+//	hold       let no schedule into a shard whose namespace gets others
 //	due_page   read the schedules that are due
 //	fire       publish the jobs of their ticks, and move them on
 //	trigger    publish a run beside the ticks
@@ -61,11 +63,13 @@ var (
 	DeadPage   = lua.MustLoad(files, "dead_page")
 	Ledger     = lua.MustLoad(files, "ledger")
 	Trace      = lua.MustLoad(files, "trace")
+	Stored     = lua.MustLoad(files, "stored")
 
 	PutSchedule    = lua.MustLoad(files, "put_schedule")
 	PauseSchedule  = lua.MustLoad(files, "pause_schedule")
 	DeleteSchedule = lua.MustLoad(files, "delete_schedule")
 	Register       = lua.MustLoad(files, "register")
+	Hold           = lua.MustLoad(files, "hold")
 	DuePage        = lua.MustLoad(files, "due_page")
 	Fire           = lua.MustLoad(files, "fire")
 	Trigger        = lua.MustLoad(files, "trigger")
@@ -76,5 +80,5 @@ var (
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
 	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Decide, Promote, Respawn, Purge, Expire, Peek, Get,
-		Counts, DeadPage, Ledger, Trace, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger, PermissionProbe}
+		Counts, DeadPage, Ledger, Trace, Stored, Hold, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger, PermissionProbe}
 }

@@ -43,7 +43,7 @@ func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err
 		return deleted, err
 	}
 	var all []int
-	for _, sh := range ns.shards {
+	for _, sh := range ns.open() {
 		all = append(all, sh.Number)
 	}
 	n, err := s.purge(ctx, ns, all, outbox, "all")
@@ -53,7 +53,7 @@ func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err
 func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
 	queue, state string) (deleted int64, err error) {
 	for _, number := range shards {
-		sh := ns.shards[number]
+		sh := ns.shard(number)
 		for more := true; more; {
 			c := backend.NewCall(luajob.Purge, sh.Breaker, sh.allOf(queue), queue, state, purgePage)
 			c.Spare = &sh.ends
@@ -117,7 +117,7 @@ func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, 
 		return 0, ErrBadArgument
 	}
 	for _, number := range ns.Shards(queue) {
-		sh := ns.shards[number]
+		sh := ns.shard(number)
 		for done < limit {
 			n := min(respawnPage, limit-done)
 			c := backend.NewCall(luajob.Respawn, sh.Breaker, sh.allOf(queue), queue, verb,
@@ -148,7 +148,7 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 	limit = min(limit, maxDeadPage)
 	full := false
 	for _, at := range ns.Shards(queue) {
-		sh := ns.shards[at]
+		sh := ns.shard(at)
 		skip := max(0, int64(offset)-total)
 		count := limit - len(list)
 		bytes := deadPageBytes

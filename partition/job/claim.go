@@ -55,7 +55,7 @@ type request struct {
 // as one, whatever it asks for: mostly there is less, and the script bounds what all get.
 func (r *run) planClaims(list []*Claim) (later []*Claim) {
 	for _, c := range list {
-		sh := c.Namespace.shards[c.Shard]
+		sh := c.Namespace.shard(c.Shard)
 		call := r.callOf(claims, sh)
 		if call == nil {
 			call = r.next(claims, sh)

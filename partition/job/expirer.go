@@ -129,7 +129,7 @@ func (e *Expirer) plan(ctx context.Context) {
 		}
 		var found stranded
 		complete := true
-		for _, sh := range ns.shards {
+		for _, sh := range ns.open() {
 			served[sh] = true
 			if sh.Breaker.Suspect() {
 				complete = false

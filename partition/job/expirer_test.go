@@ -141,8 +141,8 @@ func TestAForeignTypeIsAnErrorOfItsQueueAlone(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
 	client, ns := redistest.SharedClient(t), s.Namespace("mail")
 	store1(t, s, "good", 1, 0, 0)
-	client.Set(t.Context(), ns.shards[0].ready("bad"), "x", 0)
-	client.Set(t.Context(), ns.shards[0].jobs("worse"), "x", 0)
+	client.Set(t.Context(), ns.shard(0).ready("bad"), "x", 0)
+	client.Set(t.Context(), ns.shard(0).jobs("worse"), "x", 0)
 	var b Batch
 	for _, q := range []string{"bad", "worse", "good"} {
 		b.Publishes = append(b.Publishes, &Publish{Namespace: ns, Queue: q, Tries: 1, Messages: payload("x")})
@@ -208,7 +208,7 @@ func TestAnAuditHoldsUpNoWalk(t *testing.T) {
 	store1(t, s, "q", 5, 0, time.Millisecond)
 	e := NewExpirer(s)
 	for range 100_000 { // as many steps as a long queue needs
-		e.audits = append(e.audits, walk{place{ns, ns.shards[0]}, "long", "0", true})
+		e.audits = append(e.audits, walk{place{ns, ns.shard(0)}, "long", "0", true})
 	}
 	redistest.Until(t, most, "they expire", func() bool {
 		e.began = time.Time{}

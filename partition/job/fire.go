@@ -58,7 +58,7 @@ func (d *dueShards) take() []DueShard {
 }
 
 // ScheduleComesDue tells that a schedule of a shard deserves a look at a time, Unix ms.
-func (s *Store) ScheduleComesDue(d DueShard, at int64) { s.comesDue(d.Namespace.shards[d.Shard], at) }
+func (s *Store) ScheduleComesDue(d DueShard, at int64) { s.comesDue(d.Namespace.shard(d.Shard), at) }
 
 // A DueSchedule is one of a page.
 type DueSchedule struct {
@@ -77,7 +77,7 @@ func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 	if passed, err := s.space.Known(ns.Home); !passed || err != nil {
 		return 0, nil, backend.ErrUnavailable
 	}
-	sh := ns.shards[shard]
+	sh := ns.shard(shard)
 	c := backend.NewCall(luajob.DuePage, sh.Breaker, []string{sh.due, sh.states}, dueAhead, skip, limit)
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 	if c.Err != nil {
@@ -100,7 +100,7 @@ func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 // hides none behind it.
 func (s *Store) PutOff(ctx context.Context, ns *Namespace, shard int, d DueSchedule,
 	now int64) error {
-	sh := ns.shards[shard]
+	sh := ns.shard(shard)
 	return backend.Classify(s.backend.ClientFor(ctx, sh.Ledger).ZAddXX(ctx, sh.due,
 		redis.Z{Score: float64(now + 60_000), Member: d.Name + " " + d.Queue}).Err())
 }
@@ -166,7 +166,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	if err := s.mayRun(ctx, ns); err != nil {
 		return 0, err
 	}
-	sh := ns.shards[shard]
+	sh := ns.shard(shard)
 	var of numbers
 	of.reset()
 	for _, f := range firings {

@@ -11,8 +11,9 @@ import (
 
 // Ledger reads the account of a namespace: of each shard at one moment.
 func (s *Store) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err error) {
-	calls := make([]*backend.Call, len(ns.shards))
-	for i, sh := range ns.shards {
+	shards := ns.placed().shards
+	calls := make([]*backend.Call, len(shards))
+	for i, sh := range shards {
 		calls[i] = backend.NewCall(luajob.Ledger, sh.Breaker, []string{sh.Ledger, sh.lease, sh.delay})
 	}
 	if err := s.read(ctx, calls...); err != nil {
@@ -70,7 +71,7 @@ func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err e
 		err := s.reads.Do(ctx, func() error {
 			pipe := s.backend.Background.Pipeline()
 			for _, queue := range queues[:n] {
-				for _, sh := range ns.shards {
+				for _, sh := range ns.open() {
 					counts = append(counts, pipe.HLen(ctx, sh.jobs(queue)))
 				}
 			}

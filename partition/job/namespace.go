@@ -138,7 +138,7 @@ func (n *Namespace) keeps(queue string) int64 {
 
 // ZoneOf is the zone of a shard, 0 to Store.Zones()-1. What is sent together should be of
 // one zone: its shards are most likely on one master of a Redis Cluster.
-func (n *Namespace) ZoneOf(shard int) int { return n.shards[shard].Zone }
+func (n *Namespace) ZoneOf(shard int) int { return n.shard(shard).Zone }
 
 // Serves reports whether the namespace has this queue: one of PHP's has those that its rules name.
 func (n *Namespace) Serves(queue string) bool {

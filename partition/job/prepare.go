@@ -89,7 +89,7 @@ func (s *Store) Decide(ctx context.Context, d *Decision) error {
 	if err := badJob(d.Namespace, d.Queue, d.Ref); err != nil {
 		return err
 	}
-	sh, verb, event := d.Namespace.shards[d.Ref.Shard], "commit", "committed"
+	sh, verb, event := d.Namespace.shard(d.Ref.Shard), "commit", "committed"
 	if d.Rollback {
 		verb, event = "rollback", "rolled_back"
 	}

@@ -86,7 +86,7 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 		} else if err != nil {
 			continue
 		}
-		for _, sh := range ns.shards {
+		for _, sh := range ns.open() {
 			if look := sh.look.Load(); look > now && age-sh.looked.Load() < lookEvery(ns, sh) {
 				next = min(next, look)
 			} else if !sh.Breaker.Suspect() {

@@ -205,7 +205,7 @@ func TestALookEndsBeforeALongBacklogDoes(t *testing.T) {
 		store1(t, s, "q", 1000, time.Millisecond, 0)
 	}
 	ns := s.Namespace("mail")
-	sh := ns.shards[0]
+	sh := ns.shard(0)
 	redistest.Until(t, most, "they are due", func() bool {
 		now, err := s.backend.ReadTime(t.Context())
 		return err == nil && now > sh.look.Load()

@@ -60,7 +60,7 @@ func (r *run) planPublishes(list []*Publish) {
 		if p.Err != nil {
 			continue
 		}
-		sh := p.Namespace.shards[p.Shard]
+		sh := p.Namespace.shard(p.Shard)
 		n, bytes := len(p.Messages), 0
 		for _, m := range p.Messages {
 			bytes += recordSize(p.CallerID, m)

@@ -38,7 +38,7 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, queue string) (Job, err
 	shards := ns.Shards(queue)
 	calls := make([]*backend.Call, len(shards))
 	for i, number := range shards {
-		sh := ns.shards[number]
+		sh := ns.shard(number)
 		calls[i] = backend.NewCall(luajob.Peek, sh.Breaker,
 			[]string{sh.ready(queue), sh.jobs(queue), sh.attempts}, queue)
 	}
@@ -83,7 +83,7 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	if err := badJob(ns, queue, ref); err != nil {
 		return Job{}, Gone, err
 	}
-	sh := ns.shards[ref.Shard]
+	sh := ns.shard(ref.Shard)
 	c := backend.NewCall(luajob.Get, sh.Breaker,
 		[]string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue)}, queue, ref.Seq)
 	if err := s.read(ctx, c); err != nil {
@@ -146,14 +146,14 @@ func (s *Store) CountAll(ctx context.Context, ns *Namespace, queues []string) ([
 	}
 	var calls []*backend.Call
 	var of [][]int // the queues of each call
-	for number, sh := range ns.shards {
+	for _, sh := range ns.open() {
 		var here []int
 		keys, argv := []string{sh.lease, sh.delay, sh.tombstones}, []any{maxCountedMembers}
 		for i, queue := range queues {
 			if !ValidQueue(queue) {
 				return nil, ErrBadArgument
 			}
-			if slices.Contains(ns.Shards(queue), number) {
+			if slices.Contains(ns.Shards(queue), sh.Number) {
 				keys, argv = append(keys, sh.ready(queue), sh.jobs(queue),
 					sh.dead(queue)), append(argv, queue)
 				here = append(here, i)
@@ -204,7 +204,7 @@ func (t *Counts) add(ready, delayed, leased, dead int64, oldest []byte) {
 func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
 	var names []string
 	err := s.reads.Do(ctx, func() (err error) {
-		for _, sh := range ns.shards {
+		for _, sh := range ns.open() {
 			if names, err = s.appendQueues(ctx, names, sh); err != nil {
 				return err
 			}

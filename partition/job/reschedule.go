@@ -35,7 +35,7 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 		}
 		delay = ms(*r.Delay)
 	}
-	sh := r.Namespace.shards[r.Ref.Shard]
+	sh := r.Namespace.shard(r.Ref.Shard)
 	argv := []any{r.Queue, r.Ref.text(), delay}
 	if r.Payload != nil {
 		argv = append(argv, r.Payload)

@@ -213,7 +213,7 @@ func (s *Store) revertFirst(ctx context.Context, l *Lane, claims []*Claim) []*Cl
 	}
 	var shards []*shard
 	for _, c := range claims {
-		shards = append(shards, c.Namespace.shards[c.Shard])
+		shards = append(shards, c.Namespace.shard(c.Shard))
 	}
 	err := s.revert(ctx, l, shards)
 	if err == nil {
@@ -221,7 +221,7 @@ func (s *Store) revertFirst(ctx context.Context, l *Lane, claims []*Claim) []*Cl
 	}
 	ready := claims[:0]
 	for _, c := range claims {
-		if _, still := l.unknown[c.Namespace.shards[c.Shard]]; still {
+		if _, still := l.unknown[c.Namespace.shard(c.Shard)]; still {
 			c.Err = backend.Wrap(backend.ErrUnavailable, errors.Join(errRevertFirst, err))
 			continue
 		}

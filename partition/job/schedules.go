@@ -62,13 +62,13 @@ func ValidScheduleName(s string) bool {
 
 // ScheduleShard is the shard that has the schedules of a queue, also of one that is spread: its
 // first one, which stays the same when the spread rises.
-func (n *Namespace) ScheduleShard(queue string) int { return n.Shards(queue)[0] }
+func (n *Namespace) ScheduleShard(queue string) int { return n.Homes(queue)[0] }
 
 func (n *Namespace) scheduleShard(queue, name string) (*shard, error) {
 	if n == nil || !ValidQueue(queue) || !ValidScheduleName(name) {
 		return nil, ErrBadArgument
 	}
-	return n.shards[n.ScheduleShard(queue)], nil
+	return n.shard(n.ScheduleShard(queue)), nil
 }
 
 // GetSchedule returns a schedule, or ErrNoSchedule.
@@ -91,7 +91,7 @@ func (s *Store) GetSchedule(ctx context.Context, ns *Namespace,
 // ReadSpecs reads the specifications and states of schedules of one shard. Those of one that is
 // gone are empty.
 func (s *Store) ReadSpecs(ctx context.Context, ns *Namespace, shard int, list []Schedule) error {
-	return s.readSchedules(ctx, ns.shards[shard], list)
+	return s.readSchedules(ctx, ns.shard(shard), list)
 }
 
 // readSchedules reads specification and state of schedules in one transaction, so that they
@@ -133,7 +133,7 @@ func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after s
 	limit int) (list []Schedule, more bool, err error) {
 	shards := ns.scheduleShards(queue)
 	for _, number := range shards {
-		names, err := s.scheduleNames(ctx, ns.shards[number], queue)
+		names, err := s.scheduleNames(ctx, ns.shard(number), queue)
 		if err != nil {
 			return nil, false, err
 		}
@@ -158,7 +158,7 @@ func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after s
 		if len(here) == 0 {
 			continue
 		}
-		if err := s.readSchedules(ctx, ns.shards[number], here); err != nil {
+		if err := s.readSchedules(ctx, ns.shard(number), here); err != nil {
 			return nil, false, err
 		}
 		for k, i := range at {
@@ -175,9 +175,9 @@ func (n *Namespace) scheduleShards(queue string) []int {
 	if queue != "" {
 		return []int{n.ScheduleShard(queue)}
 	}
-	all := make([]int, len(n.shards))
-	for i := range all {
-		all[i] = i
+	var all []int
+	for _, sh := range n.newest() {
+		all = append(all, sh.Number)
 	}
 	return all
 }
@@ -349,7 +349,7 @@ func (s *Store) Clock(ctx context.Context, ns *Namespace, queue string) (ms int6
 	if err := s.mayRun(ctx, ns); err != nil {
 		return 0, err
 	}
-	sh := ns.shards[ns.ScheduleShard(queue)]
+	sh := ns.shard(ns.ScheduleShard(queue))
 	c := backend.NewCall(luajob.DuePage, sh.Breaker, []string{sh.due, sh.states}, 0, 0, 1)
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 	return c.Now, c.Err
@@ -358,7 +358,7 @@ func (s *Store) Clock(ctx context.Context, ns *Namespace, queue string) (ms int6
 // CountSchedules is how many schedules a namespace has, and how many of them are active.
 func (s *Store) CountSchedules(ctx context.Context, ns *Namespace) (all, active int64, err error) {
 	err = s.reads.Do(ctx, func() error {
-		for _, sh := range ns.shards {
+		for _, sh := range ns.open() {
 			pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()
 			states, due := pipe.HLen(ctx, sh.states), pipe.ZCard(ctx, sh.due)
 			if _, err := pipe.Exec(ctx); err != nil {

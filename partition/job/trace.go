@@ -71,7 +71,7 @@ func (s *Store) note(ns *Namespace, shard int, queue string, seq int64, e TraceE
 		return
 	}
 	line, _ := json.Marshal(e) // strings and numbers cannot fail
-	t := &ns.shards[shard].trace
+	t := &ns.shard(shard).trace
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch len(t.events) {
@@ -151,7 +151,7 @@ func (t *Tracer) run(ctx context.Context) {
 			}
 		case <-sweep.C:
 			for _, ns := range t.store.Namespaces() {
-				for _, sh := range ns.shards {
+				for _, sh := range ns.open() {
 					if ns.traces {
 						t.store.traced.add(DueShard{ns, sh.Number})
 					}
@@ -170,7 +170,7 @@ func (t *Tracer) write() {
 	var calls []*backend.Call
 	var events []int // of each call
 	for _, at := range s.traced.take() {
-		sh := at.Namespace.shards[at.Shard]
+		sh := at.Namespace.shard(at.Shard)
 		sh.trace.mu.Lock()
 		list := sh.trace.events
 		sh.trace.events = nil
@@ -208,7 +208,7 @@ func (s *Store) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref)
 	if err := badJob(ns, queue, ref); err != nil {
 		return nil, err
 	}
-	sh, member := ns.shards[ref.Shard], traceMember(ref.Seq, queue)
+	sh, member := ns.shard(ref.Shard), traceMember(ref.Seq, queue)
 	var text *redis.StringCmd
 	var ends *redis.FloatCmd
 	err := s.reads.Do(ctx, func() error {

@@ -112,7 +112,7 @@ func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
 
 // Want subscribes to a queue of a shard. Each Want has its Unwant.
 func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
-	sh := ns.shards[shard]
+	sh := ns.shard(shard)
 	channel := sh.channel + queue
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
 func (w *Wakes) Unwant(ns *Namespace, shard int, queue string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.entries[ns.shards[shard].channel+queue]
+	e := w.entries[ns.shard(shard).channel+queue]
 	if e == nil || e.wants == 0 {
 		return
 	}
