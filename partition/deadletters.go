@@ -68,9 +68,13 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 // the first that has some.
 func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int64,
 	limit int) (page DeadPage, err error) {
-	shards := ns.shards()
+	layouts := ns.home.Layouts()
+	shards := layouts.Shards
 	for ; shard < len(shards); shard, end = shard+1, positionNewest {
-		sh := shards[shard]
+		sh := own(shards[shard])
+		if layouts.Find(sh.Layout).Sums != nil {
+			continue // it has none
+		}
 		c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.dead}, 1, end-1, limit, pageBytes)
 		if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
 			return DeadPage{}, c.Err

@@ -247,32 +247,63 @@ func (s *Store) putOff(ctx context.Context, off map[*shard][]any) {
 // closeShard ends a shard of an older layout where nothing is left in it, and gives its pauses to the
 // newest. Its error is errNotEmpty while something is left.
 func (s *Store) closeShard(ctx context.Context, ns *Namespace, sh *shard) error {
-	c := backend.NewCall(lualayout.Close, sh.Breaker, []string{sh.Ledger, sh.ready}, sh.Layout)
+	c := closing(sh, false)
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
+	pauses, err := pausesOfClosed(c)
+	if err == nil {
+		err = s.adoptPauses(ctx, ns, sh, pauses)
+	}
+	if err == nil {
+		sh.Drained.Store(true)
+	}
+	return err
+}
+
+// closing is the call that ends a shard; with force also one whose ledger does not add up.
+func closing(sh *shard, force bool) *backend.Call {
+	forced := 0
+	if force {
+		forced = 1
+	}
+	return backend.NewCall(lualayout.Close, sh.Breaker, []string{sh.Ledger, sh.ready}, sh.Layout, forced)
+}
+
+// pausesOfClosed reads the answer of closing: the pauses of the shard by their names, or errNotEmpty.
+func pausesOfClosed(c *backend.Call) (pauses map[string]string, err error) {
 	if c.Err != nil {
-		return c.Err
+		return nil, c.Err
 	}
 	if c.Rest.Int() != 1 {
-		return errNotEmpty
+		return nil, errNotEmpty
 	}
 	c.Rest.Int() // the mark, which the fence brought
-	current := ns.home.Layouts().Current()
-	pauses := map[*shard][]any{}
+	pauses = map[string]string{}
 	for range (c.More - 2) / 2 {
-		name, text := string(c.Rest.Bulk()), c.Rest.Bulk()
+		name := string(c.Rest.Bulk())
+		pauses[name] = string(c.Rest.Bulk())
+	}
+	if c.Rest.Broken {
+		return nil, c.Misread()
+	}
+	return pauses, nil
+}
+
+// adoptPauses gives the pauses of a closed shard to the newest layout.
+func (s *Store) adoptPauses(ctx context.Context, ns *Namespace, sh *shard,
+	pauses map[string]string) error {
+	current := ns.home.Layouts().Current()
+	texts := map[*shard][]any{}
+	for name, text := range pauses {
 		homes := current.Shards
 		if name != pauseAll {
 			homes = []*space.Shard{current.Of(name)}
 		}
 		for _, at := range homes {
-			pauses[own(at)] = append(pauses[own(at)], name, text)
+			texts[own(at)] = append(texts[own(at)], name, text)
 		}
 	}
-	if c.Rest.Broken {
-		return c.Misread()
-	}
 	var calls []*backend.Call
-	for to, texts := range pauses {
+	for to, texts := range texts {
 		calls = append(calls, backend.NewCall(lualayout.AdoptPauses, to.Breaker,
 			[]string{to.Ledger}, append([]any{sh.Prefix}, texts...)...))
 	}
@@ -282,7 +313,6 @@ func (s *Store) closeShard(ctx context.Context, ns *Namespace, sh *shard) error 
 			return c.Err
 		}
 	}
-	sh.Drained.Store(true)
 	return nil
 }
 
@@ -341,10 +371,13 @@ func (s *Store) revive(ctx context.Context, ns *Namespace) {
 	pipe := s.backend.Background.Pipeline()
 	active := map[*space.Shard]*redis.IntCmd{}
 	for _, l := range ns.home.Layouts().All {
-		if l.Closed == 0 {
+		if l.Closed == 0 || l.Forgotten != 0 {
 			continue
 		}
 		for _, at := range l.Shards {
+			if !at.Breaker.Allow() {
+				continue
+			}
 			active[at] = pipe.ZCard(ctx, own(at).ready)
 		}
 	}
@@ -365,10 +398,10 @@ func (s *Store) revive(ctx context.Context, ns *Namespace) {
 func (s *Store) tidyLayouts(ctx context.Context, ns *Namespace, now int64) {
 	layouts := ns.home.Layouts()
 	older := layouts.Older(layouts.Current().N)
-	if len(older) == 0 {
+	if len(older) == 0 && !layouts.Abandoned() {
 		return
 	}
-	if news, err := s.space.Fence(ctx, ns.home, true); news || err != nil {
+	if news, err := s.space.Fence(ctx, ns.home, true); news || err != nil || len(older) == 0 {
 		return
 	}
 	closed := true
@@ -379,7 +412,7 @@ func (s *Store) tidyLayouts(ctx context.Context, ns *Namespace, now int64) {
 	if !closed {
 		return
 	}
-	if err := s.space.CloseLayout(ctx, ns.home, older[0].N, now); err == nil {
+	if err := s.space.Amend(ctx, ns.home, older[0].N, func(l *space.LayoutRecord) { l.Closed = now }); err == nil {
 		s.log.Info("older layout is empty and closed", zap.String("namespace", ns.Name),
 			zap.Int64("layout", older[0].N))
 	}

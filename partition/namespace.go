@@ -39,9 +39,9 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	return n, nil
 }
 
-// shards are those of all layouts, in the order in which this process learned of them.
+// shards are those whose ledgers are read.
 func (n *Namespace) shards() []*shard {
-	all := n.home.Shards()
+	all := n.home.Layouts().Counted()
 	own := make([]*shard, len(all))
 	for i, at := range all {
 		own[i] = at.Own.(*shard)
@@ -49,7 +49,7 @@ func (n *Namespace) shards() []*shard {
 	return own
 }
 
-// shard is one of shards; nil: there is none of that number.
+// shard is that of a number, in the order in which this process learned of them; nil: there is none.
 func (n *Namespace) shard(number int) *shard {
 	all := n.home.Shards()
 	if number < 0 || number >= len(all) {

@@ -1,10 +1,12 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,9 +58,27 @@ type LayoutInfo struct {
 	By      string    // who asked for it
 	Fenced  int       // of its shards: those that take no new entries any more
 	Empty   int       // of its shards: those without entries
+	Away    int       // of its shards: those that do not answer, of which nothing is counted
+	// Forgotten and Abandoned: see LayoutEnd. Its shards are not read then.
+	Forgotten, Abandoned bool
 
 	Entries, Partitions int64
 	OldestAge           time.Duration // of the oldest entry of the partition of each shard that is looked at next, in whole ms; 0: there is none
+}
+
+// State is one word for that: current, older, closed, forgotten or abandoned.
+func (l LayoutInfo) State() string {
+	switch {
+	case l.Current:
+		return "current"
+	case l.Forgotten:
+		return "forgotten"
+	case l.Abandoned:
+		return "abandoned"
+	case l.Closed:
+		return "closed"
+	}
+	return "older"
 }
 
 // Shards is how many shards take new entries, as far as this process knows.
@@ -78,55 +98,44 @@ func (verbs) Layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, err
 	return list, err
 }
 
-// totals are the fields of a ledger that add up to its entries.
-var totals = []string{"accepted", "delivered", "evicted", "reclaimed", "expired", "dead", "lost",
-	"lost_count", "fence"}
-
 func (s *Store) layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, err error) {
-	type reads struct {
-		ledger *redis.SliceCmd
-		active *redis.IntCmd
-		first  *redis.ZSliceCmd
-	}
 	now, err := s.backend.KnownTime(ctx)
 	if err != nil {
 		return nil, err
 	}
 	layouts := ns.home.Layouts()
-	pipe := s.backend.Background.Pipeline()
-	all := map[*space.Shard]reads{}
-	for _, sh := range layouts.Shards {
-		ready := own(sh).ready
-		all[sh] = reads{pipe.HMGet(ctx, sh.Ledger, totals...), pipe.ZCard(ctx, ready),
-			pipe.ZRangeWithScores(ctx, ready, 0, 0)}
+	all := s.readShards(ctx, layouts.Counted())
+	for _, sh := range layouts.Current().Shards {
+		if err := all[sh].err; err != nil {
+			return nil, err
+		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, backend.Classify(err)
-	}
-	ages, err := s.oldest(ctx, now, layouts, func(sh *space.Shard) []redis.Z { return all[sh].first.Val() })
+	ages, err := s.oldest(ctx, now, all)
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range layouts.All {
 		info := LayoutInfo{N: l.N, Shards: len(l.Shards), Current: l == layouts.Current(),
-			Closed: l.Closed != 0, By: l.By}
+			Closed: l.Closed != 0, By: l.By, Forgotten: l.Forgotten != 0, Abandoned: l.Abandoned != 0}
 		if since := max(l.Made, l.Closed); since > 0 {
 			info.Since = time.UnixMilli(since)
 		}
 		for _, sh := range l.Shards {
 			r := all[sh]
-			n := map[string]int64{}
-			for i, v := range r.ledger.Val() {
-				text, _ := v.(string)
-				n[totals[i]], _ = strconv.ParseInt(text, 10, 64)
+			if r == nil {
+				continue
 			}
-			left := ledgerOf(func(field string) int64 { return n[field] }).stored()
+			if r.err != nil {
+				info.Away++
+				continue
+			}
+			left := ledgerOf(r.field).stored()
 			info.Entries += left
-			info.Partitions += r.active.Val()
-			if left == 0 && r.active.Val() == 0 {
+			info.Partitions += r.active
+			if left == 0 && r.active == 0 {
 				info.Empty++
 			}
-			if n["fence"] > l.N {
+			if r.field("fence") > l.N {
 				info.Fenced++
 			}
 			info.OldestAge = max(info.OldestAge, ages[sh])
@@ -136,14 +145,61 @@ func (s *Store) layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, 
 	return list, nil
 }
 
+// A shardReading is what one shard holds.
+type shardReading struct {
+	fields       map[string]string // of its ledger
+	active, dead int64             // partitions with entries, and dead letters
+	first        string            // the partition that is looked at next
+	err          error
+}
+
+func (r *shardReading) field(name string) int64 {
+	n, _ := strconv.ParseInt(r.fields[name], 10, 64)
+	return n
+}
+
+// readShards reads shards. One that does not answer has an error and hides none of the others.
+func (s *Store) readShards(ctx context.Context, shards []*space.Shard) map[*space.Shard]*shardReading {
+	all := map[*space.Shard]*shardReading{}
+	pipe := s.backend.Background.Pipeline()
+	var read []func()
+	for _, at := range shards {
+		r := &shardReading{}
+		if all[at] = r; !at.Breaker.Allow() {
+			r.err = backend.ErrUnreachable
+			continue
+		}
+		sh := own(at)
+		ledger := pipe.HGetAll(ctx, sh.Ledger)
+		active := pipe.ZCard(ctx, sh.ready)
+		first := pipe.ZRange(ctx, sh.ready, 0, 0)
+		dead := pipe.LLen(ctx, sh.dead)
+		read = append(read, func() {
+			r.fields = ledger.Val()
+			r.active = active.Val()
+			r.dead = dead.Val()
+			r.first = strings.Join(first.Val(), "")
+			r.err = backend.Classify(cmp.Or(ledger.Err(), active.Err(), first.Err()))
+			if r.fields == nil {
+				r.err = cmp.Or(r.err, backend.ErrUnavailable) // no connection was made
+			}
+		})
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for _, f := range read {
+		f()
+	}
+	return all
+}
+
 // oldest is the age of the oldest entry of the first partition of each shard.
-func (s *Store) oldest(ctx context.Context, now int64, layouts *space.Layouts,
-	first func(*space.Shard) []redis.Z) (map[*space.Shard]time.Duration, error) {
+func (s *Store) oldest(ctx context.Context, now int64,
+	read map[*space.Shard]*shardReading) (map[*space.Shard]time.Duration, error) {
 	pipe := s.backend.Background.Pipeline()
 	heads := map[*space.Shard]*redis.StringCmd{}
-	for _, sh := range layouts.Shards {
-		if z := first(sh); len(z) == 1 {
-			heads[sh] = pipe.LIndex(ctx, own(sh).list(fmt.Sprint(z[0].Member)), 0)
+	for sh, r := range read {
+		if r.err == nil && r.first != "" {
+			heads[sh] = pipe.LIndex(ctx, own(sh).list(r.first), 0)
 		}
 	}
 	ages := map[*space.Shard]time.Duration{}
@@ -159,4 +215,161 @@ func (s *Store) oldest(ctx context.Context, now int64, layouts *space.Layouts,
 		}
 	}
 	return ages, nil
+}
+
+var (
+	// ErrNoLayout: the namespace has no layout of this number.
+	ErrNoLayout = errors.New("no such layout")
+	// ErrLayoutInUse: the layout is in a state, or holds something, that is in the way.
+	ErrLayoutInUse = errors.New("the layout is in use")
+)
+
+// LayoutEnd ends a layout that new entries do not go to.
+type LayoutEnd struct {
+	N int64 // of the layout
+	// Abandon gives up an open layout whose Redis is lost, or whose ledgers do not add up.
+	// Default false: a closed layout is forgotten.
+	Abandon bool
+	DryRun  bool // look whether it could be done, and change nothing
+}
+
+// LostLayout is what a layout is given up with; all but Shards is 0 for one that is forgotten.
+type LostLayout struct {
+	Shards  int   `json:"shards"`       // of the layout
+	Away    int   `json:"away"`         // of these: those that do not answer
+	Unseen  int   `json:"unseen"`       // of those away: this process never read their ledgers, so nothing of them is counted
+	Entries int64 `json:"entries"`      // they were stored there, or the ledgers do not say where they went
+	Dead    int64 `json:"dead_letters"` // in those away
+}
+
+// EndLayout has nobody read the shards of a layout any more. The record of the namespace gets the
+// totals of their ledgers, so its account goes on from there. The ledgers stay, and reject
+// those who know no newer layout.
+//
+// Where the layout is abandoned, the totals of shards that do not answer are what this process
+// read last, and what was stored there counts as lost. Once such a server is back its shards are
+// fenced; what they hold is delivered, in no order, and not counted again.
+//
+// Repeating it is safe. Errors: ErrNoLayout, ErrLayoutInUse, ErrResharding and those of the store.
+func (verbs) EndLayout(ctx context.Context, ns *Namespace, r LayoutEnd) (lost LostLayout, err error) {
+	s := ns.store
+	if err := s.ensureCompatible(ctx); err != nil {
+		return lost, err
+	}
+	if err := s.space.Refresh(ctx, ns.home); err != nil {
+		return lost, err
+	}
+	l := ns.home.Layouts().Find(r.N)
+	if l == nil {
+		return lost, fmt.Errorf("%w: %d", ErrNoLayout, r.N)
+	}
+	lost.Shards = len(l.Shards)
+	switch {
+	case l == ns.home.Layouts().Current():
+		return lost, inUse(l, "takes new entries: reshard first")
+	case r.Abandon && l.Closed != 0:
+		return lost, inUse(l, "is closed")
+	case !r.Abandon && l.Closed == 0:
+		return lost, inUse(l, "is not closed")
+	case l.Forgotten != 0:
+		return lost, nil
+	}
+	now, err := s.backend.KnownTime(ctx)
+	if err != nil {
+		return lost, err
+	}
+	sums := l.Sums
+	if sums == nil {
+		if sums, err = s.sumUp(ctx, ns, l, r, &lost); err != nil {
+			return lost, err
+		}
+	}
+	if r.DryRun {
+		return lost, nil
+	}
+	return lost, s.space.Amend(ctx, ns.home, r.N, func(l *space.LayoutRecord) {
+		if l.Sums = sums; r.Abandon {
+			l.Closed, l.Abandoned = now, now
+		} else {
+			l.Forgotten = now
+		}
+	})
+}
+
+func inUse(l *space.Layout, why string) error {
+	return fmt.Errorf("%w: layout %d %s", ErrLayoutInUse, l.N, why)
+}
+
+// sumUp adds up the ledgers of a layout, which never change again: it closes the shards.
+func (s *Store) sumUp(ctx context.Context, ns *Namespace, l *space.Layout, r LayoutEnd,
+	lost *LostLayout) (map[string]int64, error) {
+	var calls []*backend.Call
+	if r.Abandon && !r.DryRun {
+		_, _ = s.space.Fence(ctx, ns.home, true) // as far as they can be reached
+	}
+	if !r.DryRun {
+		for _, at := range l.Shards {
+			calls = append(calls, closing(own(at), r.Abandon))
+		}
+	}
+	s.backend.Run(ctx, s.backend.Background, calls)
+	for i, c := range calls {
+		sh := own(l.Shards[i])
+		pauses, err := pausesOfClosed(c)
+		switch seen := sh.seen.Load(); {
+		case errors.Is(err, errNotEmpty):
+			return nil, inUse(l, hasEntries)
+		case !r.Abandon && err != nil:
+			return nil, err
+		case !r.Abandon:
+			continue // they were copied when it was closed
+		case err != nil && seen != nil:
+			pauses = pausesIn(*seen)
+		}
+		if err := s.adoptPauses(ctx, ns, sh, pauses); err != nil {
+			return nil, err
+		}
+	}
+	sums, letters := map[string]int64{}, int64(0)
+	for at, read := range s.readShards(ctx, l.Shards) {
+		switch seen := own(at).seen.Load(); {
+		case read.err == nil && read.active > 0:
+			return nil, inUse(l, hasEntries)
+		case read.err == nil:
+			letters += read.dead
+		case !r.Abandon:
+			return nil, read.err
+		case seen == nil:
+			lost.Away++
+			lost.Unseen++
+		default:
+			lost.Away++
+			read.fields = *seen
+			lost.Dead += read.field("dead_count")
+		}
+		for _, name := range sumFields {
+			sums[name] += read.field(name)
+		}
+		left := ledgerOf(read.field).stored()
+		sums["lost_count"] += max(0, left)
+		sums["accepted"] += max(0, -left)
+		lost.Entries += max(0, left)
+	}
+	if letters > 0 {
+		return nil, inUse(l, fmt.Sprintf("has %d dead letters: replay or delete them first", letters))
+	}
+	return sums, nil
+}
+
+const hasEntries = "has entries in shards that answer: they are delivered or expire, or purge drops them"
+
+// pausesIn are the pauses among the fields of a ledger.
+func pausesIn(fields map[string]string) map[string]string {
+	pauses := map[string]string{}
+	for field, text := range fields {
+		if name, is := strings.CutPrefix(field, pauseField); is {
+			pauses[name] = text
+		}
+	}
+	return pauses
 }

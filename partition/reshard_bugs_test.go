@@ -48,7 +48,7 @@ var scriptBugs = map[string]struct {
 	"gone without the pause of all":         {lualayout.Gone, "elseif paused[1] or paused[i] then", "elseif paused[i] then"},
 	"an answer for another partition":       {lualayout.Gone, "result[i + 1] = due and math.max(1, due) or 0", "result[i + 1] = i > 2 and result[3] or due and math.max(1, due) or 0"},
 	"nothing left by keys alone":            {lualayout.Gone, "(shard.paused or entries_left(shard) > 0 or redis.call('ZCARD', ready) > 0)", "false"},
-	"close early":                           {lualayout.Close, "if shard.fence <= own or entries_left(shard) ~= 0 or redis.call('ZCARD', ready) > 0 then", "if shard.fence <= own then"},
+	"close early":                           {lualayout.Close, "if shard.fence <= own or ARGV[2] ~= '1' and entries_left(shard) ~= 0 or redis.call('ZCARD', ready) > 0 then", "if shard.fence <= own then"},
 	"close without pauses":                  {lualayout.Close, "elseif name then", "elseif false then"},
 	"pauses are copied again":               {lualayout.AdoptPauses, "if v[1] then", "if false then"},
 	"pauses are not copied":                 {lualayout.AdoptPauses, "if not redis.call('HGET', ledger, field) then", "if false then"},

@@ -7,13 +7,14 @@
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      active partitions of the shard by due time, ms
 -- ARGV[1] int       layout of the shard
+-- ARGV[2] int       1 = also where the ledger does not add up
 -- RETURNS {now, 0}  not yet
 -- RETURNS {now, 1, mark, text...}  closed, now or before: its mark, and name and text of each pause
 --
 -- USES whole, time, open_shard, entries_left
 local ledger, ready = KEYS[1], KEYS[2]
 local own = whole(ARGV[1], 1)
-if not own then
+if not own or #ARGV ~= 2 then
   return redis.error_reply('ERR close: bad arguments')
 end
 
@@ -21,7 +22,7 @@ local shard, rejected = open_shard(ledger)
 if rejected then
   return rejected
 end
-if shard.fence <= own or entries_left(shard) ~= 0 or redis.call('ZCARD', ready) > 0 then
+if shard.fence <= own or ARGV[2] ~= '1' and entries_left(shard) ~= 0 or redis.call('ZCARD', ready) > 0 then
   return { shard.now, 0 }
 end
 local result = { shard.now, 1, 0 }

@@ -283,7 +283,8 @@ func TestBadArgumentsAreRejected(t *testing.T) {
 			{lualayout.PutOff, []string{s.ready}, []any{}},
 			{lualayout.PutOff, []string{s.ready}, []any{1}},
 			{lualayout.PutOff, []string{s.ready}, []any{-1, "a"}},
-			{lualayout.Close, both, []any{0}},
+			{lualayout.Close, both, []any{0, 0}},
+			{lualayout.Close, both, []any{1}},
 			{lualayout.AdoptPauses, ledger, []any{""}},
 			{lualayout.AdoptPauses, ledger, []any{"from", "a"}},
 		} {
@@ -306,7 +307,7 @@ func TestForeignValuesAreRejected(t *testing.T) {
 					case "gone":
 						s.rejects("foreign value", lualayout.Gone, []string{s.ledger, s.ready, s.prefix + "q:a"}, 1, "a")
 					case "close":
-						s.rejects("foreign value", lualayout.Close, []string{s.ledger, s.ready}, 1)
+						s.rejects("foreign value", lualayout.Close, []string{s.ledger, s.ready}, 1, 0)
 					}
 				}
 			})

@@ -136,7 +136,7 @@ func (s shard) gone(own int, names ...string) []any {
 
 func (s shard) close(own int) []any {
 	s.Helper()
-	return s.run(lualayout.Close, []string{s.ledger, s.ready}, own)
+	return s.run(lualayout.Close, []string{s.ledger, s.ready}, own, 0)
 }
 
 // produce brings one entry to a partition, from a caller who knows the shard as one of a layout.

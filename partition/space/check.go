@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/backend"
@@ -199,15 +198,15 @@ func (s *Space) findForeign(ctx context.Context, homes []*Home, regular bool) ([
 // checkHomes checks each home, and records what is new. It keeps conclusive results.
 func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []error {
 	errs := make([]error, len(homes))
+	unresolved := s.resolve(ctx, homes) // first: shards that were given up are not asked
 	var permitted []*Home
 	for i, h := range homes {
-		if errs[i] = s.explainRights(ctx, []*Home{h}, s.checkRights(ctx, h)); errs[i] == nil {
+		if errs[i] = unresolved[h]; errs[i] == nil {
+			errs[i] = s.checkRights(ctx, h)
+		}
+		if errs[i] = s.explainRights(ctx, []*Home{h}, errs[i]); errs[i] == nil {
 			permitted = append(permitted, h)
 		}
-	}
-	for h, err := range s.resolve(ctx, permitted) {
-		errs[slices.Index(homes, h)] = err
-		permitted = slices.DeleteFunc(permitted, func(other *Home) bool { return other == h })
 	}
 	found := s.checkLayouts(ctx, permitted, record)
 	for i, h := range homes {

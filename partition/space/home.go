@@ -162,6 +162,9 @@ func (h *Home) learn(r Record) bool {
 func (h *Home) begin(r Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.resolved.Load() {
+		return // another was first
+	}
 	if old := h.Layouts(); old.Record.Layouts[0].Shards == r.Layouts[0].Shards {
 		h.set(h.extend(old, r))
 	} else {
@@ -235,19 +238,33 @@ func (l *Layouts) Floor() int64 {
 
 // Size is how many shards a layout has.
 func (l *Layouts) Size(n int64) int {
-	for _, o := range l.All {
-		if o.N == n {
-			return len(o.Shards)
-		}
+	if o := l.Find(n); o != nil {
+		return len(o.Shards)
 	}
 	return len(l.Current().Shards)
 }
 
+// Counted are the shards whose ledgers are read: not those of layouts whose sums the record has.
+func (l *Layouts) Counted() (counted []*Shard) {
+	for _, o := range l.All {
+		if o.Sums == nil {
+			counted = append(counted, o.Shards...)
+		}
+	}
+	return counted
+}
+
+// Abandoned reports whether shards that were given up may come back.
+func (l *Layouts) Abandoned() bool { return slices.ContainsFunc(l.All, (*Layout).mayReturn) }
+
+func (l *Layout) mayReturn() bool { return l.Abandoned != 0 && l.Forgotten == 0 }
+
 // Replaced are the layouts before the newest in which results of calls that are younger than
-// window may be kept at a time, in ms: all open ones, and those that were closed since then.
+// window may be kept at a time, in ms: all open ones, and those that were closed since then,
+// unless they were given up.
 func (l *Layouts) Replaced(now, window int64) (replaced []*Layout) {
 	for _, o := range l.All[:len(l.All)-1] {
-		if o.Closed == 0 || o.Closed > now-window {
+		if o.Closed == 0 || o.Closed > now-window && o.Abandoned == 0 {
 			replaced = append(replaced, o)
 		}
 	}
@@ -256,5 +273,16 @@ func (l *Layouts) Replaced(now, window int64) (replaced []*Layout) {
 
 // Closed reports whether a layout is.
 func (l *Layouts) Closed(n int64) bool {
-	return slices.ContainsFunc(l.All, func(o *Layout) bool { return o.N == n && o.LayoutRecord.Closed != 0 })
+	o := l.Find(n)
+	return o != nil && o.Closed != 0
+}
+
+// Find is the layout of a number; nil: this process knows none.
+func (l *Layouts) Find(n int64) *Layout {
+	for _, o := range l.All {
+		if o.N == n {
+			return o
+		}
+	}
+	return nil
 }

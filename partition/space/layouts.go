@@ -44,17 +44,18 @@ func (h *Home) recordKey() string { return h.prefix + ":{" + h.Name + "}:layout"
 func (s *Space) resolve(ctx context.Context, homes []*Home) map[*Home]error {
 	errs := map[*Home]error{}
 	for _, h := range homes {
-		if s.Kind.Layouts == 0 || h.resolved.Load() {
-			continue
-		}
-		if err := s.resolveOne(ctx, h); err != nil {
+		if err := s.Resolve(ctx, h); err != nil {
 			errs[h] = err
 		}
 	}
 	return errs
 }
 
-func (s *Space) resolveOne(ctx context.Context, h *Home) error {
+// Resolve has the layouts of a home be those that the store knows. It does nothing the next time.
+func (s *Space) Resolve(ctx context.Context, h *Home) error {
+	if s.Kind.Layouts == 0 || h.resolved.Load() {
+		return nil
+	}
 	record, err := s.readRecord(ctx, h)
 	if err != nil {
 		return err
@@ -111,12 +112,12 @@ func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
 		if err != nil && !errors.Is(err, redis.Nil) || version == known.Version && !lost {
 			continue
 		}
-		_ = s.refresh(ctx, h) // the next round asks again
+		_ = s.Refresh(ctx, h) // the next round asks again
 	}
 }
 
-// refresh joins what the store records and what this process knows, on both sides.
-func (s *Space) refresh(ctx context.Context, h *Home) error {
+// Refresh joins what the store records and what this process knows, on both sides.
+func (s *Space) Refresh(ctx context.Context, h *Home) error {
 	record, err := s.readRecord(ctx, h)
 	if err != nil {
 		return err
@@ -156,13 +157,13 @@ func (s *Space) Learn(ctx context.Context, h *Home, text []byte) error {
 	if err == nil && len(record.Layouts) > 0 && h.learn(record) {
 		return nil
 	}
-	return s.refresh(ctx, h)
+	return s.Refresh(ctx, h)
 }
 
 // Fence lets the open shards of older layouts take no entries any more, as far as they can be
 // reached, and leaves the record in all. A shard that was fenced stays so; unless again is true it is
-// not asked a second time. It returns the first error, and whether the process learned of
-// another layout: then the caller begins anew.
+// not asked a second time, and shards that were given up are not asked. It returns the first
+// error of the others, and whether the process learned of another layout: then the caller begins anew.
 func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err error) {
 	h.fencing.Lock()
 	defer h.fencing.Unlock()
@@ -179,7 +180,10 @@ func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err 
 	text, _ := json.Marshal(record.short())
 	var shards []*Shard
 	var calls []*backend.Call
-	for _, l := range layouts.Open() {
+	for _, l := range layouts.All {
+		if l.Closed != 0 && !(again && l.mayReturn()) {
+			continue
+		}
 		for _, sh := range l.Shards {
 			if again || sh.told.Load() < record.Version || l != current && !sh.Fenced() {
 				shards = append(shards, sh)
@@ -191,6 +195,9 @@ func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err 
 	s.backend.Run(ctx, s.backend.Background, calls)
 	for i, c := range calls {
 		sh := shards[i]
+		if c.Err != nil && layouts.Closed(sh.Layout) {
+			continue
+		}
 		if c.Err != nil {
 			err = cmp.Or(err, c.Err)
 			continue
@@ -229,25 +236,36 @@ func (l *Layouts) NeedsFence() bool {
 	return false
 }
 
-// CloseLayout records that nothing is left in a layout whose shards are all closed.
-func (s *Space) CloseLayout(ctx context.Context, h *Home, n, now int64) error {
+// Amend changes what is recorded of a layout. The floor rises above the sequences of its shards.
+// Where another process changes the record meanwhile it takes up that, and ErrResharding is the error.
+func (s *Space) Amend(ctx context.Context, h *Home, n int64, change func(*LayoutRecord)) error {
 	layouts := h.Layouts()
 	record := layouts.Record.join(Record{})
 	for i, l := range layouts.All {
 		if l.N != n {
 			continue
 		}
-		record.Layouts[i].Closed = now
+		change(&record.Layouts[i])
 		for _, sh := range l.Shards {
 			record.Floor = max(record.Floor, sh.mark.Load())
+		}
+		if record.Layouts[i].Abandoned != 0 && l.Abandoned == 0 { // not all marks are known
+			record.Floor = max(record.Floor, layouts.Floor(), record.Layouts[i].Abandoned*1000) + 2*markAhead
 		}
 	}
 	wrote, err := s.writeRecord(ctx, h, layouts.Record.Version, record)
 	if err == nil && !wrote {
-		err = s.refresh(ctx, h)
+		_ = s.Refresh(ctx, h)
+		err = errAnother
 	}
 	return err
 }
+
+// markAhead is how far a fence is above the sequences of its shard, see fence.lua: more than a
+// partition takes in its life.
+const markAhead = 1 << 36
+
+var errAnother = backend.Wrap(backend.ErrUnavailable, fmt.Errorf("%w: another process was first", ErrResharding))
 
 // Reshard gives a namespace a further layout of so many shards, on the masters that the store has
 // now. by is who asked. Nothing happens where it has as many already, unless they lie unevenly
@@ -261,7 +279,7 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, eve
 	if err := s.Usable(ctx, h); err != nil {
 		return 0, err
 	}
-	if err := s.refresh(ctx, h); err != nil {
+	if err := s.Refresh(ctx, h); err != nil {
 		return 0, err
 	}
 	layouts := h.Layouts()
@@ -302,9 +320,8 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, eve
 	case err != nil:
 		return 0, err
 	case !wrote:
-		_ = s.refresh(ctx, h)
-		return 0, backend.Wrap(backend.ErrUnavailable, fmt.Errorf("%w: another process was first",
-			ErrResharding))
+		_ = s.Refresh(ctx, h)
+		return 0, errAnother
 	}
 	for news := true; news && err == nil; {
 		news, err = s.Fence(ctx, h, false)
@@ -357,7 +374,7 @@ func (s *Space) ready(ctx context.Context, h *Home, l *Layouts) error {
 	// The probe of the rights begins with a DEL, after which a full store rejects nothing.
 	pipe := s.backend.Background.Pipeline()
 	for _, sh := range open {
-		pipe.Set(ctx, sh.Prefix+"probe", "", time.Second)
+		pipe.Set(ctx, sh.Prefix+"probe", "", time.Millisecond)
 	}
 	_, err := pipe.Exec(ctx)
 	return backend.Classify(err)

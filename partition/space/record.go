@@ -1,6 +1,7 @@
 package space
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,6 +18,33 @@ type LayoutRecord struct {
 	Made   int64    `json:"made_ms"`             // on the store's clock; 0 for layout 1
 	Closed int64    `json:"closed_ms,omitempty"` // since then nothing is left in it; 0 = it is open
 	By     string   `json:"by,omitempty"`        // who asked for it
+
+	// Sums are the totals of its ledgers, which are not read any more; nil: they are.
+	Sums      map[string]int64 `json:"sums,omitempty"`
+	Forgotten int64            `json:"forgotten_ms,omitempty"` // since then nobody looks at its shards
+	Abandoned int64            `json:"abandoned_ms,omitempty"` // since then what did not answer of it is given up
+}
+
+// more reports whether l says something of the same layout that o lacks.
+func (l LayoutRecord) more(o LayoutRecord) bool {
+	joined := o
+	joined.join(l)
+	return joined.Closed != o.Closed ||
+		joined.Forgotten != o.Forgotten ||
+		joined.Abandoned != o.Abandoned ||
+		fmt.Sprint(joined.Sums) != fmt.Sprint(o.Sums)
+}
+
+// join takes up what o says of the same layout.
+func (l *LayoutRecord) join(o LayoutRecord) {
+	l.Closed = cmp.Or(l.Closed, o.Closed)
+	l.Forgotten = cmp.Or(l.Forgotten, o.Forgotten)
+	l.Abandoned = cmp.Or(l.Abandoned, o.Abandoned)
+
+	// They differ only after a failover that set a record back. Then all take the same ones.
+	if fmt.Sprint(o.Sums) > fmt.Sprint(l.Sums) {
+		l.Sums = o.Sums
+	}
 }
 
 // A Record is what a process knows of the layouts of a namespace: never less than one, by rising
@@ -61,8 +89,8 @@ func (r Record) join(o Record) Record {
 		case !found && l.tagless():
 		case !found:
 			joined.Layouts = slices.Insert(joined.Layouts, i, l)
-		case joined.Layouts[i].Closed == 0:
-			joined.Layouts[i].Closed = l.Closed
+		default:
+			joined.Layouts[i].join(l)
 		}
 	}
 	return joined
@@ -75,14 +103,14 @@ func (r Record) knowsMore(o Record) bool {
 	}
 	for _, l := range r.Layouts {
 		i := slices.IndexFunc(o.Layouts, func(other LayoutRecord) bool { return other.N == l.N })
-		if i < 0 || l.Closed != 0 && o.Layouts[i].Closed == 0 {
+		if i < 0 || l.more(o.Layouts[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-// short is what ledgers keep of a record: closed layouts without their tags. Who learns of a newer
+// short is what ledgers keep of a record: closed layouts without their tags and sums. Who learns of a newer
 // layout by it must learn at once which ones were closed before, or it would copy their pauses a
 // second time. Its version is 0, so that it reads the whole record, too.
 func (r Record) short() Record {
@@ -90,7 +118,7 @@ func (r Record) short() Record {
 	r.Layouts = slices.Clone(r.Layouts)
 	for i := range r.Layouts {
 		if r.Layouts[i].Closed != 0 {
-			r.Layouts[i].Tags = nil
+			r.Layouts[i].Tags, r.Layouts[i].Sums = nil, nil
 		}
 	}
 	return r

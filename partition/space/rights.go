@@ -22,7 +22,7 @@ func (s *Space) checkRights(ctx context.Context, h *Home) error {
 	if s.backend.Embedded() || h.permitted.Load() == newest {
 		return nil
 	}
-	if err := s.tryRights(ctx, h.Name, layouts.Shards); err != nil {
+	if err := s.tryRights(ctx, h.Name, layouts.Counted()); err != nil {
 		return err
 	}
 	h.permitted.Store(newest)
@@ -82,7 +82,7 @@ func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) err
 		return nil
 	})
 	for _, h := range homes {
-		for _, sh := range h.Shards() {
+		for _, sh := range h.Layouts().Counted() {
 			keys, args := s.Kind.ProbeOf(sh)
 			reply, err := s.backend.Out.Eval(ctx, s.Kind.Probe.Source, keys, args...).Slice()
 			if backend.Denied(err) && missing["eval"] && !missing["evalsha"] {

@@ -16,6 +16,7 @@ import (
 // Codes that only this port has.
 const (
 	codeConflict     wire.Code = "conflict"
+	codeNoSuchLayout wire.Code = "no_such_layout"
 	codeTooManyTails wire.Code = "too_many_tails"
 	codeNoSuchLetter wire.Code = "no_such_dead_letter"
 )

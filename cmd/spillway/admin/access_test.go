@@ -74,6 +74,9 @@ func (closedStore) DeadLetter(context.Context, *partition.Namespace, string) (pa
 func (closedStore) Layouts(context.Context, *partition.Namespace) ([]partition.LayoutInfo, error) {
 	return nil, errReached
 }
+func (closedStore) EndLayout(context.Context, *partition.Namespace, partition.LayoutEnd) (partition.LostLayout, error) {
+	return partition.LostLayout{}, errReached
+}
 func (closedStore) Reshard(context.Context, *partition.Namespace, partition.ReshardRequest) (int64, error) {
 	return 0, errReached
 }
@@ -297,8 +300,8 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 			phrase = map[Role]string{Viewer: "see figures", Operator: "see payloads, with `mask_fields` hidden", Admin: "tokens"}[rt.role]
 		case strings.Contains(rt.path(), "/rules"):
 			phrase = "make and delete rules of queues"
-		case strings.HasSuffix(rt.path(), "/reshard"):
-			phrase = "reshard"
+		case strings.HasSuffix(rt.path(), "/reshard"), strings.Contains(rt.path(), "/layouts/"):
+			phrase = "reshard, forget and abandon layouts"
 		case strings.HasSuffix(rt.path(), "/workers/restart"):
 			phrase = "tell PHP's workers to restart"
 		case strings.HasPrefix(rt.path(), "/api/v1/control/"):

@@ -1,8 +1,8 @@
 package admin
 
 import (
-	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spillway-io/spillway/partition"
 )
@@ -16,9 +16,10 @@ type LayoutList struct {
 type Layout struct {
 	N           int64  `json:"n"`
 	Shards      int    `json:"shards"`
-	State       string `json:"state"`  // current, older or closed
-	Fenced      int    `json:"fenced"` // of its shards: those that take no new entries any more
-	Empty       int    `json:"empty"`  // of its shards: those without entries
+	State       string `json:"state"`          // current, older, closed, forgotten or abandoned
+	Fenced      int    `json:"fenced"`         // of its shards: those that take no new entries any more
+	Empty       int    `json:"empty"`          // of its shards: those without entries
+	Away        int    `json:"away,omitempty"` // of its shards: those that do not answer, so nothing of them is counted
 	Entries     int64  `json:"entries"`
 	Partitions  int64  `json:"partitions"`
 	OldestAgeMS int64  `json:"oldest_age_ms"` // of the oldest entry of the partitions that are looked at next
@@ -40,19 +41,14 @@ func (s *Server) layouts(r *request) (any, error) {
 		row := Layout{
 			N:           l.N,
 			Shards:      l.Shards,
-			State:       "older",
+			State:       l.State(),
 			Fenced:      l.Fenced,
 			Empty:       l.Empty,
+			Away:        l.Away,
 			Entries:     l.Entries,
 			Partitions:  l.Partitions,
 			OldestAgeMS: l.OldestAge.Milliseconds(),
 			By:          l.By,
-		}
-		switch {
-		case l.Current:
-			row.State = "current"
-		case l.Closed:
-			row.State = "closed"
 		}
 		if !l.Since.IsZero() {
 			row.SinceMS = l.Since.UnixMilli()
@@ -103,8 +99,32 @@ func (s *Server) reshard(r *request) (any, error) {
 		s.record(r, Act{Action: "reshard", Namespace: ns.Name,
 			Detail: fmt.Sprintf("%d → %d shards", answer.From, body.Shards)}, err)
 	}
-	if errors.Is(err, partition.ErrResharding) {
-		return nil, conflict(err.Error())
-	}
 	return answer, err
+}
+
+// LayoutRequest is an act on one layout.
+type LayoutRequest struct {
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// endLayout forgets the layout in the path, or gives it up.
+func (s *Server) endLayout(action string) func(*request) (any, error) {
+	return func(r *request) (any, error) {
+		var body LayoutRequest
+		ns := r.buffersOnly()
+		n, err := strconv.ParseInt(r.PathValue("layout"), 10, 64)
+		if r.decode(&body); err != nil {
+			r.fail(badRequest("layout: want a number"))
+		}
+		if r.err != nil {
+			return nil, r.err
+		}
+		lost, err := r.view.Store.EndLayout(r.ctx, ns,
+			partition.LayoutEnd{N: n, Abandon: action == "abandon", DryRun: body.DryRun})
+		if !body.DryRun {
+			s.record(r, Act{Action: action + "_layout", Namespace: ns.Name,
+				Detail: fmt.Sprintf("layout %d, %d entries lost", n, lost.Entries)}, err)
+		}
+		return lost, err
+	}
 }

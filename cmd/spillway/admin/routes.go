@@ -54,6 +54,8 @@ func (s *Server) routes() []route {
 		{"POST /api/v1/namespaces/{namespace}/purge", Admin, s.purge},
 		{"GET /api/v1/namespaces/{namespace}/layouts", Viewer, s.layouts},
 		{"POST /api/v1/namespaces/{namespace}/reshard", Admin, s.reshard},
+		{"POST /api/v1/namespaces/{namespace}/layouts/{layout}/forget", Admin, s.endLayout("forget")},
+		{"POST /api/v1/namespaces/{namespace}/layouts/{layout}/abandon", Admin, s.endLayout("abandon")},
 		{"GET /api/v1/namespaces/{namespace}/dead", Operator, s.dead},
 		{"GET /api/v1/namespaces/{namespace}/dead/{letter}", Operator, s.letter},
 		{"POST /api/v1/namespaces/{namespace}/dead/replay", Operator, s.replay},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/partition"
 )
 
 // Reshard gives a namespace other shards.
@@ -81,7 +82,63 @@ func (c *Reshard) wait(ctx context.Context, s Streams) error {
 
 // Layouts has the commands for layouts.
 type Layouts struct {
-	Ls LayoutsLs `cmd:"" help:"List the layouts of a namespace: the shards that take new entries, and those that are being emptied."`
+	Ls      LayoutsLs      `cmd:"" help:"List the layouts of a namespace: the shards that take new entries, and those that are being emptied."`
+	Forget  LayoutsForget  `cmd:"" help:"Read a closed layout no more. The account of the namespace keeps its totals."`
+	Abandon LayoutsAbandon `cmd:"" help:"Give up an older layout whose Redis is lost, and count its entries as lost. It asks."`
+}
+
+// oneLayout names a layout.
+type oneLayout struct {
+	Namespace string `arg:"" help:"The namespace, of kind buffer."`
+	Layout    int64  `arg:"" help:"Number of the layout, see spillway layouts ls."`
+}
+
+func (l oneLayout) at(c *command, act string) *call {
+	return c.namespace(l.Namespace).at(fmt.Sprintf("/layouts/%d/%s", l.Layout, act))
+}
+
+// LayoutsForget forgets.
+type LayoutsForget struct {
+	command   `embed:""`
+	oneLayout `embed:""`
+}
+
+// Run forgets.
+func (c *LayoutsForget) Run(ctx context.Context, s Streams) error {
+	raw, err := c.at(&c.command, "forget").post(ctx, admin.LayoutRequest{}, nil)
+	if err != nil {
+		return err
+	}
+	return c.print(s, raw, "the record of the namespace has its totals")
+}
+
+// LayoutsAbandon gives up.
+type LayoutsAbandon struct {
+	acting    `embed:""`
+	oneLayout `embed:""`
+}
+
+// Run looks what is lost, asks and gives up.
+func (c *LayoutsAbandon) Run(ctx context.Context, s Streams) error {
+	call := c.at(&c.command, "abandon")
+	var lost partition.LostLayout
+	raw, err := call.post(ctx, admin.LayoutRequest{DryRun: true}, &lost)
+	if err != nil {
+		return err
+	}
+	_ = s.tell("%d of %d shards do not answer, %d of them were never read by this process: %s and %s are lost",
+		lost.Away, lost.Shards, lost.Unseen, some(lost.Entries, "entry", "entries"),
+		some(lost.Dead, "dead letter", "dead letters"))
+	if c.DryRun {
+		return c.print(s, raw, "nothing was changed")
+	}
+	if err := c.ask(ctx, s, c.Layout, "give up the layout"); err != nil {
+		return err
+	}
+	if raw, err = call.post(ctx, admin.LayoutRequest{}, nil); err != nil {
+		return err
+	}
+	return c.print(s, raw, "the layout is given up")
 }
 
 // LayoutsLs lists.
