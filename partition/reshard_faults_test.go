@@ -4,6 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net"
+	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -13,6 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/lua"
+	lualayout "github.com/spillway-io/spillway/lua/layout"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/space"
 )
@@ -593,5 +601,329 @@ func TestALayoutOnALostServerIsAbandoned(t *testing.T) {
 	}
 	if l := p.overview(t).Ledger; l.Accepted != accepted || l.Lost != n || l.Buffered != 0 {
 		t.Errorf("got %+v, want %d accepted and %d lost", l, accepted, n)
+	}
+}
+
+// A knife is the wire of a process that is killed before one of its scripts: what it sent before is done,
+// and nothing comes after.
+type knife struct {
+	url string
+
+	mu   sync.Mutex
+	left int            // scripts until then
+	seen map[string]int // by name
+	cut  string         // the script that was not sent any more, as "fence 2"; empty: it lives
+}
+
+var evalsha = regexp.MustCompile(`\*\d+\r\n\$7\r\nevalsha\r\n\$40\r\n([0-9a-f]{40})`)
+
+func newKnife(t *testing.T, target string) *knife {
+	t.Helper()
+	addr := redistest.FreeAddr(t)
+	k := &knife{url: "redis://" + addr, left: math.MaxInt, seen: map[string]int{}}
+	redistest.Forward(t, addr, target, k.serve)
+	return k
+}
+
+// arm kills the process after so many further scripts. It returns where it died before.
+func (k *knife) arm(scripts int) (cut string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	cut, k.left = k.cut, scripts
+	clear(k.seen)
+	return cut
+}
+
+// pass is how much of what the process sends still leaves it.
+func (k *knife) pass(buf []byte) (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, at := range evalsha.FindAllSubmatchIndex(buf, -1) {
+		name := scriptNames[string(buf[at[2]:at[3]])]
+		k.seen[name]++
+		if k.left--; k.left < 0 && k.cut == "" {
+			k.cut = fmt.Sprint(name, " ", k.seen[name])
+			return at[0]
+		}
+	}
+	if k.cut != "" {
+		return 0
+	}
+	return len(buf)
+}
+
+var scriptNames = func() map[string]string {
+	names := map[string]string{}
+	for _, s := range slices.Concat(lua.All(), lualayout.All()) {
+		names[s.SHA] = s.Name
+	}
+	return names
+}()
+
+func (k *knife) serve(client, server net.Conn) {
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		_, _ = io.Copy(client, server)
+		_ = client.Close()
+	})
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := client.Read(buf)
+		if err != nil {
+			break
+		}
+		whole := n
+		if n = k.pass(buf[:n]); n > 0 {
+			_, err = server.Write(buf[:n])
+		}
+		if n < whole || err != nil {
+			_ = client.Close() // nobody hears the answers
+			break
+		}
+	}
+	_ = server.(*net.TCPConn).CloseWrite() // what arrived is done
+	answers.Wait()
+}
+
+// A life is what a process does around a reshard, and what came of it.
+type life struct {
+	*process
+	names []string
+	told  map[string]error    // what came of its entry
+	shown map[string][]string // what it was given
+}
+
+func (v *life) live() {
+	ctx := context.Background()
+	_, _ = v.ns.store.Reshard(ctx, v.ns, ReshardRequest{Shards: 3})
+	for _, name := range v.names {
+		g := &Group{Namespace: v.ns, Partition: name, Entries: [][]byte{AppendEntry(nil, time.Now().UnixMilli(), nil, []byte("victim"))}}
+		v.store.Produce(ctx, []*Group{g})
+		v.told[name] = g.Err
+	}
+	for range 2 {
+		v.drain()
+		v.tidy()
+	}
+}
+
+// drain asks the newest layout first, whose partitions have to wait.
+func (v *life) drain() {
+	ctx := context.Background()
+	numbers, _ := v.ns.OpenShards()
+	for _, number := range slices.Backward(numbers) {
+		due, _, _ := v.store.Due(ctx, v.ns, number, 0, 100)
+		for _, d := range due {
+			request := ClaimRequest{Namespace: v.ns, Partition: d.Partition, MaxBatches: 1, Shard: number}
+			for _, c := range v.ns.store.Claim(ctx, []ClaimRequest{request}, 200*time.Millisecond) {
+				if c.Lease == nil {
+					continue
+				}
+				for _, e := range c.Lease.Entries {
+					v.shown[d.Partition] = append(v.shown[d.Partition], string(e.Payload))
+				}
+				v.store.Commit(ctx, []*Commit{{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)}})
+			}
+		}
+	}
+}
+
+// A process is killed at every script between its reshard and the end of the older layout. Another, which
+// knows of no reshard, goes on.
+func TestAProcessIsKilledAtEveryStepOfAReshard(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cuts := map[string]bool{}
+	for n, cut := 0, "begin"; cut != "" && !t.Failed(); n++ {
+		t.Run(fmt.Sprint("after ", n, " scripts"), func(t *testing.T) { cut = killAfter(t, server, n); cuts[cut] = true })
+	}
+	for _, step := range []string{
+		"record 1", "fence 1", "fence 2", "fence 3", "fence 4", "fence 5", // two older shards, three new ones
+		"produce 1", "produce 2", "gone 1", "put_off 1", "claim 1", "commit 1", "close 1", "adopt_pauses 1", "close 2", "record 2",
+	} {
+		if !cuts[step] {
+			t.Errorf("no process was killed before %s", step)
+		}
+	}
+	t.Logf("killed before %v", slices.Sorted(maps.Keys(cuts)))
+}
+
+func killAfter(t *testing.T, server *redistest.Server, n int) (cut string) {
+	ctx := context.Background()
+	if err := server.Client().FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	other := others(t, server.URL(), 1, 2)[0]
+	names := other.namesIn()
+	for _, name := range names {
+		other.put(t, name, "1")
+		other.put(t, name, "2")
+	}
+	if err := other.ns.store.Pause(ctx, other.ns, "paused", Pause{}); err != nil {
+		t.Fatal(err)
+	}
+	knife := newKnife(t, server.Addr)
+	v := &life{others(t, knife.url, 1, 2)[0], names, map[string]error{}, map[string][]string{}}
+	knife.arm(n)
+	v.live()
+	cut = knife.arm(math.MaxInt)
+
+	s := &life{process: other, shown: v.shown}
+	other.read()
+	if len(other.ns.home.Layouts().All) == 1 { // it died before the record was written
+		other.reshard(t, 3)
+	}
+	for _, name := range append(names, "paused") {
+		other.put(t, name, "after")
+	}
+	redistest.Until(t, 30*time.Second, "all is delivered, and the older layout is closed", func() bool {
+		other.read()
+		s.drain()
+		other.tidy()
+		o, err := other.store.Overview(ctx, other.ns)
+		return err == nil && o.Ledger.Buffered == 1 && len(other.ns.home.Layouts().Open()) == 1
+	})
+	if was, err := other.ns.store.Resume(ctx, other.ns, "paused"); !was || err != nil {
+		t.Errorf("the pause did not come along: %v, %v", was, err)
+	}
+	accepted := int64(1)
+	for _, name := range names {
+		var first []string
+		for _, text := range s.shown[name] {
+			if !slices.Contains(first, text) {
+				first = append(first, text)
+			}
+		}
+		want, stored := "[1 2 victim after]", slices.Contains(first, "victim")
+		if !stored {
+			want = "[1 2 after]"
+		}
+		if err := v.told[name]; fmt.Sprint(first) != want || !stored && err == nil || stored && err != nil && !errors.Is(err, ErrUnknown) {
+			t.Errorf("killed before %s: %s came as %v, and the producer was told %v", cut, name, first, err)
+		}
+		accepted += int64(len(first))
+	}
+	o, err := other.store.Overview(ctx, other.ns)
+	residual, wrong := other.store.Audit(ctx, other.ns)
+	if err != nil || wrong != nil || residual != 0 || o.Ledger.Accepted != accepted {
+		t.Errorf("killed before %s: residual %d, %+v, want %d accepted; %v, %v", cut, residual, o.Ledger, accepted, err, wrong)
+	}
+	return cut
+}
+
+// Of two operators who want different shards one wins, and the other is told.
+func TestOfTwoReshardsAtOnceOneWins(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	for range 10 {
+		server.Client().FlushAll(ctx)
+		two := others(t, server.URL(), 2, 2)
+		two[0].put(t, "p", "in the older layout")
+		var errs [2]error
+		var asking sync.WaitGroup
+		for i, p := range two {
+			asking.Go(func() { _, errs[i] = p.ns.store.Reshard(ctx, p.ns, ReshardRequest{Shards: 3 + 2*i}) })
+		}
+		asking.Wait()
+		winner := slices.Index(errs[:], nil)
+		if winner < 0 || !errors.Is(errs[1-winner], ErrResharding) {
+			t.Fatalf("got %v, want that one wins and the other is told", errs)
+		}
+		for _, p := range two {
+			p.read()
+			if n := p.ns.Shards(); n != 3+2*winner || len(p.ns.home.Layouts().All) != 2 {
+				t.Errorf("%d shards, and operator %d won: %s", n, winner, p.known())
+			}
+		}
+	}
+}
+
+func TestAReshardToWhatIsThereWritesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 2)[0]
+	record := func() map[string]string { return server.Client().HGetAll(ctx, "sw:{"+walkNamespace+"}:layout").Val() }
+	p.reshard(t, 2)
+	if r := record(); len(r) > 0 {
+		t.Errorf("there is a record: %v", r)
+	}
+	p.put(t, "p", "in the older layout")
+	p.reshard(t, 3)
+	before := record()
+	p.reshard(t, 3) // while an older one is open, too
+	if r := record(); len(before) == 0 || !maps.Equal(r, before) {
+		t.Errorf("the record was %v and is %v", before, r)
+	}
+}
+
+// One of three masters is away when a process learns of other shards.
+func TestShardsChangeWhileAMasterIsAway(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	cluster := redistest.StartMasters(t, 3)
+	three := others(t, cluster.URL(), 3, 12)
+	p, q, late := three[0], three[1], three[2]
+	away := (cluster.MasterOf("sw:{"+walkNamespace+"}:layout") + 1) % 3 // not that of the record
+	names := p.namesIn()
+	lost := map[string]bool{}  // partitions of which a home is away
+	late.put(t, names[0], "0") // a process that never found all masters takes nothing
+	for i, sh := range p.ns.home.Layouts().Current().Shards {
+		lost[names[i]] = cluster.MasterOf(sh.Ledger) == away
+		p.put(t, names[i], "1")
+	}
+	master := cluster.Masters[away]
+	master.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { master.Signal(syscall.SIGCONT) })
+	if _, err := q.ns.store.Reshard(ctx, q.ns, ReshardRequest{Shards: 6}); err == nil {
+		t.Error("a reshard begins while a master is away")
+	}
+	if n := cluster.Masters[(away+2)%3].Client().Exists(ctx, "sw:{"+walkNamespace+"}:layout").Val(); n > 0 {
+		t.Error("a reshard that was rejected left a record")
+	}
+	master.Signal(syscall.SIGCONT)
+	redistest.Until(t, 30*time.Second, "the shards change", func() bool {
+		_, err := p.ns.store.Reshard(ctx, p.ns, ReshardRequest{Shards: 6})
+		return err == nil
+	})
+	for _, name := range names {
+		lost[name] = lost[name] || cluster.MasterOf(p.ns.home.Layouts().Current().Of(name).Ledger) == away
+	}
+	master.Signal(syscall.SIGSTOP)
+	redistest.Until(t, 30*time.Second, "the others take entries", func() bool {
+		late.read()
+		var groups []*Group
+		for _, name := range names {
+			entry := AppendEntry(nil, time.Now().UnixMilli(), nil, []byte("2"))
+			groups = append(groups, &Group{Namespace: late.ns, Partition: name, Entries: [][]byte{entry}})
+		}
+		late.store.Produce(ctx, groups)
+		ok := true
+		for _, g := range groups {
+			if lost[g.Partition] && g.Err == nil {
+				t.Errorf("%s: taken, and a home of it is away", g.Partition)
+			}
+			ok = ok && (lost[g.Partition] || g.Err == nil)
+		}
+		return ok
+	})
+	master.Signal(syscall.SIGCONT)
+	l := &life{process: q, shown: map[string][]string{}}
+	redistest.Until(t, time.Minute, "all is delivered, and the older layout is closed", func() bool {
+		q.read()
+		l.drain()
+		q.tidy()
+		o, err := q.store.Overview(ctx, q.ns)
+		return err == nil && o.Ledger.Buffered == 0 && len(q.ns.home.Layouts().Open()) == 1
+	})
+	for _, name := range names {
+		late.put(t, name, "3")
+		if got := l.shown[name]; !slices.IsSorted(got) || !slices.Contains(got, "1") || !lost[name] && !slices.Contains(got, "2") {
+			t.Errorf("%s: came as %v", name, got)
+		}
+	}
+	if residual, err := q.store.Audit(ctx, q.ns); residual != 0 || err != nil {
+		t.Errorf("residual %d, %v", residual, err)
 	}
 }

@@ -54,8 +54,8 @@ func (r *setup) act(path, body string) error {
 	return errors.New(path + ": no server did it")
 }
 
-// reshard gives a buffer other shards, as many, fewer or more, once nothing is left in older ones. Half
-// of the time a partition of it is paused before, and for as long as this lasts: the pause has to come along.
+// reshard gives a buffer other shards, as many, fewer or more, once nothing is left in older ones. A
+// partition of the workers' buffer is paused before, and for as long as this lasts: the pause has to come along.
 func reshard(ctx context.Context, r *setup, f planned) error {
 	n := int(f.at / time.Millisecond)
 	name := [...]string{bufferNamespace, bufferNamespace, onceNamespace, bulkNamespace}[n%4]
@@ -70,7 +70,7 @@ func reshard(ctx context.Context, r *setup, f planned) error {
 	}
 	paused := check.Pause{Partition: r.plan.partitions[n/8%len(r.plan.partitions)]}
 	pause := space + "/partitions/" + paused.Partition
-	if name == bufferNamespace && n/4%2 == 0 && r.act(pause+"/pause", "{}") == nil {
+	if name == bufferNamespace && r.act(pause+"/pause", "{}") == nil {
 		paused.From = time.Now()
 	}
 	err := errors.New("no server did it")

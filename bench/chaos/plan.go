@@ -105,9 +105,10 @@ func (p *plan) servers(role string) (names []string) {
 // meets each about equally often. One target has one fault at a time; different
 // targets overlap as they like. All are over when the run is.
 func (p *plan) schedule(roll *rand.Rand, only []string) {
-	free := map[string]time.Duration{}
+	free, rest := map[string]time.Duration{}, 300*time.Millisecond // that a target has between two faults
 	all := faultKinds
 	if p.cluster {
+		rest = 3 * time.Second // nodes find each other; a new server begins once it has found all masters
 		// Its nodes watch each other by the clock that steps would move.
 		all = slices.DeleteFunc(slices.Concat(faultKinds, clusterKinds), func(k faultKind) bool { return k.name == check.KindClockStep })
 	}
@@ -143,7 +144,7 @@ func (p *plan) schedule(roll *rand.Rand, only []string) {
 				f.offset = -ms(roll, 500, maxOffset)
 			}
 		}
-		free[f.target] = f.at + f.lasts + 300*time.Millisecond
+		free[f.target] = f.at + f.lasts + rest
 		p.faults = append(p.faults, f)
 	}
 	slices.SortStableFunc(p.faults, func(a, b planned) int { return cmp.Compare(a.at, b.at) })

@@ -161,7 +161,7 @@ func (n *node) is(ctx context.Context, words ...string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
-// serving are the masters, each with a replica that is in sync.
+// serving are the masters, once each has a replica that is in sync.
 func (r *setup) serving(ctx context.Context) (list []*node, err error) {
 	ctx, cancel := context.WithTimeout(ctx, healTime)
 	defer cancel()
@@ -172,7 +172,8 @@ func (r *setup) serving(ctx context.Context) (list []*node, err error) {
 			if replica.is(ctx, "role:master") {
 				n, replica = replica, n
 			}
-			if n.is(ctx, "role:master", "state=online") && replica.is(ctx, "role:slave", "master_link_status:up") {
+			if n.is(ctx, "role:master", "state=online") && replica.is(ctx, "role:slave", "master_link_status:up") &&
+				strings.Contains(n.client.ClusterInfo(ctx).Val(), "cluster_state:ok") {
 				list = append(list, n)
 			}
 		}
@@ -238,7 +239,13 @@ func moveSlots(ctx context.Context, r *setup, f planned) error {
 			return fmt.Errorf("no master serves slot %d", slot)
 		}
 		to := (at + 1 + i%2) % masters
-		if err := redistest.MoveSlot(context.WithoutCancel(ctx), slot, list[at].client, list[to].client); err != nil {
+		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), healTime)
+		err := redistest.MoveSlot(patience, slot, list[at].client, list[to].client)
+		for err != nil && rig.Sleep(patience, 200*time.Millisecond) { // one that is half moved serves nobody
+			err = redistest.MoveSlot(patience, slot, list[at].client, list[to].client)
+		}
+		cancel()
+		if err != nil {
 			return fmt.Errorf("move slot %d: %w", slot, err)
 		}
 		rig.Sleep(ctx, f.lasts/4)

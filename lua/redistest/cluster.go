@@ -184,7 +184,7 @@ func (c *Cluster) MoveSlot(tb testing.TB, key string, from, to int) {
 }
 
 // MoveSlot moves a slot from the source, which serves it, to the target, key by key. After an error
-// it can be repeated.
+// part of it may be moved.
 func MoveSlot(ctx context.Context, slot int64, source, target *redis.Client) error {
 	id := target.ClusterMyID(ctx).Val()
 	if err := target.Do(ctx, "cluster", "setslot", slot, "importing", source.ClusterMyID(ctx).Val()).Err(); err != nil {
