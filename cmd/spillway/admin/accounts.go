@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
@@ -22,9 +23,6 @@ const (
 	// accountsShare is the part of the time that reading may take, so that many
 	// namespaces or a slow Redis are read less often.
 	accountsShare = 20
-	// quietFor is how long nothing of a kind must be dropped for the log to say that it
-	// ended. While it goes on, the log repeats it as often.
-	quietFor = time.Minute
 )
 
 // Accounts reads the account of each namespace every second, see reading.rests. Prometheus gets the last
@@ -40,43 +38,13 @@ type Accounts struct {
 	watched  time.Time          // when somebody looked last
 	lastTook time.Duration      // of one reading, which is one round trip
 
-	drops *dropLog
-}
-
-// A dropLog says in the log what is dropped, and when that ends.
-type dropLog struct {
-	log   *zap.Logger
-	unit  string                  // entries or jobs
-	words map[string]string       // what happens to them, by outcome: the log begins with it
-	known map[[2]string]*dropping // by namespace and outcome
-}
-
-// A dropping is a time in which entries of a namespace end in one way, again and again.
-type dropping struct {
-	since, last, logged time.Time // since is zero while there is none
-	entries             int64     // since then
-}
-
-func newDropLog(log *zap.Logger, unit string, words map[string]string) *dropLog {
-	return &dropLog{log, unit, words, map[[2]string]*dropping{}}
-}
-
-// note compares two readings of a ledger's totals.
-func (l *dropLog) note(namespace string, before, now map[string]int64, at time.Time) {
-	for outcome, words := range l.words {
-		key := [2]string{namespace, outcome}
-		if l.known[key] == nil {
-			l.known[key] = &dropping{}
-		}
-		log := l.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
-		l.known[key].note(log, words, l.unit, now[outcome]-before[outcome], at)
-	}
+	drops *drops.Notices
 }
 
 // NewAccounts makes the reader of a store's accounts and registers its metrics.
 func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accounts {
 	a := &Accounts{store: store, last: map[string]reading{}}
-	a.drops = newDropLog(log, "entries", map[string]string{
+	a.drops = drops.NewNotices(log, "entries", map[string]string{
 		"evicted": "entries are evicted: partitions are full",
 		"expired": "entries expire: they are older than max_age before a sink takes them",
 		"dead":    "entries become dead letters: the sink rejects them",
@@ -126,7 +94,7 @@ func (a *Accounts) read(ctx context.Context) (busy time.Duration) {
 		a.lastTook = took
 		a.mu.Unlock()
 		if known {
-			a.drops.note(ns.Name, endings(before.Overview), endings(now), time.Now())
+			a.drops.Note(ns.Name, endings(before.Overview), endings(now), time.Now())
 		}
 	}
 	return busy
@@ -157,25 +125,6 @@ func (a *Accounts) latest() map[string]reading {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.last)
-}
-
-// note says in the log that n of unit ended in one way since the last note: at once, each
-// minute while it goes on, and when none did for a minute.
-func (d *dropping) note(log *zap.Logger, words, unit string, n int64, at time.Time) {
-	if n > 0 {
-		if d.since.IsZero() {
-			*d = dropping{since: at}
-		}
-		d.last, d.entries = at, d.entries+n
-		if at.Sub(d.logged) >= quietFor {
-			d.logged = at
-			log.Warn(words, zap.Int64(unit, d.entries), zap.Duration("for", at.Sub(d.since)))
-		}
-	} else if !d.since.IsZero() && at.Sub(d.last) >= quietFor {
-		log.Info("no "+unit+" ended that way for a minute", zap.Int64(unit, d.entries),
-			zap.Duration("for", d.last.Sub(d.since)))
-		*d = dropping{}
-	}
 }
 
 // outcomes are the totals of an account by their label. None ever falls: entries that

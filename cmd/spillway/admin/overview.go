@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/history"
 )
 
 // StoreState is the store as this process sees it.
@@ -114,8 +115,8 @@ func (s *Server) overview(r *request) (any, error) {
 		}
 		n := namespaceOverview(ns, readings[ns.Name], now)
 		n.Rates = map[string]float32{}
-		recent := s.history.recent(ns.Name, now, rateSpan)
-		for series, name := range seriesNames[:buffered] {
+		recent := s.history.Recent(ns.Name, now, rateSpan)
+		for series, name := range history.Names[:history.Buffered] {
 			if v := recent[series]; v == v { // not NaN
 				n.Rates[name] = v
 			}

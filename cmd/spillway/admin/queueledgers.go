@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/drops"
+	"github.com/spillway-io/spillway/partition/history"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -37,7 +39,7 @@ type jobLedgers struct {
 	watched time.Time // when somebody looked last
 	spaces  map[string]*jobFigures
 	tables  map[tableKey]*queueTable
-	drops   *dropLog
+	drops   *drops.Notices
 }
 
 // jobFigures are what is known of a namespace of kind queue.
@@ -64,7 +66,7 @@ func newJobLedgers(source Source, log *zap.Logger) *jobLedgers {
 		audits: backend.NewPace(),
 		spaces: map[string]*jobFigures{},
 		tables: map[tableKey]*queueTable{},
-		drops: newDropLog(log, "jobs", map[string]string{
+		drops: drops.NewNotices(log, "jobs", map[string]string{
 			"expired": "jobs expire: nobody acked them within their ttl",
 			"died":    "jobs become dead letters: their tries are used up, or a worker buried them",
 			"lost":    "jobs are lost: something other than Spillway removes them from Redis",
@@ -148,7 +150,7 @@ func (b *jobLedgers) note(namespace string, now jobReading) {
 	}
 	if n := len(f.recent); n > 0 {
 		before := f.recent[n-1]
-		b.drops.note(namespace, jobOutcomes(before.Ledger), jobOutcomes(now.Ledger), now.at)
+		b.drops.Note(namespace, jobOutcomes(before.Ledger), jobOutcomes(now.Ledger), now.at)
 		if now.Published < before.Published { // the account of another store
 			f.recent, f.past = nil, nil
 		}
@@ -203,7 +205,7 @@ func (b *jobLedgers) forget(v View) {
 	defer b.mu.Unlock()
 	gone := func(name string) bool { return !known[name] }
 	maps.DeleteFunc(b.spaces, func(name string, _ *jobFigures) bool { return gone(name) })
-	maps.DeleteFunc(b.drops.known, func(key [2]string, _ *dropping) bool { return gone(key[0]) })
+	b.drops.Forget(gone)
 	maps.DeleteFunc(b.tables, func(key tableKey, _ *queueTable) bool { return gone(key.namespace) })
 	for name := range known {
 		if b.spaces[name] == nil {
@@ -373,7 +375,7 @@ func (f *jobFigures) fill(q *QueueOverview, now time.Time) {
 		age := max(0, now.UnixMilli()-f.oldest)
 		q.OldestReadyAgeMS = &age
 	}
-	if seconds := last.at.Sub(first.at).Seconds(); seconds > 0 && now.Sub(last.at) < recentFor {
+	if seconds := last.at.Sub(first.at).Seconds(); seconds > 0 && now.Sub(last.at) < history.RecentFor {
 		before := jobOutcomes(first.Ledger)
 		for outcome, n := range jobOutcomes(last.Ledger) {
 			q.Rates[outcome] = float32(float64(max(0, n-before[outcome])) / seconds)

@@ -20,6 +20,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/partition/history"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
@@ -31,7 +32,7 @@ type Server struct {
 
 	began      time.Time
 	sweep      *sweep
-	history    *history
+	history    *history.History
 	recorder   *recorder
 	jobLedgers *jobLedgers
 	running    context.Context // ends with Stop: sweep, recorder and tails
@@ -71,7 +72,7 @@ func New(cfg Config, log *zap.Logger) *Server {
 		log:     log,
 		began:   time.Now(),
 		tails:   make(chan struct{}, maxTails),
-		history: newHistory(),
+		history: history.New(),
 	}
 	s.running, s.end = context.WithCancel(context.Background())
 	s.sweep = newSweep(cfg.Source, log)

@@ -1,0 +1,235 @@
+// Package history keeps the figures of namespaces over time, in the memory of a process.
+package history
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// Names of the series, in the order of a Point. Rates are entries a second, the others gauges.
+var Names = [...]string{
+	"accepted", "delivered", "evicted", "expired", "dead", "lost", "rejected", "purged", "dead_letters_evicted",
+	"buffered", "oldest_age_ms", "sink_p99_ms",
+}
+
+// Indexes of a Point.
+const (
+	Accepted = iota
+	Delivered
+	Evicted
+	Expired
+	Dead
+	Lost
+	Rejected
+	Purged
+	LettersEvicted
+	Buffered // a gauge, as all from here on
+	OldestAge
+	SinkP99
+	seriesCount
+)
+
+// RecentFor is how long a rate is taken for that of now. Many accounts are read less often than
+// each second.
+const RecentFor = 15 * time.Second
+
+// A Point is one reading of all series. NaN is no value.
+type Point [seriesCount]float32
+
+// NoPoint has no values.
+func NoPoint() (p Point) {
+	for i := range p {
+		p[i] = float32(math.NaN())
+	}
+	return p
+}
+
+// Of each namespace 15 min at 1 s and 24 h at 1 min are kept, 112 kB; of the total as well.
+const (
+	secondsKept = 15 * 60
+	minutesKept = 24 * 60
+	// maxHistories are the namespaces whose history is kept, 7.2 MB. The others are in the
+	// total only.
+	maxHistories = 64
+)
+
+// A ring holds the latest points of one step, by their time.
+type ring struct {
+	points []Point
+	last   int64 // time of the last one, in steps since 1970
+}
+
+// newRing has no values until last, and goes on after it.
+func newRing(size int, last int64) *ring {
+	r := &ring{points: make([]Point, size), last: last}
+	for i := range r.points {
+		r.points[i] = NoPoint()
+	}
+	return r
+}
+
+// set writes the point of a time; those that were left out in between have no value.
+func (r *ring) set(at int64, p Point) {
+	size := int64(len(r.points))
+	for missing := max(r.last+1, at-size+1); missing < at; missing++ {
+		r.points[missing%size] = NoPoint()
+	}
+	if at >= r.last {
+		r.points[at%size] = p
+		r.last = at
+	}
+}
+
+// get is the point of a time.
+func (r *ring) get(at int64) Point {
+	if at > r.last || at <= r.last-int64(len(r.points)) {
+		return NoPoint()
+	}
+	return r.points[at%int64(len(r.points))]
+}
+
+// track is the history of one namespace.
+type track struct {
+	seconds, minutes *ring
+}
+
+func newTrack(at time.Time) *track {
+	return &track{newRing(secondsKept, at.Unix()-1), newRing(minutesKept, at.Unix()/60-1)}
+}
+
+// add writes a point, and its minute so far: the mean of rates, the highest of gauges.
+func (t *track) add(at time.Time, p Point) {
+	second := at.Unix()
+	t.seconds.set(second, p)
+	minute := NoPoint()
+	for series := range minute {
+		sum, n := float32(0), float32(0)
+		for s := second / 60 * 60; s <= second; s++ {
+			v := t.seconds.get(s)[series]
+			switch {
+			case v != v: // NaN
+			case series < Buffered:
+				sum, n = sum+v, n+1
+			default:
+				sum, n = max(sum, v), 1
+			}
+		}
+		if n > 0 {
+			minute[series] = sum / n
+		}
+	}
+	t.minutes.set(second/60, minute)
+}
+
+// A History keeps the series of namespaces and of their total. It is safe for concurrent use.
+type History struct {
+	mu     sync.Mutex
+	tracks map[string]*track // by namespace; the total has the name ""
+	latest map[string]Point  // by namespace, of the last add
+}
+
+// New makes an empty one.
+func New() *History { return &History{tracks: map[string]*track{}} }
+
+// Add writes the points of one moment by namespace, and their total.
+func (h *History) Add(at time.Time, points map[string]Point) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.latest = points
+	total := NoPoint()
+	for _, p := range points {
+		for series, v := range p {
+			switch t := &total[series]; {
+			case v != v:
+			case *t != *t:
+				*t = v
+			case series == OldestAge || series == SinkP99:
+				*t = max(*t, v)
+			default:
+				*t += v
+			}
+		}
+	}
+	h.write("", at, total) // first, so that it has its place
+	for name, p := range points {
+		h.write(name, at, p)
+	}
+	for name := range h.tracks { // of namespaces that are no more
+		if _, is := points[name]; !is && name != "" && len(h.tracks) > maxHistories {
+			delete(h.tracks, name)
+		}
+	}
+}
+
+func (h *History) write(name string, at time.Time, p Point) {
+	t := h.tracks[name]
+	if t == nil {
+		if name != "" && len(h.tracks) > maxHistories {
+			return
+		}
+		t = newTrack(at)
+		h.tracks[name] = t
+	}
+	t.add(at, p)
+}
+
+// Recent is the mean of a namespace's latest rates, over span seconds, or the last one of
+// recentFor; the last ones where its history is not kept. NaN is not known.
+func (h *History) Recent(name string, now time.Time, span int) (rates Point) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tracks[name]
+	if t == nil {
+		if p, known := h.latest[name]; known {
+			return p
+		}
+		return NoPoint()
+	}
+	for series := range rates {
+		n := float32(0)
+		for back := range int64(RecentFor / time.Second) {
+			if v := t.seconds.get(now.Unix() - back)[series]; v == v && (n == 0 || back < int64(span)) {
+				rates[series] += v
+				n++
+			}
+		}
+		rates[series] /= n // NaN of none
+	}
+	return rates
+}
+
+// Series are the values of a range, nil where there is none.
+func (h *History) Series(name string, now time.Time,
+	minutes bool) (from time.Time, step time.Duration, series map[string][]*float32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	series = map[string][]*float32{}
+	step, size := time.Second, int64(secondsKept)
+	if minutes {
+		step, size = time.Minute, minutesKept
+	}
+	last := now.Unix() / int64(step/time.Second)
+	from = time.Unix((last-size+1)*int64(step/time.Second), 0)
+	points := make([]Point, size)
+	for i := range points {
+		points[i] = NoPoint()
+		if t := h.tracks[name]; t != nil {
+			r := t.seconds
+			if minutes {
+				r = t.minutes
+			}
+			points[i] = r.get(last - size + 1 + int64(i))
+		}
+	}
+	for i, name := range Names {
+		values := make([]*float32, size)
+		for at := range points {
+			if v := points[at][i]; v == v {
+				values[at] = &points[at][i]
+			}
+		}
+		series[name] = values
+	}
+	return from, step, series
+}
