@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ type Bench struct {
 	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Format of the results: text, or json with durations in seconds."`
 }
 
-func (c *Bench) validate() (asserts []assertion, err error) {
+func (c *Bench) validate() (asserts []bench.Assertion, err error) {
 	u, err := url.Parse(c.Server)
 	switch {
 	case err != nil || c.Server != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Port() == ""):
@@ -75,12 +76,12 @@ func (c *Bench) validate() (asserts []assertion, err error) {
 		return nil, &partition.FieldError{Field: "size", Value: c.Size,
 			Want: fmt.Sprintf("%d to 1048576 bytes", bench.MinPayload)}
 	}
-	if asserts, err = parseAsserts(c.Assert); err != nil {
+	if asserts, err = bench.ParseAsserts(c.Assert); err != nil {
 		return nil, err
 	}
 	for _, a := range asserts {
-		if !slices.Contains(c.measured(), a.key) {
-			return nil, fmt.Errorf("assert: %s is not measured here; what is: %s", a.key,
+		if !slices.Contains(c.measured(), a.Key) {
+			return nil, fmt.Errorf("assert: %s is not measured here; what is: %s", a.Key,
 				strings.Join(c.measured(), ", "))
 		}
 	}
@@ -105,11 +106,27 @@ func (c *Bench) Run(ctx context.Context, p config.Process, newService NewService
 	}
 	var failed []error
 	for _, a := range asserts {
-		if got := figures[a.key]; !a.holds(got) {
-			failed = append(failed, fmt.Errorf("bench: assert %s: got %s", a.text, figureText(a.key, got)))
-		}
+		failed = append(failed, a.Check(figures))
 	}
 	return errors.Join(failed...)
+}
+
+// measured are the figures of this run.
+func (c *Bench) measured() []string { return bench.Measured(c.Mode, c.Server == "") }
+
+// print prints what was measured, and the rejected entries by code.
+func (c *Bench) print(w io.Writer, figures map[string]float64, rejected map[string]int64) error {
+	if c.Output != "json" {
+		return bench.PrintFigures(w, c.measured(), figures, rejected)
+	}
+	all := map[string]any{"mode": c.Mode}
+	for _, key := range c.measured() {
+		all[key] = figures[key]
+	}
+	if _, ok := all["rejected"]; ok {
+		all["rejected_by_code"] = rejected
+	}
+	return json.NewEncoder(w).Encode(all)
 }
 
 // measure sends load to the service of the flags and reads its ledger before and
@@ -216,7 +233,7 @@ func (c *Bench) send(ctx context.Context, line *progressLine, data, namespace st
 		sample()
 		line.show("sending for %.0f of %.0f s: %d requests, %d entries acked, %d failed, p99 %s",
 			time.Since(began).Seconds(), c.Duration.Seconds(), r.Requests, r.Acked, r.Errors(),
-			figureText("p99", r.Latency.P99.Seconds()))
+			bench.FigureText("p99", r.Latency.P99.Seconds()))
 	}
 	if c.Mode == "drain" { // the backlog of a running service: as fast as it accepts it
 		l.Requests = int64(c.Rate * c.Duration.Seconds())
