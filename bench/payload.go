@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 )
@@ -53,3 +54,33 @@ func appendPadded(dst []byte, n int64) []byte {
 	}
 	return append(dst, digits[:]...)
 }
+
+// SampleGames is how many games send the events of a demonstration.
+const SampleGames = 4
+
+// games create one event each, in the form of the mixed route.
+var games = [SampleGames]func() string{
+	func() string {
+		return fmt.Sprintf(`{"partition":"kart.%s","data":{"type":"lap","player":"p%02d","track":"%s","lap":%d,"ms":%d}}`,
+			choose("eu-1", "eu-2", "us-1"), rand.N(24), choose("sunset", "glacier", "harbour"), 1+rand.N(3),
+			41_000+rand.N(9_000))
+	},
+	func() string {
+		return fmt.Sprintf(`{"partition":"chess.%s","data":{"type":"move","game":"g%d","ply":%d,"san":"%s","clock_ms":%d}}`,
+			choose("blitz", "rapid"), 4000+rand.N(40), 1+rand.N(80),
+			choose("e4", "Nf3", "O-O", "Bxc6", "Qd2", "exd5"), rand.N(180_000))
+	},
+	func() string {
+		return fmt.Sprintf(`{"partition":"arena.match-7","data":{"type":"hit","by":"p%d","on":"p%d","weapon":"%s","damage":%d,"zone":"%s"}}`,
+			rand.N(5), 5+rand.N(5), choose("bow", "axe", "frost"), 5+rand.N(90), choose("north", "mid", "south"))
+	},
+	func() string {
+		return fmt.Sprintf(`{"partition":"farm.island-%d","data":{"type":"harvest","player":"p%03d","crop":"%s","yield":%d}}`,
+			1+rand.N(3), rand.N(200), choose("wheat", "pumpkin", "tea"), 1+rand.N(12))
+	},
+}
+
+// SampleEvent is a line for the mixed route: an event of one of the games.
+func SampleEvent() []byte { return append([]byte(games[rand.N(len(games))]()), '\n') }
+
+func choose(of ...string) string { return of[rand.N(len(of))] }

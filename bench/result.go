@@ -24,8 +24,13 @@ type Result struct {
 	Lag Quantiles `json:"lag"`
 }
 
-// Rate is the entries acknowledged a second.
-func (r Result) Rate() float64 { return float64(r.Acked) / r.Elapsed.Seconds() }
+// Rate is the entries acknowledged a second; 0 of a load that took no time.
+func (r Result) Rate() float64 {
+	if r.Elapsed <= 0 {
+		return 0
+	}
+	return float64(r.Acked) / r.Elapsed.Seconds()
+}
 
 // Errors is the entries that were not acknowledged.
 func (r Result) Errors() int64 {

@@ -146,11 +146,17 @@ func endings(o partition.Overview) map[string]int64 {
 }
 
 func accountMetric(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("spillway_account_"+name, help+" The store's figure: the same in every process.", append([]string{"namespace"}, labels...), nil)
+	return storeMetric("account_"+name, help, labels...)
 }
 
 func layoutMetric(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("spillway_layout_"+name, help+" The store's figure: the same in every process.", append([]string{"namespace"}, labels...), nil)
+	return storeMetric("layout_"+name, help, labels...)
+}
+
+// storeMetric is a figure of the store about namespaces.
+func storeMetric(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("spillway_"+name, help+" The store's figure: the same in every process.",
+		append([]string{"namespace"}, labels...), nil)
 }
 
 var (

@@ -204,7 +204,7 @@ func (c *Bench) measure(ctx context.Context, stderr io.Writer,
 	b, a := before, after.Ledger
 	return map[string]float64{
 		"requests": float64(load.Requests), "acked": float64(load.Acked), "errors": float64(load.Errors()),
-		"unknown": float64(load.Unknown), "rejected": float64(load.Errors() - load.Unknown), "rate": perSecond(load),
+		"unknown": float64(load.Unknown), "rejected": float64(load.Errors() - load.Unknown), "rate": load.Rate(),
 		"delivered": float64(a.Delivered - b.Delivered), "drain_rate": drain.Rate(), "drained_after": empty.Sub(answered).Seconds(),
 		"evicted": float64(a.Evicted - b.Evicted), "expired": float64(a.Expired - b.Expired), "dead": float64(a.Dead - b.Dead),
 		"lost": float64(a.Lost - b.Lost), "buffered": float64(a.Buffered), "residual": float64(*after.Residual),
@@ -245,14 +245,6 @@ func (c *Bench) send(ctx context.Context, line *progressLine, data, namespace st
 		}
 	}
 	return bench.Run(ctx, l)
-}
-
-// perSecond is the entries acknowledged a second.
-func perSecond(load bench.Result) float64 {
-	if load.Elapsed <= 0 {
-		return 0
-	}
-	return load.Rate()
 }
 
 // build makes a service in this process. Its partitions hold the whole load, so
