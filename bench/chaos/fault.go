@@ -111,7 +111,7 @@ func killRedis(ctx context.Context, r *setup, f planned) error {
 	if err != nil {
 		return err
 	}
-	n.process.Kill()
+	n.kill()
 	rig.Sleep(ctx, f.lasts)
 	return r.startNode(context.WithoutCancel(ctx), n)
 }

@@ -22,35 +22,50 @@ const lossOdds = 12
 
 // A proxy stands between the servers and Redis. It knows nothing of the protocol.
 type proxy struct {
-	listener net.Listener
-	target   string
-	mode     atomic.Int32
-	seen     atomic.Uint64 // reads of a lossy direction
-	serving  sync.WaitGroup
+	at, target string // host:port
+	mode       atomic.Int32
+	seen       atomic.Uint64 // reads of a lossy direction
+	serving    sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	open  bool
+	mu       sync.Mutex
+	listener net.Listener
+	conns    map[net.Conn]bool
+	open     bool
 }
 
 // newProxy listens at a host:port.
 func newProxy(at, target string) (*proxy, error) {
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		return nil, err
-	}
-	w := &proxy{listener: l, target: target, conns: map[net.Conn]bool{}, open: true}
-	w.serving.Go(w.accept)
-	return w, nil
+	w := &proxy{at: at, target: target, conns: map[net.Conn]bool{}, open: true}
+	return w, w.listen()
 }
 
-func (w *proxy) addr() string { return w.listener.Addr().String() }
+// listen takes connections, until refuse.
+func (w *proxy) listen() error {
+	l, err := net.Listen("tcp", w.at)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listener, w.at = l, l.Addr().String()
+	w.serving.Go(func() { w.accept(l) })
+	return nil
+}
+
+// refuse takes no more connections, as a host whose Redis is down.
+func (w *proxy) refuse() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.listener.Close()
+}
+
+func (w *proxy) addr() string { return w.at }
 
 func (w *proxy) set(m proxyMode) { w.mode.Store(int32(m)) }
 
-func (w *proxy) accept() {
+func (w *proxy) accept(l net.Listener) {
 	for {
-		client, err := w.listener.Accept()
+		client, err := l.Accept()
 		if err != nil {
 			return
 		}
@@ -125,7 +140,7 @@ func (w *proxy) cut() {
 }
 
 func (w *proxy) close() {
-	_ = w.listener.Close()
+	w.refuse()
 	w.mu.Lock()
 	w.open = false
 	w.mu.Unlock()

@@ -104,10 +104,20 @@ func (r *setup) startNode(ctx context.Context, n *node) error {
 			"--cluster-announce-hostname", proxyHost, "--cluster-preferred-endpoint-type", "hostname")
 	}
 	p, err := rig.StartRedis(ctx, n.dir, fsync, n.client, command...)
-	if err == nil {
-		n.process = p
+	if err != nil {
+		return err
 	}
-	return err
+	killed := n.process != nil
+	n.process = p
+	if killed {
+		return n.proxy.listen()
+	}
+	return nil
+}
+
+func (n *node) kill() {
+	n.proxy.refuse()
+	n.process.Kill()
 }
 
 // url is the store's address for the servers.
@@ -207,7 +217,7 @@ func failover(ctx context.Context, r *setup, f planned) error {
 	}
 	began := time.Now()
 	replica := r.nodes[(slices.Index(r.nodes, n)+masters)%len(r.nodes)]
-	n.process.Kill()
+	n.kill()
 	patience, cancel := context.WithTimeout(ctx, healTime)
 	defer cancel()
 	for !replica.is(patience, "role:master") {
