@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -192,7 +193,7 @@ func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err 
 			}
 		}
 	}
-	s.backend.Run(ctx, s.backend.Background, calls)
+	s.runApart(ctx, shards, calls)
 	for i, c := range calls {
 		sh := shards[i]
 		if c.Err != nil && layouts.Closed(sh.Layout) {
@@ -218,6 +219,26 @@ func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err 
 	}
 	return news || h.Layouts() != layouts, err
 }
+
+// runApart runs a call for each shard, those of one part of the slots in one pipeline: a master that is
+// away, which a pipeline waits for, holds up no call for the others.
+func (s *Space) runApart(ctx context.Context, shards []*Shard, calls []*backend.Call) {
+	ctx, cancel := context.WithTimeout(ctx, fenceFor)
+	defer cancel()
+	parts := map[int][]*backend.Call{}
+	for i, sh := range shards {
+		part := backend.Slot(sh.Prefix) * s.Zones() / backend.Slots // not its zone, which may be another part's
+		parts[part] = append(parts[part], calls[i])
+	}
+	var running sync.WaitGroup
+	for _, calls := range parts {
+		running.Go(func() { s.backend.Run(ctx, s.backend.Background, calls) })
+	}
+	running.Wait()
+}
+
+// fenceFor is how long a fence may take. A lane gives a flush 3 s, in which it stores entries, too.
+const fenceFor = 2 * time.Second
 
 // fenceEvery is how often shards are tried that could not be reached. Who comes meanwhile gets the last
 // error: otherwise each would wait for the lost master, one after the other.
