@@ -37,6 +37,9 @@ type DeadPage struct {
 func (verbs) DeadLetters(ctx context.Context, ns *Namespace, cursor string,
 	limit int) (page DeadPage, err error) {
 	s := ns.store
+	if err := s.space.Resolve(ctx, ns.home); err != nil {
+		return DeadPage{}, err
+	}
 	shard, end, err := parseCursor(ns, cursor)
 	if err != nil {
 		return DeadPage{}, err
@@ -108,6 +111,9 @@ func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int6
 // a fifth of Redis's time. Errors: ErrNoLetter, the error of ctx, and those of the store.
 func (verbs) DeadLetter(ctx context.Context, ns *Namespace, id string) (Letter, error) {
 	s := ns.store
+	if err := s.space.Resolve(ctx, ns.home); err != nil {
+		return Letter{}, err
+	}
 	shard, end := 0, int64(positionNewest)
 	for {
 		var page DeadPage

@@ -219,6 +219,9 @@ func (verbs) Audit(ctx context.Context, ns *Namespace) (residual int64, err erro
 	s := ns.store
 	const page = 1000
 	var counted int64
+	if err := s.space.Resolve(ctx, ns.home); err != nil {
+		return 0, err
+	}
 	for _, sh := range ns.openShards() {
 		if ns.home.Layouts().Find(sh.Layout).Sums != nil {
 			continue // given up, and back

@@ -234,6 +234,9 @@ func pausedPartitions(count string, all bool) int64 {
 // partitions by name. Errors: ErrTooManyReads and those of the store.
 func (verbs) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err error) {
 	s := ns.store
+	if err := s.space.Resolve(ctx, ns.home); err != nil {
+		return nil, err
+	}
 	pipe := s.backend.Background.Pipeline()
 	var ledgers []*redis.MapStringStringCmd
 	for _, sh := range ns.openShards() {

@@ -38,6 +38,9 @@ type Peeked struct {
 // within 1s, and those of the store.
 func (verbs) Peek(ctx context.Context, ns *Namespace, partition string,
 	r PeekRequest) (all Peeked, err error) {
+	if err := ns.store.space.Resolve(ctx, ns.home); err != nil {
+		return Peeked{}, err
+	}
 	homes := ns.homes(partition) // those of older layouts have the older entries
 	if r.FromNewest {
 		slices.Reverse(homes)

@@ -927,3 +927,39 @@ func TestShardsChangeWhileAMasterIsAway(t *testing.T) {
 		t.Errorf("residual %d, %v", residual, err)
 	}
 }
+
+// Operators ask a process that has just begun, and has not stored or claimed anything yet.
+func TestAProcessReadsTheLayoutsOfTheStoreBeforeItsFirstEntry(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 2)[0]
+	p.reshard(t, 3)
+	p.tidy() // closes what is empty
+	if err := p.ns.store.Pause(ctx, p.ns, "p", Pause{}); err != nil {
+		t.Fatal(err)
+	}
+	names := p.namesIn()
+	for _, name := range names {
+		p.put(t, name, "1")
+	}
+	for what, count := range map[string]func(q *process) (int, error){
+		"pauses": func(q *process) (int, error) { list, err := q.ns.store.Pauses(ctx, q.ns); return 2 + len(list), err },
+		"peek": func(q *process) (n int, err error) {
+			for _, name := range names {
+				all, wrong := q.ns.store.Peek(ctx, q.ns, name, PeekRequest{Limit: 1})
+				n, err = n+len(all.Entries), errors.Join(err, wrong)
+			}
+			return n, err
+		},
+		"describe": func(q *process) (int, error) {
+			list, err := q.ns.store.Describe(ctx, q.ns, names)
+			return len(list), err
+		},
+		"audit": func(q *process) (int, error) { n, err := q.ns.store.Audit(ctx, q.ns); return 3 + int(n), err },
+	} {
+		if n, err := count(others(t, server.URL(), 1, 2)[0]); n != 3 || err != nil {
+			t.Errorf("%s: got %d, %v, want 3", what, n, err)
+		}
+	}
+}

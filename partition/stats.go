@@ -30,6 +30,9 @@ const maxCallStats = 200
 // ErrTooManyReads where no read slot is free within 500ms, and those of the store.
 func (verbs) Stats(ctx context.Context, ns *Namespace, partition string) (stats Stats, err error) {
 	s := ns.store
+	if err := s.space.Resolve(ctx, ns.home); err != nil {
+		return Stats{}, err
+	}
 	err = s.stats.Do(ctx, func() error {
 		stats, err = s.statsOf(ctx, ns, partition)
 		return err
@@ -80,6 +83,9 @@ type Page struct {
 func (verbs) Partitions(ctx context.Context, ns *Namespace, from Page,
 	limit int) (list []Stats, next Page, err error) {
 	s := ns.store
+	if err := s.space.Resolve(ctx, ns.home); err != nil {
+		return nil, Page{}, err
+	}
 	sh := ns.shard(from.shard)
 	if sh == nil {
 		return nil, Page{}, nil
@@ -195,6 +201,9 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 func (verbs) Describe(ctx context.Context, ns *Namespace,
 	names []string) (list []Stats, err error) {
 	s := ns.store
+	if err := s.space.Resolve(ctx, ns.home); err != nil {
+		return nil, err
+	}
 	byShard := map[*shard][]string{}
 	for _, name := range names {
 		for _, sh := range ns.homes(name) {
