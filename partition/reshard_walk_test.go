@@ -59,6 +59,7 @@ type walker struct {
 	names     []string
 	rollbacks bool // as after failovers: then neither order nor counts of single entries are promised
 	records   []map[string]string
+	forgotten int
 	settledOn bool // the record lost a layout; a failover takes longer than the second in which its number could come again
 	trace     []string
 	ending    bool
@@ -214,6 +215,7 @@ func (w *walker) takeStep() {
 		{[3]int{2, 2, 2}, func(*process) { w.fallBack() }},
 		{[3]int{3, 3, 4}, func(*process) { w.thawOne() }},
 		{[3]int{2, 1, 3}, func(*process) { w.runAhead() }},
+		{[3]int{2, 1, 6}, w.forget},
 	}
 	all := 0
 	for _, s := range steps {
@@ -244,6 +246,32 @@ func (w *walker) reshard(p *process) {
 		return func() {
 			w.note("%s reshards to %d, again %v: layout %d, %v", p.name, r.Shards, r.Again, n, err)
 			w.noBreakage("reshard", err)
+		}
+	})
+}
+
+// forget ends a closed layout. Then the account is what all ledgers say, which stay.
+func (w *walker) forget(p *process) {
+	all := p.ns.home.Layouts().All
+	n := all[w.rnd.IntN(len(all))].N
+	w.do(p, func() func() {
+		_, err := p.ns.store.EndLayout(context.Background(), p.ns, LayoutEnd{N: n})
+		return func() {
+			w.note("%s forgets layout %d: %v", p.name, n, err)
+			if !errors.Is(err, ErrLayoutInUse) {
+				w.noBreakage("forget", err)
+			}
+			if err != nil || p.frozen || w.rollbacks {
+				return
+			}
+			w.forgotten++
+			p.store.space.ReadRecords(context.Background(), []*space.Home{p.ns.home})
+			o, err := p.ns.store.Overview(context.Background(), p.ns)
+			sum, stored := w.checkShards()
+			if l := o.Ledger; err == nil && (l.Accepted != sum.accepted || l.Delivered != sum.delivered ||
+				l.Evicted != sum.evicted || l.Dead != sum.dead || l.Buffered != stored) {
+				w.violation("the overview says %+v, the ledgers say %+v", l, sum)
+			}
 		}
 	})
 }

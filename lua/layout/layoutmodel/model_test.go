@@ -41,6 +41,7 @@ var bugs = []string{
 	"close-early", "close-some", "close-without-floor", "closed-deleted", "no-old-results", "settle-at-new-home", "no-floor",
 	"floor-not-kept", "mark-forgets", "trim-leased", "sum-of-current", "lanes-change-apart", "refused-go-behind", "pauses-not-copied",
 	"pauses-copied-again", "resume-uncopied", "gone-without-pauses",
+	"forget-open", "forget-adds", "forget-deletes", "sums-and-ledgers", "sums-of-now",
 }
 
 // Few walks meet what these break, so they are looked for with -layout-bug-walks=100000 only.

@@ -1,5 +1,7 @@
 package layoutmodel
 
+import "slices"
+
 // closer ends layouts that are empty.
 func closer(a *Actor) {
 	w := a.w
@@ -224,5 +226,108 @@ func resharder(a *Actor) {
 			w.stats["reshards"]++
 			return true
 		})
+	}
+}
+
+// forgetter adds the ledgers of closed layouts to the record. It reads a shard at a time, and only
+// then changes the record, where it is still the one that it read.
+func forgetter(a *Actor) {
+	w := a.w
+	for {
+		for range w.rnd.IntN(20) {
+			a.pass()
+		}
+		if !readRecord(a) {
+			continue
+		}
+		read := a.rec.clone()
+		for _, l := range read.layouts[:len(read.layouts)-1] {
+			if l.sums != nil || !l.closed && !w.bug("forget-open") {
+				continue
+			}
+			sums, all := Ledger{}, true
+			for i := range l.shards {
+				id := ID{l.n, i}
+				ledger, ok, _ := call(a, func() Ledger { return w.shard(id).L })
+				all = all && ok
+				sums = sums.add(ledger)
+			}
+			if !all || sums.accepted != sums.settled() && !w.bug("forget-open") {
+				continue
+			}
+			call(a, func() bool {
+				at := w.rec.find(l.n)
+				if at < 0 || w.rec.layouts[at].sums != nil && !w.bug("forget-adds") {
+					return false
+				}
+				if had := w.rec.layouts[at].sums; had != nil {
+					sums = sums.add(*had)
+				}
+				w.rec = w.rec.clone()
+				w.rec.layouts[at].sums = &sums
+				if w.bug("forget-deletes") {
+					for i := range l.shards {
+						w.shards[ID{l.n, i}] = newShard(w, ID{l.n, i})
+					}
+				}
+				w.stats["layouts forgotten"]++
+				return true
+			})
+		}
+		a.pass()
+	}
+}
+
+func (r Record) find(n int) int {
+	return slices.IndexFunc(r.layouts, func(l Layout) bool { return l.n == n })
+}
+
+func (l Ledger) add(o Ledger) Ledger {
+	return Ledger{l.accepted + o.accepted, l.delivered + o.delivered, l.evicted + o.evicted,
+		l.reclaimed + o.reclaimed, l.expired + o.expired, l.dead + o.dead}
+}
+
+// accountant reads the account, by whatever record it knows: a shard at a time, while all goes on.
+// What it reads never steps back.
+func accountant(a *Actor) {
+	w := a.w
+	last := Ledger{}
+	for {
+		for range w.rnd.IntN(20) {
+			a.pass()
+		}
+		if w.rnd.IntN(3) > 0 {
+			readRecord(a)
+		}
+		sum, all := Ledger{}, true
+		for _, l := range a.rec.clone().layouts {
+			if l.sums != nil {
+				sum = sum.add(*l.sums)
+			}
+			if l.sums != nil && !w.bug("sums-and-ledgers") {
+				continue
+			}
+			if w.bug("sums-of-now") { // not of the record that says which ledgers are read
+				if at := w.rec.find(l.n); at >= 0 && w.rec.layouts[at].sums != nil {
+					sum = sum.add(*w.rec.layouts[at].sums)
+				}
+			}
+			for i := range l.shards {
+				ledger, ok, _ := call(a, func() Ledger { return w.shard(ID{l.n, i}).L })
+				all = all && ok
+				sum = sum.add(ledger)
+			}
+		}
+		if !all || w.rollbacks {
+			continue
+		}
+		if sum.accepted < last.accepted || sum.delivered < last.delivered || sum.expired < last.expired {
+			w.fail("the account steps back: %+v after %+v", sum, last)
+		}
+		if sum.accepted > len(w.accepts) {
+			w.fail("the account has %d accepted entries of %d", sum.accepted, len(w.accepts))
+		}
+		last = sum
+		a.pass()
 	}
 }

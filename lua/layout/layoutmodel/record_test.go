@@ -8,6 +8,7 @@ type Layout struct {
 	n      int
 	shards int
 	closed bool
+	sums   *Ledger // totals of its ledgers, which are not read any more; nil: they are
 }
 
 type ID struct{ layout, idx int }
@@ -29,8 +30,11 @@ func (r Record) join(o Record) Record {
 		i, found := slices.BinarySearchFunc(r.layouts, l.n, func(l Layout, n int) int { return l.n - n })
 		if !found {
 			r.layouts = slices.Insert(r.layouts, i, l)
-		} else if l.closed {
-			r.layouts[i].closed = true
+			continue
+		}
+		r.layouts[i].closed = r.layouts[i].closed || l.closed
+		if r.layouts[i].sums == nil {
+			r.layouts[i].sums = l.sums
 		}
 	}
 	r.floor = max(r.floor, o.floor)

@@ -50,6 +50,10 @@ func walk(seed uint64, bug string, rollbacks bool, trace func(string)) (w *World
 		w.spawn(closer)
 	}
 	w.spawn(resharder)
+	if r.IntN(2) == 0 {
+		w.spawn(forgetter)
+		w.spawn(accountant)
+	}
 	defer func() {
 		for _, a := range w.actors {
 			a.crash()
@@ -122,12 +126,14 @@ func (w *World) check() {
 		if w.bug("sum-of-current") && id.layout != w.rec.current().n {
 			continue
 		}
-		sum.accepted += s.L.accepted
-		sum.delivered += s.L.delivered
-		sum.evicted += s.L.evicted
-		sum.reclaimed += s.L.reclaimed
-		sum.expired += s.L.expired
-		sum.dead += s.L.dead
+		if at := w.rec.find(id.layout); at < 0 || w.rec.layouts[at].sums == nil {
+			sum = sum.add(s.L)
+		}
+	}
+	for _, l := range w.rec.layouts {
+		if l.sums != nil {
+			sum = sum.add(*l.sums)
+		}
 	}
 	if w.rollbacks {
 		return

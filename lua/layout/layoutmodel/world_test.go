@@ -212,7 +212,7 @@ func (p *Proc) start() {
 	if w.rnd.IntN(4) == 0 { // or an old copy of it
 		p.rec.layouts = p.rec.layouts[:1+w.rnd.IntN(len(p.rec.layouts))]
 		for i := range p.rec.layouts {
-			p.rec.layouts[i].closed = false
+			p.rec.layouts[i].closed, p.rec.layouts[i].sums = false, nil
 		}
 		p.rec.floor = 0
 		w.stats["stale starts"]++
