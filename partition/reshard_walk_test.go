@@ -265,7 +265,7 @@ func (w *walker) forget(p *process) {
 				return
 			}
 			w.forgotten++
-			p.store.space.ReadRecords(context.Background(), []*space.Home{p.ns.home})
+			p.read()
 			o, err := p.ns.store.Overview(context.Background(), p.ns)
 			sum, stored := w.checkShards()
 			if l := o.Ledger; err == nil && (l.Accepted != sum.accepted || l.Delivered != sum.delivered ||
@@ -313,6 +313,9 @@ func (p *process) known() string {
 func (w *walker) restart(p *process) {
 	if p.ns == nil || len(w.processes) < 2 {
 		return
+	}
+	if w.rollbacks { // every second it mends a record that fell back; the others may know less
+		p.read()
 	}
 	w.processes = slices.DeleteFunc(w.processes, func(o *process) bool { return o == p })
 	w.leases = slices.DeleteFunc(w.leases, func(l *walkLease) bool { return l.owner == p })
