@@ -92,6 +92,18 @@ func TestANamespaceGetsOtherShardsUnderLoad(t *testing.T) {
 	if l := servers[1].ledger(); l.Accepted != want || l.Delivered != want {
 		t.Errorf("sent %d, got %+v", want, l)
 	}
+	before := servers[1].ledger()
+	if out, err := exec.Command(binary, "layouts", "abandon", "default", "1", "--yes", "--admin", "http://"+servers[0].admin).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "layout 1 is closed") {
+		t.Errorf("abandon of a closed layout: %v, %s", err, out)
+	}
+	servers[0].command("layouts", "forget", "default", "1")
+	if after := servers[0].ledger(); after != before {
+		t.Errorf("forgotten: got %+v, want %+v", after, before)
+	}
+	if layouts := servers[0].command("layouts", "ls", "default"); !regexp.MustCompile(`1 +6  forgotten`).MatchString(layouts) {
+		t.Errorf("got %s", layouts)
+	}
 	for _, s := range servers {
 		if code := s.terminate(); code != 0 {
 			t.Errorf("exit %d", code)
