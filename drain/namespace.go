@@ -86,7 +86,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		n.slotBytes = max(1, maxGroupsBytes*g.bytes/g.leases)
 		n.groups = newCoalescer(n.guard, g, d.life.Claiming, &m.groupMetrics)
 		n.worker.sink, n.worker.unitBytes = n.groups, g.bytes
-		depth.group = max(1, g.entries/t.Namespace.Policy.Shards)
+		depth.group = max(1, g.entries/max(1, t.Namespace.Policy.Shards))
 	}
 	rejections := &guard.RejectionLog{Log: n.log}
 	pausing := &deliveryPause{log: n.log, gauge: m.paused}

@@ -3,6 +3,8 @@ package partition
 import (
 	"errors"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Delivery is what happens to a leased batch when its drainer dies.
@@ -36,7 +38,8 @@ type Policy struct {
 	Delivery Delivery
 	// Shards is how many groups of keys the namespace has, each in one cluster slot:
 	// 1 to 1024; default 1. Where the store has fewer, the namespace gets more while it serves;
-	// where it has more, it keeps them: see Reshard.
+	// where it has more, it keeps them: see Reshard. With AutoShards it gets at its first use as
+	// many as the cluster has masters, 1 without a cluster, and keeps them.
 	Shards int
 	// MaxPartitions is how many partitions may have entries, over all shards: 1 to
 	// 10,000,000; default 100000. A produce to a further one gets ErrTooManyPartitions.
@@ -56,6 +59,9 @@ type Policy struct {
 const MaxBatch = 128
 
 const maxShards = 1024
+
+// AutoShards is the Policy.Shards of a namespace whose shards the store decides.
+const AutoShards = space.Auto
 
 // maxPartitions is the upper bound of Policy.MaxPartitions. A partition with one small
 // entry takes 0.8 kB of Redis, so this many take 8 GB. It is far below 2^53, where
@@ -96,7 +102,8 @@ func (p Policy) Validate() error {
 		"0s to max_age, or entries expire while they wait")
 	v.Check(p.Delivery == AtLeastOnce || p.Delivery == AtMostOnce, "delivery", p.Delivery,
 		"at-least-once or at-most-once")
-	v.Check(p.Shards >= 1 && p.Shards <= maxShards, "shards", p.Shards, "1 to 1024")
+	v.Check(p.Shards >= 1 && p.Shards <= maxShards || p.Shards == AutoShards, "shards", p.Shards,
+		"1 to 1024, or auto")
 	v.Check(p.MaxPartitions >= 1 && p.MaxPartitions <= maxPartitions, "max_partitions", p.MaxPartitions,
 		"1 to 10000000, over all shards")
 	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,

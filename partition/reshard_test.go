@@ -211,3 +211,54 @@ func TestAFullStoreGetsNoOtherShards(t *testing.T) {
 		t.Errorf("something was written: %v", after)
 	}
 }
+
+// shards: auto is decided at the first use, by whichever process comes first, and holds from then on.
+func TestShardsAutoAreTheMastersOfTheFirstUse(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	serve := func(url, prefix string, shards int) (*partition.Store, *partition.Namespace) {
+		s, ns := openSharded(t, url, prefix, shards)
+		j := partition.NewJanitor(s)
+		if err := j.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = j.Stop(context.Background()) })
+		return s, ns
+	}
+	cluster := redistest.StartMasters(t, 3)
+	decided := func(s *partition.Store, ns *partition.Namespace, shards int) {
+		t.Helper()
+		redistest.Until(t, 30*time.Second, fmt.Sprint(shards, " shards, in one layout that is open"), func() bool {
+			layouts, err := s.Layouts(ctx, ns)
+			if err != nil {
+				return false
+			}
+			open := 0
+			for _, l := range layouts {
+				if !l.Closed {
+					open++
+				}
+			}
+			return open == 1 && ns.Shards() == shards
+		})
+	}
+	one, a := serve(cluster.URL(), "sw", partition.AutoShards)
+	two, b := serve(cluster.URL(), "sw", partition.AutoShards)
+	decided(one, a, 3)
+	decided(two, b, 3)
+	if _, err := one.Reshard(ctx, a, partition.ReshardRequest{Shards: 2}); err != nil {
+		t.Fatal(err)
+	}
+	decided(two, b, 2)
+	five, of := serve(cluster.URL(), "of5", 5)
+	decided(five, of, 5)
+	late, same := serve(cluster.URL(), "of5", partition.AutoShards)
+	decided(late, same, 5)
+	single := redistest.Start(t)
+	lone, alone := serve(single.URL(), "sw", partition.AutoShards)
+	decided(lone, alone, 1)
+	redistest.Until(t, 30*time.Second, "one Redis records that it is decided", func() bool {
+		return single.Client().HGet(ctx, "sw:{kart}:layout", "version").Val() != ""
+	})
+	decided(one, a, 2)
+}

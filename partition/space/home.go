@@ -62,13 +62,16 @@ type Layout struct {
 	Shards []*Shard
 }
 
-// NewHome makes the home of a namespace, which works once it is adopted. own makes what the store
-// of the kind keeps of a shard; nil: nothing.
+// Auto is the number of shards of a namespace that gets as many as the store has masters.
+const Auto = -1
+
+// NewHome makes the home of a namespace, which works once it is adopted. shards may be Auto. own
+// makes what the store of the kind keeps of a shard; nil: nothing.
 func NewHome(prefix, namespace string, shards int, own func(*Shard) any) *Home {
 	h := &Home{Name: namespace, list: prefix + ":{" + namespace + "}:drainers",
 		prefix: prefix, own: own, changed: make(chan struct{})}
 	h.Want(shards)
-	h.layouts.Store(h.extend(&Layouts{}, firstRecord(shards)))
+	h.layouts.Store(h.extend(&Layouts{}, firstRecord(max(1, shards))))
 	return h
 }
 

@@ -62,7 +62,7 @@ func (s *Space) Resolve(ctx context.Context, h *Home) error {
 		return err
 	}
 	if len(record.Layouts) == 0 {
-		record = firstRecord(int(h.wanted.Load()))
+		record = firstRecord(max(1, int(h.wanted.Load())))
 		for _, l := range s.readLayouts(ctx, []*Home{h}, "", false) {
 			if l.err != nil {
 				return l.err
@@ -358,18 +358,46 @@ const growEvery = time.Minute
 func (s *Space) Grow(ctx context.Context, h *Home, reshard func(shards int) (layout int64, err error)) {
 	layouts := h.Layouts()
 	have, want := layouts.Current().LayoutRecord.Shards, int(h.wanted.Load())
-	if s.Kind.Layouts == 0 || want <= max(have, layouts.Record.Wanted) ||
+	auto := want == Auto && layouts.Record.Version == 0
+	if s.Kind.Layouts == 0 || !auto && want <= max(have, layouts.Record.Wanted) ||
 		len(layouts.Older(layouts.Current().N)) >= s.Kind.Layouts || time.Since(h.asked) < growEvery {
 		return
 	}
 	h.asked = time.Now()
-	log := s.Log.With(zap.String("namespace", h.Name), zap.Int("shards", have), zap.Int("configured", want))
-	n, err := reshard(want)
-	if err != nil {
-		log.Warn("namespace keeps its shards for now", zap.Error(err))
-		return
+	var n int64
+	var err error
+	if auto {
+		want, err = s.decide(ctx, h)
 	}
-	log.Info("namespace gets more shards, as configured", zap.Int64("layout", n))
+	log := s.Log.With(zap.String("namespace", h.Name), zap.Int("shards", have), zap.Int("configured", want))
+	if err == nil && want > have {
+		n, err = reshard(want)
+	}
+	switch {
+	case auto && errors.Is(err, ErrResharding): // another process decided
+	case err != nil:
+		log.Warn("namespace keeps its shards for now", zap.Error(err))
+	case n > 0:
+		log.Info("namespace gets more shards, as configured", zap.Int64("layout", n))
+	}
+}
+
+// decide says of how many shards a namespace without a record shall be: of as many as a cluster has
+// masters, or of those that it has where they are not fewer. That is recorded then, so that it holds.
+func (s *Space) decide(ctx context.Context, h *Home) (shards int, err error) {
+	if err := s.Usable(ctx, h); err != nil {
+		return 0, err
+	}
+	masters, err := s.backend.SlotsOfMasters(ctx)
+	if err != nil {
+		return 0, err
+	}
+	record := h.Layouts().Record
+	if have := record.current().Shards; len(masters) <= have {
+		_, err = s.writeRecord(ctx, h, 0, record)
+		return have, err
+	}
+	return len(masters), nil
 }
 
 // trial is what the layouts would be with a record.

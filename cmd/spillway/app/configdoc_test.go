@@ -49,6 +49,8 @@ func kindOf(f *kong.Flag) string {
 		return "number"
 	case *bool:
 		return "yes or no"
+	case *config.Shards:
+		return "number or auto"
 	case encoding.TextUnmarshaler:
 		return "size"
 	}

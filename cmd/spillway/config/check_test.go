@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
@@ -188,6 +190,37 @@ func TestEveryFieldOfPolicyIsASettingOfANamespace(t *testing.T) {
 		field := policy.Field(i)
 		if setting, ok := namespace.FieldByName(field.Name); !ok || !setting.Type.ConvertibleTo(field.Type) {
 			t.Errorf("Policy.%s has no setting of its name and type", field.Name)
+		}
+	}
+}
+
+func TestShardsAreANumberOrAuto(t *testing.T) {
+	t.Parallel()
+	c, err := loadConfig(t, nil, nil, "shards: auto\nnamespaces:\n  kart: {}\n  chess: {shards: 12}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed strings.Builder
+	if err := c.Print(&printed); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nshards: auto # ", "\n    shards: auto # ", "\n    shards: 12 # "} {
+		if !strings.Contains(printed.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &printed)
+		}
+	}
+	for name, want := range map[string]string{"kart": `"auto"`, "chess": "12"} {
+		i := slices.IndexFunc(c.Shown()[name], func(s admin.Setting) bool { return s.Key == "shards" })
+		if got, err := json.Marshal(c.Shown()[name][i].Value); err != nil || string(got) != want {
+			t.Errorf("%s: the admin port shows %s, %v", name, got, err)
+		}
+	}
+	if got := c.Namespaces["kart"].Policy().Shards; got != partition.AutoShards {
+		t.Errorf("the policy has %d shards", got)
+	}
+	for _, wrong := range []string{"-1", "1.5", "Auto", "\"\""} {
+		if _, err := loadConfig(t, nil, nil, "shards: "+wrong+"\n"); err == nil {
+			t.Errorf("%s is accepted", wrong)
 		}
 	}
 }

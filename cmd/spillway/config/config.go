@@ -105,7 +105,7 @@ type Namespace struct {
 	Batch         int            `name:"batch" default:"${batch}" help:"Maximum number of entries in a batch."`
 	Linger        time.Duration  `name:"linger" default:"${linger}" help:"How long a batch that is not full waits for more entries."`
 	Delivery      string         `name:"delivery" default:"${delivery}" help:"What a crash does to the batches in flight: at-least-once (delivered again) or at-most-once (lost)."`
-	Shards        int            `name:"shards" default:"${shards}" help:"Groups of keys, each in one Redis Cluster slot. A higher number spreads a namespace further while it serves; for a lower one use spillway reshard."`
+	Shards        Shards         `name:"shards" default:"${shards}" help:"Groups of keys, each in one Redis Cluster slot; auto: as many as the cluster has masters at first use. A higher number spreads a namespace further while it serves; for a lower one use spillway reshard."`
 	MaxPartitions int            `name:"max-partitions" default:"${max_partitions}" help:"Maximum number of partitions with entries. New ones are answered 429."`
 	MaxKeys       int            `name:"max-keys" default:"${max_keys}" help:"Maximum number of idempotency keys that are remembered, an equal part in each shard. Requests under new ones are answered 429."`
 	MaxDead       int            `name:"max-dead" default:"${max_dead}" help:"Dead letters kept per shard. The oldest are dropped first."`
@@ -126,6 +126,37 @@ type Namespace struct {
 	WriteKeys         []WriteKey `kong:"-" file:"write-keys"`
 	PartitionPaths    []string   `kong:"-" file:"partition-paths"`
 	PartitionFallback string     `kong:"-" file:"partition-fallback"`
+}
+
+// Shards is a number of shards, or partition.AutoShards, which is written auto.
+type Shards int
+
+// UnmarshalText reads a number or auto.
+func (s *Shards) UnmarshalText(text []byte) error {
+	n, err := strconv.Atoi(string(text))
+	switch {
+	case string(text) == "auto":
+		n = partition.AutoShards
+	case err != nil || n < 0:
+		return fmt.Errorf("%.40q is not a number of shards: write one such as 12, or auto", text)
+	}
+	*s = Shards(n)
+	return nil
+}
+
+func (s Shards) String() string {
+	if s == partition.AutoShards {
+		return "auto"
+	}
+	return strconv.Itoa(int(s))
+}
+
+// MarshalJSON writes a number or the text auto.
+func (s Shards) MarshalJSON() ([]byte, error) {
+	if s == partition.AutoShards {
+		return []byte(`"auto"`), nil
+	}
+	return []byte(s.String()), nil
 }
 
 // WriteKey is an ingest.WriteKey in the form of the file: a text, or a map.

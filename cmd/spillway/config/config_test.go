@@ -80,14 +80,14 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"two that do not go together", "namespaces:\n  kart:\n    max_age: 500ms\n    linger: 1s\n", "spillway.yaml:4: namespaces.kart.linger: 1s is not usable: want 0s to max_age, or entries expire while they wait; max_age is 500ms (spillway.yaml:3)"},
 		{"file, environment and ranges at once", "capcity: 5\nlanes: 0\nbatch: 0\nshards: 0\n",
 			"spillway.yaml:1: capcity: unknown key: did you mean capacity?\nspillway.yaml:2: lanes: 0 is not usable: want 1 to 64\n" +
-				"spillway.yaml:3: namespaces.default.batch: 0 is not usable: want 1 to 128 entries\nspillway.yaml:4: namespaces.default.shards: 0 is not usable: want 1 to 1024"},
+				"spillway.yaml:3: namespaces.default.batch: 0 is not usable: want 1 to 128 entries\nspillway.yaml:4: namespaces.default.shards: 0 is not usable: want 1 to 1024, or auto"},
 		{"one file for two", "namespaces:\n  a: {sink: \"file:///x/y\"}\n  b: {sink: \"file:///x/./y?max_size=1MB\"}\n", "spillway.yaml:3: namespaces.b.sink: /x/y is not usable: want another file, because namespace a writes to this one"},
 		{"a branch that is not there", "namespaces:\n  a: {sink: \"namespaces://b,c\"}\n  b: {}\n", "spillway.yaml:2: namespaces.a.sink: namespaces://b,c is not usable: want names that namespaces has, and it has no c"},
 		{"its own branch", "namespaces:\n  a: {sink: \"namespaces://a\"}\n", "spillway.yaml:2: namespaces.a.sink: namespaces://a is not usable: want no way back to a: a feeds a"},
 		{"branches in a circle", "namespaces:\n  a: {sink: \"namespaces://c,b\"}\n  b: {sink: \"namespaces://a\"}\n  c: {}\n",
 			"spillway.yaml:2: namespaces.a.sink: namespaces://c,b is not usable: want no way back to a: a feeds b feeds a\n" +
 				"spillway.yaml:3: namespaces.b.sink: namespaces://a is not usable: want no way back to b: b feeds a feeds b"},
-		{"several at once", "capacity: many\nshards: few\n", "spillway.yaml:1: capacity: \"many\" is not a whole number: write one such as 100\nspillway.yaml:2: shards: \"few\" is not a whole number: write one such as 100"},
+		{"several at once", "capacity: many\nshards: few\n", "spillway.yaml:1: capacity: \"many\" is not a whole number: write one such as 100\nspillway.yaml:2: shards: \"few\" is not a number of shards: write one such as 12, or auto"},
 		{"invalid although a flag takes precedence", "workers: many\n", `spillway.yaml:1: workers: "many" is not a whole number: write one such as 100`},
 	}
 	for _, tt := range tests {
@@ -114,7 +114,7 @@ func TestFlagAndEnvironmentErrorsSayWhereTheValueIs(t *testing.T) {
 		want string
 	}{
 		{"environment, wrong type", nil, map[string]string{"SPILLWAY_MAX_AGE": "90"}, `SPILLWAY_MAX_AGE: "90" is not a duration: write one with its unit, such as 90s, 3m or 500ms`},
-		{"environment, out of range", nil, map[string]string{"SPILLWAY_SHARDS": "0"}, "SPILLWAY_SHARDS: namespaces.default.shards: 0 is not usable: want 1 to 1024"},
+		{"environment, out of range", nil, map[string]string{"SPILLWAY_SHARDS": "0"}, "SPILLWAY_SHARDS: namespaces.default.shards: 0 is not usable: want 1 to 1024, or auto"},
 		{"environment, file missing", nil, map[string]string{"SPILLWAY_CONFIG": "/nowhere/at/all"}, "config: open /nowhere/at/all: no such file or directory"},
 		{"flag, out of range", []string{"--capacity=0"}, nil, "--capacity: namespaces.default.capacity: 0 is not usable: want 1 to 10000000 entries"},
 		{"role", []string{"--role=both"}, nil, "--role: role: both is not usable: want one of all, ingest, drain\n--role: role: both is not usable: want all, because other processes cannot use an embedded store; or set redis, the same in all processes"},
