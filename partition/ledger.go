@@ -49,6 +49,17 @@ type ShardStates struct {
 	Unfenced               int           // of the older ones: those that may take entries still
 	OlderEntries           int64         // stored in the older ones
 	OlderFor               time.Duration // how long there have been older ones; 0: there are none
+	Busiest                int           // of the current ones: those of the master that has most
+	Masters                int           // of the cluster; 0: it is none, or has not said
+}
+
+// BusiestRatio is what the fullest master has of the current shards, divided by the mean of all
+// masters: 1 is even, and what it is without a cluster.
+func (s ShardStates) BusiestRatio() float64 {
+	if s.Masters == 0 || s.Current == 0 {
+		return 1
+	}
+	return float64(s.Busiest*s.Masters) / float64(s.Current)
 }
 
 // Overview reads the ledger and the sizes of a namespace in one round trip. Its
@@ -151,9 +162,15 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 			o.PausedPartitions++
 		}
 	}
-	if current := layouts.Current(); o.Shards.Older > 0 {
+	current := layouts.Current()
+	if o.Shards.Older > 0 {
 		o.Shards.OlderFor = time.Duration(max(1, now-current.Made)) * time.Millisecond
 	}
+	var ledgers []string
+	for _, sh := range current.Shards {
+		ledgers = append(ledgers, sh.Ledger)
+	}
+	o.Shards.Busiest, o.Shards.Masters = s.backend.Busiest(ctx, ledgers)
 	o.Ledger.Buffered = o.Ledger.stored()
 	return o, nil
 }

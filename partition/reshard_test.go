@@ -246,10 +246,19 @@ func TestShardsAutoAreTheMastersOfTheFirstUse(t *testing.T) {
 	two, b := serve(cluster.URL(), "sw", partition.AutoShards)
 	decided(one, a, 3)
 	decided(two, b, 3)
+	ratio := func(s *partition.Store, ns *partition.Namespace, want float64) {
+		t.Helper()
+		o, err := s.Overview(ctx, ns)
+		if got := o.Shards.BusiestRatio(); err != nil || got != want {
+			t.Errorf("the fullest master has %v times the mean, want %v: %v", got, want, err)
+		}
+	}
+	ratio(one, a, 1)
 	if _, err := one.Reshard(ctx, a, partition.ReshardRequest{Shards: 2}); err != nil {
 		t.Fatal(err)
 	}
 	decided(two, b, 2)
+	ratio(two, b, 1.5)
 	five, of := serve(cluster.URL(), "of5", 5)
 	decided(five, of, 5)
 	late, same := serve(cluster.URL(), "of5", partition.AutoShards)
@@ -260,5 +269,6 @@ func TestShardsAutoAreTheMastersOfTheFirstUse(t *testing.T) {
 	redistest.Until(t, 30*time.Second, "one Redis records that it is decided", func() bool {
 		return single.Client().HGet(ctx, "sw:{kart}:layout", "version").Val() != ""
 	})
+	ratio(lone, alone, 1)
 	decided(one, a, 2)
 }

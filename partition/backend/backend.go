@@ -67,6 +67,7 @@ type Backend struct {
 	embedded bool
 	server   *embeddedServer // nil unless embedded
 	cluster  bool
+	slots    slotMap
 	replicas int
 
 	newClient func() redis.UniversalClient

@@ -2,6 +2,9 @@ package backend
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -60,4 +63,43 @@ func (b *Backend) SlotsOfMasters(ctx context.Context) ([][][2]int, error) {
 		masters[i] = append(masters[i], [2]int{s.Start, s.End})
 	}
 	return masters, nil
+}
+
+// slotMapFor is how long Busiest believes a slot map: what it says is for people.
+const slotMapFor = 5 * time.Second
+
+// A slotMap is what a cluster last said of its masters' slots.
+type slotMap struct {
+	mu      sync.Mutex
+	masters [][][2]int
+	asked   time.Time
+}
+
+// Busiest is how many of keys the master with the most of them has, and how many masters a cluster
+// has; 0 and 0 where the store is no cluster or has not said.
+func (b *Backend) Busiest(ctx context.Context, keys []string) (most, masters int) {
+	if !b.cluster {
+		return 0, 0
+	}
+	b.slots.mu.Lock()
+	defer b.slots.mu.Unlock()
+	if time.Since(b.slots.asked) > slotMapFor {
+		asking, cancel := context.WithTimeout(ctx, mapTimeout)
+		defer cancel()
+		if now, err := b.SlotsOfMasters(asking); err == nil {
+			b.slots.masters = now
+		}
+		b.slots.asked = time.Now()
+	}
+	for _, ranges := range b.slots.masters {
+		n := 0
+		for _, key := range keys {
+			slot := Slot(key)
+			if slices.ContainsFunc(ranges, func(r [2]int) bool { return r[0] <= slot && slot <= r[1] }) {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most, len(b.slots.masters)
 }

@@ -179,6 +179,8 @@ var (
 	layoutEntries  = layoutMetric("older_entries", "Entries in shards of older layouts.")
 	layoutSeconds  = layoutMetric("older_seconds",
 		"How long there have been shards of an older layout; 0: there are none.")
+	layoutBusiest = layoutMetric("busiest_ratio",
+		"Shards of the current layout on the master that has most of them, divided by the mean of all masters; 1 is even.")
 
 	accountLettersGone = accountMetric("dead_letters_evicted_total",
 		"Dead letters that max_dead or max_dead_bytes dropped.")
@@ -188,7 +190,8 @@ var (
 func (a *Accounts) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions,
 		accountKeys, accountOverdue, accountLetters,
-		accountLetterBytes, accountLettersGone, accountPurged, layoutShards, layoutUnfenced, layoutEntries, layoutSeconds} {
+		accountLetterBytes, accountLettersGone, accountPurged, layoutShards, layoutUnfenced, layoutEntries, layoutSeconds,
+		layoutBusiest} {
 		ch <- d
 	}
 }
@@ -218,6 +221,7 @@ func (a *Accounts) Collect(ch chan<- prometheus.Metric) {
 		send(layoutUnfenced, prometheus.GaugeValue, float64(o.Shards.Unfenced))
 		send(layoutEntries, prometheus.GaugeValue, float64(o.Shards.OlderEntries))
 		send(layoutSeconds, prometheus.GaugeValue, o.Shards.OlderFor.Seconds())
+		send(layoutBusiest, prometheus.GaugeValue, o.Shards.BusiestRatio())
 	}
 }
 
