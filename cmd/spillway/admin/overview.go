@@ -61,6 +61,18 @@ type NamespaceOverview struct {
 	Rates       map[string]float32 `json:"rates"`      // a second; those that are not known are absent
 	Rejected    map[string]float64 `json:"rejected"`   // a second, by reason
 	Sinks       []Sink             `json:"sinks"`
+	Shards      ShardFigures       `json:"shards"`
+}
+
+// ShardFigures are the shards of a namespace by the state of their layout.
+type ShardFigures struct {
+	Current      int     `json:"current"`
+	Masters      int     `json:"masters"`       // of the Redis Cluster; 0: it is none
+	BusiestRatio float64 `json:"busiest_ratio"` // current ones on the master with most of them ÷ the mean
+	Older        int     `json:"older"`
+	Unfenced     int     `json:"unfenced"` // of the older ones
+	OlderEntries int64   `json:"older_entries"`
+	OlderForMS   int64   `json:"older_for_ms"`
 }
 
 // Overview is the answer that one look at the service needs.
@@ -144,6 +156,15 @@ func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) Namesp
 		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(),
 		Capacity: ns.Policy.Capacity,
 		Sinks:    []Sink{},
+		Shards: ShardFigures{
+			Current:      o.Shards.Current,
+			Masters:      o.Shards.Masters,
+			BusiestRatio: o.Shards.BusiestRatio(),
+			Older:        o.Shards.Older,
+			Unfenced:     o.Shards.Unfenced,
+			OlderEntries: o.Shards.OlderEntries,
+			OlderForMS:   o.Shards.OlderFor.Milliseconds(),
+		},
 	}
 	if !o.at.IsZero() {
 		n.ReadAtMS = o.at.UnixMilli()

@@ -75,7 +75,7 @@ func ExitCode(k *kong.Context, code int) int {
 type finding struct {
 	Status    status `json:"status"`
 	Namespace string `json:"namespace,omitempty"`
-	Check     string `json:"check"` // answer, ready, store_full, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill, overdue, owners, outbox, sink or residual
+	Check     string `json:"check"` // answer, ready, store_full, oldest_age, backlog, drops, sink, shards, paused or residual; of queues lost, failed, ready_age, backlog, fill, overdue, owners, outbox, sink or residual
 	Message   string `json:"message"`
 }
 
@@ -262,6 +262,9 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 		idle = "no entry waits for it, the next one tries it again"
 	}
 	f.FailingSinks, f.FailingSecs = c.sinks(r, o.NowMS, n.Namespace, n.Sinks, idle)
+	if mend := n.unevenText(); mend != "" {
+		r.add(statusWarning, n.Namespace, "shards", "%s", mend)
+	}
 	if n.Paused != nil {
 		r.add(statusWarning, n.Namespace, "paused", "delivery is %s", pauseText(n.Paused, o.NowMS))
 	} else if n.PausedPartitions > 0 {
