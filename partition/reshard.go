@@ -29,18 +29,26 @@ type ReshardRequest struct {
 	DryRun bool // look whether it could be done, and write nothing
 }
 
+// Validate returns a *FieldError where a field is outside its bounds.
+func (r ReshardRequest) Validate() error {
+	switch {
+	case r.Shards < 1 || r.Shards > maxShards:
+		return &FieldError{Field: "shards", Value: r.Shards, Want: "1 to 1024"}
+	case len(r.By) > maxPauseBy:
+		return &FieldError{Field: "by", Value: "a name of " + strconv.Itoa(len(r.By)) + " bytes",
+			Want: strconv.Itoa(maxPauseBy) + " bytes at most"}
+	}
+	return nil
+}
+
 // Reshard gives a namespace another number of shards while it serves. New entries go to the new
 // shards from the answer on; what lies in the old ones is delivered from there, in order. It returns
 // the number of the layout that new entries go to. Nothing is written where the store is
 // full, a right is missing or a master does not answer. Repeating it is safe. Errors: *FieldError,
 // ErrResharding and those of the store.
 func (verbs) Reshard(ctx context.Context, ns *Namespace, r ReshardRequest) (layout int64, err error) {
-	switch {
-	case r.Shards < 1 || r.Shards > maxShards:
-		return 0, &FieldError{Field: "shards", Value: r.Shards, Want: "1 to 1024"}
-	case len(r.By) > maxPauseBy:
-		return 0, &FieldError{Field: "by", Value: "a name of " + strconv.Itoa(len(r.By)) + " bytes",
-			Want: strconv.Itoa(maxPauseBy) + " bytes at most"}
+	if err := r.Validate(); err != nil {
+		return 0, err
 	}
 	if err := ns.store.ensureCompatible(ctx); err != nil {
 		return 0, err
@@ -63,6 +71,7 @@ type LayoutInfo struct {
 	Forgotten, Abandoned bool
 
 	Entries, Partitions int64
+	Names               []string      // of queues: some of those that keep an older layout open
 	OldestAge           time.Duration // of the oldest entry of the partition of each shard that is looked at next, in whole ms; 0: there is none
 }
 
@@ -79,6 +88,16 @@ func (l LayoutInfo) State() string {
 		return "closed"
 	}
 	return "older"
+}
+
+// DescribeLayout is what the record says of a layout.
+func DescribeLayout(l *space.Layout, current bool) LayoutInfo {
+	info := LayoutInfo{N: l.N, Shards: len(l.Shards), Current: current, Closed: l.Closed != 0, By: l.By,
+		Forgotten: l.Forgotten != 0, Abandoned: l.Abandoned != 0}
+	if since := max(l.Made, l.Closed); since > 0 {
+		info.Since = time.UnixMilli(since)
+	}
+	return info
 }
 
 // Shards is how many shards take new entries, as far as this process knows.
@@ -115,11 +134,7 @@ func (s *Store) layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, 
 		return nil, err
 	}
 	for _, l := range layouts.All {
-		info := LayoutInfo{N: l.N, Shards: len(l.Shards), Current: l == layouts.Current(),
-			Closed: l.Closed != 0, By: l.By, Forgotten: l.Forgotten != 0, Abandoned: l.Abandoned != 0}
-		if since := max(l.Made, l.Closed); since > 0 {
-			info.Since = time.UnixMilli(since)
-		}
+		info := DescribeLayout(l, l == layouts.Current())
 		for _, sh := range l.Shards {
 			r := all[sh]
 			if r == nil {

@@ -167,7 +167,9 @@ func (p *Pusher) stuck() string {
 // queue, is about all of them.
 func (p *Pusher) heard(e job.WakeEvent) {
 	for _, t := range p.targets {
-		if e.Namespace == "" || e.Namespace == t.namespace {
+		if e.Kind == job.WakeMoved {
+			t.relist()
+		} else if e.Namespace == "" || e.Namespace == t.namespace {
 			t.heard(e)
 		}
 	}

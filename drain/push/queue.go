@@ -59,6 +59,9 @@ type source struct {
 // lastTurn lets the other shards have the next slot first.
 func (q *queue) lastTurn(src *source) {
 	i := slices.Index(q.sources, src)
+	if i < 0 {
+		return
+	}
 	q.sources = append(slices.Delete(q.sources, i, i+1), src)
 }
 

@@ -163,9 +163,26 @@ func (t *target) shard(number int) *shard {
 	return s
 }
 
+// relist looks for the queues where their shards are now.
+func (t *target) relist() {
+	ns := t.p.store.Namespace(t.namespace)
+	if ns == nil {
+		return
+	}
+	t.mu.Lock()
+	rules := make(map[string]*Rule, len(t.queues))
+	for name, q := range t.queues {
+		rules[name] = q.rule
+	}
+	t.mu.Unlock()
+	for name, r := range rules {
+		t.list(ns, name, r)
+	}
+}
+
 // list notes that a queue that the rule matches has jobs, or is named by the rule.
 func (t *target) list(ns *job.Namespace, name string, r *Rule) {
-	var wanted []*source
+	var wanted, gone []*source
 	t.mu.Lock()
 	now := time.Now()
 	q := t.queues[name]
@@ -177,7 +194,15 @@ func (t *target) list(ns *job.Namespace, name string, r *Rule) {
 		t.metrics.limit.Add(float64(q.limit.Get()))
 	}
 	q.listed = now
-	for _, shard := range ns.Shards(name) {
+	shards := ns.Shards(name)
+	q.sources = slices.DeleteFunc(q.sources, func(src *source) bool { // its layout is closed
+		left := !src.due && !src.inRing && !slices.Contains(shards, src.shard)
+		if left {
+			gone = append(gone, src)
+		}
+		return left
+	})
+	for _, shard := range shards {
 		if !slices.ContainsFunc(q.sources, func(s *source) bool { return s.shard == shard }) {
 			src := &source{queue: q, shard: shard}
 			src.rate.over = func() { t.readmit(q) }
@@ -186,6 +211,9 @@ func (t *target) list(ns *job.Namespace, name string, r *Rule) {
 		}
 	}
 	t.mu.Unlock()
+	for _, src := range gone {
+		t.p.wakes.Unwant(ns, src.shard, name)
+	}
 	if len(wanted) == 0 {
 		return
 	}

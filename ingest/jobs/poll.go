@@ -52,7 +52,8 @@ type step struct {
 // poll is a Claim under way. It belongs to the goroutine of the caller, which changes
 // Namespace, steps and what comes after wake only under the engine's lock.
 type poll struct {
-	Claim    // Namespace: or what has followed it
+	Claim        // Namespace: or what has followed it
+	placed   any // what steps were planned by
 	steps    []step
 	at       int // how many steps were asked
 	claim    job.Claim
@@ -199,12 +200,16 @@ func (e *Engine) wait(p *poll, err error) error {
 // several shards another one is the first each time.
 func (e *Engine) plan(p *poll) {
 	e.turn++
-	p.steps, p.at = p.steps[:0], 0
+	p.steps, p.at, p.placed = p.steps[:0], 0, p.Namespace.Placement()
 	for i, queue := range p.Queues {
 		at := int32(i) // #nosec G115 -- a request has fewer
 		shards := p.Namespace.Shards(queue)
-		for i := range shards {
-			shard := shards[(e.turn+i)%len(shards)]
+		turns := len(p.Namespace.Homes(queue)) // those of older layouts come first, in their order
+		older := max(0, len(shards)-turns)
+		for i, shard := range shards {
+			if i >= older {
+				shard = shards[older+(e.turn+i)%(len(shards)-older)]
+			}
 			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard &&
 				len(p.queues(n-1)) < job.MaxQueues {
 				p.steps[n-1].to++
@@ -257,6 +262,7 @@ func (e *Engine) over(p *poll) bool {
 func (e *Engine) ask(p *poll, before error) error {
 	c := &p.claim
 	defer func() { *c = job.Claim{} }() // it may wait for long
+	again := true
 	for p.at = 0; p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < p.MaxBytes; {
 		if p.waiters != nil && e.over(p) {
 			p.nudge()
@@ -268,6 +274,10 @@ func (e *Engine) ask(p *poll, before error) error {
 			return c.Err
 		}
 		p.jobs, p.bytes = append(p.jobs, c.Jobs...), p.bytes+sizeOf(c.Jobs)
+		if c.Older && again && len(p.jobs) == 0 {
+			again, p.at = false, 0 // an older shard has a job since it was asked
+			continue
+		}
 		if !c.More || len(p.jobs) > 0 { // else others filled the answer
 			p.at++
 		}
@@ -279,7 +289,7 @@ func (e *Engine) ask(p *poll, before error) error {
 // the lane, so that polls of one flush share the next one, too.
 func (e *Engine) passedOn(p *poll) bool {
 	c := &p.claim
-	if p.waiters != nil || c.Err != nil || c.More || len(c.Jobs) > 0 || p.at+1 == len(p.steps) {
+	if p.waiters != nil || c.Err != nil || c.More || c.Older || len(c.Jobs) > 0 || p.at+1 == len(p.steps) {
 		return false
 	}
 	e.learn(p)

@@ -2,11 +2,9 @@ package jobs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"time"
 
@@ -133,7 +131,7 @@ func (a *api) options(c *call,
 		return nil, 0, ingest.Reject(wire.CodeBadDedup,
 			"dedup is how long an Idempotency-Key holds: send one")
 	}
-	p.Shard = a.shardOf(p)
+	p.Shard = p.Namespace.HomeOf(p, a.publishes.Add(1))
 	return p, shards, nil
 }
 
@@ -160,34 +158,6 @@ func (a *api) delayUntil(at time.Time) (time.Duration, *ingest.Rejection) {
 		return 0, ingest.Reject(wire.CodeBadAt, "at is a time to come, within "+job.MaxDelay.String())
 	}
 	return delay, nil
-}
-
-// shardOf chooses the shard of a publish. Repeats have to meet what the first one stored,
-// so a key or a caller's id chooses; others take turns.
-func (a *api) shardOf(p *job.Publish) int {
-	shards := p.Namespace.Shards(p.Queue)
-	if len(shards) == 1 {
-		return shards[0]
-	}
-	if name := cmp.Or(p.CallerID, p.Key); name != "" {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(name))
-		return shards[jump(h.Sum64(), len(shards))]
-	}
-	return shards[a.publishes.Add(1)%uint64(len(shards))]
-}
-
-// jump is one of n buckets for a hash: the jump consistent hash of Lamping and Veach. One
-// bucket more takes 1/(n+1) of the hashes, and all others stay where they are: a higher
-// spread appends shards.
-func jump(hash uint64, n int) int {
-	bucket, next := 0, 0.0
-	for next < float64(n) {
-		bucket = int(next)
-		hash = hash*2862933555777941757 + 1
-		next = float64(bucket+1) * (1 << 31) / float64(hash>>33+1)
-	}
-	return bucket
 }
 
 // split cuts a body into messages, by its Content-Type: lines, the values of an array, or

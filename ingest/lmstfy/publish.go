@@ -119,8 +119,7 @@ func (c *call) store(p *job.Publish) *rejection {
 	if rejected != nil {
 		return rejected
 	}
-	shards := p.Namespace.Shards(p.Queue)
-	p.Shard = shards[rand.IntN(len(shards))]
+	p.Shard = p.Namespace.HomeOf(p, rand.Uint64())
 	if c.Engine.Publish(p); p.Err != nil {
 		if !errors.Is(p.Err, partition.ErrUnknown) { // else it may be stored
 			taken.Refund()

@@ -6,8 +6,8 @@
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] hash      states of the shard's schedules
 -- KEYS[3] zset      owners by when their registration ends, ms
--- ARGV[1] ms        for how long; 0 = not any longer
--- RETURNS {now}     held
+-- ARGV[1] ms        for how long; 0 = only look, and write nothing
+-- RETURNS {now}     held, or there are none
 -- RETURNS {now, schedule, owner}  rejected: "<name> <queue>" of a schedule, and an owner; '' = there is none
 --
 -- USES whole, int, time
@@ -16,14 +16,12 @@ if #KEYS ~= 3 or not wait then
   return redis.error_reply('ERR hold: bad arguments')
 end
 local now = time()
-if wait == 0 then
-  redis.call('HDEL', ledger, 'held')
-  return { now }
-end
 local schedule = redis.call('HRANDFIELD', KEYS[2]) or ''
 local owner = redis.call('ZRANGE', KEYS[3], 0, 0)[1] or ''
 if schedule ~= '' or owner ~= '' then
   return { now, schedule, owner }
 end
-redis.call('HSET', ledger, 'held', int(now + wait))
+if wait > 0 then
+  redis.call('HSET', ledger, 'held', int(now + wait))
+end
 return { now }

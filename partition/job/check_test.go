@@ -92,7 +92,7 @@ func TestCheckWantsTheRecordedLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	rejection(t, openAt(t, url, "layout", true, func(p *Policy) { p.Shards = 2 }), "configure shards 1")
-	redistest.SharedClient(t).HSet(t.Context(), "layout:{mail.0}:ledger", "format", 4)
+	redistest.SharedClient(t).HSet(t.Context(), "layout:{mail.0}:ledger", "format", 5)
 	rejection(t, openAt(t, url, "layout", true, nil), "upgrade the program")
 }
 

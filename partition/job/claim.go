@@ -19,7 +19,7 @@ const defaultMaxBytes = 4 << 20
 // bad is ErrBadArgument where the claim is outside its bounds.
 func (c *Claim) bad() error {
 	ns := c.Namespace
-	if ns == nil || c.Shard < 0 || c.Shard >= len(ns.shards) || len(c.Queues) < 1 ||
+	if ns == nil || c.Shard < 0 || len(c.Queues) < 1 ||
 		len(c.Queues) > MaxQueues ||
 		c.TTR < 0 || c.TTR > MaxTTR || c.Count < 1 || c.Count > MaxCount || c.MaxBytes < 0 {
 		return ErrBadArgument
@@ -28,6 +28,9 @@ func (c *Claim) bad() error {
 		if !validName(q) || slices.Contains(c.Queues[:i], q) {
 			return ErrBadArgument
 		}
+	}
+	if c.at = ns.shard(c.Shard); c.at == nil {
+		return ErrBadArgument
 	}
 	return nil
 }
@@ -55,7 +58,7 @@ type request struct {
 // as one, whatever it asks for: mostly there is less, and the script bounds what all get.
 func (r *run) planClaims(list []*Claim) (later []*Claim) {
 	for _, c := range list {
-		sh := c.Namespace.shard(c.Shard)
+		sh := c.at
 		call := r.callOf(claims, sh)
 		if call == nil {
 			call = r.next(claims, sh)

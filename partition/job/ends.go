@@ -274,6 +274,6 @@ func followUp(ns *Namespace, j *Job) (*Publish, error) {
 		Messages:  []Message{{Payload: payload}},
 		By:        "on_end",
 	}
-	p.Shard = ns.Shards(queue)[seq%int64(len(ns.Shards(queue)))]
+	p.Shard = ns.HomeOf(p, 0)
 	return p, nil
 }

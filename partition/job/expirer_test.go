@@ -99,7 +99,7 @@ func TestTheIDOfAJobThatExpiredIsFree(t *testing.T) {
 func TestJobsThatLostTheirPlaceAreReadyAgain(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
-	client, sh := redistest.SharedClient(t), s.Namespace("mail").shards[0]
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shard(0)
 	first := store1(t, s, "q", 5, 0, 0)
 	store1(t, s, "gone", 3, 0, 0)
 	delayed := store1(t, s, "late", 1, time.Hour, 0)
@@ -120,7 +120,7 @@ func TestJobsThatLostTheirPlaceAreReadyAgain(t *testing.T) {
 func TestJobsThatSomethingElseRemovedAreLost(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
-	client, sh := redistest.SharedClient(t), s.Namespace("mail").shards[0]
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shard(0)
 	store1(t, s, "q", 5, 0, 0)
 	store1(t, s, "r", 2, 0, 0)
 	client.Del(t.Context(), sh.jobs("q"))
@@ -170,7 +170,7 @@ func TestAWalkReadsTheNamesOfQueuesInPages(t *testing.T) {
 	for i := range names {
 		names[i] = redis.Z{Score: 9e12, Member: strconv.Itoa(i)}
 	}
-	client.ZAdd(t.Context(), s.Namespace("mail").shards[0].queues, names...)
+	client.ZAdd(t.Context(), s.Namespace("mail").shard(0).queues, names...)
 	client.ConfigResetStat(t.Context())
 	e := NewExpirer(s)
 	e.plan(t.Context())

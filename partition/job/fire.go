@@ -176,7 +176,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	for _, queue := range of.names {
 		keys = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue))
 	}
-	argv := []any{ns.maxJobs, ns.maxQueues, sh.channel, s.wake, made, len(of.names)}
+	argv := []any{ns.part(ns.Policy.MaxJobs, sh), ns.part(ns.Policy.MaxQueues, sh), sh.channel, s.wake, made, len(of.names)}
 	for _, queue := range of.names {
 		argv = append(argv, queue)
 	}

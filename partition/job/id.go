@@ -20,6 +20,9 @@ import (
 // Ids of earlier versions have 60 bits of the hash and no mark.
 const idLen = 26
 
+// maxNumber is the highest number of a shard that an id has room for.
+const maxNumber = 1023
+
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 const noDigit = 0xff
@@ -100,7 +103,7 @@ func (n *Namespace) ParseID(queue, id string) (Ref, bool) {
 	if len(id) > idLen {
 		r.CallerID = strings.Clone(id[idLen+1:])
 	}
-	if high>>6&1023 > 999 || r.Seq < 1 || r.Seq >= 1<<53 || r.Shard >= len(n.shards) {
+	if high>>6&1023 > 999 || r.Seq < 1 || r.Seq >= 1<<53 {
 		return Ref{}, false
 	}
 	unmarked := low&^hashMask | n.hash(r.Shard, queue, r.Seq, r.CallerID)

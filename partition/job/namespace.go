@@ -22,22 +22,15 @@ type Namespace struct {
 	Lease func(queues []string) time.Duration
 
 	*home
-	single       [][]int          // the shard i alone
-	spread       map[string][]int // of queues over several shards
-	seed         uint64           // of hash
-	maxJobs      int64            // of a shard
-	maxQueues    int64            // of a shard
-	maxKeys      int64            // of a shard
-	maxSchedules int64            // of a shard
-	maxTraces    int64            // of a shard
-	traces       bool             // some queue has any
+	seed   uint64 // of hash
+	traces bool   // some queue has any
 }
 
 // home is what all generations of a namespace share.
 type home struct {
 	*space.Home
-	shards []*shard
-	absent atomic.Int64 // when a flush found last that it cannot be checked; Unix ns
+	placement atomic.Pointer[placement] // see placed
+	absent    atomic.Int64              // when a flush found last that it cannot be checked; Unix ns
 }
 
 // shard is one shard of a namespace.
@@ -53,13 +46,19 @@ type shard struct {
 	// answer is the length of the last answer to a claim that brought jobs, in bytes: the
 	// initial capacity for the next one.
 	answer atomic.Int64
+	// left are the queues that a fenced shard has jobs of; nil: unknown.
+	left atomic.Pointer[map[string]bool]
 }
 
 // sharedArgs are keys of the shard as arguments of calls: made once, as each would be an
 // allocation.
 type sharedArgs struct{ ledger, lease, attempts, queues, delay, tombstones, channel any }
 
-func newShard(at *space.Shard) *shard {
+// newShard makes what the store keeps of a shard, once.
+func newShard(at *space.Shard) any {
+	if at.Own != nil {
+		return at.Own
+	}
 	k := newShardKeys(at)
 	return &shard{
 		shardKeys: k,
@@ -85,43 +84,19 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 		return nil, err
 	}
 	policy.Spread = maps.Clone(policy.Spread)
-	shards := int64(policy.Shards)
 	n := &Namespace{
-		Name: name, Policy: policy, seed: seedOf(name), spread: map[string][]int{},
-		// A script sees only its shard, so each shard gets an equal part.
-		maxJobs: (policy.MaxJobs + shards - 1) / shards, maxQueues: (policy.MaxQueues + shards - 1) / shards,
-		maxKeys:      (policy.MaxKeys + shards - 1) / shards,
-		maxSchedules: (policy.MaxSchedules + shards - 1) / shards,
-		maxTraces:    (policy.MaxTraces + shards - 1) / shards,
+		Name: name, Policy: policy, seed: seedOf(name),
 		traces: policy.MaxTraces > 0 &&
 			slices.ContainsFunc(policy.Rules, func(r Rule) bool { return r.KeepTrace > 0 }),
 	}
-	if before != nil && len(before.shards) == policy.Shards {
+	if before != nil && (maxOlder > 0 || len(before.newest()) == policy.Shards) {
 		n.home = before.home
+		n.Want(policy.Shards)
 	} else {
-		n.home = &home{Home: space.NewHome(prefix, name, policy.Shards, nil)}
-		for _, at := range n.home.Shards() {
-			n.shards = append(n.shards, newShard(at))
-		}
-	}
-	for i := range policy.Shards {
-		n.single = append(n.single, []int{i})
-	}
-	for queue, k := range policy.Spread {
-		for i := range k {
-			n.spread[queue] = append(n.spread[queue], (backend.ShardOf(queue, policy.Shards)+i)%policy.Shards)
-		}
+		n.home = &home{Home: space.NewHome(prefix, name, policy.Shards, newShard)}
+		n.Numbered = true
 	}
 	return n, nil
-}
-
-// Shards is where jobs of a queue may be, each once: one shard, or as many as the policy
-// spreads the queue over. The caller must not change it.
-func (n *Namespace) Shards(queue string) []int {
-	if s, ok := n.spread[queue]; ok {
-		return s
-	}
-	return n.single[backend.ShardOf(queue, len(n.shards))]
 }
 
 // Rest is how long this process leaves what concerns the whole namespace to others after a look

@@ -41,7 +41,7 @@ func (sh *shard) ownedOr(owner string) string {
 }
 
 var registerErrors = map[int64]error{0: ErrNoOwner, 4: ErrTooManySchedules, 7: ErrClosed,
-	9: ErrOldVersion}
+	9: ErrOldVersion, 10: errMoving}
 
 // Register notes that an owner lives, for ttl from now; its schedules fire so long. It only
 // ever prolongs. It is ErrOldVersion where a newer version is registered, ErrTooManySchedules

@@ -86,10 +86,11 @@ var decideErrors = map[int64]error{0: ErrNoJob, 3: ErrDecided, 4: ErrNotPrepared
 
 // Decide runs one decision. A full store does not reject it.
 func (s *Store) Decide(ctx context.Context, d *Decision) error {
-	if err := badJob(d.Namespace, d.Queue, d.Ref); err != nil {
+	sh, err := s.findJob(ctx, d.Namespace, d.Queue, d.Ref)
+	if err != nil {
 		return err
 	}
-	sh, verb, event := d.Namespace.shard(d.Ref.Shard), "commit", "committed"
+	verb, event := "commit", "committed"
 	if d.Rollback {
 		verb, event = "rollback", "rolled_back"
 	}
@@ -97,7 +98,7 @@ func (s *Store) Decide(ctx context.Context, d *Decision) error {
 		sh.ready(d.Queue), sh.jobs(d.Queue), sh.dead(d.Queue), sh.ids(d.Queue),
 		string(sh.appendResult(nil, d.Queue, "decide "+strconv.FormatInt(d.Ref.Seq, 10)))}
 	c := backend.NewCall(luajob.Decide, sh.Breaker, keys, d.Queue, d.Ref.text(), verb, ms(DecisionTTL),
-		d.Namespace.maxKeys, sh.channel, s.wake)
+		d.Namespace.part(d.Namespace.Policy.MaxKeys, sh), sh.channel, s.wake)
 	c.Spare = &sh.ends
 	status, err := s.runSchedule(ctx, d.Namespace, c)
 	if err != nil {

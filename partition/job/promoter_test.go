@@ -86,7 +86,7 @@ func TestAnIdlePromoterNoticesThatTheClockOfRedisStepped(t *testing.T) {
 				t.Fatal(err)
 			}
 			was := time.Now().Add(row.was).UnixMilli()
-			sh := idle.Namespace("mail").shards[0]
+			sh := idle.Namespace("mail").shard(0)
 			sh.look.Store(was + promoteEvery)
 			if !row.noticed {
 				idle.backend.Clock().Observe(time.Now(), time.Now(), was)
@@ -104,7 +104,7 @@ func TestAnIdlePromoterNoticesThatTheClockOfRedisStepped(t *testing.T) {
 func TestDueJobsOfABrokenQueueDoNotHideOthers(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
-	client, sh := redistest.SharedClient(t), s.Namespace("mail").shards[0]
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shard(0)
 	store1(t, s, "bad", 600, time.Millisecond, 0)
 	store1(t, s, "good", 1, 30*time.Millisecond, 0)
 	client.Set(t.Context(), sh.ready("bad"), "x", 0)
@@ -147,7 +147,7 @@ func TestWhatComesDueDuringARoundWakesThePromoter(t *testing.T) {
 	s := openStore(t, "embedded:", nil)
 	store1(t, s, "q", 1, time.Hour, 0) // the clock is known
 	mail := s.Namespace("mail")
-	sh := mail.shards[0]
+	sh := mail.shard(0)
 	now, _ := s.backend.Now()
 	sh.look.Store(now + 900)
 	s.alarm.until.Store(1)
@@ -245,7 +245,7 @@ func TestAProcessThatLeavesAShardToOthersPromotesItsOwnJobs(t *testing.T) {
 	}
 	redistest.Until(t, most, "two others come before it", others)
 	startPromoter(t, s)
-	sh := mail.shards[0]
+	sh := mail.shard(0)
 	redistest.Until(t, most, "it leaves the shard to them", func() bool {
 		now, _ := s.backend.Now()
 		return others() && sh.look.Load() > now+2*promoteEvery

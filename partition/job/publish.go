@@ -15,7 +15,7 @@ const keyTTL = 2 * 60 * 1000 // ms
 func (p *Publish) bad() error {
 	ns := p.Namespace
 	switch {
-	case ns == nil, !ValidQueue(p.Queue), p.Shard < 0, p.Shard >= len(ns.shards),
+	case ns == nil, !ValidQueue(p.Queue), p.Shard < 0,
 		p.Delay < 0, p.Delay > MaxDelay, p.TTL < 0, p.TTL > MaxTTL, p.Tries < 1, p.Tries > MaxTries,
 		p.CallerID != "" && (!ValidCallerID(p.CallerID) || len(p.Messages) != 1),
 		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, p.OnEnd != "" && !ValidQueue(p.OnEnd),
@@ -57,10 +57,10 @@ type groupKey struct {
 
 func (r *run) planPublishes(list []*Publish) {
 	for _, p := range list {
-		if p.Err != nil {
-			continue
+		if p.at == nil {
+			continue // it is answered
 		}
-		sh := p.Namespace.shard(p.Shard)
+		sh := p.at
 		n, bytes := len(p.Messages), 0
 		for _, m := range p.Messages {
 			bytes += recordSize(p.CallerID, m)
@@ -123,9 +123,9 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 			r.args.resultKey(c, sh, g.queue, g.publishes[0].Key)
 		}
 	}
-	r.args.int(c, ns.maxJobs)
-	r.args.int(c, ns.maxQueues)
-	r.args.int(c, ns.maxKeys)
+	r.args.int(c, ns.part(ns.Policy.MaxJobs, sh))
+	r.args.int(c, ns.part(ns.Policy.MaxQueues, sh))
+	r.args.int(c, ns.part(ns.Policy.MaxKeys, sh))
 	c.Args = append(c.Args, sh.args.channel, s.wake)
 	r.args.int(c, int64(n))
 	for _, queue := range r.numbers.names {

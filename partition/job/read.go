@@ -80,10 +80,10 @@ func (n *Namespace) complete(j Job) Job {
 // Get returns a job and the state it is in: Ready, Delayed, Prepared, Leased or Dead; or ErrNoJob.
 func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	ref Ref) (j Job, state State, err error) {
-	if err := badJob(ns, queue, ref); err != nil {
+	sh, err := s.findJob(ctx, ns, queue, ref)
+	if err != nil {
 		return Job{}, Gone, err
 	}
-	sh := ns.shard(ref.Shard)
 	c := backend.NewCall(luajob.Get, sh.Breaker,
 		[]string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue)}, queue, ref.Seq)
 	if err := s.read(ctx, c); err != nil {

@@ -17,7 +17,7 @@ const (
 type Publish struct {
 	Namespace *Namespace
 	Queue     string // a name that passes ValidQueue
-	Shard     int    // one of Namespace.Shards(Queue)
+	Shard     int    // one of Namespace.Homes(Queue), see HomeOf; afterwards where the jobs are
 	// Delay is how long the jobs wait until they are ready: 0 to MaxDelay.
 	Delay time.Duration
 	// TTL is how long they live from now on, Delay included: 0 is for ever; to MaxTTL.
@@ -47,6 +47,8 @@ type Publish struct {
 	Repeated bool  // it is the result of an earlier publish with the same Key
 	Exists   bool  // a job with this CallerID exists
 	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrBadArgument or one of a class
+
+	at *shard // where it is stored; nil: it has its answer
 }
 
 // Bounds of requests.
@@ -88,9 +90,14 @@ type Claim struct {
 	// in the way: ask again. False: where it got fewer, its queues had no more, or their rates
 	// let none pass.
 	More bool
+	// Older tells that it got none because one of the queues has ready jobs in an older layout, which
+	// come first: see Namespace.Shards. Then Left is unknown, and Held says when to ask again.
+	Older bool
 	// Err is nil also where there was no job. After ErrUnknown the jobs may be leased; the
 	// lane gives them back before its next claim of the shard.
 	Err error
+
+	at *shard
 }
 
 // Job is a job as a claim or a read returns it.
@@ -127,6 +134,8 @@ type Ack struct {
 	Acked   bool // it was claimed before, once at least
 	Deleted bool // it was never claimed. Neither: there was no such job
 	Err     error
+
+	at *shard // nil: there is no such job, or it has its answer
 }
 
 // Verb is what a Settle does.
@@ -198,6 +207,8 @@ type Settle struct {
 
 	State State // that it is in now
 	Err   error
+
+	at *shard // nil: there is no such job, or it has its answer
 }
 
 // Batch is requests that run together.

@@ -25,7 +25,8 @@ var rescheduleErrors = map[int64]error{0: ErrNoJob, 2: ErrNotDelayed, 3: ErrExpi
 
 // Reschedule runs one change. A full store rejects another payload, ErrFull, and not another time.
 func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
-	if err := badJob(r.Namespace, r.Queue, r.Ref); err != nil {
+	sh, err := s.findJob(ctx, r.Namespace, r.Queue, r.Ref)
+	if err != nil {
 		return err
 	}
 	delay := int64(-1)
@@ -35,7 +36,6 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 		}
 		delay = ms(*r.Delay)
 	}
-	sh := r.Namespace.shard(r.Ref.Shard)
 	argv := []any{r.Queue, r.Ref.text(), delay}
 	if r.Payload != nil {
 		argv = append(argv, r.Payload)

@@ -75,6 +75,7 @@ type run struct {
 func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
 	s.rejectBad(b)
 	s.rejectUnchecked(ctx, b)
+	s.findJobs(ctx, b)
 	claims := pending(b.Claims)
 	l.run.begin()
 	if err := s.readClock(ctx, &l.run, b.Publishes); err != nil {
@@ -86,17 +87,26 @@ func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
 	}
 	l.run.planAcks(b.Acks)
 	l.run.planSettles(b.Settles)
+	s.place(ctx, b.Publishes)
 	l.run.planPublishes(b.Publishes)
 	for first := true; first || len(claims) > 0; first = false {
-		claims = s.revertFirst(ctx, l, claims)
+		claims = s.olderFirst(ctx, s.revertFirst(ctx, l, claims))
 		later := l.run.planClaims(claims)
-		full := s.runPlanned(ctx, l)
+		full, moved := s.runPlanned(ctx, l)
 		l.run.begin()
-		if len(full) > 0 {
-			// Together they exceed max_jobs. By itself each may fit.
-			l.run.plainly = true
+		for range maxMoves {
+			if len(full)+len(moved) == 0 {
+				break
+			}
+			for _, p := range moved {
+				p.Err = nil
+			}
+			s.place(ctx, moved)
+			// Together the full ones exceed max_jobs. By itself each may fit.
+			l.run.plainly = len(full) > 0
 			l.run.planPublishes(full)
-			s.runPlanned(ctx, l)
+			l.run.planPublishes(moved)
+			full, moved = s.runPlanned(ctx, l)
 			l.run.begin()
 		}
 		claims = later
@@ -147,7 +157,7 @@ func (s *Store) rejectBad(b *Batch) {
 }
 
 func badJob(ns *Namespace, queue string, r Ref) error {
-	if ns == nil || r.Shard < 0 || r.Shard >= len(ns.shards) || r.Seq < 1 || !validName(queue) ||
+	if ns == nil || r.Shard < 0 || r.Shard > maxNumber || r.Seq < 1 || !validName(queue) ||
 		r.CallerID != "" && !ValidCallerID(r.CallerID) {
 		return ErrBadArgument
 	}
@@ -213,7 +223,7 @@ func (s *Store) revertFirst(ctx context.Context, l *Lane, claims []*Claim) []*Cl
 	}
 	var shards []*shard
 	for _, c := range claims {
-		shards = append(shards, c.Namespace.shard(c.Shard))
+		shards = append(shards, c.at)
 	}
 	err := s.revert(ctx, l, shards)
 	if err == nil {
@@ -221,7 +231,7 @@ func (s *Store) revertFirst(ctx context.Context, l *Lane, claims []*Claim) []*Cl
 	}
 	ready := claims[:0]
 	for _, c := range claims {
-		if _, still := l.unknown[c.Namespace.shard(c.Shard)]; still {
+		if _, still := l.unknown[c.at]; still {
 			c.Err = backend.Wrap(backend.ErrUnavailable, errors.Join(errRevertFirst, err))
 			continue
 		}
@@ -322,11 +332,11 @@ func (c *planned) count(queues []string, jobs, bytes int) {
 }
 
 // runPlanned runs the planned calls and reads their answers. It returns the publishes that
-// were rejected because of others.
-func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
+// were rejected because of others, and those whose shard takes none any more.
+func (s *Store) runPlanned(ctx context.Context, l *Lane) (full, moved []*Publish) {
 	r := &l.run
 	if len(r.calls) == 0 {
-		return nil
+		return nil, nil
 	}
 	durable := 0
 	for i := range r.calls {
@@ -346,12 +356,16 @@ func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
 		case *Settle:
 			s.settled(pack)
 		case *group:
-			full = append(full, s.published(pack, first.sh, round)...)
+			if again, has := s.movedOff(ctx, pack); has {
+				moved = append(moved, again...)
+			} else {
+				full = append(full, s.published(pack, first.sh, round)...)
+			}
 		case *request:
 			s.claimed(l, pack)
 		}
 	}
-	return full
+	return full, moved
 }
 
 // notAgain: claims are not sent again one by one while a slot moves. A lane remembers one claim

@@ -265,7 +265,7 @@ const (
 
 func (r PutResult) String() string { return [...]string{"", "created", "replaced", "unchanged"}[r] }
 
-var putErrors = map[int64]error{0: ErrChanged, 4: ErrTooManySchedules, 6: ErrDue, 7: ErrClosed, 9: ErrOldVersion}
+var putErrors = map[int64]error{0: ErrChanged, 4: ErrTooManySchedules, 6: ErrDue, 7: ErrClosed, 9: ErrOldVersion, 10: errMoving}
 
 // PutSchedule makes a schedule, or replaces its specification.
 func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
@@ -275,7 +275,7 @@ func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
 	}
 	c := backend.NewCall(luajob.PutSchedule, sh.Breaker,
 		[]string{sh.Ledger, sh.states, sh.due, sh.specs(p.Queue), sh.ownedOr(p.Owner)},
-		p.Name+" "+p.Queue, p.Name, p.Before, p.Spec, p.Tag, p.First, p.Look, p.Namespace.maxSchedules, p.GivenUp, p.Open, p.version())
+		p.Name+" "+p.Queue, p.Name, p.Before, p.Spec, p.Tag, p.First, p.Look, p.Namespace.part(p.Namespace.Policy.MaxSchedules, sh), p.GivenUp, p.Open, p.version())
 	status, err := s.runSchedule(ctx, p.Namespace, c)
 	if err != nil {
 		return err
@@ -410,7 +410,7 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	keys := []string{sh.Ledger, sh.queues, sh.states,
 		sh.Prefix + "run:" + t.Queue + ":" + hex.EncodeToString(sum[:16]),
 		sh.onEnd, sh.ready(t.Queue), sh.jobs(t.Queue), sh.dead(t.Queue)}
-	argv := []any{ns.maxJobs, ns.maxQueues, ns.maxKeys, sh.channel, s.wake, t.Queue, t.Name, t.Finished,
+	argv := []any{ns.part(ns.Policy.MaxJobs, sh), ns.part(ns.Policy.MaxQueues, sh), ns.part(ns.Policy.MaxKeys, sh), sh.channel, s.wake, t.Queue, t.Name, t.Finished,
 		keep, t.watch(t.Name), len(t.List[0].Messages)}
 	for _, run := range t.List {
 		argv = t.appendRecords(append(argv, run.Tick, string(run.Cause)), now, t.Namespace.Tries(t.Queue), run.Messages)

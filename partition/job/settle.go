@@ -11,9 +11,9 @@ import (
 
 func (r *run) planAcks(list []*Ack) {
 	for _, a := range list {
-		if a.Err == nil {
+		if a.at != nil {
 			r.oneQueue[0] = a.Queue
-			r.room(acks, a.Namespace.shard(a.Ref.Shard), r.oneQueue[:], 1, 0).add(a,
+			r.room(acks, a.at, r.oneQueue[:], 1, 0).add(a,
 				r.oneQueue[:], 1, 0)
 		}
 	}
@@ -21,9 +21,9 @@ func (r *run) planAcks(list []*Ack) {
 
 func (r *run) planSettles(list []*Settle) {
 	for _, t := range list {
-		if t.Err == nil {
+		if t.at != nil {
 			r.oneQueue[0] = t.Queue
-			r.room(settles, t.Namespace.shard(t.Ref.Shard), r.oneQueue[:], 1, 0).add(t,
+			r.room(settles, t.at, r.oneQueue[:], 1, 0).add(t,
 				r.oneQueue[:], 1, 0)
 		}
 	}
@@ -52,7 +52,7 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 		r.numbers.number(it.(*Ack).Queue)
 	}
 	first := items[0].(*Ack)
-	r.beginSettling(c, luajob.Ack, first.Namespace.shard(first.Ref.Shard))
+	r.beginSettling(c, luajob.Ack, first.at)
 	r.args.int(c, int64(len(r.numbers.names)))
 	for _, queue := range r.numbers.names {
 		r.args.join(c, queue)
@@ -102,7 +102,7 @@ func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 		r.numbers.number(it.(*Settle).Queue)
 	}
 	first := items[0].(*Settle)
-	sh := first.Namespace.shard(first.Ref.Shard)
+	sh := first.at
 	r.beginSettling(c, luajob.Settle, sh)
 	c.Args = append(c.Args, sh.args.channel, s.wake)
 	r.args.int(c, int64(len(r.numbers.names)))
@@ -144,7 +144,7 @@ func (s *Store) settled(pack backend.Pack[item]) {
 			s.noteSettled(t, pack.Now)
 			s.ended(t.Namespace, t.Ref.Shard)
 			if t.State == Delayed || t.State == Leased {
-				s.comesDue(t.Namespace.shard(t.Ref.Shard), pack.Now+ms(t.After))
+				s.comesDue(t.at, pack.Now+ms(t.After))
 			}
 		}
 	}

@@ -61,6 +61,7 @@ type Store struct {
 	reads      backend.ReadLimit
 	pace       *backend.Pace
 	opened     time.Time
+	moves      atomic.Pointer[chan struct{}] // closed when a namespace gets other shards
 }
 
 // Operations is what one asks of the queues of a store beside its background work; *Store
@@ -154,6 +155,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		Log:        log,
 	}, b)
 	s.namespaces.Store(&map[string]*Namespace{})
+	s.tellMoved()
 	if err := s.swap(cfg.Namespaces); err != nil {
 		return nil, err
 	}
@@ -209,6 +211,7 @@ func (s *Store) swap(policies map[string]Policy) error {
 		}
 		if before[name] == nil || before[name].Home != ns.Home { // else others read it already
 			ns.Required = slices.Contains(s.required, name)
+			ns.Moved = s.tellMoved
 			s.space.Adopt(ns.Home)
 		}
 		all[name] = ns
@@ -244,17 +247,21 @@ func (s *Store) Embedded() bool { return s.backend.Embedded() }
 // probeQueue is a name that no caller can use.
 const probeQueue = "!permission-probe"
 
+// newestFormat is that of a shard of another layout; 3 is that of one that has had a schedule.
+const newestFormat = 4
+
 // kind is what a Space has to know of queues. A program of before there were queues rejects
 // format 2. What wakes need beside the probe shows when they subscribe.
 func (s *Store) kind() *space.Kind {
 	return &space.Kind{
 		Name:     "queue",
 		Format:   2,
-		Newest:   3, // of one that has had a schedule
+		Newest:   newestFormat,
+		Layouts:  maxOlder,
 		Named:    true,
 		Total:    "published",
 		Unit:     "jobs",
-		Scripts:  luajob.All(),
+		Scripts:  space.Scripts(luajob.All()),
 		Embedded: []string{"jobs live in this process and end with it: the embedded store is for trying things out"},
 		Probe:    luajob.PermissionProbe,
 		ProbeOf: func(at *space.Shard) (keys []string, args []any) {

@@ -439,7 +439,7 @@ func badRequestsRunNothing(b *bench) {
 		edit(c)
 		batch.Claims = append(batch.Claims, c)
 	}
-	batch.Acks = []*job.Ack{{Namespace: b.ns, Queue: "q", Ref: job.Ref{Shard: 7, Seq: 1}}, {Namespace: b.ns, Queue: "q"}}
+	batch.Acks = []*job.Ack{{Namespace: b.ns, Queue: "q", Ref: job.Ref{Shard: 1024, Seq: 1}}, {Namespace: b.ns, Queue: "q"}}
 	batch.Settles = []*job.Settle{{Namespace: b.ns, Queue: "q", Ref: job.Ref{Seq: 1}}, {Queue: "q", Verb: job.Nack, Ref: job.Ref{Seq: 1}}}
 	b.run(batch)
 	b.is("the good one", good.Err, nil)
@@ -490,7 +490,7 @@ func aDelayedJobIsRescheduled(b *bench) {
 	for what, r := range map[string]*job.Reschedule{
 		"no namespace":  {Queue: "q", Ref: ref},
 		"a bad queue":   {Namespace: b.ns, Queue: "a b", Ref: ref},
-		"another shard": {Namespace: b.ns, Queue: "q", Ref: job.Ref{Shard: 7, Seq: 1}},
+		"no shard":      {Namespace: b.ns, Queue: "q", Ref: job.Ref{Shard: 1024, Seq: 1}},
 		"a delay of -1": {Namespace: b.ns, Queue: "q", Ref: ref, Delay: new(time.Duration(-1))},
 	} {
 		b.is(what, b.store.Reschedule(b.Context(), r), job.ErrBadArgument)

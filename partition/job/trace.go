@@ -119,7 +119,7 @@ func traceMember(seq int64, queue string) string { return strconv.FormatInt(seq,
 
 // Note notes what a caller did with a job that it holds.
 func (s *Store) Note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
-	if ns.traces && badJob(ns, queue, ref) == nil {
+	if ns.traces && badJob(ns, queue, ref) == nil && ns.shard(ref.Shard) != nil {
 		e.AtMS, _ = s.Now()
 		s.note(ns, ref.Shard, queue, ref.Seq, e)
 	}
@@ -151,7 +151,7 @@ func (t *Tracer) run(ctx context.Context) {
 			}
 		case <-sweep.C:
 			for _, ns := range t.store.Namespaces() {
-				for _, sh := range ns.open() {
+				for _, sh := range ns.placed().shards {
 					if ns.traces {
 						t.store.traced.add(DueShard{ns, sh.Number})
 					}
@@ -182,7 +182,7 @@ func (t *Tracer) write() {
 		keys := []string{sh.traces, sh.traced}
 		for first := true; first || len(list) > 0; first = false { // without any event it forgets what is over
 			n := min(len(list), 3*traceCall)
-			argv := append([]any{at.Namespace.maxTraces}, list[:n]...)
+			argv := append([]any{at.Namespace.part(at.Namespace.Policy.MaxTraces, sh)}, list[:n]...)
 			calls, events = append(calls, backend.NewCall(luajob.Trace, sh.Breaker, keys,
 				argv...)), append(events, n/3)
 			list = list[n:]
@@ -205,13 +205,14 @@ var ErrNoTrace = errors.New("there is no trace of the job")
 // Trace returns what happened to a job, which may be gone since, the oldest event first, or
 // ErrNoTrace. It may lack events, and the last tenth of a second.
 func (s *Store) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error) {
-	if err := badJob(ns, queue, ref); err != nil {
+	sh, err := s.findJob(ctx, ns, queue, ref)
+	if err != nil {
 		return nil, err
 	}
-	sh, member := ns.shard(ref.Shard), traceMember(ref.Seq, queue)
+	member := traceMember(ref.Seq, queue)
 	var text *redis.StringCmd
 	var ends *redis.FloatCmd
-	err := s.reads.Do(ctx, func() error {
+	err = s.reads.Do(ctx, func() error {
 		pipe := s.backend.Background.Pipeline()
 		text, ends = pipe.HGet(ctx, sh.traces, member), pipe.ZScore(ctx, sh.traced, member)
 		_, err := pipe.Exec(ctx)

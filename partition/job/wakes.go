@@ -38,9 +38,11 @@ const (
 	WakeLost
 	// WakeRestart: the workers of the namespace are to restart, so their claims end without jobs.
 	WakeRestart
+	// WakeMoved: the queues of some namespace may be in other shards.
+	WakeMoved
 )
 
-// A WakeEvent is what happened to the subscriptions. WakeLost and WakeRestart have no queue.
+// A WakeEvent is what happened to the subscriptions. WakeLost, WakeRestart and WakeMoved have no queue.
 type WakeEvent struct {
 	Kind      WakeKind
 	Namespace string
@@ -193,6 +195,7 @@ func (w *Wakes) run(ctx context.Context) {
 	running.Go(func() { w.events.deliver(ctx, w.on) })
 	tick := time.NewTicker(wakesTick)
 	defer tick.Stop()
+	moved := w.store.moved()
 	for {
 		select {
 		case <-ctx.Done():
@@ -200,6 +203,9 @@ func (w *Wakes) run(ctx context.Context) {
 		case <-tick.C:
 			w.review()
 		case <-w.change:
+		case <-moved:
+			moved = w.store.moved()
+			w.events.add(WakeEvent{Kind: WakeMoved})
 		}
 		w.assign(ctx, &running)
 	}
