@@ -412,7 +412,7 @@ func (s *Store) tidyLayouts(ctx context.Context, ns *Namespace, now int64) {
 	if !closed {
 		return
 	}
-	if err := s.space.Amend(ctx, ns.home, older[0].N, func(l *space.LayoutRecord) { l.Closed = now }); err == nil {
+	if err := s.space.CloseLayout(ctx, ns.home, older[0].N, now); err == nil {
 		s.log.Info("older layout is empty and closed", zap.String("namespace", ns.Name),
 			zap.Int64("layout", older[0].N))
 	}

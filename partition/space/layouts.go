@@ -257,6 +257,11 @@ func (l *Layouts) NeedsFence() bool {
 	return false
 }
 
+// CloseLayout records that nothing is left in a layout whose shards are all closed.
+func (s *Space) CloseLayout(ctx context.Context, h *Home, n, now int64) error {
+	return s.Amend(ctx, h, n, func(l *LayoutRecord) { l.Closed = now })
+}
+
 // Amend changes what is recorded of a layout. The floor rises above the sequences of its shards.
 // Where another process changes the record meanwhile it takes up that, and ErrResharding is the error.
 func (s *Space) Amend(ctx context.Context, h *Home, n int64, change func(*LayoutRecord)) error {
