@@ -105,7 +105,8 @@ type LayoutsForget struct {
 
 // Run forgets.
 func (c *LayoutsForget) Run(ctx context.Context, s Streams) error {
-	raw, err := c.at(&c.command, "forget").post(ctx, admin.LayoutRequest{}, nil)
+	var done partition.LostLayout
+	raw, err := c.at(&c.command, "forget").post(ctx, admin.LayoutRequest{}, &done)
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (c *LayoutsAbandon) Run(ctx context.Context, s Streams) error {
 	if err := c.ask(ctx, s, c.Layout, "give up the layout"); err != nil {
 		return err
 	}
-	if raw, err = call.post(ctx, admin.LayoutRequest{}, nil); err != nil {
+	if raw, err = call.post(ctx, admin.LayoutRequest{}, &lost); err != nil {
 		return err
 	}
 	return c.print(s, raw, "the layout is given up")
