@@ -40,6 +40,7 @@ type fake struct {
 	services   []object
 	trace      []object       // nil: none is kept
 	workers    []object       // of queues
+	layouts    []object       // of namespaces of partitions
 	classes    object         // of dead letters; nil: the queue is none of PHP's
 	down       bool           // nothing is answered
 	reject     object         // what writes are answered; nil: they work
@@ -132,6 +133,8 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = f.page(r, now)
 	case len(parts) == 3 && parts[2] == "dead":
 		answer = object{"total": len(f.dead), "bytes": 1000, "reasons": object{"4xx": len(f.dead)}, "letters": f.dead, "cursor": ""}
+	case len(parts) == 3 && parts[2] == "layouts":
+		answer = object{"layouts": f.layouts}
 	case len(parts) == 3 && parts[2] == "queues":
 		answer = object{"now_ms": now, "read_at_ms": now, "total": len(f.rows), "left_out": 0, "queues": f.rows}
 	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "dead":

@@ -2,6 +2,7 @@
 
 import { count, duration, rate, short } from "./format.js";
 import { dropped, gone, known } from "./history.js";
+import { Layouts } from "./layouts.js";
 import { refresh } from "./live.js";
 import { pause, resume } from "./pause.js";
 import { purge } from "./purge.js";
@@ -22,6 +23,7 @@ export function Namespaces() {
       <tbody>${shown.map((n) => html`<${Row} key=${n.namespace} n=${n} />`)}</tbody>
     </table></div>
     <${Ledger} />
+    ${chosen().filter((n) => n.shards?.older > 0).map((n) => html`<${Layouts} key=${n.namespace} n=${n} />`)}
   </section>`;
 }
 
