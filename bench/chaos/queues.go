@@ -135,6 +135,6 @@ func leftOf(samples []check.JobSample) (left int64) {
 
 // jobsFloor is what a run of this length reaches several times over.
 func (p *plan) jobsFloor() check.JobsFloor {
-	seconds := int(p.duration / time.Second)
+	seconds := p.weighed()
 	return check.JobsFloor{Published: 10 * seconds, Acked: 5 * seconds, Redelivered: seconds / 2, Samples: 5 * seconds}
 }

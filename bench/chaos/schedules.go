@@ -37,7 +37,7 @@ type scheduleLoad struct {
 }
 
 func newScheduleLoad(r *setup) *scheduleLoad {
-	l := &scheduleLoad{roll: rand.New(rand.NewPCG(r.plan.seed, 3000)), floor: 10 * int(r.plan.duration/time.Second), every: make([]time.Duration, schedules)}
+	l := &scheduleLoad{roll: rand.New(rand.NewPCG(r.plan.seed, 3000)), floor: 10 * r.plan.weighed(), every: make([]time.Duration, schedules)}
 	for _, url := range r.ingests() {
 		c, err := client.NewJobs(url, client.JobsConfig{Namespace: clockNamespace, Timeout: requestTimeout, Attempts: 1})
 		if err != nil {
