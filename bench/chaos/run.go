@@ -191,6 +191,9 @@ func (r *setup) namespace(ctx context.Context, name string) (check.Namespace, er
 		if err == nil {
 			err = json.Unmarshal([]byte(gjson.GetBytes(text, "ledger").Raw), &n.Ledger)
 		}
+		if err != nil && rig.Sleep(patience, 300*time.Millisecond) {
+			continue // its store may have a master that is new
+		}
 		if err != nil {
 			return n, err
 		}
