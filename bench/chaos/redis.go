@@ -266,8 +266,9 @@ func moveSlots(ctx context.Context, r *setup, f planned) error {
 // serves reports whether a slot is the node's own.
 func (n *node) serves(ctx context.Context, slot int64) bool {
 	id := n.client.ClusterMyID(ctx).Val()
-	return slices.ContainsFunc(n.client.ClusterSlots(ctx).Val(), func(s redis.ClusterSlot) bool {
-		return int64(s.Start) <= slot && slot <= int64(s.End) && s.Nodes[0].ID == id
+	return slices.ContainsFunc(n.client.ClusterShards(ctx).Val(), func(s redis.ClusterShard) bool {
+		return slices.ContainsFunc(s.Nodes, func(o redis.Node) bool { return o.ID == id }) &&
+			slices.ContainsFunc(s.Slots, func(o redis.SlotRange) bool { return o.Start <= slot && slot <= o.End })
 	})
 }
 
