@@ -22,10 +22,6 @@ import (
 //   - a claim in a newer layout takes nothing of a queue that has a ready job in an older one
 //   - whatever names a job goes to the shard that its id names
 
-// maxOlder is how many older layouts of a namespace may be open at once. One that has a job delayed for a
-// week is open for a week.
-const maxOlder = 0
-
 // maxMoves is how often a publish begins anew because the process learned of another layout.
 const maxMoves = 5
 
@@ -187,12 +183,10 @@ const maxLeft = 10_000
 // find is the shard of a number that an id names; nil: there is none. Where the process knows none, it asks
 // the store: it may know an old record only.
 func (s *Store) find(ctx context.Context, ns *Namespace, number int) (*shard, error) {
-	if maxOlder > 0 {
-		if err := s.space.Resolve(ctx, ns.Home); err != nil {
-			return nil, backend.Wrap(backend.ErrUnavailable, err)
-		}
+	if err := s.space.Resolve(ctx, ns.Home); err != nil {
+		return nil, backend.Wrap(backend.ErrUnavailable, err)
 	}
-	if sh := ns.shard(number); sh != nil || maxOlder == 0 {
+	if sh := ns.shard(number); sh != nil || s.space.Kind.Layouts == 0 {
 		return sh, nil
 	}
 	if err := s.space.Learn(ctx, ns.Home, nil); err != nil {

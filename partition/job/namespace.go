@@ -29,6 +29,7 @@ type Namespace struct {
 // home is what all generations of a namespace share.
 type home struct {
 	*space.Home
+	grows     bool                      // the store lets it have other shards while it serves
 	placement atomic.Pointer[placement] // see placed
 	absent    atomic.Int64              // when a flush found last that it cannot be checked; Unix ns
 }
@@ -89,7 +90,7 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 		traces: policy.MaxTraces > 0 &&
 			slices.ContainsFunc(policy.Rules, func(r Rule) bool { return r.KeepTrace > 0 }),
 	}
-	if before != nil && (maxOlder > 0 || len(before.newest()) == policy.Shards) {
+	if before != nil && (before.grows || len(before.newest()) == policy.Shards) {
 		n.home = before.home
 		n.Want(policy.Shards)
 	} else {

@@ -32,6 +32,9 @@ func TestJobsThatALowerSpreadLeavesBehindAreNoticed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if _, err := s.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			ns := s.Namespace("mail")
 			for i, shard := range ns.Shards("q") {
 				p := &Publish{Namespace: ns, Queue: "q", Shard: shard, Tries: 1, Messages: payload(strings.Repeat("x", i+1))}
