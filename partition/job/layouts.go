@@ -88,7 +88,7 @@ func (h *home) newest() []*shard {
 }
 
 // Placement changes whenever Shards or Homes may be others for all queues.
-func (n *Namespace) Placement() any { return n.placed() }
+func (n *Namespace) Placement() any { return n.Layouts() }
 
 // Shards is where jobs of a queue may be, each once, those of the oldest layout first. The caller must not
 // change it.
