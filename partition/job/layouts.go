@@ -14,8 +14,8 @@ import (
 	"github.com/spillway-io/spillway/partition/space"
 )
 
-// A namespace gets other shards while it serves by a further layout: see package space. No job moves.
-// Jobs stay in their shard until they end, because their ids name it. So
+// A namespace gets other shards while it serves by a further layout: see package space. No job
+// moves. Jobs stay in their shard until they end, because their ids name it. So
 //
 //   - a publish goes to the newest layout, once no older home of its queue takes jobs any more, and none of
 //     them knows its key or its caller's id
@@ -90,8 +90,8 @@ func (h *home) newest() []*shard {
 // Placement changes whenever Shards or Homes may be others for all queues.
 func (n *Namespace) Placement() any { return n.Layouts() }
 
-// Shards is where jobs of a queue may be, each once, those of the oldest layout first. The caller must not
-// change it.
+// Shards is where jobs of a queue may be, each once, those of the oldest layout first. The
+// caller must not change it.
 func (n *Namespace) Shards(queue string) []int {
 	p := n.placed()
 	current := p.layouts.Current()
@@ -109,8 +109,8 @@ func (n *Namespace) Shards(queue string) []int {
 	return list
 }
 
-// Homes is where new jobs of a queue go, each once: one shard, or as many as the policy spreads the queue
-// over. The caller must not change it.
+// Homes is where new jobs of a queue go, each once: one shard, or as many as the policy spreads
+// the queue over. The caller must not change it.
 func (n *Namespace) Homes(queue string) []int {
 	p := n.placed()
 	return n.within(p, p.layouts.Current(), queue)
@@ -136,8 +136,8 @@ func (n *Namespace) within(p *placement, l *space.Layout, queue string) []int {
 	return homes
 }
 
-// HomeOf chooses the shard of a publish. Repeats have to meet what the first one stored, so a key or a
-// caller's id chooses; others have the turn that the caller gives.
+// HomeOf chooses the shard of a publish. Repeats have to meet what the first one stored, so a
+// key or a caller's id chooses; others have the turn that the caller gives.
 func (n *Namespace) HomeOf(p *Publish, turn uint64) int {
 	homes := n.Homes(p.Queue)
 	if len(homes) == 1 {
@@ -170,18 +170,19 @@ func (n *Namespace) part(all int64, sh *shard) int64 {
 	return (all + shards - 1) / shards
 }
 
-// mayHave reports whether a shard of an older layout may have jobs of a queue. What it has none of once it
-// is fenced, it never has again.
+// mayHave reports whether a shard of an older layout may have jobs of a queue. What it has none
+// of once it is fenced, it never has again.
 func (sh *shard) mayHave(queue string) bool {
 	left := sh.left.Load()
 	return left == nil || (*left)[queue]
 }
 
-// maxLeft is how many queues a shard of an older layout may have jobs of so that a process remembers which.
+// maxLeft is how many queues a shard of an older layout may have jobs of so that a process
+// remembers which.
 const maxLeft = 10_000
 
-// find is the shard of a number that an id names; nil: there is none. Where the process knows none, it asks
-// the store: it may know an old record only.
+// find is the shard of a number that an id names; nil: there is none. Where the process knows
+// none, it asks the store: it may know an old record only.
 func (s *Store) find(ctx context.Context, ns *Namespace, number int) (*shard, error) {
 	if err := s.space.Resolve(ctx, ns.Home); err != nil {
 		return nil, backend.Wrap(backend.ErrUnavailable, err)
@@ -221,8 +222,8 @@ func (s *Store) findJobs(ctx context.Context, b *Batch) {
 	}
 }
 
-// fence makes sure that no shard of an older layout takes jobs any more, as far as it can be reached. It
-// returns where the queues are then.
+// fence makes sure that no shard of an older layout takes jobs any more, as far as it can be
+// reached. It returns where the queues are then.
 func (s *Store) fence(ctx context.Context, ns *Namespace) (at *placement) {
 	for range maxMoves {
 		if at = ns.placed(); !at.layouts.NeedsFence() {
@@ -235,7 +236,8 @@ func (s *Store) fence(ctx context.Context, ns *Namespace) (at *placement) {
 	return at
 }
 
-// place finds where each publish is stored, and answers those that a former home of their queue knows.
+// place finds where each publish is stored, and answers those that a former home of their queue
+// knows.
 func (s *Store) place(ctx context.Context, list []*Publish) {
 	var calls []*backend.Call
 	var asks []*Publish
@@ -302,7 +304,8 @@ func (s *Store) tellMoved() {
 	}
 }
 
-// movedOff takes up the record of a call that a fenced shard rejected; its publishes are to be sent again.
+// movedOff takes up the record of a call that a fenced shard rejected; its publishes are to be
+// sent again.
 func (s *Store) movedOff(ctx context.Context, pack backend.Pack[item]) (again []*Publish, moved bool) {
 	at := pack.Rest
 	if pack.Err != nil || pack.More != 2 || at.Int() != -1 {
@@ -328,8 +331,9 @@ func (s *Store) movedOff(ctx context.Context, pack backend.Pack[item]) (again []
 // behindFor is how long a claim in a newer layout waits for the ready jobs of an older one, in ms.
 const behindFor = 50
 
-// olderFirst leaves out the claims of queues that have a ready job in an older layout. That is only believed
-// of a shard that takes no jobs any more: into any other one a job may have come since.
+// olderFirst leaves out the claims of queues that have a ready job in an older layout. That is
+// only believed of a shard that takes no jobs any more: into any other one a job may have come
+// since.
 func (s *Store) olderFirst(ctx context.Context, claims []*Claim) []*Claim {
 	type ask struct {
 		claim *Claim

@@ -17,12 +17,12 @@ import (
 	"github.com/spillway-io/spillway/partition/space"
 )
 
-// layoutsEvery is how often what is next for layouts is done, and reviveEvery how often closed shards are
-// looked at.
+// layoutsEvery is how often what is next for layouts is done, and reviveEvery how often closed
+// shards are looked at.
 const layoutsEvery, reviveEvery = time.Second, time.Minute
 
-// keepLayouts does what is next for the layouts of all namespaces, until ctx ends. Any process may do each
-// step, any number of times.
+// keepLayouts does what is next for the layouts of all namespaces, until ctx ends. Any process
+// may do each step, any number of times.
 func (s *Store) keepLayouts(ctx context.Context) {
 	tick := time.NewTicker(layoutsEvery)
 	defer tick.Stop()
@@ -57,8 +57,8 @@ func (s *Store) keepLayouts(ctx context.Context) {
 	}
 }
 
-// lookAtOlder learns of which queues the shards of older layouts have jobs still: claims of all others need
-// not ask them.
+// lookAtOlder learns of which queues the shards of older layouts have jobs still: claims of all
+// others need not ask them.
 func (s *Store) lookAtOlder(ctx context.Context, ns *Namespace) {
 	at := ns.placed()
 	pipe := s.backend.Background.Pipeline()
@@ -86,7 +86,8 @@ func (s *Store) lookAtOlder(ctx context.Context, ns *Namespace) {
 	}
 }
 
-// tidyLayouts fences, also shards that lost their fence in a failover, and closes what is empty, in order.
+// tidyLayouts fences, also shards that lost their fence in a failover, and closes what is empty,
+// in order.
 func (s *Store) tidyLayouts(ctx context.Context, ns *Namespace) {
 	layouts := ns.Layouts()
 	older := layouts.Older(layouts.Current().N)
@@ -121,7 +122,8 @@ type held struct {
 	names      []string // of some of them
 }
 
-// any reports whether it is to stay open. A shard that is fenced and without jobs gets none any more.
+// any reports whether it is to stay open. A shard that is fenced and without jobs gets none any
+// more.
 func (h *held) any() bool { return !h.fenced || h.jobs != 0 || h.kept != 0 }
 
 // heldNames is how many queues are named.
@@ -181,9 +183,9 @@ func (s *Store) revive(ctx context.Context, ns *Namespace) {
 // holdFor is how long no schedule is taken in, at least, while a namespace gets other shards: ms.
 const holdFor = 30_000
 
-// Reshard gives a namespace another number of shards while it serves: see partition.Reshard, whose errors
-// it has. It rejects a namespace with schedules or owners, or with a rule that has a rate: shards keep
-// these beside the jobs. For 30 s after it none can be put.
+// Reshard gives a namespace another number of shards while it serves: see partition.Reshard,
+// whose errors it has. It rejects a namespace with schedules or owners, or with a rule that has
+// a rate: shards keep these beside the jobs. For 30 s after it none can be put.
 func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardRequest) (layout int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
@@ -231,7 +233,8 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 	return s.space.Reshard(ctx, ns.Home, r.Shards, r.By, r.Again, r.DryRun)
 }
 
-// Layouts describes the layouts of a namespace, the oldest first. Entries are jobs, Partitions queues.
+// Layouts describes the layouts of a namespace, the oldest first. Entries are jobs, Partitions
+// queues.
 func (s *Store) Layouts(ctx context.Context, ns *Namespace) (list []partition.LayoutInfo, err error) {
 	if err := s.space.Usable(ctx, ns.Home); err != nil {
 		return nil, err
