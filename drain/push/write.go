@@ -227,11 +227,24 @@ func (w *write) settle(jobs []job.Job, said *answer,
 		case guard.Rejected:
 			t.guard.DeadLettered(w.queue.name, zap.String("job", j.ID), err)
 			list[i] = w.settlement(j, job.Bury, 0)
+			list[i].settle.Error = failureOf(err)
 		default:
 			list[i] = w.settlement(j, job.Nack, w.retryIn(j, err))
+			list[i].settle.Error = failureOf(err)
 		}
 	}
 	w.enqueue(list)
+}
+
+// failureOf is an error with the beginning of what the target answered.
+func failureOf(err error) string {
+	switch detail := sink.Detail(err); {
+	case err == nil:
+		return ""
+	case detail != "":
+		return err.Error() + ": " + detail
+	}
+	return err.Error()
 }
 
 // retryIn is how long a job waits for its next delivery. A Write that Stop cut off was not

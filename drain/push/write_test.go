@@ -195,6 +195,24 @@ func TestJobsThatTheSinkNamesEndEachByItself(t *testing.T) {
 	})
 }
 
+// A job that failed says what the target answered: its status, and the beginning of its text.
+func TestAJobSaysWhatTheTargetAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			return sink.WithDetail(fmt.Errorf("post to crm: status 500"), "no such user")
+		}
+		r.store.publish("welcome", 1, 2)
+		r.start()
+		time.Sleep(time.Minute)
+		r.stop()
+		j, state, err := r.store.Get(t.Context(), r.store.ns, "welcome", job.Ref{Seq: 1})
+		if len(j.Errors) != 2 || j.Errors[0].Attempt != 2 || j.Errors[0].Error != "post to crm: status 500: no such user" {
+			t.Errorf("got %+v, %v, %v", j.Errors, state, err)
+		}
+	})
+}
+
 func TestASinkThatPanicsFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)

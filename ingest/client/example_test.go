@@ -162,7 +162,7 @@ func ExampleJobs_Nack() {
 	j, ctx := mail(), context.Background()
 	_, _ = j.Publish(ctx, "welcome", []byte("ada"), client.PublishOptions{Tries: 1})
 	jobs, _ := j.Take(ctx, []string{"welcome"}, client.TakeOptions{})
-	fmt.Println(j.Nack(ctx, jobs[0], time.Minute))
+	fmt.Println(j.Nack(ctx, jobs[0], time.Minute, nil))
 	job, err := j.Get(ctx, "welcome", jobs[0].ID)
 	fmt.Println(job.State, err, j.Delete(ctx, "welcome", job.ID))
 	// Output:

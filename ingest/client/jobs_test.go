@@ -84,12 +84,12 @@ func jobsWalk(t *testing.T, j *client.Jobs) {
 	if got = takeOne(t, j, "welcome", time.Minute); got.Attempt != 1 {
 		t.Errorf("a requeued job has attempt %d", got.Attempt)
 	}
-	if err := j.Nack(ctx, got, time.Hour); err != nil {
+	if err := j.Nack(ctx, got, time.Hour, nil); err != nil {
 		t.Error(err)
 	}
 	wantState(t, j, "welcome", id, "delayed")
 	for _, f := range []func() error{
-		func() error { return j.Nack(ctx, got, 0) }, func() error { return j.Touch(ctx, got, time.Second) }, func() error { return j.Bury(ctx, got) },
+		func() error { return j.Nack(ctx, got, 0, nil) }, func() error { return j.Touch(ctx, got, time.Second) }, func() error { return j.Bury(ctx, got, nil) },
 		func() error { return j.Requeue(ctx, got) },
 	} {
 		if err := f(); !errors.Is(err, client.ErrGone) {
@@ -105,7 +105,7 @@ func jobsWalk(t *testing.T, j *client.Jobs) {
 	wantState(t, j, "welcome", id, "")
 
 	dead := publish(t, j, "welcome", "x", client.PublishOptions{})
-	if err := j.Bury(ctx, takeOne(t, j, "welcome", time.Minute)); err != nil {
+	if err := j.Bury(ctx, takeOne(t, j, "welcome", time.Minute), nil); err != nil {
 		t.Error(err)
 	}
 	wantState(t, j, "welcome", dead, "dead")

@@ -22,13 +22,21 @@ type Job struct {
 	Tries      int // deliveries at most
 	Payload    []byte
 	Attributes map[string]string
-	PHP        *PHPFacts // of a queue of PHP's: what the payload says of itself; else nil
-	Published  time.Time // by the service's clock; zero: a payload of PHP's that does not say it
-	Expires    time.Time // by the service's clock; zero: never
-	State      string    // of Get and Peek: ready, prepared, delayed, leased or dead
-	Reason     string    // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
+	PHP        *PHPFacts  // of a queue of PHP's: what the payload says of itself; else nil
+	Published  time.Time  // by the service's clock; zero: a payload of PHP's that does not say it
+	Expires    time.Time  // by the service's clock; zero: never
+	State      string     // of Get and Peek: ready, prepared, delayed, leased or dead
+	Errors     []JobError // of Get: why attempts failed, the newest first, the last three
+	Reason     string     // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
 
 	deadlineMS int64 // of the lease that Take got
+}
+
+// A JobError is why an attempt failed, as its worker said.
+type JobError struct {
+	Attempt int
+	AtMS    int64 `json:"at_ms"` // Unix ms on the service's clock
+	Error   string
 }
 
 // jobForm is a job as the service writes it.
@@ -38,6 +46,7 @@ type jobForm struct {
 	Data                     []byte // base64 in JSON
 	Attributes               map[string]string
 	PHP                      *PHPFacts
+	Errors                   []JobError
 	Published                int64 `json:"published_ms"`
 	Expires                  int64 `json:"expires_ms"`
 	Deadline                 int64 `json:"deadline_ms"`
@@ -54,6 +63,7 @@ func (f *jobForm) job() Job {
 		PHP:        f.PHP,
 		State:      f.State,
 		Reason:     f.Reason,
+		Errors:     f.Errors,
 		deadlineMS: f.Deadline,
 	}
 	if f.Published != 0 {
@@ -128,40 +138,44 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions,
 
 // Ack says that a job is done: it does not come again, even if its lease is over. ErrGone: it
 // was acked or deleted before, or it expired.
-func (j *Jobs) Ack(ctx context.Context, job Job) error { return j.settle(ctx, job, "ack", 0, 0) }
-
-// Nack gives a job back, to be ready again after a while, 0 to 30 days; one beyond is taken for
-// the nearest. When its tries are used up, it is dead. ErrGone: the lease was over, so it comes
-// again, or has come, anyway.
-func (j *Jobs) Nack(ctx context.Context, job Job, after time.Duration) error {
-	return j.settle(ctx, job, "nack", after, 0)
+func (j *Jobs) Ack(ctx context.Context, job Job) error {
+	return j.settle(ctx, job, "ack", 0, nil, 0)
 }
 
-// Bury gives a job up: it is dead, and stays to be looked at, respawned or deleted.
-func (j *Jobs) Bury(ctx context.Context, job Job) error { return j.settle(ctx, job, "bury", 0, 0) }
+// Nack gives a job back, to be ready again after a while, 0 to 30 days; one beyond is taken for
+// the nearest. When its tries are used up, it is dead. cause is why, which Get shows: 1 KiB of its
+// text; nil says nothing. ErrGone: the lease was over, so it comes again, or has come, anyway.
+func (j *Jobs) Nack(ctx context.Context, job Job, after time.Duration, cause error) error {
+	return j.settle(ctx, job, "nack", after, cause, 0)
+}
+
+// Bury gives a job up: it is dead, and stays to be looked at, respawned or deleted. cause is as in Nack.
+func (j *Jobs) Bury(ctx context.Context, job Job, cause error) error {
+	return j.settle(ctx, job, "bury", 0, cause, 0)
+}
 
 // Release gives a job of a queue of PHP's back, to be ready again after a while, whatever its try: for
 // handlers in which PHP's library decides. Elsewhere it is ErrInvalid.
 func (j *Jobs) Release(ctx context.Context, job Job, after time.Duration) error {
-	return j.settle(ctx, job, "release", after, 0)
+	return j.settle(ctx, job, "release", after, nil, 0)
 }
 
 // Touch leases a job for ttr from now on. ErrGone: the lease was over.
 func (j *Jobs) Touch(ctx context.Context, job Job, ttr time.Duration) error {
-	return j.settle(ctx, job, "touch", ttr, 0)
+	return j.settle(ctx, job, "touch", ttr, nil, 0)
 }
 
 // Defer leases a job for ttr from now on, and notes that somebody else will settle it, who has
 // its queue, id and attempt. ErrGone: the lease was over.
 func (j *Jobs) Defer(ctx context.Context, job Job, ttr time.Duration) error {
-	return j.settle(ctx, job, "defer", ttr, 0)
+	return j.settle(ctx, job, "defer", ttr, nil, 0)
 }
 
 // Requeue gives a job back to the head of its queue, as if it had not been taken. It is sent
 // once: the next delivery has the same attempt, and a repeat could take the job from it.
 func (j *Jobs) Requeue(ctx context.Context, job Job) error {
 	job.deadlineMS = 0 // a Touch may have moved it
-	return j.settle(ctx, job, "requeue", 0, 1)
+	return j.settle(ctx, job, "requeue", 0, nil, 1)
 }
 
 // maxAfter is the longest time that a nack may give.
@@ -176,9 +190,13 @@ type settlement struct {
 	Do         string `json:"do"`
 	MS         int64  `json:"ms,omitempty"`
 	DeadlineMS int64  `json:"deadline_ms,omitempty"`
+	Error      string `json:"error,omitempty"`
 }
 
-func newSettlement(job Job, do string, after time.Duration) settlement {
+// maxError is how much of an error is sent, in bytes. The service cuts it at a character.
+const maxError = 1 << 10
+
+func newSettlement(job Job, do string, after time.Duration, cause error) settlement {
 	if do == "nack" || do == "release" || do == "defer" {
 		after = min(max(after, 0), maxAfter)
 	}
@@ -191,16 +209,21 @@ func newSettlement(job Job, do string, after time.Duration) settlement {
 	if do == "requeue" {
 		s.DeadlineMS = job.deadlineMS
 	}
+	if cause != nil {
+		text := cause.Error()
+		s.Error = strings.ToValidUTF8(text[:min(len(text), maxError)], "")
+	}
 	return s
 }
 
 // settle sends one settlement, in that many attempts; 0: as configured.
-func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration,
+func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration, cause error,
 	attempts int) error {
 	if err := checkQueue(job.Queue); err != nil {
 		return err
 	}
-	errs, err := j.settleAll(ctx, job.Queue, []settlement{newSettlement(job, do, after)}, attempts)
+	lines := []settlement{newSettlement(job, do, after, cause)}
+	errs, err := j.settleAll(ctx, job.Queue, lines, attempts)
 	if err != nil {
 		return err
 	}

@@ -234,7 +234,7 @@ func (w *worker) take(ctx context.Context, queues []string) error {
 			w.handlers.Go(func() {
 				defer w.free(1)
 				if ctx.Err() != nil { // it came with the last answer
-					w.settle(job, "requeue", 0)
+					w.settle(job, "requeue", 0, nil)
 					return
 				}
 				w.work(job, leased)
@@ -291,22 +291,23 @@ func (w *worker) ended(job Job, err, cause error) {
 	}
 	switch {
 	case err == nil:
-		w.settle(job, "ack", 0) // which counts after the lease, too
+		w.settle(job, "ack", 0, nil) // which counts after the lease, too
 	case cause == ErrLeaseLost:
 	case err == ErrNotBegun:
-		w.settle(job, "requeue", 0)
+		w.settle(job, "requeue", 0, nil)
 	case errors.As(err, &release):
-		w.settle(job, "release", release.after)
+		w.settle(job, "release", release.after, nil)
 	case deferred != nil:
-		w.settle(job, "defer", deferred.ttr)
+		w.settle(job, "defer", deferred.ttr, nil)
 	case errors.As(err, &permanent):
-		w.settle(job, "bury", 0)
+		w.settle(job, "bury", 0, err)
 	case errors.As(err, &retry):
-		w.settle(job, "nack", retry.after)
+		w.settle(job, "nack", retry.after, err)
 	case cause == ErrStopped: // which is not the job's fault
-		w.settle(job, "nack", 0)
+		w.settle(job, "nack", 0, err)
 	default:
-		w.settle(job, "nack", backoff(w.cfg.BackoffBase, w.cfg.BackoffMax, job.Attempt))
+		after := backoff(w.cfg.BackoffBase, w.cfg.BackoffMax, job.Attempt)
+		w.settle(job, "nack", after, err)
 	}
 }
 
@@ -348,7 +349,7 @@ func (l *lease) touch() {
 	// One request that hangs must not take the time of all.
 	limited, cancel := context.WithTimeout(l.ctx, min(l.end.Sub(sent), ttr/3))
 	defer cancel()
-	switch err := l.w.jobs.settle(limited, l.job, "touch", ttr, 1); {
+	switch err := l.w.jobs.settle(limited, l.job, "touch", ttr, nil, 1); {
 	case err == nil:
 		l.failures, l.end = 0, sent.Add(ttr)
 		l.timer.Reset(ttr/3 - time.Since(sent))
@@ -371,8 +372,12 @@ type ending struct {
 
 // settle returns when the service has answered, or Work has run out of patience. An ack counts
 // after the lease, too, and the others do no harm then.
-func (w *worker) settle(job Job, do string, after time.Duration) {
-	e := &ending{job, newSettlement(job, do, after), make(chan struct{})}
+func (w *worker) settle(job Job, do string, after time.Duration, cause error) {
+	e := &ending{
+		job:     job,
+		line:    newSettlement(job, do, after, cause),
+		settled: make(chan struct{}),
+	}
 	w.endings[job.Queue] <- e
 	<-e.settled
 }

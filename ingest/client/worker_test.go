@@ -632,7 +632,7 @@ func TestATimeThatNoServiceTakesIsTakenForTheNearest(t *testing.T) {
 			{1000 * time.Hour, client.Counts{Pending: 1, Delayed: 1}}, {math.MaxInt64, client.Counts{Pending: 1, Delayed: 1}},
 		} {
 			id := publish(t, j, "welcome", "x", client.PublishOptions{})
-			if err := j.Nack(t.Context(), takeOne(t, j, "welcome", time.Minute), row.after); err != nil || counts(t, j) != row.want {
+			if err := j.Nack(t.Context(), takeOne(t, j, "welcome", time.Minute), row.after, nil); err != nil || counts(t, j) != row.want {
 				t.Errorf("nack after %v: %v, %+v", row.after, err, counts(t, j))
 			}
 			if err := j.Delete(t.Context(), "welcome", id); err != nil {

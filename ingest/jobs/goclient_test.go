@@ -7,6 +7,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,8 +131,8 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 	if check(err, nil); n.Leased != 1 || n.Ready != 0 {
 		t.Errorf("got %+v", n)
 	}
-	check(j.Nack(ctx, got, time.Hour), nil)
-	check(j.Nack(ctx, got, 0), client.ErrGone)
+	check(j.Nack(ctx, got, time.Hour, nil), nil)
+	check(j.Nack(ctx, got, 0, nil), client.ErrGone)
 	check(j.Ack(ctx, got), nil)
 	check(j.Ack(ctx, got), client.ErrGone)
 
@@ -142,9 +143,10 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 		t.Errorf("got %+v", repeat)
 	}
 	buried := take(client.TakeOptions{TTR: time.Minute}, "bulk")
-	check(j.Bury(ctx, buried), nil)
+	check(j.Bury(ctx, buried, errors.New("no\u202e\xff "+strings.Repeat("é", 1<<19))), nil)
 	dead, err := j.Get(ctx, "bulk", buried.ID)
-	if check(err, nil); dead.State != "dead" || dead.Reason != "buried" || dead.Attempt != 0 {
+	if check(err, nil); dead.State != "dead" || dead.Reason != "buried" || dead.Attempt != 0 ||
+		len(dead.Errors) != 1 || dead.Errors[0].Attempt != 1 || dead.Errors[0].AtMS == 0 || !strings.HasPrefix(dead.Errors[0].Error, "no  éé") || len(dead.Errors[0].Error) < 1000 {
 		t.Errorf("got %+v", dead)
 	}
 	check(j.Delete(ctx, "bulk", buried.ID), nil)

@@ -136,6 +136,10 @@ func appendShown(dst []byte, j job.Job, state job.State) []byte {
 	if j.Reason != job.UnknownReason {
 		dst = append(append(append(dst, `,"reason":"`...), j.Reason.String()...), '"')
 	}
+	if len(j.Errors) > 0 {
+		errors, _ := json.Marshal(j.Errors) // texts and numbers cannot fail
+		dst = append(append(dst, `,"errors":`...), errors...)
+	}
 	return dst
 }
 

@@ -238,7 +238,7 @@ func TestSettleAnswersEachLine(t *testing.T) {
 	}
 	line("acked", `{"id":%q,"attempt":1,"do":"ack"}`, jobs[0].ID)
 	line("ready", `{"id":%q,"attempt":1,"do":"nack","ms":0}`, jobs[1].ID)
-	line("dead", `{"id":%q,"attempt":1,"do":"bury"}`, jobs[2].ID)
+	line("dead", `{"id":%q,"attempt":1,"do":"bury","error":"no \\u0000 such user"}`, jobs[2].ID)
 	line("leased", `{"id":%q,"attempt":1,"do":"touch","ms":5000}`, jobs[3].ID)
 	line("ready", `{"id":%q,"do":"requeue"}`, jobs[4].ID)
 	line("gone", `{"id":%q,"attempt":2,"do":"nack"}`, jobs[3].ID)
@@ -247,7 +247,7 @@ func TestSettleAnswersEachLine(t *testing.T) {
 	line("gone", `{"id":"%s-order-17","do":"nack"}`, jobs[3].ID)
 	line("deleted", `{"id":%q,"do":"ack"}`, next.ID)
 	for _, wrong := range []string{
-		`{"id":"ID"}`, `{"id":"ID","do":"eat"}`, `{`, `[]`, `{"id":"ID","do":"ack"}{}`, `{"id":"ID","do":"ack","attempt":-1}`, `{"id":"ID","do":"ack","attempt":2147483648}`,
+		`{"id":"ID","do":"ack","error":"no"}`, `{"id":"ID","do":"nack","error":7}`, `{"id":"ID"}`, `{"id":"ID","do":"eat"}`, `{`, `[]`, `{"id":"ID","do":"ack"}{}`, `{"id":"ID","do":"ack","attempt":-1}`, `{"id":"ID","do":"ack","attempt":2147483648}`,
 		`{"id":"ID","do":"ack","attempt":1.5}`, `{"id":"ID","do":"nack","ms":-1}`, `{"id":"ID","do":"nack","ms":2592000001}`, `{"id":"ID","do":"nack","ms":99999999999999999999}`,
 		`{"id":"ID","do":"ack","ms":1}`, `{"id":"ID","do":"touch"}`, `{"id":"ID","do":"ack","when":1}`, `{"id":7,"do":"ack"}`,
 	} {

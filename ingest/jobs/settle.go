@@ -29,6 +29,8 @@ type settlement struct {
 	DeadlineMS int64 `json:"deadline_ms"`
 	// Result is of the work, for the follow-up of an ack: any JSON.
 	Result json.RawMessage `json:"result"`
+	// Error is why the work failed, for nack and bury: any text.
+	Error string `json:"error"`
 
 	ack    *job.Ack
 	change *job.Settle
@@ -117,6 +119,8 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 		s.wrong = "result is for ack: what the follow-up tells of the work"
 	case len(s.Result) > job.MaxResult:
 		s.wrong = fmt.Sprintf("result has at most %d bytes", job.MaxResult)
+	case s.Error != "" && verb != job.Nack && verb != job.Bury:
+		s.wrong = "error is for nack and bury: why the work failed"
 	case s.DeadlineMS < 0 || s.DeadlineMS > 0 && verb != job.Requeue:
 		s.wrong = "deadline_ms is for requeue: that of the claim"
 	}
@@ -137,6 +141,7 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 			Verb:      verb,
 			After:     time.Duration(s.MS) * time.Millisecond,
 			Deadline:  s.DeadlineMS,
+			Error:     s.Error,
 		}
 	}
 	return s
@@ -157,6 +162,8 @@ func (s *settlement) read(line []byte) bool {
 			s.ID, known = value.Str, value.Type == gjson.String
 		case "do":
 			s.Do, known = value.Str, value.Type == gjson.String
+		case "error":
+			s.Error, known = value.Str, value.Type == gjson.String
 		case "attempt":
 			s.Attempt, err = strconv.ParseInt(value.Raw, 10, 64)
 		case "ms":
@@ -220,7 +227,7 @@ func notASettlement(err error) string {
 		if len(field) > maxQuotedField {
 			field = "of a long name"
 		}
-		return "unknown field " + field + ": a line has id, attempt, do, ms (for nack, touch and defer), deadline_ms (for requeue) and result (for ack)"
+		return "unknown field " + field + ": a line has id, attempt, do, ms (for nack, touch and defer), deadline_ms (for requeue), result (for ack) and error (for nack and bury)"
 	}
 	return "the line is no JSON: it is one object, " + lineForm
 }

@@ -15,7 +15,7 @@
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, open_ends, open_ledger, close_ledger, drop_id, is_prepared, forget, remove, usable
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, open_ends, open_ledger, close_ledger, drop_id, drop_errors, is_prepared, forget, remove, usable
 local n = whole(ARGV[1], 1)
 if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')
@@ -79,8 +79,8 @@ local function serve(g)
   local done, gone = {}, 0
   if quick then
     gone = redis.call('HDEL', k.j, unpack(seqs))
-    if again then
-      redis.call('HDEL', attempts, unpack(members))
+    if again and redis.call('HDEL', attempts, unpack(members)) > 0 then
+      drop_errors(k.u, seqs)
     end
     totals.acked = totals.acked + gone
     totals.lost = totals.lost + g.count - gone

@@ -31,7 +31,7 @@ func recordedCalls(c *scene) []recorded {
 	c.get("a", c.ready["a"][0])
 	c.counts(10, "a", "b")
 	c.reschedule("a", c.far["a"], 60_000, "new")
-	c.must(luajob.DeadPage, []string{c.key("j:a"), c.key("d:a")}, 0, 10, 1000)
+	c.must(luajob.DeadPage, []string{c.key("j:a"), c.key("d:a"), c.key("u:a")}, 0, 10, 1000)
 	c.called = nil
 	return calls
 }

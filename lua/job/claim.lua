@@ -31,7 +31,7 @@
 --                   asked for or the call met its bounds there, else 0; -1 where a key has another type and nothing was
 --                   claimed of it; less where its rate lets none of them pass for -1 - left ms; then a list for each request
 --
--- USES whole, int, time, put_back, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, skip_tombstones, forget
+-- USES whole, int, time, put_back, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, drop_errors, skip_tombstones, forget
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (keep and size and n) or #KEYS < 6 + 3 * n then
@@ -243,6 +243,7 @@ local function drop(i)
   in_pieces(redis.call, 'HDEL', j, fields)
   if again then
     in_pieces(redis.call, 'HDEL', attempts, members)
+    drop_errors(u, fields)
   end
   if missing[i] then
     totals.lost = totals.lost + skip_tombstones(tombstones, r, name, #missing[i])

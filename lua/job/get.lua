@@ -7,16 +7,17 @@
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] hash      jobs of the queue
 -- KEYS[5] zset      its dead jobs by the time of death, ms; the fraction is the reason
+-- KEYS[6] hash      its callers' ids, and why attempts of its jobs failed
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    sequence
 -- RETURNS {now, 0}                                none
--- RETURNS {now, 1, state, ms, reason, attempts, record}  state: ready, delayed, prepared, leased or dead; ms: when it is due, its
+-- RETURNS {now, 1, state, ms, reason, attempts, record, errors}  state: ready, delayed, prepared, leased or dead; ms: when it is due, its
 --                   publisher is asked, the lease ends, it died; 0 where it is ready. reason: why it is dead: see death_reason. Of a
 --                   leased one: 1 it is deferred, else 0. attempts: how
---                   often it was claimed; 0 where it is dead
+--                   often it was claimed; 0 where it is dead. errors: why attempts failed, as settle keeps it, or ''
 --
--- USES time, ends_of, death_reason
-if #KEYS ~= 5 or #ARGV ~= 2 then
+-- USES time, foreign, ends_of, death_reason
+if #KEYS ~= 6 or #ARGV ~= 2 then
   return redis.error_reply('ERR get: bad arguments')
 end
 local now = time()
@@ -27,14 +28,18 @@ if not ends then
   return { now, 0 }
 end
 local attempts = tonumber(redis.call('HGET', KEYS[3], member) or 0) or 0
+local errors = redis.pcall('HGET', KEYS[6], '!' .. seq)
+if not errors or foreign(errors) then
+  errors = ''
+end
 local ms = redis.call('ZSCORE', KEYS[1], member)
 if ms and (ends == 0 or ends > now or tonumber(ms) > now) then
-  return { now, 1, 'leased', math.floor(tonumber(ms)), tonumber(ms) % 0.5 >= 0.25 and 1 or 0, math.max(1, attempts), record }
+  return { now, 1, 'leased', math.floor(tonumber(ms)), tonumber(ms) % 0.5 >= 0.25 and 1 or 0, math.max(1, attempts), record, errors }
 end
 ms = redis.call('ZSCORE', KEYS[5], seq)
 if ms then
   ms = tonumber(ms)
-  return { now, 1, 'dead', math.floor(ms), death_reason(ms), attempts, record }
+  return { now, 1, 'dead', math.floor(ms), death_reason(ms), attempts, record, errors }
 end
 if ends > 0 and ends <= now then
   return { now, 0 }
@@ -42,6 +47,6 @@ end
 ms = redis.call('ZSCORE', KEYS[2], member)
 if ms then
   ms = tonumber(ms)
-  return { now, 1, ms < 0 and 'prepared' or 'delayed', math.abs(ms), 0, attempts, record }
+  return { now, 1, ms < 0 and 'prepared' or 'delayed', math.abs(ms), 0, attempts, record, errors }
 end
-return { now, 1, 'ready', 0, 0, attempts, record }
+return { now, 1, 'ready', 0, 0, attempts, record, errors }

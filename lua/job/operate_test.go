@@ -122,11 +122,11 @@ func TestDeadLettersComeInPages(t *testing.T) {
 			s.settle(settle{"a", job.seq, 1, "bury", 0})
 		}
 		page := func(skip, count, bytes int) []any {
-			return s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a")}, skip, count, bytes)[1:]
+			return s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a"), s.key("u:a")}, skip, count, bytes)[1:]
 		}
 		record := func(i int) string { return fmt.Sprint("0000000000000 3 body ", i) }
-		s.same("page", page(1, 2, 1000), []any{5, seqs[1], start/1000 + 1, 3, record(1), seqs[2], start/1000 + 2, 3, record(2)})
-		s.same("bytes", page(0, 5, 1), []any{5, seqs[0], start / 1000, 3, record(0)})
+		s.same("page", page(1, 2, 1000), []any{5, seqs[1], start/1000 + 1, 3, record(1), "", seqs[2], start/1000 + 2, 3, record(2), ""})
+		s.same("bytes", page(0, 5, 1), []any{5, seqs[0], start / 1000, 3, record(0), ""})
 		s.same("behind the end", page(5, 5, 1000), []any{5})
 	})
 }
@@ -145,11 +145,11 @@ func TestADeadJobSaysWhyItDied(t *testing.T) {
 		s.settle(settle{"a", seqs[3], 1, "bury", 0}) // of the last try
 		s.do("zadd", s.key("d:a"), s.now(), seqs[3]) // as an earlier version wrote it
 
-		page := s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a")}, 0, 10, 1000)[2:]
+		page := s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a"), s.key("u:a")}, 0, 10, 1000)[2:]
 		for i, want := range []struct{ seq, reason int64 }{{seqs[3], 0}, {seqs[0], 1}, {seqs[1], 2}, {seqs[2], 3}} {
 			job := s.get("a", want.seq)
 			s.same("get", job[2:5], []any{"dead", s.now(), want.reason})
-			s.same("page", page[4*i:4*i+3], []any{want.seq, s.now(), want.reason})
+			s.same("page", page[5*i:5*i+3], []any{want.seq, s.now(), want.reason})
 		}
 		s.exact("a")
 	})

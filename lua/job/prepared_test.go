@@ -127,7 +127,7 @@ func TestAPublisherIsAskedAndThenTheJobIsDead(t *testing.T) {
 		s.same("given up", asks(4000), []any{0, 1, 0, 0})
 		s.same("told", s.told(), []string{fmt.Sprintf("done %d mine dead ", seq)})
 		s.same("its state", s.get("a", seq)[2:5], []any{"dead", s.now(), 4})
-		s.same("among the dead", s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a")}, 0, 9, 1000)[2:5], []any{seq, s.now(), 4})
+		s.same("among the dead", s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a"), s.key("u:a")}, 0, 9, 1000)[2:5], []any{seq, s.now(), 4})
 		s.same("committed", s.decide("a", "commit", fmt.Sprint(seq, ":mine")), []any{4, 0})
 		s.same("respawned", s.respawn("a", "respawn", 9, 0), 1)
 		s.same("claimed", len(s.claim("a", 9)), 1)

@@ -21,7 +21,7 @@
 --                   kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
--- USES whole, int, time, ends_of, read_all, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, read_all, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, open_queue, wake, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')
@@ -132,7 +132,9 @@ local function look(k, early)
     read = read + (record and #record or 0)
     redis.call('LPOP', k.r)
     redis.call('HDEL', k.j, seq)
-    redis.call('HDEL', attempts, seq .. ' ' .. k.name)
+    if redis.call('HDEL', attempts, seq .. ' ' .. k.name) == 1 then
+      drop_errors(k.u, { seq })
+    end
     if ends then
       drop_id(k.u, caller_id(record), seq)
       totals.expired = totals.expired + 1

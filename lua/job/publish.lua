@@ -27,7 +27,7 @@
 --                   that caller's id exists; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, -1 a key of another type; with 0, 0
 --
--- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, open_ends, watch_jobs, drop_id, remove, wake
+-- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, open_ends, watch_jobs, drop_id, drop_errors, remove, wake
 local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local max_jobs, max_queues, max_keys = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[3], 0)
 local channel, command, n = ARGV[4], ARGV[5], whole(ARGV[6], 1)

@@ -287,7 +287,7 @@ func TestEachVerbAloneRunsInAFullStore(t *testing.T) {
 		},
 		"reads": func(s *shard, seqs []int64) bool {
 			s.must(luajob.Ledger, []string{s.ledger(), s.key("lease"), s.key("delay")})
-			s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a")}, 0, 10, 1000)
+			s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a"), s.key("u:a")}, 0, 10, 1000)
 			return num(s.peek("a")[1]) == 1 && num(s.get("a", seqs[0])[1]) == 1 && num(s.counts(10, "a")[0]) == 2
 		},
 	} {

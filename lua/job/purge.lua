@@ -18,7 +18,7 @@
 -- ARGV[3] int       jobs to look at, 1 to 1,000
 -- RETURNS {now, looked at, deleted}  looked at: as many as ARGV[3] says while there may be more; tombstones count, too
 --
--- USES whole, int, time, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, usable, remove
+-- USES whole, int, time, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, usable, remove
 local name, state, count = ARGV[1], ARGV[2], whole(ARGV[3], 1)
 if #KEYS ~= 10 and #KEYS ~= 14 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
   return redis.error_reply('ERR purge: bad arguments')
@@ -55,7 +55,9 @@ while looked < count and bytes < 1048576 do
     drop_id(u, id_of(seq), seq)
   end
   local gone = redis.call('HDEL', j, unpack(seqs))
-  redis.call('HDEL', attempts, unpack(members))
+  if redis.call('HDEL', attempts, unpack(members)) > 0 then
+    drop_errors(u, seqs)
+  end
   looked, missing = looked + #seqs, missing + #seqs - gone
   totals.deleted = totals.deleted + gone
   for _, seq in ipairs(seqs) do

@@ -22,7 +22,7 @@
 -- ARGV[6] string    the command that wakes: publish, or spublish in a cluster
 -- RETURNS {now, count, left}  jobs respawned or deleted; dead letters of the queue that are left
 --
--- USES whole, int, time, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake
+-- USES whole, int, time, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, forget, usable, wake
 local name, verb, count, ttl = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 0)
 if #KEYS ~= 10 or #ARGV ~= 6 or not (count and ttl) or count > 100 or verb ~= 'respawn' and verb ~= 'delete' then
   return redis.error_reply('ERR respawn: bad arguments')
@@ -76,6 +76,7 @@ end
 totals.dead = -#seqs
 if #gone > 0 then
   redis.call('HDEL', j, unpack(gone))
+  drop_errors(u, gone)
 end
 if #back > 0 then
   totals.respawned = #back

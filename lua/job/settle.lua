@@ -6,7 +6,8 @@
 -- that names the attempt it holds. nack after the last try buries. Jobs of one queue that
 -- are requeued by one call keep their order. A requeue takes the attempt back, and the next
 -- holder has the same one: a requeue that may be repeated names its deadline, too. Nobody
--- holds a job whose lease and ttl are both over.
+-- holds a job whose lease and ttl are both over. Of a job the last three reasons are kept, the newest first: lines of attempt,
+-- ms and text. A key of another type keeps none.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try, .25 = deferred
@@ -20,10 +21,11 @@
 -- ARGV[3] int       queues, n
 -- ARGV[4..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then for each job:
 --                   queue's number, sequence, attempt (0: any), verb, ms (nack: delay; touch, defer: ttr;
---                   requeue: deadline of the lease, 0: any)
+--                   requeue: deadline of the lease, 0: any). nack and bury may say
+--                   why the work failed, behind a space: a text without line feeds, 1 KiB at most
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, read_all, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, is_over, read_all, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, drop_errors, forget, open_queue, wake, push, mortal, bury
 local channel, command, n = ARGV[1], ARGV[2], whole(ARGV[3], 1)
 if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
   return redis.error_reply('ERR settle: bad arguments')
@@ -32,12 +34,16 @@ local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEY
 local jobs, members, asks = {}, {}, { nack = 0, bury = 0, requeue = 0, touch = 0, defer = 0 }
 for at = 4 + 2 * n, #ARGV, 5 do
   local i, attempt, verb, ms = whole(ARGV[at], 1), whole(ARGV[at + 2], 0), ARGV[at + 3], whole(ARGV[at + 4], 0)
-  if not (i and attempt and ms and asks[verb]) or i > n or ms > 1e12 and verb ~= 'requeue' then
+  local failure
+  if not asks[verb] then
+    verb, failure = string.match(verb, '^(%a+) ([^\n]+)$')
+  end
+  if not (i and attempt and ms and verb and asks[verb]) or failure and verb ~= 'nack' and verb ~= 'bury' or i > n or ms > 1e12 and verb ~= 'requeue' then
     return redis.error_reply('ERR settle: bad arguments')
   end
   asks[verb] = asks[verb] + 1
   members[#members + 1] = ARGV[at + 1] .. ' ' .. ARGV[3 + i]
-  jobs[#jobs + 1] = { i = i, seq = ARGV[at + 1], attempt = attempt, verb = verb, ms = ms }
+  jobs[#jobs + 1] = { i = i, seq = ARGV[at + 1], attempt = attempt, verb = verb, ms = ms, failure = failure }
 end
 local now = time()
 if #jobs == 0 then
@@ -100,6 +106,15 @@ local function judge(x, job, member)
   if not k or ends and not mortal(k) or later and not delayable then
     return -1
   end
+  if job.failure then
+    local older = before[x] and redis.pcall('HGET', k.u, '!' .. job.seq)
+    local text = int(attempt) .. ' ' .. int(now) .. ' ' .. job.failure
+    if older and not foreign(older) then
+      text = text .. '\n' .. (string.match(older, '^[^\n]*\n[^\n]*') or older)
+    end
+    k.failed = k.failed or {}
+    add(k.failed, '!' .. job.seq, text)
+  end
   leased[member] = false
   gone[#gone + 1] = member
   if ends then
@@ -140,6 +155,9 @@ in_pieces(redis.call, 'ZADD', lease, prolonged)
 in_pieces(redis.call, 'ZREM', lease, gone)
 in_pieces(redis.call, 'HSET', attempts, counted)
 in_pieces(redis.call, 'ZADD', delay, due)
+for _, k in ipairs(open) do
+  in_pieces(redis.pcall, 'HSET', k.u, k.failed or {})
+end
 local codes = { dead = 3, expired = 4, lost = 5 }
 for _, job in ipairs(ending) do
   result[job.x] = codes[bury(job.k, totals, job.seq, now, job.keeps, job.reason)]

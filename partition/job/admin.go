@@ -155,19 +155,27 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 		if count == 0 || full {
 			skip, count, bytes = 1<<40, 1, 1 // only the total
 		}
-		c := backend.NewCall(luajob.DeadPage, sh.Breaker, []string{sh.jobs(queue),
-			sh.dead(queue)}, skip, count, bytes)
+		c := backend.NewCall(luajob.DeadPage, sh.Breaker, []string{
+			sh.jobs(queue),
+			sh.dead(queue),
+			sh.ids(queue),
+		}, skip, count, bytes)
 		if err := s.read(ctx, c); err != nil {
 			return nil, 0, err
 		}
 		total += c.Rest.Int()
-		n := (c.More - 1) / 4
+		n := (c.More - 1) / 5
 		for range n {
 			seq := c.Rest.Bulk()
 			at := c.Rest.Int()
 			reason := c.Rest.Int()
 			record := c.Rest.Bulk()
-			j := Job{Queue: queue, At: at, Now: c.Now}
+			j := Job{
+				Queue:  queue,
+				At:     at,
+				Now:    c.Now,
+				Errors: failures(c.Rest.Bulk()),
+			}
 			if j.Seq, _ = number(seq); c.Rest.Broken || !parseRecord(record, &j) {
 				return nil, 0, c.Misread()
 			}

@@ -150,7 +150,7 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:j:<queue>          hash    sequence → record: the jobs
 //	sw:{ns.N}:r:<queue>          list    sequences of ready jobs, oldest first
 //	sw:{ns.N}:d:<queue>          zset    sequences of dead jobs by when they died, ms
-//	sw:{ns.N}:u:<queue>          hash    caller's id → sequence
+//	sw:{ns.N}:u:<queue>          hash    caller's id → sequence; "!<sequence>" → why attempts of the job failed
 //	sw:{ns.N}:delay              zset    "<sequence> <queue>" by due time, ms; prepared ones by minus the time when they are asked for
 //	sw:{ns.N}:lease              zset    "<sequence> <queue>" by deadline, ms; .5 = the last try
 //	sw:{ns.N}:attempts           hash    "<sequence> <queue>" → times claimed

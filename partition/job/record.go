@@ -3,6 +3,9 @@ package job
 import (
 	"bytes"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A record is what the store keeps of a job, without its state.
@@ -85,6 +88,38 @@ func parseRecord(record []byte, j *Job) bool {
 	end := 1 + int(length)
 	j.Attributes, j.Payload = rest[1:end:end], rest[end:]
 	return true
+}
+
+// MaxError bounds Failure.Error, in bytes.
+const MaxError = 1 << 10
+
+// errorText is an error as it is kept: the beginning of a text, without what is not printed.
+func errorText(text string) string {
+	var kept []byte
+	for _, r := range text { // what is not UTF-8 becomes U+FFFD
+		if !unicode.IsPrint(r) {
+			r = ' '
+		}
+		if len(kept)+utf8.RuneLen(r) > MaxError {
+			break
+		}
+		kept = utf8.AppendRune(kept, r)
+	}
+	return strings.TrimSpace(string(kept))
+}
+
+// failures reads what the store keeps of errors: lines of attempt, ms and text. A line that
+// something other than Spillway wrote is left out.
+func failures(text []byte) (list []Failure) {
+	for line := range bytes.SplitSeq(text, []byte{'\n'}) {
+		attempt, n := number(line)
+		line = bytes.TrimPrefix(line[n:], []byte{' '})
+		at, n := number(line)
+		if n > 0 && n < len(line) && attempt <= MaxAttempt {
+			list = append(list, Failure{int(attempt), at, errorText(string(line[n:]))})
+		}
+	}
+	return list
 }
 
 // number reads the decimal digits that text begins with, 18 at most, and returns how many

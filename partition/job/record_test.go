@@ -2,8 +2,37 @@ package job
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"testing"
 )
+
+func TestAnErrorIsOneLineOfPrintableText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                "",
+		" \n\t":                           "",
+		"connection\nrefused\x00\x1b[31m": "connection refused  [31m",
+		"a\u202eb\u2066c\u200fd\u2028":    "a b c d",
+		"\xff\xfeno":                      "\ufffd\ufffdno",
+		strings.Repeat("x", 1<<20):        strings.Repeat("x", MaxError),
+		strings.Repeat("x", 1023) + "é":   strings.Repeat("x", 1023),
+		strings.Repeat("\xff", 1<<20):     strings.Repeat("\ufffd", MaxError/3),
+		strings.Repeat("\n", 1<<20) + "x": "",
+	} {
+		if got := errorText(text); got != want {
+			t.Errorf("%.40q: got %.60q, want %.60q", text, got, want)
+		}
+	}
+}
+
+func TestWhatSomethingElseWroteAsErrorsIsLeftOut(t *testing.T) {
+	t.Parallel()
+	got := failures([]byte("2 1763600000001 no \x1b disk\nx\n\n1 5\n9999999999 5 x\n1 1763600000000 no"))
+	if want := []Failure{{2, 1763600000001, "no   disk"}, {1, 1763600000000, "no"}}; !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
 
 func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()

@@ -117,10 +117,19 @@ type Job struct {
 	Deferred  bool // it is leased, and who settles it is not who claimed it
 	// PHP is what the payload of a job of PHP's says of itself: a JSON object; nil: it is none.
 	PHP []byte
+	// Errors are why attempts failed, the newest first: the last three. Only reads have them.
+	Errors []Failure
 	// Bound: PHP's own code has to run it: it holds a lock, is part of a batch or begins a chain.
 	Bound bool
 	// Payload and Attributes share the memory of the answer.
 	Payload, Attributes []byte
+}
+
+// A Failure is what a worker said with a Nack or Bury.
+type Failure struct {
+	Attempt int    `json:"attempt"`
+	AtMS    int64  `json:"at_ms"` // Unix ms on the store's clock
+	Error   string `json:"error"`
 }
 
 // Ack says that nobody needs a job any more.
@@ -203,7 +212,10 @@ type Settle struct {
 	// takes the attempt back: the next holder has the same one, and a repeat must not take
 	// the job from it.
 	Deadline int64
-	By       string // who settles, for traces; "": unknown
+	// Error is why the work failed, of Nack and Bury: any text, of which a line of MaxError bytes
+	// is kept. PHP's queues keep none.
+	Error string
+	By    string // who settles, for traces; "": unknown
 
 	State State // that it is in now
 	Err   error

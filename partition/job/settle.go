@@ -23,8 +23,9 @@ func (r *run) planSettles(list []*Settle) {
 	for _, t := range list {
 		if t.at != nil {
 			r.oneQueue[0] = t.Queue
-			r.room(settles, t.at, r.oneQueue[:], 1, 0).add(t,
-				r.oneQueue[:], 1, 0)
+			size := min(len(t.Error), MaxError)
+			r.room(settles, t.at, r.oneQueue[:], 1, size).add(t,
+				r.oneQueue[:], 1, size)
 		}
 	}
 }
@@ -117,7 +118,11 @@ func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 		r.args.int(c, int64(r.numbers.number(t.Queue)))
 		r.args.int(c, t.Ref.Seq)
 		r.args.int(c, int64(t.Attempt))
-		c.Args = append(c.Args, verbNames[t.Verb])
+		if text := errorText(t.Error); text != "" && (t.Verb == Nack || t.Verb == Bury) {
+			r.args.join(c, verbNames[t.Verb].(string), " ", text)
+		} else {
+			c.Args = append(c.Args, verbNames[t.Verb])
+		}
 		if t.Verb == Requeue {
 			r.args.int(c, t.Deadline)
 		} else {

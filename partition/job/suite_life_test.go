@@ -34,6 +34,42 @@ func aJobIsPublishedClaimedAndAcked(b *bench) {
 	b.same("queues", []any{len(queues), err}, []any{0, nil})
 }
 
+func aJobSaysWhyItsAttemptsFailed(b *bench) {
+	b.open(nil)
+	p := b.message("q", "hello")
+	p.Tries = 5
+	id := b.store1(p)[0]
+	ref, _ := b.ns.ParseID("q", id)
+	texts := func(list []job.Failure) (texts []string) {
+		for _, f := range list {
+			texts = append(texts, fmt.Sprint(f.Attempt, " ", f.Error))
+		}
+		return texts
+	}
+	for i := range 5 {
+		b.claim(1, "q")
+		verb, text := job.Nack, fmt.Sprint("no ", i)
+		if i == 1 {
+			text = ""
+		}
+		x := job.Settle{Namespace: b.ns, Queue: "q", Ref: ref, Verb: verb, Error: text}
+		b.run(job.Batch{Settles: []*job.Settle{&x}})
+		b.is("settle", x.Err, nil)
+	}
+	want := []string{"5 no 4", "4 no 3", "3 no 2"}
+	j, state, err := b.store.Get(b.Context(), b.ns, "q", ref)
+	b.same("get", []any{texts(j.Errors), state, err}, []any{want, job.Dead, nil})
+	list, _, err := b.store.Dead(b.Context(), b.ns, "q", 0, 10)
+	b.is("dead", err, nil)
+	b.same("dead", []any{len(list), texts(list[0].Errors)}, []any{1, want})
+	n, err := b.store.Respawn(b.Context(), b.ns, "q", 1, 0)
+	b.same("respawned", []any{n, err}, []any{1, nil})
+	again := b.claim(1, "q")[0]
+	j, _, _ = b.store.Get(b.Context(), b.ns, "q", ref)
+	b.same("after a respawn", texts(j.Errors), want)
+	b.same("acked", b.ack(again).Acked, true)
+}
+
 func jobsAreInOrder(b *bench) {
 	b.open(nil)
 	b.publish("q", "1", "2", "3")

@@ -82,6 +82,7 @@ func runSuite(t *testing.T, on target, leftOut ...string) {
 	t.Helper()
 	cases := map[string]func(*bench){
 		"a job is published, claimed and acked":             aJobIsPublishedClaimedAndAcked,
+		"a job says why its attempts failed":                aJobSaysWhyItsAttemptsFailed,
 		"jobs are in order":                                 jobsAreInOrder,
 		"a batch runs all verbs at once":                    aBatchRunsAllVerbsAtOnce,
 		"alike requests are shared out":                     alikeRequestsAreSharedOut,

@@ -246,6 +246,7 @@ type Job struct {
 	ExpiresMS   int64           `json:"expires_at_ms"` // 0: never, as a dead one
 	AgeMS       int64           `json:"age_ms"`        // since its publish
 	Attributes  json.RawMessage `json:"attributes,omitempty"`
+	Errors      []job.Failure   `json:"errors,omitempty"` // why attempts failed, the newest first: the last three
 	Payload
 }
 
@@ -267,6 +268,10 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 	}
 	if j.Attempt >= 0 {
 		shown.Attempt = &j.Attempt
+	}
+	for _, f := range j.Errors {
+		f.Error = maskQuote(f.Error, j.Payload, masks)
+		shown.Errors = append(shown.Errors, f)
 	}
 	if len(j.PHP) > 0 {
 		shown.ofPHP(j.Payload, masks)

@@ -303,8 +303,16 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		"job", j.ID, "queue", j.Queue, "state", state, "attempts", fmt.Sprintf("%s of %d",
 			attempts(&j), j.Tries), "published",
 		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
-		"expires", expires, "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
+		"expires", expires, "error", lastError(&j), "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
 	).print(s.Out)
+}
+
+// lastError is why a job failed last, "" where its worker did not say.
+func lastError(j *admin.Job) string {
+	if len(j.Errors) == 0 {
+		return ""
+	}
+	return escape(j.Errors[0].Error)
 }
 
 // JobsDead lists dead letters.
@@ -329,9 +337,10 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
-	t := newTable("JOB", "DIED", "REASON", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
+	t := newTable("JOB", "DIED", "REASON", "ERROR", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
 	for _, j := range answer.Jobs {
-		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS),
+		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"),
+			cmp.Or(lastError(&j), "-"), clock(j.PublishedMS),
 			attempts(&j),
 			digits(j.Bytes), body(&j.Shown))
 	}

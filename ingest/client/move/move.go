@@ -144,7 +144,7 @@ func (m *Move) one(ctx context.Context, j client.Job) error {
 	if published.Repeated {
 		m.Before.Add(1)
 		if j.PHP != nil {
-			return ended(m.From.Bury(ctx, j))
+			return ended(m.From.Bury(ctx, j, nil))
 		}
 	} else {
 		m.Moved.Add(1)

@@ -23,6 +23,15 @@ local function drop_id(u, id, seq)
   end
 end
 
+-- drop_errors: forget why attempts of jobs failed. Only a job that was claimed before, or is dead, has errors.
+local function drop_errors(u, seqs)
+  local fields = {}
+  for x, seq in ipairs(seqs) do
+    fields[x] = '!' .. seq
+  end
+  in_pieces(redis.pcall, 'HDEL', u, fields)
+end
+
 -- ends_of: when the ttl of a job ends, ms, 0 = never; nil where another program wrote the record, or there is none.
 local function ends_of(record)
   return record and tonumber(string.sub(record, 1, 13)) or nil
@@ -44,16 +53,21 @@ local function remove(k, totals, queue, seq, id, unlisted)
     if leased == 1 then
       totals.lost = totals.lost + 1
       redis.call('HDEL', k.attempts, member)
+      drop_errors(k.u, { seq })
     end
     return nil
   end
   drop_id(k.u, id, seq)
   local claimed = redis.call('HDEL', k.attempts, member)
+  if claimed == 1 then
+    drop_errors(k.u, { seq })
+  end
   if leased == 1 then
     return 'leased', true
   elseif redis.call('ZREM', k.delay, member) == 1 then
     return 'delayed', claimed == 1
   elseif redis.call('ZREM', k.d, seq) == 1 then
+    drop_errors(k.u, { seq })
     totals.dead = totals.dead - 1
     return 'dead', true
   end
@@ -103,6 +117,7 @@ local function bury(k, totals, seq, now, keeps, reason)
   if record then
     drop_id(k.u, caller_id(record), seq)
   end
+  drop_errors(k.u, { seq })
   local state = ends and 'expired' or 'lost'
   totals[state] = totals[state] + 1
   if totals.ends then

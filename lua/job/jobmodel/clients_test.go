@@ -1,6 +1,10 @@
 package jobmodel
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // spawnPublish lets a producer publish one or two groups to a shard. When the
 // answer is lost it publishes those with a key again.
@@ -121,7 +125,7 @@ func (w *World) consume(g got) {
 	s := w.shards[g.shard]
 	plan, busy, acks := w.rand.Intn(12), w.rand.Intn(3), 0
 	settle := func(verb string, ms int64) {
-		w.settle(s, []Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms}}, []string{g.call})
+		w.settle(s, []Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms, w.failure(verb)}}, []string{g.call})
 	}
 	w.spawn(func() bool {
 		if busy > 0 && !w.quiet {
@@ -153,6 +157,26 @@ func (w *World) consume(g got) {
 		}
 		return true // the worker died
 	})
+}
+
+// failure is why a worker gives a job back or up, where it says so.
+func (w *World) failure(verb string) string {
+	if verb != "nack" && verb != "bury" || w.rand.Intn(2) == 0 {
+		return ""
+	}
+	w.names++
+	return fmt.Sprint("no ", w.names)
+}
+
+// failed says whether errors are those that the workers gave last, the newest first.
+func (t *truth) failed(errors string) bool {
+	var texts []string
+	for line := range strings.SplitSeq(errors, "\n") {
+		if parts := strings.SplitN(line, " ", 3); len(parts) == 3 {
+			texts = append(texts, parts[2])
+		}
+	}
+	return t.vanished || slices.Equal(texts, t.errors)
 }
 
 func (w *World) ack(s *shard, groups []AckGroup) {
@@ -196,6 +220,10 @@ func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 		}
 		if state == Gone || t == nil {
 			continue
+		}
+		if x.Error != "" {
+			t.errors = slices.Concat([]string{x.Error}, t.errors)
+			t.errors = t.errors[:min(3, len(t.errors))]
 		}
 		if over[t] {
 			w.bad("settle: %s of %v, which had expired", x.Verb, t.ref)

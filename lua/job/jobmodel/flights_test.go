@@ -184,7 +184,7 @@ func (w *World) leave(x *poll) {
 	w.Count["given back"]++
 	back, calls := map[int][]Settle{}, map[int][]string{}
 	for _, g := range x.got {
-		back[g.shard] = append(back[g.shard], Settle{g.Queue, g.Job.Seq, g.Attempt, "requeue", g.deadline})
+		back[g.shard] = append(back[g.shard], Settle{g.Queue, g.Job.Seq, g.Attempt, "requeue", g.deadline, ""})
 		calls[g.shard] = append(calls[g.shard], g.call)
 	}
 	for _, n := range slices.Sorted(maps.Keys(back)) {

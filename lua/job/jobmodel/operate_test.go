@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // deadOldest is the dead of a queue, in the order of their death.
@@ -27,6 +28,7 @@ func (s *Shard) Respawn(name string, remove bool, limit int, ttl int64) (count i
 		s.Ledger["dead"]--
 		j := q.Jobs[seq]
 		if j == nil {
+			delete(q.Errors, seq)
 			s.Ledger["lost"]++
 			continue
 		}
@@ -104,7 +106,7 @@ func (s *Shard) Dead(name string, limit int) []Claimed {
 	q, list := s.queue(name), []Claimed{}
 	for _, seq := range q.deadOldest(limit) {
 		if j := q.Jobs[seq]; j != nil {
-			list = append(list, Claimed{Queue: name, Reason: reasonOf(q.Dead[seq]), Job: *j})
+			list = append(list, Claimed{Queue: name, Reason: reasonOf(q.Dead[seq]), Job: *j, Errors: strings.Join(q.Errors[seq], "\n")})
 		}
 	}
 	return list
@@ -194,7 +196,7 @@ func (w *World) operate() {
 				if verb == "requeue" && w.rand.Intn(2) == 0 {
 					ms = int64(s.model.Lease[t.ref])
 				}
-				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, ms})
+				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, ms, w.failure(verb)})
 			}
 		}
 		if len(jobs) > 0 {
@@ -212,8 +214,8 @@ func (w *World) operate() {
 		}
 		s.store.Account()
 		for _, c := range s.store.Dead(queue, 1+w.rand.Intn(3)) {
-			if t := s.jobs[c.ref()]; t == nil || t.gone || c.Reason != t.died {
-				w.bad("dead: %v is said to have died as %d", c.ref(), c.Reason)
+			if t := s.jobs[c.ref()]; t == nil || t.gone || c.Reason != t.died || !t.failed(c.Errors) {
+				w.bad("dead: %v is said to have died as %d, %q", c.ref(), c.Reason, c.Errors)
 			}
 		}
 	case 7:
@@ -277,7 +279,7 @@ func (w *World) comesBack(s *shard, t *truth) {
 		if late--; late > 0 && !w.quiet {
 			return false
 		}
-		w.settle(s, []Settle{{t.ref.Queue, t.ref.Seq, attempt, verb, 500}}, []string{call})
+		w.settle(s, []Settle{{t.ref.Queue, t.ref.Seq, attempt, verb, 500, w.failure(verb)}}, []string{call})
 		return true
 	})
 }

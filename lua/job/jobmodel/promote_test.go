@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Due is jobs of a queue that a promoter read as due.
@@ -270,7 +271,7 @@ func (s *Shard) Get(ref Ref) (*Claimed, State) {
 	case Lost:
 		state = Ready
 	}
-	c := &Claimed{Queue: ref.Queue, Attempt: int(attempts), Job: *j}
+	c := &Claimed{Queue: ref.Queue, Attempt: int(attempts), Job: *j, Errors: strings.Join(s.queue(ref.Queue).Errors[ref.Seq], "\n")}
 	if state == Dead {
 		c.Reason = reasonOf(s.queue(ref.Queue).Dead[ref.Seq])
 	}
@@ -332,6 +333,9 @@ func (w *World) get(s *shard, t *truth) {
 	}
 	if t.gone || !w.exists(s, t) || c.Attempt != t.claims && state != Dead && !t.unlisted {
 		w.bad("get: %v is of attempt %d, said %d", t.ref, t.claims, c.Attempt)
+	}
+	if !t.failed(c.Errors) {
+		w.bad("get: %v failed as %q, said %q", t.ref, t.errors, c.Errors)
 	}
 	if c.Reason != t.died {
 		w.bad("get: %v died as %d, said %d", t.ref, t.died, c.Reason)

@@ -1,6 +1,7 @@
 package jobmodel
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -162,6 +163,7 @@ type Claimed struct {
 	Attempt int
 	Reason  Reason // of a dead one
 	Job     Job
+	Errors  string // of a job that is read: why attempts failed, the newest first
 }
 
 func (c Claimed) ref() Ref { return Ref{c.Queue, c.Job.Seq} }
@@ -353,11 +355,15 @@ func (s *Shard) remove(ref Ref, callerID string) (removed, claimed bool) {
 		if leased {
 			s.Ledger["lost"]++
 			delete(s.Attempts, ref)
+			delete(q.Errors, ref.Seq)
 		}
 		return false, false
 	}
 	delete(s.Attempts, ref)
 	delete(q.Jobs, ref.Seq)
+	if s.bug != "an ack keeps the errors" {
+		delete(q.Errors, ref.Seq)
+	}
 	q.dropID(callerID, ref.Seq)
 	if leased {
 		return true, true
@@ -398,6 +404,7 @@ func (s *Shard) bury(ref Ref, why Reason) State {
 	j := q.Jobs[ref.Seq]
 	switch {
 	case j == nil:
+		delete(q.Errors, ref.Seq)
 		s.Ledger["lost"]++
 		return Lost
 	case s.Keeps(ref.Queue) && !j.expired(s.now()):
@@ -418,6 +425,7 @@ type Settle struct {
 	Attempt int    // 0 = whoever holds it
 	Verb    string // nack, bury, touch or requeue
 	MS      int64  // nack: delay; touch: ttr; requeue: deadline of the lease, 0 = any
+	Error   string // nack and bury: why; "" = unsaid
 }
 
 // Settle does each of the settlements whose attempt still holds its job. Those of a
@@ -446,6 +454,12 @@ func (s *Shard) Settle(jobs []Settle) []State {
 			continue
 		}
 		delete(s.Lease, ref)
+		if q := s.queue(x.Queue); x.Error != "" {
+			list := slices.Concat([]string{fmt.Sprintf("%d %d %s", attempt, s.now(), x.Error)}, q.Errors[x.Seq])
+			if q.Errors[x.Seq] = list[:min(3, len(list))]; s.bug == "the first error is kept" && len(list) > 1 {
+				q.Errors[x.Seq] = list[1:]
+			}
+		}
 		p := pushTo(&pushes, x.Queue)
 		replies[i] = Ready
 		switch {

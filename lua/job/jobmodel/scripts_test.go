@@ -157,10 +157,11 @@ func (s *scripts) Peek(queue string) *jobmodel.Claimed {
 }
 
 func (s *scripts) Dead(queue string, limit int) []jobmodel.Claimed {
-	v := s.call(luajob.DeadPage, s.keys([]string{queue}, "", "jd"), 0, limit, 1<<20)
+	v := s.call(luajob.DeadPage, s.keys([]string{queue}, "", "jdu"), 0, limit, 1<<20)
 	list := []jobmodel.Claimed{}
-	for job := range slices.Chunk(v[2:], 4) {
+	for job := range slices.Chunk(v[2:], 5) {
 		c := claimed(queue, number(job[0]), 0, job[3].(string))
+		c.Errors = job[4].(string)
 		c.Reason = jobmodel.Reason(number(job[2]))
 		list = append(list, c)
 	}
@@ -168,13 +169,13 @@ func (s *scripts) Dead(queue string, limit int) []jobmodel.Claimed {
 }
 
 func (s *scripts) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
-	v := s.call(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + ref.Queue), s.key("d:" + ref.Queue)}, ref.Queue, ref.Seq)
+	v := s.call(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + ref.Queue), s.key("d:" + ref.Queue), s.key("u:" + ref.Queue)}, ref.Queue, ref.Seq)
 	if number(v[1]) == 0 {
 		return nil, jobmodel.Gone
 	}
 	state := map[any]jobmodel.State{"ready": jobmodel.Ready, "delayed": jobmodel.Delayed, "leased": jobmodel.Leased, "dead": jobmodel.Dead}[v[2]]
 	c := claimed(ref.Queue, ref.Seq, number(v[5]), v[6].(string))
-	c.Reason = jobmodel.Reason(number(v[4]))
+	c.Reason, c.Errors = jobmodel.Reason(number(v[4])), v[7].(string)
 	return &c, state
 }
 
@@ -369,7 +370,11 @@ func (s *scripts) Settle(jobs []jobmodel.Settle) []jobmodel.State {
 	var queues numbered
 	var rest []any
 	for _, x := range jobs {
-		rest = append(rest, queues.add(x.Queue), x.Seq, x.Attempt, x.Verb, x.MS)
+		verb := x.Verb
+		if x.Error != "" {
+			verb += " " + x.Error
+		}
+		rest = append(rest, queues.add(x.Queue), x.Seq, x.Attempt, verb, x.MS)
 	}
 	argv := append([]any{"w:", "publish"}, queues.argv(jobmodel.Keeps)...)
 	var replies []jobmodel.State

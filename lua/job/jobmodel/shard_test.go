@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // HeadCheck is the ms after which a queue whose head never expires is looked at again.
@@ -48,6 +49,8 @@ type Queue struct {
 	Ready []int64           // sequences, oldest first; a tombstone is one without a job
 	Dead  map[int64]float64 // sequence → ms of death, and a quarter for each step of Reason
 	IDs   map[string]int64  // caller's id → sequence
+
+	Errors map[int64][]string // sequence → why attempts failed, the newest first: attempt, ms and text
 }
 
 // A Wake is one message on the channel of a queue: it has jobs again.
@@ -102,7 +105,7 @@ func (s *Shard) now() int64 { return s.NowUS / 1000 }
 func (s *Shard) queue(name string) *Queue {
 	q := s.Queue[name]
 	if q == nil {
-		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]float64{}, IDs: map[string]int64{}}
+		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]float64{}, IDs: map[string]int64{}, Errors: map[int64][]string{}}
 		s.Queue[name] = q
 	}
 	return q
@@ -133,6 +136,7 @@ func (s *Shard) wake(queue string, length, pushed int) {
 // drop removes the job and what its caller's id says of it.
 func (q *Queue) drop(j *Job) {
 	delete(q.Jobs, j.Seq)
+	delete(q.Errors, j.Seq)
 	q.dropID(j.CallerID, j.Seq)
 }
 
@@ -146,6 +150,7 @@ func (q *Queue) dropID(callerID string, seq int64) {
 // job that something else removed, which is lost.
 func (s *Shard) dangling(ref Ref) {
 	delete(s.Attempts, ref)
+	delete(s.queue(ref.Queue).Errors, ref.Seq)
 	if s.Tombstones[ref.Queue] > 0 {
 		s.Tombstones[ref.Queue]--
 	} else {
@@ -257,6 +262,9 @@ func (s *Shard) Picture() []string {
 		for id, seq := range q.IDs {
 			add("id %s %s %d", name, id, seq)
 		}
+		for seq, list := range q.Errors {
+			add("id %s !%d %s", name, seq, strings.Join(list, "\n"))
+		}
 	}
 	slices.Sort(lines)
 	return lines
@@ -287,6 +295,8 @@ var Bugs = map[string]bool{
 	"revert ignores the token":                false,
 	"revert ignores the deadline":             false,
 	"revert counts the attempt":               false,
+	"an ack keeps the errors":                 false,
+	"the first error is kept":                 false,
 	"an ack leaves no tombstone":              false,
 	"settle ignores the attempt":              false,
 	"requeue counts the attempt":              false,

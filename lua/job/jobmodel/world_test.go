@@ -95,7 +95,8 @@ type truth struct {
 	until         int64          // ms: the deadline of that lease
 	poll          *poll
 	acked, buried bool
-	died          Reason // of its last death
+	errors        []string // the newest first
+	died          Reason   // of its last death
 	delivered     bool
 	reordered     bool // it did not enter the list when it was born
 	gone          bool

@@ -122,6 +122,10 @@ func (s *Store) settle(x *job.Settle) (head []*Job) {
 		x.Deadline != 0 && x.Deadline != j.At {
 		return nil
 	}
+	if x.Error != "" {
+		j.Errors = append([]job.Failure{{Attempt: j.Attempt, AtMS: s.now(), Error: x.Error}}, j.Errors...)
+		j.Errors = j.Errors[:min(3, len(j.Errors))]
+	}
 	switch x.Verb {
 	case job.Nack:
 		s.back(j, x.After, job.Nacked)

@@ -95,6 +95,7 @@ function OneJob({ j, pretty, onRemove, onTrace }) {
       <span>${j.attempt == null ? `tries: ${count(j.tries)}` : `attempt ${count(j.attempt)} of ${count(j.tries)}`}</span> <span>published ${time(j.published_at_ms)}, ${duration(j.age_ms)} ago</span>
       ${j.state !== "dead" && html`<span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> `}<span>${bytes(j.bytes)}</span></p>
     ${j.attributes && html`<p class="detail">${visible(JSON.stringify(j.attributes))}</p>`}
+    ${j.errors?.map((e) => html`<p class="detail" key=${e.at_ms}>attempt ${count(e.attempt)}, ${time(e.at_ms)}: ${visible(e.error)}</p>`)}
     <${Payload} of=${j} pretty=${pretty} />
     <p class="acts">${onTrace && html`<button type="button" class="action" onClick=${onTrace}>what happened</button>`}<${Action} needs="operator" kind="danger" onAct=${onRemove}>delete<//></p>
   </li>`;
