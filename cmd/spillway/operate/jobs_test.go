@@ -45,7 +45,7 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		{"jobs get mail out " + jobID, "1 of 3", "", ""},
 		{"jobs get mail out " + strings.ToLower(jobID), "dead since 2025-11-20T09:07:55Z, lapsed attempts 1 of 3 published 2025-11-20T09:06:55Z, 1m01s ago bytes 7", "", ""},
 		{"jobs trace mail out " + jobID, "2025-11-20T09:06:55.000Z published - web 2025-11-20T09:06:56.000Z written 1 - crm retried in 30ms with 503", "", ""},
-		{"jobs dead mail out --limit=1", jobID + "  2025-11-20T09:07:55Z buried 2025-11-20T09:06:55Z - 7", "1 of 7 dead letters", "classes=1&limit=1&offset=0"},
+		{"jobs dead mail out --limit=1", jobID + "  2025-11-20T09:07:55Z buried - 2025-11-20T09:06:55Z - 7", "1 of 7 dead letters", "classes=1&limit=1&offset=0"},
 		{"jobs dead mail php", "JOB  DIED", `by class, of the newest 7: App\Jobs\Mail 4, unknown 3`, ""},
 		{"jobs forecast mail out --step=1m --steps=4", "2025-11-20T09:07:55Z 0ms to 1m 0 1 2025-11-20T09:08:55Z 1m to 2m 5 0 2025-11-20T09:10:55Z 3m to 4m 2 3", "7 delayed jobs and 4 ticks of schedules come due within 4m; of each", "step_ms=60000&steps=4"},
 		{"jobs forecast mail", "", "0 delayed jobs and 0 ticks of schedules come due within 10m\n", ""},
