@@ -128,37 +128,6 @@ type Namespace struct {
 	PartitionFallback string     `kong:"-" file:"partition-fallback"`
 }
 
-// Shards is a number of shards, or partition.AutoShards, which is written auto.
-type Shards int
-
-// UnmarshalText reads a number or auto.
-func (s *Shards) UnmarshalText(text []byte) error {
-	n, err := strconv.Atoi(string(text))
-	switch {
-	case string(text) == "auto":
-		n = partition.AutoShards
-	case err != nil || n < 0:
-		return fmt.Errorf("%.40q is not a number of shards: write one such as 12, or auto", text)
-	}
-	*s = Shards(n)
-	return nil
-}
-
-func (s Shards) String() string {
-	if s == partition.AutoShards {
-		return "auto"
-	}
-	return strconv.Itoa(int(s))
-}
-
-// MarshalJSON writes a number or the text auto.
-func (s Shards) MarshalJSON() ([]byte, error) {
-	if s == partition.AutoShards {
-		return []byte(`"auto"`), nil
-	}
-	return []byte(s.String()), nil
-}
-
 // WriteKey is an ingest.WriteKey in the form of the file: a text, or a map.
 type WriteKey struct {
 	Key           string       `name:"key"`

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
 )
 
 // Process is what a command uses of its process. Tests pass their own.
@@ -221,4 +222,35 @@ func GivenFlags(k *kong.Context) map[string]bool {
 		}
 	}
 	return given
+}
+
+// Shards is a number of shards, or partition.AutoShards, which is written auto.
+type Shards int
+
+// UnmarshalText reads a number or auto.
+func (s *Shards) UnmarshalText(text []byte) error {
+	n, err := strconv.Atoi(string(text))
+	switch {
+	case string(text) == "auto":
+		n = partition.AutoShards
+	case err != nil || n < 0:
+		return fmt.Errorf("%.40q is not a number of shards: write one such as 12, or auto", text)
+	}
+	*s = Shards(n)
+	return nil
+}
+
+func (s Shards) String() string {
+	if s == partition.AutoShards {
+		return "auto"
+	}
+	return strconv.Itoa(int(s))
+}
+
+// MarshalJSON writes a number or the text auto.
+func (s Shards) MarshalJSON() ([]byte, error) {
+	if s == partition.AutoShards {
+		return []byte(`"auto"`), nil
+	}
+	return []byte(s.String()), nil
 }

@@ -214,38 +214,6 @@ func (o *overview) losses() []loss {
 	return found
 }
 
-// unevenRatio is when a master has so many times the mean of the shards that another layout is
-// worth it.
-const unevenRatio = 1.5
-
-// unevenText says that the shards lie unevenly, and the command that mends it; "" where they do not.
-func (n *namespaceState) unevenText() string {
-	s := n.Shards
-	if s.BusiestRatio < unevenRatio || s.Masters == 0 {
-		return ""
-	}
-	shards, again := (s.Current+s.Masters-1)/s.Masters*s.Masters, ""
-	if shards == s.Current {
-		again = " --again"
-	}
-	return fmt.Sprintf("of %d masters, the fullest has %.1f times the mean of its shards: spillway reshard %s %d%s",
-		s.Masters, s.BusiestRatio, n.Namespace, shards, again)
-}
-
-// reshardText is what older shards still hold; "" where there are none.
-func (n *namespaceState) reshardText() string {
-	s := n.Shards
-	if s.Older == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("  %s: its shards changed %s ago, and %s left in %d older ones", n.Namespace,
-		since(s.OlderForMS), some(s.OlderEntries, "entry is", "entries are"), s.Older)
-	if s.Unfenced > 0 {
-		text += fmt.Sprintf(", %d of which may take entries still", s.Unfenced)
-	}
-	return text + ": see spillway layouts ls " + n.Namespace
-}
-
 func (n *namespaceState) dropText() string {
 	return n.Rates.dropText(n.MaxAgeMS, perSecond)
 }
