@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"syscall"
 
 	"github.com/valyala/fasthttp"
@@ -104,6 +106,22 @@ func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejectio
 		}
 	}
 	return found, rejected
+}
+
+// NamespaceOf is the namespace that a token is for, without admitting anything; empty: there is
+// none, or more than one.
+func (x *Exchange) NamespaceOf(token []byte) (namespace string) {
+	sum := sha256.Sum256(token)
+	for _, candidate := range x.server.keyring.Load().keys[hashPrefix(sum)] {
+		switch {
+		case subtle.ConstantTimeCompare(candidate.Hash[:], sum[:]) != 1:
+		case namespace != "":
+			return ""
+		default:
+			namespace = candidate.namespace
+		}
+	}
+	return namespace
 }
 
 // Revoked reports whether a token was removed since Authenticate found its key. Who waits

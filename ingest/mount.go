@@ -21,6 +21,8 @@ type Mount struct {
 	// Prefix begins the paths, such as /api/. Empty: /v1/{namespace} and what is below, of
 	// the namespaces for which Owns is true.
 	Prefix string
+	// Root gives the handler also POST /; default false.
+	Root bool
 	// AnyPath gives the handler also paths with %-escapes, //, /./ and /../ behind the
 	// prefix, as they were sent. Default: 400 bad_request.
 	AnyPath bool
@@ -88,7 +90,7 @@ func overlap(a, b string) bool {
 func (s *Server) mountOf(path, original []byte) (m *mount, rest []byte) {
 	for _, m := range s.mounts {
 		if m.Owns == nil {
-			if bytes.HasPrefix(original, []byte(m.Prefix)) || !m.AnyPath && bytes.HasPrefix(path,
+			if m.Root && string(original) == "/" || bytes.HasPrefix(original, []byte(m.Prefix)) || !m.AnyPath && bytes.HasPrefix(path,
 				[]byte(m.Prefix)) {
 				return m, nil
 			}
@@ -121,7 +123,11 @@ func (s *Server) hasNamespace(name string) bool {
 // distinguishes methods and what follows the prefix.
 func (s *Server) matchMount(ctx *fasthttp.RequestCtx, t *target) (rejected *rejection, found bool) {
 	uri := ctx.URI()
-	if t.mount, t.path = s.mountOf(uri.Path(), uri.PathOriginal()); t.mount == nil {
+	t.mount, t.path = s.mountOf(uri.Path(), uri.PathOriginal())
+	if t.mount != nil && t.mount.Root && len(uri.Path()) == 1 && !ctx.IsPost() {
+		t.mount = nil
+	}
+	if t.mount == nil {
 		return nil, false
 	}
 	t.route = &t.mount.row
