@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"encoding/base64"
 	"errors"
 	"math/rand/v2"
@@ -23,20 +22,13 @@ const (
 
 // claim leases jobs to the client, and waits for them if it asks so.
 func (a *api) claim(c *call) *ingest.Rejection {
-	if !a.enter() {
-		return a.reject(c, ErrStopping)
-	}
-	defer a.claims.Done()
 	a.workers.hear(c)
 	count, rejected := c.number("count", 1, 1, job.MaxCount)
 	if rejected != nil {
 		return rejected
 	}
-	lease := cmp.Or(c.namespace.TTR, defaultTTR)
-	if c.namespace.Lease != nil {
-		lease = c.namespace.Lease(c.queues)
-	}
-	ttr, rejected := c.duration("ttr", lease, time.Millisecond, maxTTR)
+	ttr, rejected := c.duration("ttr", c.namespace.Lease(defaultTTR, c.queues...),
+		time.Millisecond, maxTTR)
 	if rejected != nil {
 		return rejected
 	}
@@ -44,6 +36,29 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
+	return a.lease(c, count, ttr, wait, Form{
+		Type:   jsonType,
+		Size:   jobSize,
+		Append: func(dst []byte, jobs []Job) []byte { return appendJobs(dst, jobs, ttr) },
+	})
+}
+
+// Form is how a protocol shows jobs.
+type Form struct {
+	Type   string         // of the content
+	Size   func(*Job) int // at least what Append takes for a job, in bytes
+	Append func(dst []byte, jobs []Job) []byte
+}
+
+// Job is a job as a claim brings it.
+type Job = job.Job
+
+// lease claims jobs for the client, waits for them if it asks so, and answers.
+func (a *api) lease(c *call, count int, ttr, wait time.Duration, f Form) *ingest.Rejection {
+	if !a.enter() {
+		return a.reject(c, ErrStopping)
+	}
+	defer a.claims.Done()
 	// The rate is charged for one job before the wait, so that a token that has used its rate
 	// up is told at once, and for the others with the jobs: a wait must not keep what other
 	// clients could use.
@@ -69,7 +84,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if err != nil {
 		return a.reject(c, err)
 	}
-	if rejected := a.answer(c, jobs, ttr); rejected != nil {
+	if rejected := a.answer(c, jobs, f); rejected != nil {
 		taken.Refund()
 		a.GiveBack(c.namespace, jobs)
 		return rejected
@@ -80,10 +95,10 @@ func (a *api) claim(c *call) *ingest.Rejection {
 // answer sends jobs, if memory allows it. If the rate of the token allows no more than the
 // job that was taken before the wait, it sends that and gives the others back: a client that
 // asks for many gets some all the same.
-func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejection {
+func (a *api) answer(c *call, jobs []job.Job, f Form) *ingest.Rejection {
 	size := len(`{"jobs":[]}`) + 1
 	for i := range jobs {
-		size += jobSize(&jobs[i])
+		size += f.Size(&jobs[i])
 	}
 	if rejected := c.Reserve(size); rejected != nil {
 		return rejected
@@ -98,8 +113,7 @@ func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejecti
 		return rejected
 	}
 	a.tellRestart(c)
-	if rejected = c.Answer(200, jsonType, appendJobs(make([]byte, 0, size), jobs,
-		ttr)); rejected != nil {
+	if rejected = c.Answer(200, f.Type, f.Append(make([]byte, 0, size), jobs)); rejected != nil {
 		taken.Refund()
 		return rejected
 	}

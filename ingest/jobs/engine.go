@@ -39,6 +39,8 @@ type Engine struct {
 	hangups *hangups
 	wakes   Wakes
 	workers workers
+	// publishes counts those of queues over several shards.
+	publishes atomic.Uint64
 
 	mu      sync.Mutex
 	started bool
@@ -288,6 +290,7 @@ type Store interface {
 	job.ScheduleOperations
 	job.OwnerOperations
 	job.ScheduleForecasts
+	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	Revert(ctx context.Context, l *job.Lane) error
 }
 

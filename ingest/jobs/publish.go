@@ -67,6 +67,38 @@ func (a *api) publish(c *call) *ingest.Rejection {
 	return c.Answer(200, jsonType, appendPublished(nil, p))
 }
 
+// publishEach stores messages of an adapter, each by itself.
+func (a *api) publishEach(c *call, all []Message) *ingest.Rejection {
+	taken, rejected := c.take(c.key.Limiters().Produce, len(all))
+	if rejected != nil {
+		return rejected
+	}
+	publishes := make([]*job.Publish, len(all))
+	for i, m := range all {
+		publishes[i] = &job.Publish{
+			Namespace: c.namespace,
+			Queue:     c.queue(),
+			By:        c.key.Name(),
+			Tries:     m.Tries,
+			Delay:     m.Delay,
+			Messages:  []job.Message{{Payload: m.Payload, Attributes: m.Attributes}},
+		}
+		publishes[i].Shard = c.namespace.HomeOf(publishes[i], a.publishes.Add(1))
+	}
+	a.Publish(publishes...)
+	for i, p := range publishes {
+		switch {
+		case p.Err == nil:
+			all[i].ID = p.Namespace.ID(p.Shard, p.Queue, p.First, "")
+			continue
+		case !errors.Is(p.Err, partition.ErrUnknown):
+			taken.RefundPart(1)
+		}
+		all[i].Rejected = a.reject(c, p.Err)
+	}
+	return nil
+}
+
 // publishCost is what a job of a request takes beside its bytes, about: a message, its
 // place in the call of the store, and its id in the answer.
 const publishCost = 256
@@ -77,7 +109,8 @@ const jsonType = "application/json"
 func (a *api) options(c *call,
 	key []byte) (p *job.Publish, shards int, rejected *ingest.Rejection) {
 	p = &job.Publish{Namespace: c.namespace, Queue: c.queue(), By: c.key.Name()}
-	if p.Delay, rejected = c.duration("delay", 0, 0, job.MaxDelay); rejected != nil {
+	if p.Delay, rejected = c.duration("delay", c.namespace.Delay(p.Queue), 0,
+		job.MaxDelay); rejected != nil {
 		return nil, 0, rejected
 	}
 	if _, given := c.args["at"]; given {

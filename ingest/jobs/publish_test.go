@@ -65,6 +65,42 @@ func TestPublishPassesItsOptionsOn(t *testing.T) {
 	}
 }
 
+func TestRulesSayDelayAndLeaseWhereRequestsDoNot(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Rules = []job.Rule{{Match: "slow", Delay: job.Span(5 * time.Second), TTR: job.Span(10 * time.Minute)}, {Match: "*", TTR: job.Span(2 * time.Minute)}}
+	p := served(t, map[string]job.Policy{"mail": policy}, nil)
+	var delay, ttr time.Duration
+	p.store.With(func() {
+		p.store.Fail = func(b *job.Batch) error {
+			for _, x := range b.Publishes {
+				delay = x.Delay
+			}
+			for _, c := range b.Claims {
+				ttr = c.TTR
+			}
+			return nil
+		}
+	})
+	for _, c := range []struct {
+		publish, claim string
+		delay, ttr     time.Duration
+	}{
+		{"slow", "slow", 5 * time.Second, 10 * time.Minute},
+		{"slow?delay=0s", "slow/claim?ttr=1s", 0, time.Second},
+		{"other", "other,slow", 0, 10 * time.Minute},
+		{"other?delay=1s", "other", time.Second, 2 * time.Minute},
+	} {
+		if !strings.Contains(c.claim, "/") {
+			c.claim += "/claim"
+		}
+		published, claimed := p.do("POST", "/v1/mail/"+c.publish, "x"), p.do("POST", "/v1/mail/"+c.claim, "")
+		if published.status != 200 || claimed.status != 200 || delay != c.delay || ttr != c.ttr {
+			t.Errorf("%s, %s: got %v and %v, want %v and %v", c.publish, c.claim, delay, ttr, c.delay, c.ttr)
+		}
+	}
+}
+
 func TestRepeatsOfAQueueOverShardsMeetTheFirst(t *testing.T) {
 	t.Parallel()
 	policy := job.DefaultPolicy()

@@ -25,20 +25,31 @@ func (a *api) reading(c *call, changes bool,
 	return a.alone(c, changes, read)
 }
 
-// alone runs a request that is a round trip to the store of its own, in turn with those of
-// other namespaces. changes is whether it changes something: then an error
-// that is not known to be harmless says so.
+// alone answers with what a round trip to the store of its own brings: see ask.
 func (a *api) alone(c *call, changes bool,
 	read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
+	var answer []byte
+	if rejected := a.ask(c, changes, func(ctx context.Context) (err error) {
+		answer, err = read(ctx)
+		return err
+	}); rejected != nil {
+		return rejected
+	}
+	return c.Answer(200, jsonType, append(answer, '\n'))
+}
+
+// ask asks the store by itself, in turn with the requests of other namespaces. changes is whether
+// that changes something: then an error that is not known to be harmless says so.
+func (a *api) ask(c *call, changes bool, read func(ctx context.Context) error) *ingest.Rejection {
 	ctx, cancel := context.WithTimeout(share.As(context.Background(), c.namespace.Name),
 		a.cfg.FlushTimeout)
 	defer cancel()
-	answer, err := read(ctx)
+	err := read(ctx)
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, partition.ErrTooManyReads):
 		return ingest.Reject(wire.CodeOverloaded, "")
-	case err == nil:
-		return c.Answer(200, jsonType, append(answer, '\n'))
 	case !changes && errors.Is(err, partition.ErrUnknown):
 		return ingest.Reject(wire.CodeStoreUnavailable, "")
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -76,10 +75,7 @@ const (
 )
 
 // api is the native routes over an engine.
-type api struct {
-	*Engine
-	publishes atomic.Uint64 // of queues over several shards
-}
+type api struct{ *Engine }
 
 // call is a request on a route.
 type call struct {

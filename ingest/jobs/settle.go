@@ -51,15 +51,31 @@ func (a *api) settle(c *call) *ingest.Rejection {
 	}
 	lines := wire.SplitLines(body)
 	var all []*settlement
-	var acks []*job.Ack
-	var changes []*job.Settle
 	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
 		if len(all) == a.cfg.MaxEntries {
 			return ingest.Reject(wire.CodeTooManyEntries,
 				fmt.Sprintf("a request settles at most %d jobs: send fewer", a.cfg.MaxEntries))
 		}
-		s := parseSettlement(c.namespace, c.queue(), line)
-		all = append(all, s)
+		all = append(all, parseSettlement(c.namespace, c.queue(), line))
+	}
+	if len(all) == 0 {
+		return ingest.Reject(wire.CodeEmptyBatch, "the body holds no line: send one a job")
+	}
+	if rejected := c.Reserve(len(all) * settleCost); rejected != nil {
+		return rejected
+	}
+	a.run(c, all)
+	if err := noneDone(all); err != nil {
+		return a.reject(c, err)
+	}
+	return c.Answer(200, jsonType, appendSettled(nil, all))
+}
+
+// run does what settlements say.
+func (a *api) run(c *call, all []*settlement) {
+	var acks []*job.Ack
+	var changes []*job.Settle
+	for _, s := range all {
 		switch {
 		case s.ack != nil:
 			s.ack.By = c.key.Name()
@@ -69,18 +85,8 @@ func (a *api) settle(c *call) *ingest.Rejection {
 			changes = append(changes, s.change)
 		}
 	}
-	if len(all) == 0 {
-		return ingest.Reject(wire.CodeEmptyBatch, "the body holds no line: send one a job")
-	}
-	if rejected := c.Reserve(len(all) * settleCost); rejected != nil {
-		return rejected
-	}
 	a.Ack(acks...)
 	a.Settle(changes...)
-	if err := noneDone(all); err != nil {
-		return a.reject(c, err)
-	}
-	return c.Answer(200, jsonType, appendSettled(nil, all))
 }
 
 // settleCost is what a line takes beside its bytes, about.
@@ -94,6 +100,12 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 			return &settlement{wrong: wrong}
 		}
 	}
+	s.resolve(ns, queue)
+	return s
+}
+
+// resolve checks a settlement, and finds its job.
+func (s *settlement) resolve(ns *job.Namespace, queue string) {
 	verb, known := verbs[s.Do]
 	switch {
 	case s.ID == "":
@@ -125,7 +137,7 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 		s.wrong = "deadline_ms is for requeue: that of the claim"
 	}
 	if s.wrong != "" {
-		return s
+		return
 	}
 	ref, exists := ns.ParseID(queue, s.ID)
 	switch {
@@ -144,7 +156,6 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 			Error:     s.Error,
 		}
 	}
-	return s
 }
 
 // read reads a line as nearly all are: one object, of known fields as they are written here. false:

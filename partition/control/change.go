@@ -273,7 +273,7 @@ func (c *Control) change(ctx context.Context, make func(view) (edit, error)) err
 		}
 		v := c.view()
 		e, err := make(v)
-		if err != nil {
+		if err != nil || len(e) == 0 {
 			return err
 		}
 		done, err := c.write(ctx, v, e)

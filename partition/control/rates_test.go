@@ -121,7 +121,7 @@ func TestRulesCountInTheirOrderInEveryProcess(t *testing.T) {
 	}
 	b.await("three rules", func(s *control.Snapshot) bool { return len(s.Rules("mail")) == 3 && s.Rules("mail")[0].Rate.None })
 	policy := b.Snapshot().Namespace("mail").Policy
-	if got := fmt.Sprint(policy.Rules); got != "[{crm-eu none 0 7 } {crm-* 2/s 0 0 } {* 1/s 0 0 24h}]" {
+	if got := fmt.Sprint(policy.Rules); got != "[{crm-eu none 0 7   } {crm-* 2/s 0 0   } {* 1/s 0 0   24h}]" {
 		t.Errorf("got %s", got)
 	}
 	if err := a.DeleteRule(ctx, "mail", "none"); !errors.Is(err, control.ErrNotFound) {
@@ -132,6 +132,33 @@ func TestRulesCountInTheirOrderInEveryProcess(t *testing.T) {
 	a.must(a.CreateNamespace(ctx, namespace("mail")))
 	if got := a.Snapshot(); len(got.Rules("mail")) != 0 || len(got.Ignored) != 0 {
 		t.Errorf("a new namespace has %v, ignored %v", got.Rules("mail"), got.Ignored)
+	}
+}
+
+func TestAChangeOfARuleKeepsWhatItDoesNotSay(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	a := start(t, url, prefix)
+	a.must(a.CreateNamespace(ctx, namespace("mail")))
+	a.must(a.PutRule(ctx, rule(t, "q", "5/s", 0)))
+	tries := func(n int) func(*control.Rule) error { return func(r *control.Rule) error { r.Tries = n; return nil } }
+	for _, queue := range []string{"q", "other"} {
+		a.must(a.ChangeRule(ctx, "mail", queue, "app", tries(9)))
+	}
+	version := a.Snapshot().Version
+	a.must(a.ChangeRule(ctx, "mail", "q", "app", tries(9)))
+	if rules := a.Snapshot().Rules("mail"); len(rules) != 2 || rules[1].Tries != 9 || rules[1].Rate.String() != "5/s" || a.Snapshot().Version != version {
+		t.Errorf("got %+v, version %d after %d", rules, a.Snapshot().Version, version)
+	}
+	if a.must(a.ChangeRule(ctx, "mail", "other", "app", tries(0))); len(a.Snapshot().Rules("mail")) != 1 {
+		t.Error("a rule that says nothing is kept")
+	}
+	var field *partition.FieldError
+	if err := a.ChangeRule(ctx, "mail", "q", "app", tries(-1)); !errors.As(err, &field) {
+		t.Errorf("got %v", err)
+	}
+	if err := a.ChangeRule(ctx, "nobody", "q", "app", tries(1)); !errors.Is(err, control.ErrNotFound) {
+		t.Errorf("got %v", err)
 	}
 }
 

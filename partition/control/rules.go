@@ -45,13 +45,16 @@ type ruleForm struct {
 	Rate      job.RateLimit `json:"rate,omitzero"`
 	Burst     int           `json:"burst,omitempty"`
 	Tries     int           `json:"tries,omitempty"`
+	TTR       job.Span      `json:"ttr,omitempty"`
+	Delay     job.Span      `json:"delay,omitempty"`
 	KeepTrace job.Span      `json:"keep_trace,omitempty"`
 	CreatedMS int64         `json:"created_ms"`
 	CreatedBy string        `json:"created_by,omitempty"`
 }
 
 func (r *Rule) encode() string {
-	return encode(ruleForm{r.Rate, r.Burst, r.Tries, r.KeepTrace, r.CreatedMS, r.CreatedBy})
+	return encode(ruleForm{r.Rate, r.Burst, r.Tries, r.TTR, r.Delay, r.KeepTrace, r.CreatedMS,
+		r.CreatedBy})
 }
 
 func decodeRule(name, value string) (*Rule, error) {
@@ -63,7 +66,7 @@ func decodeRule(name, value string) (*Rule, error) {
 	r := &Rule{
 		Namespace: namespace,
 		Rule: job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst,
-			Tries: f.Tries, KeepTrace: f.KeepTrace},
+			Tries: f.Tries, TTR: f.TTR, Delay: f.Delay, KeepTrace: f.KeepTrace},
 		CreatedMS: f.CreatedMS,
 		CreatedBy: f.CreatedBy,
 	}
@@ -100,21 +103,48 @@ func (s *Snapshot) addRules(rules []*Rule, ignore func(name, format string, args
 
 // PutRule makes a rule, or replaces that of the same pattern. CreatedMS is set.
 func (c *Control) PutRule(ctx context.Context, r Rule) error {
-	r.CreatedMS = time.Now().UnixMilli()
 	if err := r.Validate(); err != nil {
 		return err
 	}
+	return c.change(ctx, func(v view) (edit, error) { return v.putRule(r) })
+}
+
+// ChangeRule changes the rule made at run time for exactly one queue, which may say nothing yet: what
+// an operator said there stays. by says who does. An error of change is returned as it is.
+func (c *Control) ChangeRule(ctx context.Context, namespace, queue, by string,
+	change func(*Rule) error) error {
 	return c.change(ctx, func(v view) (edit, error) {
-		_, exists := v.entries[r.entry()]
-		switch {
-		case v.snapshot.Namespace(r.Namespace) == nil:
-			return nil, fmt.Errorf("namespace %s of kind queue: %w", r.Namespace, ErrNotFound)
-		case !exists && len(v.snapshot.Rules(r.Namespace)) >= job.MaxRules:
-			return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace,
-				job.MaxRules, ErrTooMany)
+		r := Rule{Namespace: namespace, CreatedBy: by}
+		r.Match = job.Pattern(queue)
+		if made, exists := v.entries[r.entry()].(*Rule); exists {
+			r = *made
 		}
-		return edit{r.entry(): r.encode()}, nil
+		before := r.Rule
+		if err := change(&r); err != nil || r.Rule == before {
+			return nil, err
+		}
+		if !r.Says() {
+			return edit{r.entry(): ""}, nil
+		}
+		if err := r.Validate(); err != nil {
+			return nil, err
+		}
+		return v.putRule(r)
 	})
+}
+
+// putRule makes a rule, or replaces that of the same pattern.
+func (v view) putRule(r Rule) (edit, error) {
+	r.CreatedMS = time.Now().UnixMilli()
+	_, exists := v.entries[r.entry()]
+	switch {
+	case v.snapshot.Namespace(r.Namespace) == nil:
+		return nil, fmt.Errorf("namespace %s of kind queue: %w", r.Namespace, ErrNotFound)
+	case !exists && len(v.snapshot.Rules(r.Namespace)) >= job.MaxRules:
+		return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace,
+			job.MaxRules, ErrTooMany)
+	}
+	return edit{r.entry(): r.encode()}, nil
 }
 
 // DeleteRule deletes a rule that was made at run time.

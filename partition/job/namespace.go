@@ -17,9 +17,7 @@ type Namespace struct {
 	Name   string
 	Policy Policy
 	PHP    bool          // its queues are those of a PHP application: see partition/php
-	TTR    time.Duration // lease of a claim that says none; 0: a minute
-	// Lease is TTR, where queues have their own; nil: none has.
-	Lease func(queues []string) time.Duration
+	TTR    time.Duration // lease of a claim that says none, where no rule does; 0: a minute
 
 	*home
 	seed   uint64 // of hash

@@ -24,6 +24,10 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"queues[0].keep_trace": func(p *job.Policy) {
 			p.Rules = []job.Rule{{Match: "a", KeepTrace: job.Span(721 * time.Hour)}}
 		},
+		"queues[0].ttr": func(p *job.Policy) { p.Rules = []job.Rule{{Match: "a", TTR: job.Span(time.Millisecond)}} },
+		"queues[1].delay": func(p *job.Policy) {
+			p.Rules = []job.Rule{{Match: "a", Tries: 1}, {Match: "b", Delay: job.Span(721 * time.Hour)}}
+		},
 		"reply_ttl": func(p *job.Policy) { p.ReplyTTL = time.Millisecond },
 	} {
 		p := job.DefaultPolicy()

@@ -44,13 +44,16 @@ type Rule struct {
 	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say, and
 	// where none does it is DefaultTries.
 	Tries int
+	// TTR is the default of Claim.TTR, and Delay that of Publish.Delay: 1s to MaxRuleSpan. Default:
+	// the rule does not say, and where none does it is a minute, and no delay.
+	TTR, Delay Span
 	// KeepTrace is how long the trace of a job is kept after what happened to it last: 1m to
-	// MaxKeepTrace. Default: the rule does not say; where none does, there are no traces.
+	// MaxRuleSpan. Default: the rule does not say; where none does, there are no traces.
 	KeepTrace Span
 }
 
-// MaxKeepTrace is the upper bound of Rule.KeepTrace.
-const MaxKeepTrace = 30 * 24 * time.Hour
+// MaxRuleSpan is the upper bound of the times of a Rule.
+const MaxRuleSpan = 30 * 24 * time.Hour
 
 // Span is a time as a rule says it, such as 24h. The zero Span says nothing.
 type Span time.Duration
@@ -63,7 +66,7 @@ func (d *Span) UnmarshalText(text []byte) error {
 	}
 	span, err := time.ParseDuration(string(text))
 	if err != nil || span == 0 {
-		return fmt.Errorf("%.40q is not a time that a rule can say: write %s", text, wantKeep)
+		return fmt.Errorf("%.40q is not a time that a rule can say: write one such as 10m or 24h", text)
 	}
 	*d = Span(span)
 	return nil
@@ -86,6 +89,11 @@ func (d Span) String() string {
 		text = short + "h"
 	}
 	return text
+}
+
+// within reports whether it says nothing, or least to MaxRuleSpan.
+func (d Span) within(least time.Duration) bool {
+	return d == 0 || d >= Span(least) && d <= Span(MaxRuleSpan)
 }
 
 // RateLimit is a rate, up to 100,000 jobs a second, or none: no limit, whatever later rules say.
@@ -143,17 +151,25 @@ func (r Rule) check(v *partition.Validation, at string) {
 	v.Check(r.Burst == 0 || r.Burst >= 1 && r.Burst <= 10_000 && r.Rate.Count > 0, at+"burst", r.Burst,
 		"1 to 10000 jobs, beside a rate")
 	v.Check(r.Tries == 0 || r.Tries >= 1 && r.Tries <= MaxTries, at+"tries", r.Tries, "1 to 65535")
-	v.Check(r.KeepTrace == 0 || r.KeepTrace >= Span(time.Minute) && r.KeepTrace <= Span(MaxKeepTrace),
-		at+"keep_trace",
-		r.KeepTrace, wantKeep)
-	v.Check(!r.Rate.IsZero() || r.Tries > 0 || r.KeepTrace > 0, at+"rate", "nothing",
-		"rate, tries or keep_trace: the rule says nothing")
+	v.Check(r.TTR.within(time.Second), at+"ttr", r.TTR, wantSpan)
+	v.Check(r.Delay.within(time.Second), at+"delay", r.Delay, wantSpan)
+	v.Check(r.KeepTrace.within(time.Minute), at+"keep_trace", r.KeepTrace, wantKeep)
+	v.Check(r.Says(), at+"rate", "nothing",
+		"rate, tries, ttr, delay or keep_trace: the rule says nothing")
+}
+
+// Says reports whether the rule has any setting.
+func (r Rule) Says() bool {
+	return !r.Rate.IsZero() || r.Tries > 0 || r.TTR > 0 || r.Delay > 0 || r.KeepTrace > 0
 }
 
 // minRatePause is that of the highest rate, in ns.
 const minRatePause = 10_000
 
-const wantKeep = "1m to 720h, such as 24h"
+const (
+	wantKeep = "1m to 720h, such as 24h"
+	wantSpan = "1s to 720h, such as 10m"
+)
 
 const wantRate = "a rate such as 50/s, 1000/min or 20/h, at most 100000/s, or none"
 
@@ -173,9 +189,27 @@ func (n *Namespace) rule(queue string, has func(*Rule) bool) *Rule {
 
 var noRule Rule
 
+// RuledTries is what rules say of Publish.Tries for a queue; 0: none does.
+func (n *Namespace) RuledTries(queue string) int {
+	return n.rule(queue, func(r *Rule) bool { return r.Tries > 0 }).Tries
+}
+
 // Tries is the default of Publish.Tries for a queue.
-func (n *Namespace) Tries(queue string) int {
-	return cmp.Or(n.rule(queue, func(r *Rule) bool { return r.Tries > 0 }).Tries, DefaultTries)
+func (n *Namespace) Tries(queue string) int { return cmp.Or(n.RuledTries(queue), DefaultTries) }
+
+// Delay is the default of Publish.Delay for a queue.
+func (n *Namespace) Delay(queue string) time.Duration {
+	return time.Duration(n.rule(queue, func(r *Rule) bool { return r.Delay > 0 }).Delay)
+}
+
+// Lease is the default of Claim.TTR for a claim from queues: the longest of theirs. A queue of
+// which no rule says any has otherwise.
+func (n *Namespace) Lease(otherwise time.Duration, queues ...string) (longest time.Duration) {
+	for _, queue := range queues {
+		r := n.rule(queue, func(r *Rule) bool { return r.TTR > 0 })
+		longest = max(longest, cmp.Or(time.Duration(r.TTR), n.TTR, otherwise))
+	}
+	return longest
 }
 
 // keepTrace is how long traces of a queue's jobs are kept; 0: it has none.

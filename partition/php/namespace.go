@@ -20,10 +20,8 @@ type Policy struct {
 	KeyPrefix string
 	// CachePrefix is the same of the application's cache, where the restart signal is; default none.
 	CachePrefix string
-	// Rules name the queues that are served, and their tries: 1 to job.MaxRules.
+	// Rules name the queues that are served, their tries, and their TTR: 1 to job.MaxRules.
 	Rules []job.Rule
-	// Leases are the TTR of some queues: the first that matches holds.
-	Leases []Lease
 	// Tries is how often a payload that names none is delivered: 0 to job.MaxTries, 0 for ever.
 	// Default: 1 with laravel, else 0, as those libraries.
 	Tries int
@@ -37,12 +35,6 @@ type Policy struct {
 	Poll time.Duration
 	// MaxKeys is how many idempotency keys a queue remembers: 1 to 1,000,000,000; default 1,000,000.
 	MaxKeys int64
-}
-
-// Lease is the TTR of the queues that a pattern matches: 1s to 24h.
-type Lease struct {
-	Match job.Pattern
-	TTR   time.Duration
 }
 
 // DefaultPolicy returns the defaults of a flavor.
@@ -66,9 +58,6 @@ func (p Policy) Validate() error {
 		p.RetryAfter <= 24*time.Hour, "retry_after", p.RetryAfter,
 		"1s to 24h, as PHP has it; never: PHP has null there")
 	v.Check(validTTR(p.TTR), "ttr", p.TTR, wantTTR)
-	for _, l := range p.Leases {
-		v.Check(validTTR(l.TTR), "queues", string(l.Match)+": "+l.TTR.String(), "a ttr of "+wantTTR)
-	}
 	v.Check(p.Poll == 0 || p.Poll >= 10*time.Millisecond && p.Poll <= time.Minute,
 		"poll", p.Poll, "10ms to 1m; none: wait in Redis")
 	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,
@@ -81,7 +70,8 @@ func (p Policy) Validate() error {
 			"the name of a queue, with * for any text")
 		v.Check(r.Tries >= 0 && r.Tries <= job.MaxTries, at+"tries", r.Tries,
 			fmt.Sprintf("1 to %d", job.MaxTries))
-		v.Check(r.Rate.IsZero() && r.Burst == 0 && r.KeepTrace == 0, at+"match", string(r.Match),
+		v.Check(r.TTR == 0 || validTTR(time.Duration(r.TTR)), at+"ttr", r.TTR, wantTTR)
+		v.Check(r.Rate.IsZero() && r.Delay == 0 && r.Burst == 0 && r.KeepTrace == 0, at+"match", string(r.Match),
 			"a rule of PHP's queues with match, tries and ttr alone: rate, burst and keep_trace are of kind queue")
 	}
 	return v.Err()
@@ -126,7 +116,7 @@ func (s *Store) newNamespace(name string, p Policy) (*namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	of.PHP, of.TTR, of.Lease, of.Policy.Rules = true, p.TTR, p.lease, p.Rules
+	of.PHP, of.TTR, of.Policy.Rules = true, p.TTR, p.Rules
 	of.Policy.MaxJobs = 0 // PHP has no bound, so there is none to be near to
 	own := s.prefix + ":php:"
 	return &namespace{
@@ -139,22 +129,6 @@ func (s *Store) newNamespace(name string, p Policy) (*namespace, error) {
 		sums:      &ledger{},
 		restart:   &restart{},
 	}, nil
-}
-
-// lease is that of a claim of some queues that says none: the longest of theirs, so that no job of
-// one lapses while it runs.
-func (p Policy) lease(queues []string) (longest time.Duration) {
-	for _, queue := range queues {
-		ttr := p.TTR
-		for _, l := range p.Leases {
-			if l.Match.Matches(queue) {
-				ttr = l.TTR
-				break
-			}
-		}
-		longest = max(longest, ttr)
-	}
-	return longest
 }
 
 // tries is how often a payload of a queue that names none is delivered; 0: for ever.

@@ -13,6 +13,8 @@ type Rule struct {
 	Rate      job.RateLimit `json:"rate"`       // jobs that are claimed, such as 50/s, or none; empty: it does not say
 	Burst     int           `json:"burst"`      // jobs at once after a rest; 0: those of a tenth of a second
 	Tries     int           `json:"tries"`      // default of a publish; 0: it does not say
+	TTR       job.Span      `json:"ttr"`        // default lease of a claim; empty: it does not say
+	Delay     job.Span      `json:"delay"`      // default delay of a publish; empty: it does not say
 	KeepTrace job.Span      `json:"keep_trace"` // how long a trace is kept, such as 24h; empty: it does not say
 }
 
@@ -46,9 +48,8 @@ func (s *Server) putRule(r *request) (any, error) {
 	act := Act{
 		Action:    "set_rule",
 		Namespace: ns.Name,
-		Detail: fmt.Sprintf("match %s, rate %q, burst %d, tries %d, keep_trace %q", body.Match, body.Rate,
-			body.Burst, body.Tries,
-			body.KeepTrace),
+		Detail: fmt.Sprintf("match %s, rate %q, burst %d, tries %d, ttr %q, delay %q, keep_trace %q",
+			body.Match, body.Rate, body.Burst, body.Tries, body.TTR, body.Delay, body.KeepTrace),
 	}
 	return s.changed(r, act, c.PutRule(r.ctx, rule), body)
 }

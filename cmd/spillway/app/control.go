@@ -33,11 +33,15 @@ func controlFile(c *config.Config, admins []admin.Token) control.File {
 		q := c.QueueNamespaces[name]
 		f.Namespaces = append(f.Namespaces, control.Namespace{Name: name, Pool: c.PoolOf(name),
 			Policy: q.Policy()})
-		if len(q.Tokens) == 0 {
+		if len(q.Tokens)+len(q.Keys) == 0 {
 			f.Open = append(f.Open, name)
 		}
 		for _, t := range q.Tokens {
 			f.Tokens = append(f.Tokens, t.Control(name))
+		}
+		for _, k := range q.Keys {
+			f.Tokens = append(f.Tokens, control.Token{Namespace: name, Name: string(k.ID),
+				Hash: control.HashToken(k.Value)})
 		}
 	}
 	for _, a := range admins {

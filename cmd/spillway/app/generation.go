@@ -127,6 +127,7 @@ func (a *App) build(g, before *generation) error {
 		in := g.cfg.Ingest()
 		in.Drops = a.drops
 		g.mountJobs(&in)
+		a.mountSQS(g, &in)
 		in.Mounts = append(in.Mounts, a.lmstfyMounts(g)...)
 		if in.TLS, err = g.cfg.Certificates().TLS(g.metrics, a.log); err != nil {
 			return err

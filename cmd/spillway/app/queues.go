@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
+	"github.com/spillway-io/spillway/ingest/sqs"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/php"
@@ -140,6 +141,20 @@ func (g *generation) mountJobs(in *ingest.Config) {
 	for _, name := range g.cfg.PoolNames() {
 		in.Mounts = append(in.Mounts, g.engines[name].Mount())
 	}
+}
+
+// mountSQS adds SQS's API to the data port.
+func (a *App) mountSQS(g *generation, in *ingest.Config) {
+	cfg := sqs.Config{AccessKeys: map[string]sqs.Key{}, OpenNames: in.NamespaceKeys, Control: a.control}
+	for _, name := range g.file.Pools {
+		cfg.Engines = append(cfg.Engines, g.engines[name])
+	}
+	for _, name := range g.cfg.QueueNames() {
+		for _, k := range g.cfg.QueueNamespaces[name].Keys {
+			cfg.AccessKeys[string(k.ID)] = sqs.Key{Namespace: name, Secret: k.Value}
+		}
+	}
+	in.Mounts = append(in.Mounts, sqs.NewAPI(cfg).Mount())
 }
 
 // startJobs begins to keep queues, and to serve requests about jobs.

@@ -83,6 +83,8 @@ func (r *fileReader) own(s Setting, path string, node *yaml.Node) {
 			}
 			*to = append(*to, k)
 		}
+	case *[]AccessKey:
+		*to = listOf(r, node, at, AccessKey{}, nil)
 	case *[]QueueRule:
 		*to = listOf(r, node, at, QueueRule{Match: "*"}, nil)
 	case *[]PHPQueue:

@@ -99,11 +99,6 @@ func (n PHPNamespace) Policy() php.Policy {
 	var p php.Policy
 	CopyFields(&p, n)
 	p.Rules = rulesOf(n.Queues)
-	for i, q := range n.Queues {
-		if q.TTR != 0 {
-			p.Leases = append(p.Leases, php.Lease{Match: p.Rules[i].Match, TTR: time.Duration(q.TTR)})
-		}
-	}
 	return p
 }
 

@@ -1,14 +1,17 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/drain/push"
+	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -28,9 +31,35 @@ type QueueNamespace struct {
 
 	Spread map[string]int `file:"spread"` // queue → shards
 	Tokens []Token        `file:"tokens" keys:"hash name produce consume"`
+	Keys   []AccessKey    `file:"access-keys"`
 	Rules  []QueueRule    `file:"queues"`
 	Push   []Push         `file:"push"`
 }
+
+// AccessKey is one for AWS's SDKs: a token of the namespace by another name.
+type AccessKey struct {
+	ID     name   `name:"id"`
+	Secret string `name:"secret"` // a placeholder, such as {file:/path}
+
+	Value string // of the secret
+}
+
+// read reads the secret. ids are those of the keys before.
+func (k *AccessKey) read(secrets sink.Secrets, ids map[name]bool) error {
+	filled, err := secrets.Fill(k.Secret)
+	if k.Value, _ = url.PathUnescape(filled); err != nil {
+		return err
+	}
+	if k.ID == "" || ids[k.ID] || len(k.Value) < minSecret || k.Secret[0] != '{' {
+		return errAccessKey
+	}
+	ids[k.ID] = true
+	return nil
+}
+
+const minSecret = 16 // bytes
+
+var errAccessKey = errors.New(`write an id that no other key has, and a secret of 16 bytes or more such as "{file:/run/secrets/sqs}"`)
 
 // QueueRule is what holds for some queues, over all processes.
 type QueueRule struct {
@@ -38,6 +67,8 @@ type QueueRule struct {
 	Rate      job.RateLimit `name:"rate"`
 	Burst     int           `name:"burst"`
 	Tries     int           `name:"tries"`
+	TTR       job.Span      `name:"ttr"`
+	Delay     job.Span      `name:"delay"`
 	KeepTrace job.Span      `name:"keep-trace"`
 }
 
@@ -109,8 +140,15 @@ func (c *Config) AllNames() []string {
 
 // validateQueues returns an error for each setting of a queue that cannot work.
 func (c *Config) validateQueues() (errs []error) {
-	for _, name := range c.QueueNames() {
-		q, at := c.QueueNamespaces[name], "namespaces."+name+"."
+	ids := map[name]bool{}
+	for _, of := range c.QueueNames() {
+		q, at := c.QueueNamespaces[of], "namespaces."+of+"."
+		for i := range q.Keys {
+			if err := q.Keys[i].read(c.Secrets, ids); err != nil {
+				path := fmt.Sprintf("%saccess_keys[%d]", at, i)
+				errs = append(errs, c.FieldError(at+"access_keys", fmt.Errorf("%s: %w", path, err)))
+			}
+		}
 		if q.Dead != "keep" && q.Dead != "drop" {
 			errs = append(errs, c.under(at, &partition.FieldError{Field: "dead",
 				Value: q.Dead, Want: "keep or drop"})...)

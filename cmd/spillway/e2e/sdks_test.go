@@ -4,10 +4,12 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,7 +45,7 @@ namespaces:
 func installSDKs(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	for _, name := range []string{"package.json", "send.mjs"} {
+	for _, name := range []string{"package.json", "send.mjs", "sqs.mjs", "sqs.py"} {
 		text, err := os.ReadFile(filepath.Join("testdata", "sdks", name))
 		if err != nil {
 			t.Fatal(err)
@@ -57,10 +59,12 @@ func installSDKs(t *testing.T) (dir string) {
 	if out, err := npm.CombinedOutput(); err != nil {
 		t.Fatalf("npm install: %v\n%s", err, out)
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "analytics-go"), ".")
-	build.Dir = filepath.Join("testdata", "sdks", "go")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build with analytics-go: %v\n%s", err, out)
+	for program, of := range map[string]string{"analytics-go": ".", "aws-sdk-go": "./sqs"} {
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, program), of)
+		build.Dir = filepath.Join("testdata", "sdks", "go")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build with %s: %v\n%s", program, err, out)
+		}
 	}
 	return dir
 }
@@ -145,6 +149,65 @@ func TestUnmodifiedSDKsDeliverEveryEventAlsoThroughAnOutage(t *testing.T) {
 			<-sent
 			lines = awaitEvents(t, file, 2*each)
 			t.Logf("%s: %d events, at least %d of them twice because their first attempt had an unknown outcome", sdk, 2*each, len(lines)-2*each)
+		})
+	}
+}
+
+// Access keys by namespace: of keyed the signature has to hold, of mail the id is a token.
+var sqsKeys = map[string][2]string{"keyed": {"AKIAKEYED", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}, "mail": {"token-of-mail", "any"}}
+
+func TestUnmodifiedSDKsOfSQSWorkOnQueues(t *testing.T) {
+	t.Parallel()
+	dir := installSDKs(t)
+	secret, config := filepath.Join(dir, "secret"), filepath.Join(dir, "spillway.yaml")
+	text := fmt.Sprintf("redis: %s\npools: {default: {volatile: true}}\nnamespaces:\n  keyed: {kind: queue, access_keys: [{id: %s, secret: \"{file:%s}\"}]}\n"+
+		"  mail: {kind: queue, tokens: [\"sha256:%x\"]}\n", redistest.Start(t).URL(), sqsKeys["keyed"][0], secret, sha256.Sum256([]byte(sqsKeys["mail"][0])))
+	for name, text := range map[string]string{secret: sqsKeys["keyed"][1] + "\n", config: text} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := serve(t, "--config", config).ready(200)
+	command := func(env []string, name string, args ...string) *exec.Cmd {
+		cmd := exec.Command(name, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+		proc.KillWithParent(cmd)
+		return cmd
+	}
+	for namespace, key := range sqsKeys {
+		for sdk, program := range map[string][]string{"boto3": {"/usr/bin/python3", "sqs.py"}, "client-sqs and sqs-consumer": {"node", "sqs.mjs"}, "aws-sdk-go-v2": {"./aws-sdk-go"}} {
+			t.Run(namespace+"/"+sdk, func(t *testing.T) {
+				t.Parallel()
+				args := append(program[1:], "http://"+s.data, key[0], key[1])
+				var log bytes.Buffer
+				cmd := command(nil, program[0], args...)
+				cmd.Stderr = &log
+				if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != "30" {
+					t.Errorf("%v, %s\n%.4000s", err, out, log.String())
+				}
+			})
+		}
+		t.Run(namespace+"/celery", func(t *testing.T) {
+			t.Parallel()
+			out := filepath.Join(t.TempDir(), "out")
+			env := []string{"OUT=" + out, "BROKER=sqs://" + key[0] + ":" + url.QueryEscape(key[1]) + "@" + s.data + "//"}
+			worker := command(env, "/usr/bin/python3", "-m", "celery", "-A", "sqs", "worker", "--concurrency", "2", "--pool", "threads")
+			var log bytes.Buffer
+			worker.Stdout, worker.Stderr = &log, &log
+			if err := worker.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if text, err := command(env, "/usr/bin/python3", "sqs.py", "tasks", "30").CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, text)
+			}
+			eventually(t, "30 tasks ran", func() bool {
+				text, _ := os.ReadFile(out)
+				return bytes.Count(text, []byte("\n")) == 30
+			})
+			_ = worker.Process.Signal(syscall.SIGTERM)
+			if err := worker.Wait(); err != nil {
+				t.Errorf("worker: %v\n%.4000s", err, log.String())
+			}
 		})
 	}
 }

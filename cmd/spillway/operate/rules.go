@@ -32,7 +32,7 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 	if len(answer.Rules) == 0 {
 		return s.tell("%s has no rules: nothing limits its queues", c.Namespace)
 	}
-	t := newTable("MATCH", ">RATE", ">BURST", ">TRIES", ">TRACE", "MADE", "BY")
+	t := newTable("MATCH", ">RATE", ">BURST", ">TRIES", ">TTR", ">DELAY", ">TRACE", "MADE", "BY")
 	said := func(n int) string {
 		if n == 0 {
 			return "-"
@@ -41,7 +41,7 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 	}
 	for _, r := range answer.Rules {
 		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Tries),
-			cmp.Or(r.KeepTrace.String(), "-"),
+			cmp.Or(r.TTR.String(), "-"), cmp.Or(r.Delay.String(), "-"), cmp.Or(r.KeepTrace.String(), "-"),
 			made(r.FromFile, r.CreatedAtMS), r.CreatedBy)
 	}
 	return t.print(s.Out)
@@ -56,6 +56,8 @@ type RulesSet struct {
 	Rate      string `placeholder:"RATE" help:"Jobs that are claimed, over all processes and workers: 50/s, 1000/min, 20/h, or none."`
 	Burst     int    `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
 	Tries     int    `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
+	TTR       string `placeholder:"TIME" help:"How long a claim leases a job, where it does not say: such as 10m."`
+	Delay     string `placeholder:"TIME" help:"How long a job waits until it is ready, where its publish does not say: such as 5s."`
 	KeepTrace string `placeholder:"TIME" help:"How long what happened to a job is kept, after it happened: such as 24h."`
 }
 
@@ -66,6 +68,8 @@ func (c *RulesSet) Run(ctx context.Context, s Streams) error {
 		"rate":       c.Rate,
 		"burst":      c.Burst,
 		"tries":      c.Tries,
+		"ttr":        c.TTR,
+		"delay":      c.Delay,
 		"keep_trace": c.KeepTrace,
 	}
 	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &struct{}{})

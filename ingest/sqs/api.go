@@ -1,0 +1,297 @@
+// Package sqs is the HTTP API of Amazon SQS over Spillway's queues, in both of its protocols, so
+// that AWS's SDKs and what stands on them work without a change. DESIGN.md tells what a word of SQS
+// is here.
+package sqs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/jobs"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/control"
+)
+
+// Prefix begins the paths of queues. Requests also come to /.
+const Prefix = "/sqs/"
+
+// MaxBody is the largest body, in bytes: messages of 1 MiB, and what a form adds to them.
+const MaxBody = 3 << 20
+
+// Config is what an API is made of.
+type Config struct {
+	Engines    []*jobs.Engine // of the pools that may have queues
+	AccessKeys map[string]Key // by their id
+	// OpenNames lets the name of a namespace without tokens be its access key id, for trying
+	// out; default false.
+	OpenNames bool
+	Control   Control
+}
+
+// Control keeps what clients say of queues; *control.Control is one.
+type Control interface {
+	ChangeRule(ctx context.Context, namespace, queue, by string, change func(*control.Rule) error) error
+}
+
+// API answers the requests of SQS's clients.
+type API struct{ Config }
+
+// NewAPI makes an API.
+func NewAPI(cfg Config) *API { return &API{cfg} }
+
+// Mount puts the API on the data port.
+func (a *API) Mount() ingest.Mount {
+	return ingest.Mount{
+		Name:    "sqs",
+		Prefix:  Prefix,
+		Root:    true,
+		MaxBody: MaxBody,
+		Failure: answerFailure,
+		Handler: func(x *ingest.Exchange) *ingest.Rejection {
+			c := &call{API: a, Exchange: x}
+			return c.serve().reject(x)
+		},
+	}
+}
+
+// call is one request.
+type call struct {
+	*API
+	*ingest.Exchange
+	credential
+	request
+	namespace string
+	queue     string
+	action    string
+	isForm    bool
+	body      []byte
+	key       *ingest.Key // nil: the namespace needs no token
+	of        jobs.Queue
+}
+
+// actions are what SQS's clients can ask for. An answer is what encodes to that of the JSON
+// protocol; nil: it was given.
+var actions = map[string]func(*call) (any, *failure){
+	"CreateQueue":                  (*call).createQueue,
+	"GetQueueUrl":                  (*call).createQueue, // queues exist by their name
+	"ListQueues":                   (*call).listQueues,
+	"GetQueueAttributes":           (*call).getAttributes,
+	"SetQueueAttributes":           (*call).setAttributes,
+	"PurgeQueue":                   (*call).purge,
+	"SendMessage":                  (*call).send,
+	"SendMessageBatch":             (*call).send,
+	"ReceiveMessage":               (*call).receive,
+	"DeleteMessage":                (*call).settle,
+	"DeleteMessageBatch":           (*call).settle,
+	"ChangeMessageVisibility":      (*call).settle,
+	"ChangeMessageVisibilityBatch": (*call).settle,
+}
+
+// serve answers a request.
+func (c *call) serve() *failure {
+	if failed := c.authenticate(); failed != nil {
+		return failed
+	}
+	if failed := c.parse(); failed != nil {
+		return failed
+	}
+	act, known := actions[c.action]
+	if !known || !c.Ctx.IsPost() {
+		return fail(unsupported, "SQS takes POST, and of its actions those that ingest/API.md lists")
+	}
+	if failed := c.find(); failed != nil {
+		return failed
+	}
+	answer, failed := act(c)
+	if failed != nil || answer == nil {
+		return failed
+	}
+	return failureOf(c.Answer(200, c.contentType(), c.encode(nil, answer)))
+}
+
+// find finds the queue of a request, by its QueueUrl, its QueueName or its path.
+func (c *call) find() *failure {
+	path := string(c.Path())
+	if u, err := url.Parse(c.QueueUrl); c.QueueUrl != "" && err == nil {
+		path = u.Path
+	}
+	namespace := c.namespace
+	if c.queue = c.QueueName; c.queue == "" {
+		if rest, found := strings.CutPrefix(path, Prefix); found {
+			namespace, c.queue, _ = strings.Cut(rest, "/")
+		}
+	}
+	switch {
+	case namespace != c.namespace:
+		return failureOf(ingest.Reject(wire.CodeForbidden, "the access key is of another namespace"))
+	case strings.HasSuffix(c.queue, ".fifo"):
+		return fail(unsupported, "there are no FIFO queues: leave .fifo out of the name")
+	case c.action == "ListQueues":
+		c.queue = "any"
+	case c.queue == "":
+		return fail(missing, "QueueUrl or QueueName is missing")
+	}
+	if len(c.QueueOwnerAWSAccountId)+len(c.Tags) > 0 {
+		return fail(unsupported, "queues have no account and no tags")
+	}
+	var rejected *ingest.Rejection
+	c.of, rejected = c.queueOf(c.queue)
+	return failureOf(rejected)
+}
+
+func (c *call) queueOf(name string) (jobs.Queue, *ingest.Rejection) {
+	if e := c.engine(); e != nil {
+		return e.Queue(c.Exchange, c.key, c.namespace, name)
+	}
+	return jobs.Queue{}, ingest.Reject(wire.CodeNoSuchNamespace, "") // it was deleted since
+}
+
+// engine is that of the namespace; nil: none has it.
+func (c *call) engine() *jobs.Engine {
+	for _, e := range c.Engines {
+		if e.Has(c.namespace) {
+			return e
+		}
+	}
+	return nil
+}
+
+// url is that of a queue, at the address that the client used.
+func (c *call) url(queue string) string {
+	scheme := "http://"
+	if c.Ctx.IsTLS() || string(c.Ctx.Request.Header.Peek("X-Forwarded-Proto")) == "https" {
+		scheme = "https://"
+	}
+	return scheme + string(c.Ctx.Request.Header.Host()) + Prefix + c.namespace + "/" + queue
+}
+
+// createQueue answers the URL of a queue, and keeps what the request says of it.
+func (c *call) createQueue() (any, *failure) {
+	_, failed := c.setAttributes()
+	return map[string]string{"QueueUrl": c.url(c.queue)}, failed
+}
+
+const maxListed = 1000
+
+// listQueues lists the first queues that have jobs.
+func (c *call) listQueues() (any, *failure) {
+	names, rejected := c.of.Names()
+	urls := []string{}
+	for _, name := range names {
+		if len(urls) == maxListed || !strings.HasPrefix(name, c.QueueNamePrefix) {
+			continue
+		}
+		if _, unusable := c.queueOf(name); unusable == nil {
+			urls = append(urls, c.url(name))
+		}
+	}
+	return map[string]any{"QueueUrls": urls}, failureOf(rejected)
+}
+
+func (c *call) purge() (any, *failure) { return struct{}{}, failureOf(c.of.Purge()) }
+
+// defaults are what holds for messages where no rule says another: that of SQS. Without a
+// RedrivePolicy a message is received as often as a job can be.
+func (c *call) defaults() jobs.Defaults {
+	return c.of.Defaults(jobs.Defaults{TTR: 30 * time.Second, Tries: maxReceives})
+}
+
+const (
+	maxReceives    = 65535
+	controlTimeout = 5 * time.Second
+)
+
+// redrive is the RedrivePolicy of a queue. Its dead letters stay with it, whatever it names.
+type redrive struct {
+	Target string      `json:"deadLetterTargetArn"`
+	Tries  json.Number `json:"maxReceiveCount"`
+}
+
+// setAttributes keeps what a client says of a queue in the rule of exactly that queue.
+func (c *call) setAttributes() (any, *failure) {
+	if len(c.Attributes.of) == 0 {
+		return struct{}{}, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	err := c.Control.ChangeRule(ctx, c.namespace, c.queue, c.key.Name(), c.change)
+	var field *partition.FieldError
+	switch {
+	case err == nil:
+		return struct{}{}, nil
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil, fail(unsupported,
+			"of a queue only VisibilityTimeout, DelaySeconds and RedrivePolicy can be set")
+	case errors.As(err, &field), errors.Is(err, errAttribute):
+		return nil, fail("InvalidAttributeValue", "VisibilityTimeout is 1 to 2592000, DelaySeconds "+
+			"0 to 2592000, and RedrivePolicy has a maxReceiveCount of 1 to 65535")
+	case errors.Is(err, control.ErrTooMany):
+		return nil, fail("OverLimit", "the namespace has as many rules as it may")
+	}
+	return nil, failureOf(ingest.Reject(wire.CodeStoreUnavailable, ""))
+}
+
+var errAttribute = errors.New("not the value of an attribute")
+
+// change sets attributes in a rule, which checks them. Empty and 0 take back what was set.
+func (c *call) change(r *control.Rule) error {
+	for name, value := range c.Attributes.of {
+		seconds, err := strconv.ParseUint(value, 10, 31)
+		span := []byte(value + "s")
+		if seconds == 0 {
+			span = nil
+		}
+		switch name {
+		case "VisibilityTimeout":
+			err = errors.Join(err, r.TTR.UnmarshalText(span))
+		case "DelaySeconds":
+			err = errors.Join(err, r.Delay.UnmarshalText(span))
+		case "RedrivePolicy":
+			var policy redrive
+			if err = nil; value != "" {
+				err = json.Unmarshal([]byte(value), &policy)
+				seconds, _ = strconv.ParseUint(policy.Tries.String(), 10, 16)
+			}
+			if r.Tries = int(seconds); value != "" && seconds == 0 { // #nosec G115 -- 31 bits
+				err = errAttribute
+			}
+		default:
+			return errors.ErrUnsupported
+		}
+		if err != nil || name == "VisibilityTimeout" && seconds == 0 {
+			return errAttribute
+		}
+	}
+	return nil
+}
+
+// getAttributes answers what is known of a queue.
+func (c *call) getAttributes() (any, *failure) {
+	ready, delayed, leased, rejected := c.of.Counts()
+	d := c.defaults()
+	arn := "arn:aws:sqs:" + c.region + ":" + c.namespace + ":" + c.queue
+	known := map[string]string{
+		"ApproximateNumberOfMessages":           strconv.FormatInt(ready, 10),
+		"ApproximateNumberOfMessagesDelayed":    strconv.FormatInt(max(0, delayed), 10),
+		"ApproximateNumberOfMessagesNotVisible": strconv.FormatInt(max(0, leased), 10),
+		"VisibilityTimeout":                     strconv.Itoa(int(d.TTR.Seconds())),
+		"DelaySeconds":                          strconv.Itoa(int(d.Delay.Seconds())),
+		"MaximumMessageSize":                    strconv.Itoa(c.of.MaxEntry()),
+		"ReceiveMessageWaitTimeSeconds":         "0",
+		"QueueArn":                              arn,
+	}
+	if d.Tries < maxReceives {
+		policy, _ := json.Marshal(redrive{arn, json.Number(strconv.Itoa(d.Tries))})
+		known["RedrivePolicy"] = string(policy)
+	}
+	return struct {
+		Attributes map[string]string `json:",omitempty"`
+	}{only(known, c.AttributeNames.of)}, failureOf(rejected)
+}
