@@ -75,11 +75,15 @@ func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int6
 	shards := layouts.Shards
 	for ; shard < len(shards); shard, end = shard+1, positionNewest {
 		sh := own(shards[shard])
-		if layouts.Find(sh.Layout).Sums != nil {
+		of := layouts.Find(sh.Layout)
+		if of.Forgotten != 0 {
 			continue // it has none
 		}
 		c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.dead}, 1, end-1, limit, pageBytes)
 		if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
+			if of.Abandoned != 0 {
+				continue // it may never answer again
+			}
 			return DeadPage{}, c.Err
 		}
 		c.Rest.Int() // how many there are

@@ -30,7 +30,7 @@ type shard struct {
 	claimed atomic.Int64
 	trimmed atomic.Int64 // rank where the next page of trim begins
 	quiet   atomic.Bool  // the last Due listed none that is due
-	// seen is what an Overview read last of its ledger; nil: none did.
+	// seen is what this process read last of its ledger; nil: nothing yet.
 	seen atomic.Pointer[map[string]string]
 }
 

@@ -113,6 +113,9 @@ func (s *Store) resultsOfBefore(ctx context.Context, groups []*Group, window tim
 		if !out[g] && g.IdempotencyKey != "" {
 			for _, l := range layouts.Replaced(now, window.Milliseconds()) {
 				at := own(l.Of(g.Partition))
+				if l.Abandoned != 0 && !at.Breaker.Allow() {
+					continue // it may never answer again
+				}
 				calls = append(calls, backend.NewCall(lualayout.Result, at.Breaker, []string{at.resultOf(g)}))
 				asks = append(asks, g)
 			}
@@ -371,11 +374,14 @@ func (s *Store) revive(ctx context.Context, ns *Namespace) {
 	pipe := s.backend.Background.Pipeline()
 	active := map[*space.Shard]*redis.IntCmd{}
 	for _, l := range ns.home.Layouts().All {
-		if l.Closed == 0 || l.Forgotten != 0 {
+		if l.Closed == 0 || l.Forgotten != 0 && l.Abandoned == 0 {
 			continue
 		}
 		for _, at := range l.Shards {
 			if !at.Breaker.Allow() {
+				if l.Abandoned != 0 {
+					ns.home.Revive(at, false) // else who reads it would wait for it
+				}
 				continue
 			}
 			active[at] = pipe.ZCard(ctx, own(at).ready)

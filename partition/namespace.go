@@ -58,6 +58,18 @@ func (n *Namespace) shard(number int) *shard {
 	return own(all[number])
 }
 
+// readable is the first shard from a number on but for those that were given up and are not back;
+// nil: there is none.
+func (n *Namespace) readable(number int) *shard {
+	layouts := n.home.Layouts()
+	for ; ; number++ {
+		sh := n.shard(number)
+		if sh == nil || sh.Revived() || layouts.Find(sh.Layout).Sums == nil {
+			return sh
+		}
+	}
+}
+
 // openShards are those that may hold entries: of layouts that are not closed, and revived ones.
 func (n *Namespace) openShards() (open []*shard) {
 	for _, l := range n.home.Layouts().All {
@@ -72,8 +84,10 @@ func (n *Namespace) openShards() (open []*shard) {
 
 // homes are the shards that may hold entries of a partition, the oldest layout first.
 func (n *Namespace) homes(partition string) (homes []*shard) {
-	for _, l := range n.home.Layouts().Open() {
-		homes = append(homes, own(l.Of(partition)))
+	for _, l := range n.home.Layouts().All {
+		if at := l.Of(partition); l.Closed == 0 || at.Revived() {
+			homes = append(homes, own(at))
+		}
 	}
 	return homes
 }

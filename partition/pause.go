@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,6 +117,11 @@ func (verbs) Resume(ctx context.Context, ns *Namespace, partition string) (was b
 	})
 	for _, sh := range ns.pausedIn(partition) {
 		sh.alarm.ring(1) // something is due now
+		if seen := sh.seen.Load(); err == nil && seen != nil {
+			fields := maps.Clone(*seen) // else an abandoned layout might bring the pause back
+			delete(fields, pauseField+cmp.Or(partition, pauseAll))
+			sh.seen.Store(&fields)
+		}
 	}
 	return slices.Contains(codes, 1), err
 }

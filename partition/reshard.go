@@ -194,9 +194,16 @@ func (s *Store) readShards(ctx context.Context, shards []*space.Shard) map[*spac
 			r.active = active.Val()
 			r.dead = dead.Val()
 			r.first = strings.Join(first.Val(), "")
-			r.err = backend.Classify(cmp.Or(ledger.Err(), active.Err(), first.Err()))
+			letters := dead.Err()
+			if backend.IsWrongType(letters) {
+				letters = nil // a foreign value hides the dead letters only
+			}
+			r.err = backend.Classify(cmp.Or(ledger.Err(), active.Err(), first.Err(), letters))
 			if r.fields == nil {
 				r.err = cmp.Or(r.err, backend.ErrUnavailable) // no connection was made
+			}
+			if r.err == nil {
+				sh.seen.Store(&r.fields)
 			}
 		})
 	}
@@ -246,9 +253,16 @@ type LayoutEnd struct {
 	// Default false: a closed layout is forgotten.
 	Abandon bool
 	DryRun  bool // look whether it could be done, and change nothing
+	// Unseen abandons also where this process never read the ledger of a shard that is away.
+	Unseen bool
+	// Gone forgets an abandoned layout without a look: its Redis never comes back. Default false:
+	// all its shards have to answer and be empty.
+	Gone bool
+	// Confirm is what a dry run said: where more would be lost, nothing is. nil: whatever it is.
+	Confirm *LostLayout
 }
 
-// LostLayout is what a layout is given up with; all but Shards is 0 for one that is forgotten.
+// LostLayout is what a layout was given up with; all but Shards is 0 for one that is forgotten.
 type LostLayout struct {
 	Shards  int   `json:"shards"`       // of the layout
 	Away    int   `json:"away"`         // of these: those that do not answer
@@ -257,52 +271,86 @@ type LostLayout struct {
 	Dead    int64 `json:"dead_letters"` // in those away
 }
 
+// worse reports whether more is lost than in another.
+func (l LostLayout) worse(than LostLayout) bool {
+	return l.Away > than.Away || l.Unseen > than.Unseen || l.Entries > than.Entries || l.Dead > than.Dead
+}
+
+// Fields of the sums of a layout that say what it was given up with.
+const sumAway, sumUnseen, sumEntries, sumDead = "given_up_shards", "given_up_unseen", "given_up_entries", "given_up_dead"
+
+func lostOf(l *space.Layout) LostLayout {
+	return LostLayout{len(l.Shards), int(l.Sums[sumAway]), int(l.Sums[sumUnseen]), l.Sums[sumEntries], l.Sums[sumDead]}
+}
+
 // EndLayout has nobody read the shards of a layout any more. The record of the namespace gets the
 // totals of their ledgers, so its account goes on from there. The ledgers stay, and reject
 // those who know no newer layout.
 //
 // Where the layout is abandoned, the totals of shards that do not answer are what this process
 // read last, and what was stored there counts as lost. Once such a server is back its shards are
-// fenced; what they hold is delivered, in no order, and not counted again.
+// fenced, also where the layout was forgotten; what they hold is delivered, in no order, and not
+// counted again. It needs no Check that passed: a process that began after the loss may do it.
 //
-// Repeating it is safe. Errors: ErrNoLayout, ErrLayoutInUse, ErrResharding and those of the store.
+// Repeating it is safe: of a layout that was abandoned it returns what was recorded. Errors: ErrNoLayout, ErrLayoutInUse, ErrResharding and those of the store.
 func (verbs) EndLayout(ctx context.Context, ns *Namespace, r LayoutEnd) (lost LostLayout, err error) {
 	s := ns.store
-	if err := s.ensureCompatible(ctx); err != nil {
+	if _, err := s.space.Known(ns.home); err != nil {
+		return lost, err
+	}
+	if err := s.space.Resolve(ctx, ns.home); err != nil {
 		return lost, err
 	}
 	if err := s.space.Refresh(ctx, ns.home); err != nil {
 		return lost, err
 	}
-	l := ns.home.Layouts().Find(r.N)
+	layouts := ns.home.Layouts()
+	l := layouts.Find(r.N)
 	if l == nil {
 		return lost, fmt.Errorf("%w: %d", ErrNoLayout, r.N)
 	}
 	lost.Shards = len(l.Shards)
 	switch {
-	case l == ns.home.Layouts().Current():
+	case l == layouts.Current():
 		return lost, inUse(l, "takes new entries: reshard first")
+	case r.Abandon && l.Abandoned != 0:
+		return lostOf(l), nil
 	case r.Abandon && l.Closed != 0:
 		return lost, inUse(l, "is closed")
 	case !r.Abandon && l.Closed == 0:
 		return lost, inUse(l, "is not closed")
-	case l.Forgotten != 0:
+	case l.Forgotten != 0 && l.Sums != nil:
 		return lost, nil
+	case r.Gone && l.Abandoned == 0:
+		return lost, inUse(l, "was not abandoned: its totals are in its shards only")
 	}
 	now, err := s.backend.KnownTime(ctx)
 	if err != nil {
 		return lost, err
 	}
 	sums := l.Sums
-	if sums == nil {
-		if sums, err = s.sumUp(ctx, ns, l, r, &lost); err != nil {
+	if !r.Gone {
+		added, err := s.sumUp(ctx, ns, l, r, &lost)
+		if err != nil {
 			return lost, err
 		}
+		if sums == nil {
+			sums = added
+		}
 	}
-	if r.DryRun {
+	if !r.Abandon {
+		lost = LostLayout{Shards: len(l.Shards)}
+	}
+	switch {
+	case r.DryRun:
 		return lost, nil
+	case lost.Unseen > 0 && !r.Unseen:
+		return lost, inUse(l, fmt.Sprintf("has %d shards that are away and that this process never read: "+
+			"ask a process that runs for longer, or count nothing of them (unseen)", lost.Unseen))
+	case r.Confirm != nil && lost.worse(*r.Confirm):
+		return lost, inUse(l, "would lose more than what was confirmed: look again with a dry run")
 	}
-	return lost, s.space.Amend(ctx, ns.home, r.N, func(l *space.LayoutRecord) {
+	return lost, s.space.Amend(ctx, ns.home, layouts, r.N, func(l *space.LayoutRecord) {
 		if l.Sums = sums; r.Abandon {
 			l.Closed, l.Abandoned = now, now
 		} else {
@@ -319,18 +367,21 @@ func inUse(l *space.Layout, why string) error {
 func (s *Store) sumUp(ctx context.Context, ns *Namespace, l *space.Layout, r LayoutEnd,
 	lost *LostLayout) (map[string]int64, error) {
 	var calls []*backend.Call
-	if r.Abandon && !r.DryRun {
+	force := r.Abandon || l.Abandoned != 0
+	if force && !r.DryRun {
 		_, _ = s.space.Fence(ctx, ns.home, true) // as far as they can be reached
 	}
 	if !r.DryRun {
 		for _, at := range l.Shards {
-			calls = append(calls, closing(own(at), r.Abandon))
+			calls = append(calls, closing(own(at), force))
 		}
 	}
 	s.backend.Run(ctx, s.backend.Background, calls)
+	unclosed := map[*space.Shard]bool{}
 	for i, c := range calls {
 		sh := own(l.Shards[i])
 		pauses, err := pausesOfClosed(c)
+		unclosed[l.Shards[i]] = err != nil
 		switch seen := sh.seen.Load(); {
 		case errors.Is(err, errNotEmpty):
 			return nil, inUse(l, hasEntries)
@@ -350,7 +401,7 @@ func (s *Store) sumUp(ctx context.Context, ns *Namespace, l *space.Layout, r Lay
 		switch seen := own(at).seen.Load(); {
 		case read.err == nil && read.active > 0:
 			return nil, inUse(l, hasEntries)
-		case read.err == nil:
+		case read.err == nil && !unclosed[at]:
 			letters += read.dead
 		case !r.Abandon:
 			return nil, read.err
@@ -370,6 +421,8 @@ func (s *Store) sumUp(ctx context.Context, ns *Namespace, l *space.Layout, r Lay
 		sums["accepted"] += max(0, -left)
 		lost.Entries += max(0, left)
 	}
+	sums[sumAway], sums[sumUnseen] = int64(lost.Away), int64(lost.Unseen)
+	sums[sumEntries], sums[sumDead] = lost.Entries, lost.Dead
 	if letters > 0 {
 		return nil, inUse(l, fmt.Sprintf("has %d dead letters: replay or delete them first", letters))
 	}

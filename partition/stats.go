@@ -86,9 +86,12 @@ func (verbs) Partitions(ctx context.Context, ns *Namespace, from Page,
 	if err := s.space.Resolve(ctx, ns.home); err != nil {
 		return nil, Page{}, err
 	}
-	sh := ns.shard(from.shard)
+	sh := ns.readable(from.shard)
 	if sh == nil {
 		return nil, Page{}, nil
+	}
+	if sh.Number != from.shard {
+		from = Page{shard: sh.Number}
 	}
 	err = s.ledgerReads.Do(ctx, func() error {
 		var names []string

@@ -27,6 +27,8 @@ const (
 	// operations are rejected for about that long. ProbeTimeout is how long a probe waits for its
 	// answer.
 	probeFirst, probeEvery, ProbeTimeout = 100 * time.Millisecond, 500 * time.Millisecond, time.Second
+	// retiredEvery is how often it probes a shard that was given up.
+	retiredEvery = 5 * time.Second
 )
 
 // ErrUnreachable is the error of an operation that an open breaker rejects.
@@ -43,6 +45,8 @@ type Breaker struct {
 	failures atomic.Int32 // in a row
 	open     atomic.Bool
 	opened   atomic.Uint64 // how often
+	retired  atomic.Bool
+	counted  bool // among the unreachable ones; of the prober
 	prober   *prober
 	probe    func(context.Context) error // reads one field of the shard
 	embedded bool                        // the server is in this process: slow at times, and never away
@@ -59,6 +63,13 @@ func (b *Backend) NewBreaker(ledger string) *Breaker {
 	return &Breaker{prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
 		return b.Background.HGet(ctx, ledger, "format").Err()
 	}}
+}
+
+// Retire says that the shard was given up: it counts as unreachable no more. It is still probed, now
+// and then, because what comes back has to be found.
+func (b *Breaker) Retire() {
+	b.retired.Store(true)
+	b.prober.count(b)
 }
 
 // sent notes that a call is sent; answered that it ended.
@@ -157,7 +168,7 @@ func (b *Breaker) Done(err error) {
 		}
 		b.failures.Store(0)
 		if b.open.CompareAndSwap(true, false) {
-			b.prober.closed()
+			b.prober.closed(b)
 		}
 	case unreached:
 		if b.failures.Add(1) >= breakerThreshold && b.open.CompareAndSwap(false, true) {
@@ -177,7 +188,11 @@ func (b *Breaker) run(ctx context.Context, opening uint64) {
 			return
 		case <-next.C:
 		}
-		next.Reset(min(probeEvery, probeFirst+time.Since(began)/10))
+		pause := min(probeEvery, probeFirst+time.Since(began)/10)
+		if b.retired.Load() {
+			pause = retiredEvery
+		}
+		next.Reset(pause)
 		if !b.open.Load() || b.opened.Load() != opening {
 			return
 		}
@@ -259,10 +274,26 @@ func newProber(log *zap.Logger, returned func()) *prober {
 	}
 }
 
-func (p *prober) opened(b *Breaker) {
+// count has the outage know of the breaker while it is open and not retired.
+func (p *prober) count(b *Breaker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.outage.Begin()
+	unreachable := b.open.Load() && !b.retired.Load()
+	switch {
+	case unreachable == b.counted:
+		return
+	case unreachable:
+		p.outage.Begin()
+	default:
+		p.outage.End()
+	}
+	b.counted = unreachable
+}
+
+func (p *prober) opened(b *Breaker) {
+	p.count(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !p.stopped {
 		opening := b.opened.Add(1)
 		p.probes.Go(func() { b.run(p.ctx, opening) })
@@ -278,8 +309,8 @@ func (p *prober) run(f func(context.Context)) {
 	}
 }
 
-func (p *prober) closed() {
-	p.outage.End()
+func (p *prober) closed(b *Breaker) {
+	p.count(b)
 	p.returned()
 }
 

@@ -105,7 +105,7 @@ func (s *Store) tidyLayouts(ctx context.Context, ns *Namespace) {
 		}
 		now, err := s.backend.KnownTime(ctx)
 		if err == nil {
-			err = s.space.Amend(ctx, ns.Home, l.N, func(l *space.LayoutRecord) { l.Closed = now })
+			err = s.space.CloseLayout(ctx, ns.Home, l.N, now)
 		}
 		if err != nil {
 			return

@@ -142,6 +142,11 @@ func (h *Home) extend(old *Layouts, r Record) *Layouts {
 				next.Shards = append(next.Shards, sh)
 			}
 		}
+		for _, sh := range l.Shards {
+			if l.Abandoned != 0 && sh.Breaker != nil {
+				sh.Breaker.Retire()
+			}
+		}
 		next.All = append(next.All, l)
 	}
 	return next
@@ -258,16 +263,15 @@ func (l *Layouts) Counted() (counted []*Shard) {
 }
 
 // Abandoned reports whether shards that were given up may come back.
-func (l *Layouts) Abandoned() bool { return slices.ContainsFunc(l.All, (*Layout).mayReturn) }
-
-func (l *Layout) mayReturn() bool { return l.Abandoned != 0 && l.Forgotten == 0 }
+func (l *Layouts) Abandoned() bool {
+	return slices.ContainsFunc(l.All, func(o *Layout) bool { return o.Abandoned != 0 })
+}
 
 // Replaced are the layouts before the newest in which results of calls that are younger than
-// window may be kept at a time, in ms: all open ones, and those that were closed since then,
-// unless they were given up.
+// window may be kept at a time, in ms: all open ones, and those that were closed since then.
 func (l *Layouts) Replaced(now, window int64) (replaced []*Layout) {
 	for _, o := range l.All[:len(l.All)-1] {
-		if o.Closed == 0 || o.Closed > now-window && o.Abandoned == 0 {
+		if o.Closed == 0 || o.Closed > now-window {
 			replaced = append(replaced, o)
 		}
 	}

@@ -182,7 +182,7 @@ func (s *Space) Fence(ctx context.Context, h *Home, again bool) (news bool, err 
 	var shards []*Shard
 	var calls []*backend.Call
 	for _, l := range layouts.All {
-		if l.Closed != 0 && !(again && l.mayReturn()) {
+		if l.Closed != 0 && !(again && l.Abandoned != 0) {
 			continue
 		}
 		for _, sh := range l.Shards {
@@ -259,13 +259,14 @@ func (l *Layouts) NeedsFence() bool {
 
 // CloseLayout records that nothing is left in a layout whose shards are all closed.
 func (s *Space) CloseLayout(ctx context.Context, h *Home, n, now int64) error {
-	return s.Amend(ctx, h, n, func(l *LayoutRecord) { l.Closed = now })
+	return s.Amend(ctx, h, h.Layouts(), n, func(l *LayoutRecord) { l.Closed = cmp.Or(l.Closed, now) })
 }
 
-// Amend changes what is recorded of a layout. The floor rises above the sequences of its shards.
-// Where another process changes the record meanwhile it takes up that, and ErrResharding is the error.
-func (s *Space) Amend(ctx context.Context, h *Home, n int64, change func(*LayoutRecord)) error {
-	layouts := h.Layouts()
+// Amend changes what is recorded of a layout, as long as the record still is that of layouts, by
+// which the caller decided. The floor rises above the sequences of its shards. Where another
+// process changed the record it takes up that, and ErrResharding is the error.
+func (s *Space) Amend(ctx context.Context, h *Home, layouts *Layouts, n int64,
+	change func(*LayoutRecord)) error {
 	record := layouts.Record.join(Record{})
 	for i, l := range layouts.All {
 		if l.N != n {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 )
@@ -42,9 +43,19 @@ func (l *LayoutRecord) join(o LayoutRecord) {
 	l.Abandoned = cmp.Or(l.Abandoned, o.Abandoned)
 
 	// They differ only after a failover that set a record back. Then all take the same ones.
-	if fmt.Sprint(o.Sums) > fmt.Sprint(l.Sums) {
+	if l.Sums == nil || o.Sums != nil && compareSums(o.Sums, l.Sums) > 0 {
 		l.Sums = o.Sums
 	}
+}
+
+// compareSums compares field by field, in the order of their names: what was accepted is the first.
+func compareSums(a, b map[string]int64) (order int) {
+	both := maps.Clone(a)
+	maps.Copy(both, b)
+	for _, name := range slices.Sorted(maps.Keys(both)) {
+		order = cmp.Or(order, cmp.Compare(a[name], b[name]))
+	}
+	return order
 }
 
 // A Record is what a process knows of the layouts of a namespace: never less than one, by rising
@@ -110,15 +121,17 @@ func (r Record) knowsMore(o Record) bool {
 	return false
 }
 
-// short is what ledgers keep of a record: closed layouts without their tags and sums. Who learns of a newer
-// layout by it must learn at once which ones were closed before, or it would copy their pauses a
-// second time. Its version is 0, so that it reads the whole record, too.
+// short is what ledgers keep of a record: closed layouts without their tags and sums, so it does
+// not say either that they were forgotten. Who learns of a newer layout by it must learn at once
+// which ones were closed before, or it would copy their pauses a second time. Its version is 0, so
+// that it reads the whole record, too.
 func (r Record) short() Record {
 	r.Version = 0
 	r.Layouts = slices.Clone(r.Layouts)
 	for i := range r.Layouts {
 		if r.Layouts[i].Closed != 0 {
-			r.Layouts[i].Tags, r.Layouts[i].Sums = nil, nil
+			l := &r.Layouts[i]
+			l.Tags, l.Sums, l.Forgotten, l.Abandoned = nil, nil, 0, 0
 		}
 	}
 	return r

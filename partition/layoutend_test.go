@@ -1,0 +1,316 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/space"
+)
+
+// A lostShard is a process on one server of which a shard of the older layout of two does not answer.
+type lostShard struct {
+	*process
+	server *redistest.Server
+	sh     *shard
+	name   string // of a partition that lies there
+}
+
+// loseShard has the keys of the first shard of layout 1 hold foreign values, so whatever asks for
+// them gets an error. before runs while they are there still.
+func loseShard(t *testing.T, p *process, server *redistest.Server, before func(name string)) *lostShard {
+	t.Helper()
+	v := &lostShard{p, server, own(p.ns.home.Layouts().Current().Shards[0]), p.namesIn()[0]}
+	before(v.name)
+	p.reshard(t, 3)
+	for _, key := range v.keys() {
+		c := server.Client()
+		c.Rename(context.Background(), key, "there:"+key) // an error where it has none
+		if err := c.Set(context.Background(), key, "foreign", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return v
+}
+
+func (v *lostShard) keys() []string { return []string{v.sh.Ledger, v.sh.ready, v.sh.dead} }
+
+// back is the shard as after a restart that lost the last second: without its fence.
+func (v *lostShard) back(t *testing.T) {
+	t.Helper()
+	ctx, c := context.Background(), v.server.Client()
+	for _, key := range v.keys() {
+		c.Del(ctx, key)
+		c.Rename(ctx, "there:"+key, key)
+	}
+	c.HSet(ctx, v.sh.Ledger, "lost", 0, "format", 1)
+	if err := c.HDel(ctx, v.sh.Ledger, "fence", "mark", "record", "version", "lost_count", "kind").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (v *lostShard) end(r LayoutEnd) (LostLayout, error) {
+	r.N = 1
+	return v.store.EndLayout(context.Background(), v.ns, r)
+}
+
+func (v *lostShard) inUse(t *testing.T, what string, r LayoutEnd) {
+	t.Helper()
+	if lost, err := v.end(r); !errors.Is(err, ErrLayoutInUse) {
+		t.Errorf("%s: got %+v, %v, want %v", what, lost, err, ErrLayoutInUse)
+	}
+}
+
+// Another process has just begun. No Check of it can pass, and it never read what is lost.
+func TestALayoutIsGivenUpAsItWasConfirmed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	two := others(t, server.URL(), 2, 2)
+	p, late := two[0], two[1]
+	v := loseShard(t, p, server, func(name string) {
+		p.put(t, name, "1")
+		p.overview(t)
+	})
+	v.process = late
+	if lost, err := v.end(LayoutEnd{Abandon: true, DryRun: true}); err != nil || lost != (LostLayout{Shards: 2, Away: 1, Unseen: 1}) {
+		t.Errorf("a process that never read it: got %+v, %v", lost, err)
+	}
+	v.inUse(t, "a process that never read it", LayoutEnd{Abandon: true})
+	v.process = p
+	want := LostLayout{Shards: 2, Away: 1, Entries: 1}
+	lost, err := v.end(LayoutEnd{Abandon: true, DryRun: true})
+	if err != nil || lost != want {
+		t.Errorf("got %+v, %v, want %+v", lost, err, want)
+	}
+	v.inUse(t, "less was confirmed", LayoutEnd{Abandon: true, Confirm: &LostLayout{Shards: 2, Away: 1}})
+	for _, what := range []string{"first", "again"} {
+		if lost, err := v.end(LayoutEnd{Abandon: true, Confirm: &want}); err != nil || lost != want {
+			t.Errorf("%s: got %+v, %v, want %+v", what, lost, err, want)
+		}
+	}
+	late.read()
+	for _, q := range two {
+		if l := q.overview(t).Ledger; l.Accepted != 1 || l.Lost != 1 {
+			t.Errorf("%s: got %+v", q.name, l)
+		}
+	}
+}
+
+func TestWhatNobodyReadIsGivenUpWhereThatIsSaid(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	two := others(t, server.URL(), 2, 2)
+	v := loseShard(t, two[0], server, func(name string) { two[0].put(t, name, "1") })
+	v.process = two[1]
+	want := LostLayout{Shards: 2, Away: 1, Unseen: 1}
+	if lost, err := v.end(LayoutEnd{Abandon: true, Unseen: true}); err != nil || lost != want {
+		t.Errorf("got %+v, %v, want %+v", lost, err, want)
+	}
+}
+
+func TestAnAbandonedLayoutIsForgottenOnceItsShardsAreBackAndEmpty(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 2)[0]
+	v := loseShard(t, p, server, func(name string) {
+		p.put(t, name, "1")
+		p.overview(t)
+	})
+	v.inUse(t, "an open layout", LayoutEnd{Gone: true})
+	if _, err := v.end(LayoutEnd{Abandon: true}); err != nil {
+		t.Fatal(err)
+	}
+	before := p.overview(t).Ledger
+	if _, err := v.end(LayoutEnd{}); err == nil {
+		t.Error("forgotten while a shard does not answer")
+	}
+	letters := func() []Letter {
+		page, err := p.store.DeadLetters(ctx, p.ns, "", 10)
+		if err != nil {
+			t.Errorf("dead letters: %v", err)
+		}
+		return page.Letters
+	}
+	if got := letters(); len(got) > 0 {
+		t.Errorf("got %v", got)
+	}
+	partitions := func() (n int) {
+		for page, more := (Page{}), true; more; more = page != (Page{}) {
+			list, next, err := p.store.Partitions(ctx, p.ns, page, 10)
+			if err != nil {
+				t.Errorf("partitions: %v", err)
+			}
+			n, page = n+len(list), next
+		}
+		return n
+	}
+	p.put(t, "new", "2")
+	if n := partitions(); n != 1 {
+		t.Errorf("%d partitions while a shard is away", n)
+	}
+
+	v.back(t)
+	server.Client().RPush(ctx, v.sh.dead, "{}")
+	p.tidy()
+	p.store.revive(ctx, p.ns)
+	if n := partitions(); n != 2 {
+		t.Errorf("%d partitions once it is back", n)
+	}
+	v.inUse(t, "with entries", LayoutEnd{})
+	if n := p.drain(t); n != 2 {
+		t.Errorf("delivered %d", n)
+	}
+	v.inUse(t, "with a dead letter", LayoutEnd{})
+	got := letters()
+	if n, err := p.store.Discard(ctx, p.ns, got); n != 1 || err != nil {
+		t.Errorf("discarded %d of %v, %v", n, got, err)
+	}
+	if lost, err := v.end(LayoutEnd{}); err != nil || lost != (LostLayout{Shards: 2}) || !p.layout(t, 0).Forgotten {
+		t.Errorf("got %+v, %v", lost, err)
+	}
+	before.Accepted, before.Delivered = before.Accepted+1, before.Delivered+1
+	if after := p.overview(t).Ledger; after != before {
+		t.Errorf("got %+v, want %+v", after, before)
+	}
+}
+
+// An operator was sure that it never comes back, and it did.
+func TestWhatIsForgottenAsGoneIsFencedAndDeliveredAllTheSame(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	two := others(t, server.URL(), 2, 2)
+	p, frozen := two[0], two[1]
+	v := loseShard(t, p, server, func(name string) {
+		p.put(t, name, "1")
+		frozen.put(t, name, "2")
+		p.overview(t)
+	})
+	for _, r := range []LayoutEnd{{Abandon: true}, {Gone: true}} {
+		if _, err := v.end(r); err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+	}
+	v.back(t)
+	p.tidy()
+	frozen.put(t, v.name, "3")
+	if n := frozen.ns.Shards(); n != 3 {
+		t.Errorf("it stored in a layout of %d shards", n)
+	}
+	p.store.revive(ctx, p.ns)
+	if n := p.drain(t); n != 3 {
+		t.Errorf("delivered %d, want 3", n)
+	}
+}
+
+func TestAPauseOfAShardThatIsBackCanBeLifted(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 2)[0]
+	v := loseShard(t, p, server, func(name string) {
+		p.put(t, name, "1")
+		if err := p.store.Pause(ctx, p.ns, name, Pause{}); err != nil {
+			t.Fatal(err)
+		}
+		p.overview(t)
+	})
+	if _, err := v.end(LayoutEnd{Abandon: true}); err != nil {
+		t.Fatal(err)
+	}
+	v.back(t)
+	p.tidy()
+	p.store.revive(ctx, p.ns)
+	if was, err := p.store.Resume(ctx, p.ns, v.name); !was || err != nil {
+		t.Errorf("resume: %v, %v", was, err)
+	}
+	if list, err := p.store.Pauses(ctx, p.ns); len(list) > 0 || err != nil {
+		t.Errorf("got %v, %v", list, err)
+	}
+	if n := p.drain(t); n != 1 {
+		t.Errorf("delivered %d", n)
+	}
+}
+
+func TestAResumedPauseDoesNotComeBackWithTheLayoutThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 2)[0]
+	v := loseShard(t, p, server, func(name string) {
+		p.put(t, name, "1")
+		if err := p.store.Pause(ctx, p.ns, name, Pause{}); err != nil {
+			t.Fatal(err)
+		}
+		p.overview(t)
+		if was, err := p.store.Resume(ctx, p.ns, name); !was || err != nil {
+			t.Fatal(was, err)
+		}
+	})
+	if _, err := v.end(LayoutEnd{Abandon: true}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := p.store.Pauses(ctx, p.ns); len(list) > 0 || err != nil {
+		t.Errorf("got %v, %v", list, err)
+	}
+}
+
+func TestAKeyStoresOnceAlsoAfterItsLayoutIsGivenUp(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 1)[0]
+	put := func() *Group {
+		g := &Group{Namespace: p.ns, Partition: "a", IdempotencyKey: "k",
+			Entries: [][]byte{AppendEntry(nil, time.Now().UnixMilli(), nil, []byte("x"))}}
+		p.store.Produce(ctx, []*Group{g})
+		return g
+	}
+	put()
+	p.reshard(t, 2)
+	p.drain(t)
+	server.Client().HIncrBy(ctx, "sw:{kart.0}:ledger", "accepted", 1) // so it is never closed
+	if _, err := p.abandon(1, false); err != nil {
+		t.Fatal(err)
+	}
+	if g := put(); !g.Repeated || g.Err != nil {
+		t.Errorf("repeated %v, %v", g.Repeated, g.Err)
+	}
+	at := own(p.ns.home.Layouts().All[0].Shards[0])
+	server.Client().Set(ctx, at.resultOf(put()), "foreign", time.Minute)
+	if g := put(); !errors.Is(g.Err, ErrBroken) {
+		t.Errorf("a shard that answers with an error: repeated %v, %v", g.Repeated, g.Err)
+	}
+}
+
+// Two operators look at the same record, and one is quicker.
+func TestAnEndThatWasDecidedByAnOlderRecordIsNotWritten(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	two := others(t, server.URL(), 2, 2)
+	p, q := two[0], two[1]
+	p.put(t, "a", "1")
+	p.reshard(t, 3)
+	q.read()
+	looked := p.ns.home.Layouts()
+	q.drain(t)
+	q.tidy()
+	p.read() // p learns that it was closed, and has decided already
+	err := p.store.space.Amend(ctx, p.ns.home, looked, 1, func(l *space.LayoutRecord) {
+		l.Closed, l.Abandoned, l.Sums = 1, 1, map[string]int64{"accepted": 7}
+	})
+	if !errors.Is(err, ErrResharding) {
+		t.Errorf("got %v, want %v", err, ErrResharding)
+	}
+	for _, other := range two {
+		other.read()
+		if states := []string{other.layout(t, 0).State(), other.layout(t, 1).State()}; !slices.Equal(states, []string{"closed", "current"}) {
+			t.Errorf("%s: got %v", other.name, states)
+		}
+	}
+}
