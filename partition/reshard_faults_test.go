@@ -33,7 +33,8 @@ func others(t *testing.T, url string, n, shards int) (all []*process) {
 	policy := DefaultPolicy()
 	policy.Shards, policy.Linger, policy.Batch = shards, 0, 4
 	for i := range n {
-		s, err := Open(Config{URL: url, Prefix: "sw", Namespaces: map[string]Policy{walkNamespace: policy}}, prometheus.NewRegistry(), zap.NewNop())
+		registry := prometheus.NewRegistry()
+		s, err := Open(Config{URL: url, Prefix: "sw", Namespaces: map[string]Policy{walkNamespace: policy}}, registry, zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +42,7 @@ func others(t *testing.T, url string, n, shards int) (all []*process) {
 		if err := s.Ping(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, &process{name: fmt.Sprint("#", i), store: s, ns: s.Namespace(walkNamespace)})
+		all = append(all, &process{name: fmt.Sprint("#", i), store: s, ns: s.Namespace(walkNamespace), registry: registry})
 	}
 	return all
 }
@@ -577,6 +578,31 @@ func TestALayoutOnALostServerIsAbandoned(t *testing.T) {
 			t.Fatalf("dry %v: got %+v, %v, want %+v", dry, got, err, want)
 		}
 	}
+	layouts, stillAway := p.ns.home.Layouts(), 0
+	for _, at := range layouts.Current().Shards {
+		if cluster.MasterOf(at.Ledger) == lost {
+			stillAway++
+		}
+	}
+	metrics, err := p.registry.Gather()
+	for _, m := range metrics {
+		if m.GetName() == "spillway_store_unreachable_shards" && m.GetMetric()[0].GetGauge().GetValue() > float64(stillAway) {
+			t.Errorf("what was given up counts as unreachable: %v, %v", m, err)
+		}
+	}
+	moved := ""
+	for i := 0; moved == ""; i++ {
+		name := fmt.Sprint("moved", i)
+		if cluster.MasterOf(layouts.All[0].Of(name).Ledger) == lost && cluster.MasterOf(layouts.Current().Of(name).Ledger) != lost {
+			moved = name
+		}
+	}
+	keyed := &Group{Namespace: p.ns, Partition: moved, IdempotencyKey: "k",
+		Entries: [][]byte{AppendEntry(nil, time.Now().UnixMilli(), nil, []byte("3"))}}
+	if p.store.Produce(ctx, []*Group{keyed}); keyed.Err != nil {
+		t.Errorf("with a key, whose former home is away: %v", keyed.Err)
+	}
+	there = append(there, moved)
 	server.Signal(syscall.SIGCONT)
 	redistest.Until(t, 30*time.Second, "what came back is fenced", func() bool {
 		p.tidy()
@@ -587,7 +613,7 @@ func TestALayoutOnALostServerIsAbandoned(t *testing.T) {
 		}
 		return true
 	})
-	for _, name := range there {
+	for _, name := range there[:len(there)-1] {
 		frozen.put(t, name, "3")
 	}
 	o := p.overview(t)

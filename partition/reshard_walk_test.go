@@ -67,13 +67,14 @@ type walker struct {
 
 // A process is a Store with a wire of its own.
 type process struct {
-	name    string
-	store   *Store
-	ns      *Namespace
-	janitor *Janitor
-	wire    *wire
-	frozen  bool
-	under   chan func() // the operation in which it is frozen; nil: none
+	name     string
+	store    *Store
+	ns       *Namespace
+	janitor  *Janitor
+	registry *prometheus.Registry
+	wire     *wire
+	frozen   bool
+	under    chan func() // the operation in which it is frozen; nil: none
 }
 
 func takeWalk(t *testing.T, server *redistest.Server, seed uint64) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -18,6 +19,10 @@ func someRecord(rnd *rand.Rand) Record {
 	for i := range r.Layouts {
 		if rnd.IntN(2) == 0 {
 			r.Layouts[i].Closed = 100
+			if sums := rnd.Int64N(3); sums > 0 {
+				r.Layouts[i].Sums = map[string]int64{"accepted": 998 + sums, "lost": rnd.Int64N(2)} // 1000 is more than 999
+				r.Layouts[i].Abandoned = 200
+			}
 		}
 	}
 	return r
@@ -40,6 +45,13 @@ func TestJoinedRecordsKnowAllThatEitherKnew(t *testing.T) {
 		}
 		if more := both.knowsMore(a); more == (reflect.DeepEqual(both.Layouts, a.Layouts) && both.Floor == a.Floor) {
 			t.Fatalf("%+v knows more than %+v: %v", both, a, more)
+		}
+		for i, l := range both.Layouts {
+			for _, o := range slices.Concat(a.Layouts, b.Layouts) {
+				if o.N == l.N && o.Sums["accepted"] > l.Sums["accepted"] {
+					t.Fatalf("%+v and %+v: layout %d has %+v", a, b, i, l)
+				}
+			}
 		}
 		if err := both.check(); err != nil {
 			t.Fatal(err)
@@ -81,9 +93,9 @@ func TestARecordThatSpillwayDoesNotWriteIsAnError(t *testing.T) {
 func TestWhatLedgersKeepOfARecordTellsWhatIsClosedWithoutItsTags(t *testing.T) {
 	t.Parallel()
 	whole := Record{Version: 7, Floor: 3, Wanted: 2, Layouts: []LayoutRecord{
-		{N: 1, Shards: 2, Closed: 5}, {N: 8, Shards: 1, Closed: 6, Tags: []string{"a"}}, {N: 9, Shards: 1, Tags: []string{"b"}}}}
+		{N: 1, Shards: 2, Closed: 5, Sums: map[string]int64{"accepted": 1}, Forgotten: 7, Abandoned: 6}, {N: 8, Shards: 1, Closed: 6, Tags: []string{"a"}}, {N: 9, Shards: 1, Tags: []string{"b"}}}}
 	short := whole.short()
-	if short.Version != 0 || short.Floor != 3 || len(short.Layouts) != 3 || short.Layouts[1].Tags != nil || short.check() != nil {
+	if short.Version != 0 || short.Floor != 3 || len(short.Layouts) != 3 || short.Layouts[1].Tags != nil || !reflect.DeepEqual(short.Layouts[0], LayoutRecord{N: 1, Shards: 2, Closed: 5}) || short.check() != nil {
 		t.Errorf("got %+v", short)
 	}
 	if len(whole.Layouts) != 3 || !reflect.DeepEqual(whole.join(short), whole) {
