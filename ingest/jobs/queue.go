@@ -62,7 +62,8 @@ func (q Queue) Settle(leases []Lease) {
 	all := make([]*settlement, len(leases))
 	for i := range leases {
 		l := &leases[i]
-		all[i] = &settlement{ID: l.ID, Attempt: int64(l.Attempt), Do: l.Do, MS: l.After.Milliseconds()}
+		all[i] = &settlement{ID: l.ID, Attempt: int64(l.Attempt), Do: l.Do,
+			MS: l.After.Milliseconds()}
 		all[i].resolve(q.call.namespace, q.call.queue())
 	}
 	q.api.run(q.call, all)

@@ -37,7 +37,8 @@ type Config struct {
 
 // Control keeps what clients say of queues; *control.Control is one.
 type Control interface {
-	ChangeRule(ctx context.Context, namespace, queue, by string, change func(*control.Rule) error) error
+	ChangeRule(ctx context.Context, namespace, queue, by string,
+		change func(*control.Rule) error) error
 }
 
 // API answers the requests of SQS's clients.
@@ -130,7 +131,8 @@ func (c *call) find() *failure {
 	}
 	switch {
 	case namespace != c.namespace:
-		return failureOf(ingest.Reject(wire.CodeForbidden, "the access key is of another namespace"))
+		return failureOf(ingest.Reject(wire.CodeForbidden,
+			"the access key is of another namespace"))
 	case strings.HasSuffix(c.queue, ".fifo"):
 		return fail(unsupported, "there are no FIFO queues: leave .fifo out of the name")
 	case c.action == "ListQueues":
@@ -230,8 +232,9 @@ func (c *call) setAttributes() (any, *failure) {
 		return nil, fail(unsupported,
 			"of a queue only VisibilityTimeout, DelaySeconds and RedrivePolicy can be set")
 	case errors.As(err, &field), errors.Is(err, errAttribute):
-		return nil, fail("InvalidAttributeValue", "VisibilityTimeout is 1 to 2592000, DelaySeconds "+
-			"0 to 2592000, and RedrivePolicy has a maxReceiveCount of 1 to 65535")
+		return nil, fail("InvalidAttributeValue",
+			"VisibilityTimeout is 1 to 2592000, DelaySeconds "+
+				"0 to 2592000, and RedrivePolicy has a maxReceiveCount of 1 to 65535")
 	case errors.Is(err, control.ErrTooMany):
 		return nil, fail("OverLimit", "the namespace has as many rules as it may")
 	}

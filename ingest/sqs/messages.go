@@ -87,7 +87,8 @@ func (c *call) each(do func([]*entry)) (any, *failure) {
 	for i := range c.Entries.of {
 		e := &c.Entries.of[i]
 		if !validID.MatchString(e.ID) {
-			return nil, fail(aws+"InvalidBatchEntryId", "Id is 1 to 80 letters, digits, - and _")
+			return nil, fail(aws+"InvalidBatchEntryId",
+				"Id is 1 to 80 letters, digits, - and _")
 		}
 		ids[e.ID] = true
 		e.done.ID = e.ID
@@ -97,7 +98,8 @@ func (c *call) each(do func([]*entry)) (any, *failure) {
 	case len(all) == 0:
 		return nil, fail(aws+"EmptyBatchRequest", "a batch has at least one entry")
 	case len(all) > maxBatch:
-		return nil, fail(aws+"TooManyEntriesInBatchRequest", "a batch has at most 10 entries")
+		return nil, fail(aws+"TooManyEntriesInBatchRequest",
+			"a batch has at most 10 entries")
 	case len(ids) < len(all):
 		return nil, fail(aws+"BatchEntryIdsNotDistinct", "two entries have the same Id")
 	}
@@ -147,11 +149,13 @@ func (c *call) send() (any, *failure) {
 			case size == 0:
 				e.fail(missing, "MessageBody is missing, or empty")
 			case !validText(e.MessageBody):
-				e.fail("InvalidMessageContents", "MessageBody has characters that XML does not have")
+				e.fail("InvalidMessageContents",
+					"MessageBody has characters that XML does not have")
 			case size > c.of.MaxEntry():
 				e.fail(invalid, fmt.Sprintf("a message has at most %d bytes, max_entry", c.of.MaxEntry()))
 			case bytes > maxBatchBytes:
-				e.fail(aws+"BatchRequestTooLong", "the messages of a batch have at most 1 MiB together")
+				e.fail(aws+"BatchRequestTooLong",
+					"the messages of a batch have at most 1 MiB together")
 			}
 			if e.failed == nil {
 				e.done.MD5OfMessageBody = sum(m.Payload)
@@ -179,7 +183,8 @@ func (c *call) settle() (any, *failure) {
 			}
 			l := jobs.Lease{ID: id, Attempt: attempt, Do: "ack"}
 			if !strings.HasPrefix(c.action, "Delete") {
-				seconds := e.number("VisibilityTimeout", e.VisibilityTimeout, maxVisibility)
+				seconds := e.number("VisibilityTimeout", e.VisibilityTimeout,
+					maxVisibility)
 				switch l.Do = "touch"; seconds {
 				case -1:
 					e.fail(missing, "VisibilityTimeout is missing")
@@ -200,7 +205,8 @@ func (c *call) settle() (any, *failure) {
 			case l.Rejected != nil:
 				e.failed = failureOf(l.Rejected)
 			case l.Do != "ack" && l.State == "gone":
-				e.fail(aws+"MessageNotInflight", "the message is gone, or was received again since")
+				e.fail(aws+"MessageNotInflight",
+					"the message is gone, or was received again since")
 			}
 		}
 	})
@@ -269,7 +275,8 @@ func (c *call) message(j *jobs.Job) received {
 	if j.Attempt == 1 {
 		known["ApproximateFirstReceiveTimestamp"] = strconv.FormatInt(j.Now, 10)
 	}
-	m.Attributes = only(known, slices.Concat(c.AttributeNames.of, c.MessageSystemAttributeNames.of))
+	m.Attributes = only(known, slices.Concat(c.AttributeNames.of,
+		c.MessageSystemAttributeNames.of))
 	if len(j.Attributes) > 0 && len(c.MessageAttributeNames.of) > 0 {
 		m.MessageAttributes = only(valuesOf(j.Attributes), c.MessageAttributeNames.of)
 		m.MD5OfMessageAttributes = sumAttributes(m.MessageAttributes)
@@ -282,7 +289,8 @@ func only[V any](of map[string]V, asked []string) map[string]V {
 	maps.DeleteFunc(of, func(name string, _ V) bool {
 		return !slices.ContainsFunc(asked, func(pattern string) bool {
 			prefix, wild := strings.CutSuffix(pattern, ".*")
-			return pattern == name || pattern == "All" || wild && strings.HasPrefix(name, prefix)
+			return pattern == name || pattern == "All" || wild &&
+				strings.HasPrefix(name, prefix)
 		})
 	})
 	return of
@@ -322,7 +330,8 @@ func (e *entry) attributes() []byte {
 		kind := validType.FindStringSubmatch(v.DataType)
 		if !validName.MatchString(name) || reserved.MatchString(name) || kind == nil ||
 			!validText(v.StringValue) || kind[1] == "Number" && err != nil ||
-			v.binary() != (len(v.BinaryValue) > 0) || v.binary() != (v.StringValue == "") ||
+			v.binary() != (len(v.BinaryValue) > 0) ||
+			v.binary() != (v.StringValue == "") ||
 			len(all) > maxAttributes {
 			e.fail(invalid, "a message has at most 10 attributes, each with a name of 1 to 256 letters, "+
 				"digits, ., - and _ that is not reserved, a DataType and a value of it")

@@ -113,7 +113,8 @@ func fromForm(form []byte) (body []byte, malformed bool) {
 		name, errName := url.QueryUnescape(name)
 		value, errValue := url.QueryUnescape(value)
 		n++
-		if errName != nil || errValue != nil || n > maxValues || !utf8.ValidString(name+value) ||
+		if errName != nil || errValue != nil || n > maxValues ||
+			!utf8.ValidString(name+value) ||
 			!root.put(strings.SplitN(name, ".", maxParts), value) {
 			return nil, true
 		}
@@ -336,8 +337,10 @@ func answerFailure(x *ingest.Exchange, rejected *ingest.Rejection) {
 		_ = x.Answer(status, jsonType, text) // small ones need no memory
 		return
 	}
-	text, _ := json.Marshal(map[string]string{"Type": blamed, "Code": f.code, "Message": f.text})
-	answer := appendXML([]byte("<ErrorResponse"+xmlns+">"), "", "Error", gjson.ParseBytes(text))
+	text, _ := json.Marshal(map[string]string{"Type": blamed, "Code": f.code,
+		"Message": f.text})
+	answer := appendXML([]byte("<ErrorResponse"+xmlns+">"), "", "Error",
+		gjson.ParseBytes(text))
 	answer = append(answer, "<RequestId>"+ulid.Make().String()+"</RequestId></ErrorResponse>"...)
 	_ = x.Answer(status, xmlType, answer)
 }

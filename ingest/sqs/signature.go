@@ -103,8 +103,9 @@ func (c *call) authenticate() *failure {
 		signs = signs || key.Namespace == c.namespace
 	}
 	if signs || c.engine() == nil {
-		return denied("InvalidClientTokenId", "the access key id is not one of access_keys, nor a "+
-			"token of a namespace of queues without access_keys")
+		return denied("InvalidClientTokenId",
+			"the access key id is not one of access_keys, nor a "+
+				"token of a namespace of queues without access_keys")
 	}
 	if c.key, rejected = c.Authenticate(c.namespace, []byte(c.id)); rejected == nil {
 		rejected = c.readBody()
@@ -119,7 +120,8 @@ func denied(code, text string) *failure {
 // readBody reads the body as it was sent: that is what is signed.
 func (c *call) readBody() (rejected *ingest.Rejection) {
 	if len(c.Ctx.Request.Header.Peek(fasthttp.HeaderContentEncoding)) > 0 {
-		return ingest.Reject(wire.CodeUnsupportedEncoding, "a body for SQS is not compressed")
+		return ingest.Reject(wire.CodeUnsupportedEncoding,
+			"a body for SQS is not compressed")
 	}
 	c.body, rejected = c.RawBody(MaxBody)
 	return rejected
