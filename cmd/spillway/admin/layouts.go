@@ -104,7 +104,10 @@ func (s *Server) reshard(r *request) (any, error) {
 
 // LayoutRequest is an act on one layout.
 type LayoutRequest struct {
-	DryRun bool `json:"dry_run,omitempty"`
+	DryRun  bool                  `json:"dry_run,omitempty"`
+	Unseen  bool                  `json:"unseen,omitempty"`  // abandon also what this process never read
+	Gone    bool                  `json:"gone,omitempty"`    // forget an abandoned layout without a look at its shards
+	Confirm *partition.LostLayout `json:"confirm,omitempty"` // what a dry run answered
 }
 
 // endLayout forgets the layout in the path, or gives it up.
@@ -116,11 +119,20 @@ func (s *Server) endLayout(action string) func(*request) (any, error) {
 		if r.decode(&body); err != nil {
 			r.fail(badRequest("layout: want a number"))
 		}
+		if action == "abandon" && !body.DryRun && body.Confirm == nil {
+			r.fail(badRequest("send dry_run: true, and then confirm: what it answers"))
+		}
 		if r.err != nil {
 			return nil, r.err
 		}
-		lost, err := r.view.Store.EndLayout(r.ctx, ns,
-			partition.LayoutEnd{N: n, Abandon: action == "abandon", DryRun: body.DryRun})
+		lost, err := r.view.Store.EndLayout(r.ctx, ns, partition.LayoutEnd{
+			N:       n,
+			Abandon: action == "abandon",
+			DryRun:  body.DryRun,
+			Unseen:  body.Unseen,
+			Gone:    body.Gone,
+			Confirm: body.Confirm,
+		})
 		if !body.DryRun {
 			s.record(r, Act{Action: action + "_layout", Namespace: ns.Name,
 				Detail: fmt.Sprintf("layout %d, %d entries lost", n, lost.Entries)}, err)

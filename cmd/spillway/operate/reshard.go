@@ -101,12 +101,14 @@ func (l oneLayout) at(c *command, act string) *call {
 type LayoutsForget struct {
 	command   `embed:""`
 	oneLayout `embed:""`
+
+	Gone bool `help:"The Redis of an abandoned layout never comes back: forget it without a look at its shards."`
 }
 
 // Run forgets.
 func (c *LayoutsForget) Run(ctx context.Context, s Streams) error {
 	var done partition.LostLayout
-	raw, err := c.at(&c.command, "forget").post(ctx, admin.LayoutRequest{}, &done)
+	raw, err := c.at(&c.command, "forget").post(ctx, admin.LayoutRequest{Gone: c.Gone}, &done)
 	if err != nil {
 		return err
 	}
@@ -117,6 +119,8 @@ func (c *LayoutsForget) Run(ctx context.Context, s Streams) error {
 type LayoutsAbandon struct {
 	acting    `embed:""`
 	oneLayout `embed:""`
+
+	Unseen bool `help:"Also where the process that is asked never read a shard that is away, so nothing of it is counted."`
 }
 
 // Run looks what is lost, asks and gives up.
@@ -136,7 +140,8 @@ func (c *LayoutsAbandon) Run(ctx context.Context, s Streams) error {
 	if err := c.ask(ctx, s, c.Layout, "give up the layout"); err != nil {
 		return err
 	}
-	if raw, err = call.post(ctx, admin.LayoutRequest{}, &lost); err != nil {
+	request := admin.LayoutRequest{Unseen: c.Unseen, Confirm: &lost}
+	if raw, err = call.post(ctx, request, &partition.LostLayout{}); err != nil {
 		return err
 	}
 	return c.print(s, raw, "the layout is given up")
@@ -169,17 +174,22 @@ func (c *LayoutsLs) Run(ctx context.Context, s Streams) error {
 	return t.print(s.Out)
 }
 
-// unevenRatio is when a master has so many times the mean of the shards that another layout is
-// worth it.
+// unevenRatio is when a master has so many times the shards that the fullest needs to have that
+// another layout is worth it.
 const unevenRatio = 1.5
 
 // unevenText says that the shards lie unevenly, and the command that mends it; "" where they do not.
 func (n *namespaceState) unevenText() string {
 	s := n.Shards
-	if s.BusiestRatio < unevenRatio || s.Masters == 0 {
+	if s.Masters == 0 {
 		return ""
 	}
-	shards, again := (s.Current+s.Masters-1)/s.Masters*s.Masters, ""
+	least := (s.Current + s.Masters - 1) / s.Masters // that the fullest can have
+	fullest := s.BusiestRatio * float64(s.Current) / float64(s.Masters)
+	if fullest < unevenRatio*float64(least) {
+		return ""
+	}
+	shards, again := min(1024, least*s.Masters), ""
 	if shards == s.Current {
 		again = " --again"
 	}
