@@ -46,7 +46,7 @@ var paths = []row{
 	{"a namespace like a key of ours", aim("/v1/sw:{default.0}/p"), "400 bad_namespace", kept},
 	{"another version", aim("/v2/default/p"), "404 no_such_route", kept},
 	{"the version in capitals", aim("/V1/default/p"), "404 no_such_route", kept},
-	{"nothing", aim("/"), "404 no_such_route", kept},
+	{"nothing, which is SQS's", aim("/"), "403 text", kept},
 	{"an empty target", "POST  HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx", badRequest, closed},
 	{"a target without a slash", aim("v1/default/p"), badRequest, closed},
 	{"the admin port's metrics", aim("/metrics"), "404 no_such_route", kept},
