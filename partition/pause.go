@@ -287,6 +287,17 @@ func pauseOf(ledger map[string]string) *Pause {
 	return &p
 }
 
+// pausesIn are the pauses among the fields of a ledger.
+func pausesIn(fields map[string]string) map[string]string {
+	pauses := map[string]string{}
+	for field, text := range fields {
+		if name, is := strings.CutPrefix(field, pauseField); is {
+			pauses[name] = text
+		}
+	}
+	return pauses
+}
+
 // earlier is the one of two pauses that began first; nil is none.
 func earlier(a, b *Pause) *Pause {
 	if a == nil || b != nil && b.Since.Before(a.Since) {

@@ -277,10 +277,21 @@ func (l LostLayout) worse(than LostLayout) bool {
 }
 
 // Fields of the sums of a layout that say what it was given up with.
-const sumAway, sumUnseen, sumEntries, sumDead = "given_up_shards", "given_up_unseen", "given_up_entries", "given_up_dead"
+const (
+	sumAway    = "given_up_shards"
+	sumUnseen  = "given_up_unseen"
+	sumEntries = "given_up_entries"
+	sumDead    = "given_up_dead"
+)
 
 func lostOf(l *space.Layout) LostLayout {
-	return LostLayout{len(l.Shards), int(l.Sums[sumAway]), int(l.Sums[sumUnseen]), l.Sums[sumEntries], l.Sums[sumDead]}
+	return LostLayout{
+		Shards:  len(l.Shards),
+		Away:    int(l.Sums[sumAway]),
+		Unseen:  int(l.Sums[sumUnseen]),
+		Entries: l.Sums[sumEntries],
+		Dead:    l.Sums[sumDead],
+	}
 }
 
 // EndLayout has nobody read the shards of a layout any more. The record of the namespace gets the
@@ -292,7 +303,8 @@ func lostOf(l *space.Layout) LostLayout {
 // fenced, also where the layout was forgotten; what they hold is delivered, in no order, and not
 // counted again. It needs no Check that passed: a process that began after the loss may do it.
 //
-// Repeating it is safe: of a layout that was abandoned it returns what was recorded. Errors: ErrNoLayout, ErrLayoutInUse, ErrResharding and those of the store.
+// Repeating it is safe: of a layout that was abandoned it returns what was recorded. Errors:
+// ErrNoLayout, ErrLayoutInUse, ErrResharding and those of the store.
 func (verbs) EndLayout(ctx context.Context, ns *Namespace, r LayoutEnd) (lost LostLayout, err error) {
 	s := ns.store
 	if _, err := s.space.Known(ns.home); err != nil {
@@ -430,14 +442,3 @@ func (s *Store) sumUp(ctx context.Context, ns *Namespace, l *space.Layout, r Lay
 }
 
 const hasEntries = "has entries in shards that answer: they are delivered or expire, or purge drops them"
-
-// pausesIn are the pauses among the fields of a ledger.
-func pausesIn(fields map[string]string) map[string]string {
-	pauses := map[string]string{}
-	for field, text := range fields {
-		if name, is := strings.CutPrefix(field, pauseField); is {
-			pauses[name] = text
-		}
-	}
-	return pauses
-}
