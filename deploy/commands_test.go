@@ -81,7 +81,8 @@ sinks: {crm: "null:"}
 }
 
 // counted are metrics that are read from the store now and then, so they are not there at once.
-var counted = []string{"spillway_account_partitions", "spillway_account_jobs", "spillway_account_queues",
+var counted = []string{"spillway_account_partitions", "spillway_account_oldest_age_seconds",
+	"spillway_account_jobs", "spillway_account_queues",
 	"spillway_account_oldest_ready_job_seconds", "spillway_account_schedules",
 	"spillway_php_queue_jobs"}
 

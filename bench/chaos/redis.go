@@ -17,7 +17,6 @@ import (
 
 	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
-	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 const (
@@ -72,7 +71,7 @@ func (r *setup) startStore(ctx context.Context) error {
 	if !r.plan.cluster {
 		return nil
 	}
-	return redistest.FormCluster(ctx, clients[:masters], clients[masters:])
+	return proc.FormCluster(ctx, clients[:masters], clients[masters:])
 }
 
 // nodeAddr is a free address whose port of the cluster's bus is free as well.
@@ -250,9 +249,9 @@ func moveSlots(ctx context.Context, r *setup, f planned) error {
 		}
 		to := (at + 1 + i%2) % masters
 		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), healTime)
-		err := redistest.MoveSlot(patience, slot, list[at].client, list[to].client)
+		err := proc.MoveSlot(patience, slot, list[at].client, list[to].client)
 		for err != nil && rig.Sleep(patience, 200*time.Millisecond) { // one that is half moved serves nobody
-			err = redistest.MoveSlot(patience, slot, list[at].client, list[to].client)
+			err = proc.MoveSlot(patience, slot, list[at].client, list[to].client)
 		}
 		cancel()
 		if err != nil {
