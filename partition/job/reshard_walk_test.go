@@ -120,13 +120,14 @@ func (w *walker) open(shards int) {
 	w.Cleanup(func() { p.wire.open(); _ = b.Close() })
 	policy := DefaultPolicy()
 	policy.Shards = shards
-	if p.store, err = Open(Config{Prefix: w.prefix, Volatile: true, older: 8, Namespaces: map[string]Policy{"mail": policy}}, b,
+	if p.store, err = Open(Config{Prefix: w.prefix, Volatile: true, Namespaces: map[string]Policy{"mail": policy}}, b,
 		prometheus.NewRegistry(), zap.NewNop()); err != nil {
 		w.Fatal(err)
 	}
-	if _, err := p.store.Check(context.Background()); err != nil {
-		w.Fatal(err)
-	}
+	redistest.Until(w.T, 30*time.Second, "the store can be used", func() bool {
+		_, err := p.store.Check(context.Background())
+		return err == nil
+	})
 	p.ns, p.lane = p.store.Namespace("mail"), p.store.NewLane()
 	w.processes = append(w.processes, p)
 	w.note("%s opens with %d shards", p.name, shards)
@@ -171,7 +172,7 @@ func (w *walker) takeStep() {
 	}
 	if w.rnd.IntN(40) == 0 {
 		w.note("%s will miss an answer", p.name)
-		p.wire.loseNext()
+		p.wire.loseNext(true)
 	}
 	switch n := w.rnd.IntN(100); {
 	case n < 32:
@@ -397,6 +398,7 @@ func (w *walker) end() {
 	w.ending = true
 	for _, p := range w.processes {
 		w.thaw(p)
+		p.wire.loseNext(false)
 	}
 	p := w.processes[0]
 	ctx := context.Background()
@@ -502,10 +504,10 @@ func (w *walkWire) open() {
 	w.freed = make(chan struct{})
 }
 
-func (w *walkWire) loseNext() {
+func (w *walkWire) loseNext(lose bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lose = true
+	w.lose = lose
 }
 
 // admit waits while the wire is shut, and reports whether the answer to a script is to be lost.
