@@ -1,0 +1,117 @@
+//go:build clients
+
+package e2e
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// beforeLayouts is the last published commit whose program knows nothing of layouts.
+const beforeLayouts = "d5dab91"
+
+// olderProgram builds the program of that commit. It costs a minute of CPU where the cache of go
+// build has nothing of it, and four seconds where it has.
+func olderProgram(t *testing.T) string {
+	t.Helper()
+	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		t.Skipf("not in a clone: %v", err)
+	}
+	dir := t.TempDir()
+	archive := exec.Command("git", "-C", strings.TrimSpace(string(root)), "archive", "-o", filepath.Join(dir, "source.tar"), beforeLayouts)
+	if out, err := archive.CombinedOutput(); err != nil {
+		t.Skipf("this clone lacks commit %s: git fetch --unshallow brings it\n%s", beforeLayouts, out)
+	}
+	older := filepath.Join(dir, "spillway")
+	began := time.Now()
+	for _, args := range [][]string{{"tar", "-xf", "source.tar"}, {"go", "build", "-trimpath", "-o", older, "./cmd/spillway"}} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	t.Logf("commit %s built in %v", beforeLayouts, time.Since(began).Round(time.Second))
+	return older
+}
+
+// stored is all that the Redis at url holds, by key.
+func stored(t *testing.T, client *redis.Client) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	keys, err := client.Keys(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if all[key], err = client.Dump(context.Background(), key).Result(); err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+	}
+	return all
+}
+
+// The older program is the one that a rolling update has not replaced yet.
+func TestAnOlderProgramWritesNothingToAFencedShardAndAsksForAnUpgrade(t *testing.T) {
+	t.Parallel()
+	older := olderProgram(t)
+	server := redistest.Start(t)
+	client := server.Client()
+	// What is stored stays where it is: it is not due before the test ends.
+	args := []string{"--redis", server.URL(), "--sink", "null:", "--linger", "2m"}
+	old := serveBy(t, exec.Command(older), args...).ready(200)
+	current := serve(t, args...).ready(200)
+	if a := old.post("/v1/default/a", "application/json", `{"n":1}`); a.status != 200 {
+		t.Fatalf("before the change of shards: %+v", a)
+	}
+	current.command("reshard", "default", "3", "--yes")
+	want := current.ledger()
+	if want.Accepted != 1 || want.Buffered != 1 {
+		t.Fatalf("got %+v, want the entry of the older program", want)
+	}
+	if code := current.terminate(); code != 0 {
+		t.Fatalf("exit %d", code)
+	}
+	before := stored(t, client)
+	if a := old.post("/v1/default/a", "application/json", `{"n":2}`); a.status != http.StatusServiceUnavailable {
+		t.Errorf("the older program answers %+v", a)
+	}
+	old.ready(http.StatusServiceUnavailable)
+	resp, err := http.Get("http://" + old.admin + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), "upgrade the program") {
+		t.Errorf("/readyz of the older program: %s", text)
+	}
+	for _, name := range []string{"a", "never-seen"} {
+		if a := old.post("/v1/default/"+name, "application/json", `{"n":3}`); a.status != http.StatusServiceUnavailable {
+			t.Errorf("once it is not ready, the older program answers %+v for %s", a, name)
+		}
+	}
+	old.kill()
+	if after := stored(t, client); !maps.Equal(after, before) {
+		t.Errorf("the older program changed what is stored: %q, before %q", after, before)
+	}
+	// The current program goes on from there.
+	current = serve(t, args...).ready(200)
+	if got := current.ledger(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if a := current.post("/v1/default/a", "application/json", `{"n":2}`); a.status != 200 {
+		t.Errorf("the current program answers %+v", a)
+	}
+}
