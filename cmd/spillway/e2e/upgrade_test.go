@@ -18,7 +18,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-// beforeLayouts is the last published commit whose program knows nothing of layouts.
+// beforeLayouts is a published commit whose program knows nothing of layouts.
 const beforeLayouts = "d5dab91"
 
 // olderProgram builds the program of that commit. It costs a minute of CPU where the cache of go
@@ -88,15 +88,15 @@ func TestAnOlderProgramWritesNothingToAFencedShardAndAsksForAnUpgrade(t *testing
 	if a := old.post("/v1/default/a", "application/json", `{"n":2}`); a.status != http.StatusServiceUnavailable {
 		t.Errorf("the older program answers %+v", a)
 	}
-	old.ready(http.StatusServiceUnavailable)
-	resp, err := http.Get("http://" + old.admin + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), "upgrade the program") {
-		t.Errorf("/readyz of the older program: %s", text)
-	}
+	eventually(t, "/readyz of the older program asks for an upgrade", func() bool {
+		resp, err := http.Get("http://" + old.admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(text), "upgrade the program")
+	})
 	for _, name := range []string{"a", "never-seen"} {
 		if a := old.post("/v1/default/"+name, "application/json", `{"n":3}`); a.status != http.StatusServiceUnavailable {
 			t.Errorf("once it is not ready, the older program answers %+v for %s", a, name)
