@@ -943,6 +943,9 @@ func TestShardsChangeWhileAMasterIsAway(t *testing.T) {
 		o, err := q.store.Overview(ctx, q.ns)
 		return err == nil && o.Ledger.Buffered == 0 && len(q.ns.home.Layouts().Open()) == 1
 	})
+	redistest.Until(t, 30*time.Second, "the process that came late tries the master again", func() bool {
+		return late.store.fence(ctx, late.ns) == nil // for 100 ms it has the error of before
+	})
 	for _, name := range names {
 		late.put(t, name, "3")
 		if got := l.shown[name]; !slices.IsSorted(got) || !slices.Contains(got, "1") || !lost[name] && !slices.Contains(got, "2") {
