@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -62,9 +61,9 @@ func (s ShardStates) BusiestRatio() float64 {
 	return float64(s.Busiest*s.Masters) / float64(s.Current)
 }
 
-// Overview reads the ledger and the sizes of a namespace in one round trip. Its
-// Buffered comes from the ledger; Audit counts the entries. Errors: ErrTooManyReads
-// where no read slot is free within 1s, and those of the store.
+// Overview reads the ledger and the sizes of a namespace, in one round trip once the time of the
+// store is known. Its Buffered comes from the ledger; Audit counts the entries. Errors:
+// ErrTooManyReads where no read slot is free within 1s, and those of the store.
 func (verbs) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
 	s := ns.store
 	err = s.ledgerReads.Do(ctx, func() error {
@@ -74,82 +73,47 @@ func (verbs) Overview(ctx context.Context, ns *Namespace) (o Overview, err error
 	return o, err
 }
 
-func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
-	type reads struct {
-		ledger       *redis.MapStringStringCmd
-		active, dead *redis.IntCmd
-		first        *redis.ZSliceCmd
-	}
+func (s *Store) overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
 	if err := s.space.Resolve(ctx, ns.home); err != nil {
 		return Overview{}, err
 	}
 	layouts, open := ns.home.Layouts(), ns.openShards()
-	var shards []*shard
-	for _, at := range layouts.Counted() {
-		shards = append(shards, own(at))
-	}
-	for _, sh := range shards {
-		if !sh.Breaker.Allow() {
+	counted := layouts.Counted()
+	for _, at := range counted {
+		if !at.Breaker.Allow() {
 			return Overview{}, backend.ErrUnreachable // who reads one namespace after the other goes on
 		}
 	}
-	all := make([]reads, len(shards))
-	pipe := s.backend.Background.Pipeline()
-	var asked *redis.TimeCmd
-	now, ok := s.backend.Now()
-	if !ok {
-		asked = pipe.Time(ctx)
+	now, err := s.backend.KnownTime(ctx)
+	if err != nil {
+		return Overview{}, err
 	}
-	for i, sh := range shards {
-		all[i] = reads{
-			pipe.HGetAll(ctx, sh.Ledger), pipe.ZCard(ctx, sh.ready), pipe.LLen(ctx, sh.dead),
-			pipe.ZRangeWithScores(ctx, sh.ready, 0, 0),
-		}
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !backend.IsWrongType(err) {
-		return Overview{}, backend.Classify(err)
-	}
-	for _, r := range all {
-		for _, err := range []error{r.ledger.Err(), r.active.Err(), r.first.Err()} {
-			if err != nil {
-				return Overview{}, backend.Classify(err)
-			}
-		}
-		if err := r.dead.Err(); err != nil && !backend.IsWrongType(err) { // a foreign value hides the dead letters only
-			return Overview{}, backend.Classify(err)
-		}
-	}
-	if asked != nil {
-		now = asked.Val().UnixMilli()
-	}
-	var o Overview
+	all := s.readShards(ctx, counted)
 	paused := map[string]bool{} // while the shards change, a pause may be in two homes
-	for i, r := range all {
-		field := func(name string) int64 {
-			n, _ := strconv.ParseInt(r.ledger.Val()[name], 10, 64)
-			return n
+	for _, at := range counted {
+		sh, r := own(at), all[at]
+		if r.err != nil {
+			return Overview{}, r.err
 		}
-		ledger := r.ledger.Val()
-		shards[i].seen.Store(&ledger)
-		o.Shards.count(layouts, shards[i], o.add(field), field("fence"))
-		o.DeadLetters += r.dead.Val()
-		if r.dead.Val() > 0 { // after an operator deleted the list, the ledger still has its old size
-			o.DeadBytes += field("dead_bytes")
+		o.Shards.count(layouts, sh, o.add(r.field), r.field("fence"))
+		o.DeadLetters += r.dead
+		if r.dead > 0 { // after an operator deleted the list, the ledger still has its old size
+			o.DeadBytes += r.field("dead_bytes")
 		}
-		o.Keys += backend.KeptKeys(r.ledger.Val()["keys"], now)
-		o.Partitions += r.active.Val()
-		if !slices.Contains(open, shards[i]) || r.ledger.Val()["closed"] != "" {
+		o.Keys += backend.KeptKeys(r.fields["keys"], now)
+		o.Partitions += r.active
+		if !slices.Contains(open, sh) || r.fields["closed"] != "" {
 			continue // the pauses of a closed shard were copied
 		}
-		o.Paused = earlier(o.Paused, pauseOf(r.ledger.Val()))
-		if r.ledger.Val()["paused"] != "" {
-			for name := range r.ledger.Val() {
+		o.Paused = earlier(o.Paused, pauseOf(r.fields))
+		if r.fields["paused"] != "" {
+			for name := range r.fields {
 				paused[name] = paused[name] || strings.HasPrefix(name, pauseField) &&
 					name != pauseField+pauseAll
 			}
 		}
-		if first := r.first.Val(); len(first) == 1 {
-			o.Overdue = max(o.Overdue, time.Duration(now-int64(first[0].Score))*time.Millisecond)
+		if r.first != "" {
+			o.Overdue = max(o.Overdue, time.Duration(now-r.due)*time.Millisecond)
 		}
 	}
 	for _, l := range layouts.All {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -164,7 +163,8 @@ func (s *Store) layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, 
 type shardReading struct {
 	fields       map[string]string // of its ledger
 	active, dead int64             // partitions with entries, and dead letters
-	first        string            // the partition that is looked at next
+	first        string            // the partition that is looked at next; empty: there is none
+	due          int64             // when that is, ms
 	err          error
 }
 
@@ -187,13 +187,15 @@ func (s *Store) readShards(ctx context.Context, shards []*space.Shard) map[*spac
 		sh := own(at)
 		ledger := pipe.HGetAll(ctx, sh.Ledger)
 		active := pipe.ZCard(ctx, sh.ready)
-		first := pipe.ZRange(ctx, sh.ready, 0, 0)
+		first := pipe.ZRangeWithScores(ctx, sh.ready, 0, 0)
 		dead := pipe.LLen(ctx, sh.dead)
 		read = append(read, func() {
 			r.fields = ledger.Val()
 			r.active = active.Val()
 			r.dead = dead.Val()
-			r.first = strings.Join(first.Val(), "")
+			for _, z := range first.Val() {
+				r.first, r.due = fmt.Sprint(z.Member), int64(z.Score)
+			}
 			letters := dead.Err()
 			if backend.IsWrongType(letters) {
 				letters = nil // a foreign value hides the dead letters only
