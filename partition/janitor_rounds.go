@@ -40,7 +40,7 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 			j.tidied[ns] = time.Now()
 			j.store.tidyLayouts(ctx, ns, now)
 		}
-		if time.Since(j.revived[ns]) >= max(reviveEvery, ns.Rest()) {
+		if time.Since(j.revived[ns]) >= max(space.ReviveEvery, ns.Rest()) {
 			j.revived[ns] = time.Now()
 			j.store.revive(ctx, ns)
 		}

@@ -365,37 +365,10 @@ func (s *Store) growAsConfigured(ctx context.Context, ns *Namespace) {
 	})
 }
 
-// reviveEvery is how often closed shards are looked at.
-const reviveEvery = time.Minute
-
-// revive looks for entries in closed shards, which only a failover that lost writes brings back. They
-// are delivered then, or expire; their order is not promised.
+// revive looks for entries in closed shards. They are delivered then, or expire; their order is not
+// promised.
 func (s *Store) revive(ctx context.Context, ns *Namespace) {
-	pipe := s.backend.Background.Pipeline()
-	active := map[*space.Shard]*redis.IntCmd{}
-	for _, l := range ns.home.Layouts().All {
-		if l.Closed == 0 || l.Forgotten != 0 && l.Abandoned == 0 {
-			continue
-		}
-		for _, at := range l.Shards {
-			if !at.Breaker.Allow() {
-				if l.Abandoned != 0 {
-					ns.home.Revive(at, false) // else who reads it would wait for it
-				}
-				continue
-			}
-			active[at] = pipe.ZCard(ctx, own(at).ready)
-		}
-	}
-	if len(active) == 0 {
-		return
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for at, cmd := range active {
-		if cmd.Err() == nil {
-			ns.home.Revive(at, cmd.Val() > 0)
-		}
-	}
+	s.space.Revive(ctx, ns.home, func(at *space.Shard) string { return own(at).ready })
 }
 
 // tidyLayouts does what is next for the layouts of a namespace: it fences, also shards that lost

@@ -17,9 +17,8 @@ import (
 	"github.com/spillway-io/spillway/partition/space"
 )
 
-// layoutsEvery is how often what is next for layouts is done, and reviveEvery how often closed
-// shards are looked at.
-const layoutsEvery, reviveEvery = time.Second, time.Minute
+// layoutsEvery is how often what is next for layouts is done.
+const layoutsEvery = time.Second
 
 // keepLayouts does what is next for the layouts of all namespaces, until ctx ends. Any process
 // may do each step, any number of times.
@@ -48,10 +47,10 @@ func (s *Store) keepLayouts(ctx context.Context) {
 				s.tidyLayouts(ctx, ns)
 			}
 		}
-		if time.Since(revived) >= reviveEvery {
+		if time.Since(revived) >= space.ReviveEvery {
 			revived = time.Now()
 			for _, ns := range s.Namespaces() {
-				s.revive(ctx, ns)
+				s.space.Revive(ctx, ns.Home, func(at *space.Shard) string { return at.Own.(*shard).queues })
 			}
 		}
 	}
@@ -156,28 +155,6 @@ func (s *Store) holds(ctx context.Context, sh *shard) (h held, err error) {
 	}
 	h.queues, h.names = queues.Val(), names.Val()
 	return h, nil
-}
-
-// revive looks for jobs in closed shards, which only a failover that lost writes brings back.
-func (s *Store) revive(ctx context.Context, ns *Namespace) {
-	pipe := s.backend.Background.Pipeline()
-	found := map[*space.Shard]*redis.IntCmd{}
-	for _, l := range ns.Layouts().All {
-		for _, at := range l.Shards {
-			if l.Closed != 0 {
-				found[at] = pipe.ZCard(ctx, ns.shard(at.Number).queues)
-			}
-		}
-	}
-	if len(found) == 0 {
-		return
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for at, queues := range found {
-		if queues.Err() == nil {
-			ns.Revive(at, queues.Val() > 0)
-		}
-	}
 }
 
 // holdFor is how long no schedule is taken in, at least, while a namespace gets other shards: ms.

@@ -1,10 +1,13 @@
 package space
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/backend"
 )
@@ -181,8 +184,41 @@ func (h *Home) begin(r Record) {
 	h.resolved.Store(true)
 }
 
-// Revive notes whether a shard of a closed layout has entries again.
-func (h *Home) Revive(sh *Shard, has bool) {
+// ReviveEvery is how often closed shards are looked at.
+const ReviveEvery = time.Minute
+
+// Revive looks into closed shards, where only a failover that lost writes brings something back, and
+// the server of a shard that was given up. key is what a shard has while there is something in it.
+func (s *Space) Revive(ctx context.Context, h *Home, key func(*Shard) string) {
+	pipe := s.backend.Background.Pipeline()
+	active := map[*Shard]*redis.IntCmd{}
+	for _, l := range h.Layouts().All {
+		if l.Closed == 0 || l.Forgotten != 0 && l.Abandoned == 0 {
+			continue
+		}
+		for _, sh := range l.Shards {
+			if !sh.Breaker.Allow() {
+				if l.Abandoned != 0 {
+					h.revive(sh, false) // else who reads it would wait for it
+				}
+				continue
+			}
+			active[sh] = pipe.ZCard(ctx, key(sh))
+		}
+	}
+	if len(active) == 0 {
+		return
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for sh, cmd := range active {
+		if cmd.Err() == nil {
+			h.revive(sh, cmd.Val() > 0)
+		}
+	}
+}
+
+// revive notes whether a shard of a closed layout has entries again.
+func (h *Home) revive(sh *Shard, has bool) {
 	if sh.revived.Swap(has) == has {
 		return
 	}
