@@ -268,10 +268,34 @@ func loadConfig(t *testing.T, args []string, env map[string]string, file string)
 	return &c.Config, c.Config.Load(p)
 }
 
+type mistake struct{ name, file, want string }
+
+// findMistakes loads files, each after the same lines. An error begins with the file and want, is of
+// one line, and shows no token.
+func findMistakes(t *testing.T, before string, list []mistake) {
+	t.Helper()
+	for _, tt := range list {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c, err := loadConfig(t, nil, nil, before+tt.file+"\n")
+			if err == nil {
+				t.Fatal("no error")
+			}
+			got := strings.ReplaceAll(err.Error(), filepath.Dir(c.File)+string(filepath.Separator), "")
+			if !strings.HasPrefix(got, "spillway.yaml:"+tt.want) || strings.Contains(got, "\n") {
+				t.Errorf("got  %s\nwant spillway.yaml:%s", got, tt.want)
+			}
+			if strings.Contains(got, "hunter2") {
+				t.Errorf("the error shows the token: %s", got)
+			}
+		})
+	}
+}
+
 func TestOriginErrorsNameLineAndSayWhatToWrite(t *testing.T) {
 	t.Parallel()
 	const notAList = `not a list: write ["https://game.example"], or "*" for every page`
-	tests := []struct{ name, file, want string }{
+	tests := []mistake{
 		{"a path", `cors_origins: ["https://kart.example/"]`, `3: namespaces.kart.cors_origins[0]: "https://kart.example/" is not an origin as browsers send it: write "https://kart.example"`},
 		{"a wildcard", "cors_origins:\n      - https://a.example\n      - https://*.example", `5: namespaces.kart.cors_origins[1]: "https://*.example": a part of an origin cannot be a *: list each origin, or write "*" alone to allow every page`},
 		{"no scheme", "cors_origins: [kart.example]", `3: namespaces.kart.cors_origins[0]: "kart.example" is not an origin: write scheme://host or scheme://host:port, such as https://game.example`},
@@ -284,19 +308,7 @@ func TestOriginErrorsNameLineAndSayWhatToWrite(t *testing.T) {
 		{"all and one", `cors_origins: ["*", https://a.example]`, `3: namespaces.kart.cors_origins[0]: "*" beside other origins: remove either`},
 		{"at the top", "sink: \"null:\"\ncors_origins: \"*\"", "4: cors_origins: unknown key: each namespace has its own: "},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			c, err := loadConfig(t, nil, nil, "namespaces:\n  kart:\n    "+tt.file+"\n")
-			if err == nil {
-				t.Fatal("no error")
-			}
-			got := strings.ReplaceAll(err.Error(), filepath.Dir(c.File)+string(filepath.Separator), "")
-			if !strings.HasPrefix(got, "spillway.yaml:"+tt.want) || strings.Contains(got, "\n") {
-				t.Errorf("got  %s\nwant spillway.yaml:%s", got, tt.want)
-			}
-		})
-	}
+	findMistakes(t, "namespaces:\n  kart:\n    ", tests)
 }
 
 func TestFallbacksAreAListOrAText(t *testing.T) {
