@@ -266,7 +266,7 @@ func TestOnlyTheCanonicalPathIsAccepted(t *testing.T) {
 		"/v1/default/a:b": {400, "bad_partition"}, "/v1/default/p\u202eq": {400, "bad_partition"}, "/v1/default/\u0440": {400, "bad_partition"},
 		"/v1/": {400, "bad_namespace"}, "/v1/" + long + "/p": {400, "bad_namespace"}, "/v1/-d/p": {400, "bad_namespace"}, "/v1/d{}": {400, "bad_namespace"},
 		"/v1/nobody/p": {404, "no_such_namespace"}, "/v1/Default/p": {404, "no_such_namespace"}, "/v1/nobody": {404, "no_such_namespace"},
-		"/": {404, "no_such_route"}, "/v1": {404, "no_such_route"}, "/v2/default/p": {404, "no_such_route"}, "/metrics": {404, "no_such_route"},
+		"/": {405, "method_not_allowed"}, "/v1": {404, "no_such_route"}, "/v2/default/p": {404, "no_such_route"}, "/metrics": {404, "no_such_route"},
 		"/v1x/default/p": {404, "no_such_route"}, "/livez/": {404, "no_such_route"}, "/debug/pprof/": {404, "no_such_route"},
 	} {
 		r, _ := p.raw(request11("POST "+path, "Content-Length: 1\r\n", "x"))

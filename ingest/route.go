@@ -51,6 +51,7 @@ var routes = []route{
 	{"preflight_posthog_e", fasthttp.MethodOptions, patternPostHogE, (*Server).preflight},
 	{"preflight_amplitude", fasthttp.MethodOptions, patternAmplitude, (*Server).preflight},
 	{"preflight_amplitude_batch", fasthttp.MethodOptions, patternAmplitudeBatch, (*Server).preflight},
+	{"index", fasthttp.MethodGet, "/", (*Server).index},
 	{"livez", fasthttp.MethodGet, "/livez", (*Server).livez},
 	{"readyz", fasthttp.MethodGet, "/readyz", (*Server).readyz},
 	{"openapi", fasthttp.MethodGet, "/openapi.yaml", (*Server).openapi},

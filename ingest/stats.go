@@ -72,6 +72,15 @@ func (s *Server) readyz(ctx *fasthttp.RequestCtx, t target) *rejection {
 	return s.livez(ctx, t)
 }
 
+// index tells who opens the address of the port where things are. It names nothing that the
+// routes do not tell anybody.
+func (s *Server) index(ctx *fasthttp.RequestCtx, _ target) *rejection {
+	ctx.Response.Header.SetContentType(jsonType)
+	ctx.Response.SetBodyString(`{"service":"spillway","events":"POST /v1/{namespace}/{partition}","jobs":"POST /v1/{namespace}/{queue}",` +
+		`"routes":"/openapi.yaml","ready":"/readyz"}`)
+	return nil
+}
+
 // openAPI describes the data port's routes, for tools that read OpenAPI 3.1.
 //
 //go:embed openapi.yaml

@@ -32,6 +32,22 @@ func TestARequestForStatsCountsAsOneEntryAgainstTheRate(t *testing.T) {
 	}
 }
 
+func TestTheAddressItselfSaysWhereThingsAre(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	r := p.do("GET", "/", "")
+	var index map[string]string
+	if err := json.Unmarshal([]byte(r.raw), &index); err != nil || r.status != 200 || index["service"] != "spillway" {
+		t.Fatalf("got %d %s", r.status, r.raw)
+	}
+	if got := p.do("GET", index["ready"], ""); got.status != 200 {
+		t.Errorf("%s: %d", index["ready"], got.status)
+	}
+	if r := p.post("/", "x"); r.status != 405 {
+		t.Errorf("POST: %d %s", r.status, r.raw)
+	}
+}
+
 func TestStatsAndTheirErrors(t *testing.T) {
 	t.Parallel()
 	store := newFake()
