@@ -65,21 +65,14 @@ type pausedText struct {
 // Errors: *FieldError, ErrTooManyPauses and those of the store.
 func (verbs) Pause(ctx context.Context, ns *Namespace, partition string, p Pause) error {
 	s := ns.store
-	switch {
-	case partition != "" && !ValidPartition(partition):
+	if partition != "" && !ValidPartition(partition) {
 		return errPartitionName(partition)
-	case len(p.By) > maxPauseBy:
-		return &FieldError{Field: "by", Value: fmt.Sprintf("a name of %d bytes", len(p.By)),
-			Want: fmt.Sprintf("%d bytes at most", maxPauseBy)}
-	case len(p.Reason) > maxPauseReason:
-		return &FieldError{Field: "reason", Value: fmt.Sprintf("a text of %d bytes", len(p.Reason)),
-			Want: fmt.Sprintf("%d bytes at most", maxPauseReason)}
 	}
-	if err := s.ensureCompatible(ctx); err != nil {
+	text, err := p.Text()
+	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(pausedText{p.By, p.Reason})
-	if err != nil {
+	if err := s.ensureCompatible(ctx); err != nil {
 		return err
 	}
 	since := int64(0)
@@ -94,6 +87,19 @@ func (verbs) Pause(ctx context.Context, ns *Namespace, partition string, p Pause
 		return ErrTooManyPauses
 	}
 	return err
+}
+
+// Text is what the store keeps of a pause beside its time. Errors: *FieldError.
+func (p Pause) Text() ([]byte, error) {
+	switch {
+	case len(p.By) > maxPauseBy:
+		return nil, &FieldError{Field: "by", Value: fmt.Sprintf("a name of %d bytes", len(p.By)),
+			Want: fmt.Sprintf("%d bytes at most", maxPauseBy)}
+	case len(p.Reason) > maxPauseReason:
+		return nil, &FieldError{Field: "reason", Value: fmt.Sprintf("a text of %d bytes", len(p.Reason)),
+			Want: fmt.Sprintf("%d bytes at most", maxPauseReason)}
+	}
+	return json.Marshal(pausedText{p.By, p.Reason})
 }
 
 // Resume ends a pause: of a partition, or of the whole namespace where partition is "".
@@ -266,7 +272,7 @@ func (verbs) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err 
 			name, ok := strings.CutPrefix(field, pauseField)
 			if ok && name != pauseAll && !seen[name] {
 				seen[name] = true
-				list = append(list, PausedPart{name, parsePause(text)})
+				list = append(list, PausedPart{name, ParsePause(text)})
 			}
 		}
 	}
@@ -283,7 +289,7 @@ func pauseOf(ledger map[string]string) *Pause {
 	if !ok {
 		return nil
 	}
-	p := parsePause(text)
+	p := ParsePause(text)
 	return &p
 }
 
@@ -306,9 +312,9 @@ func earlier(a, b *Pause) *Pause {
 	return a
 }
 
-// parsePause reads a pause. What something other than Spillway wrote pauses all the
+// ParsePause reads a pause. What something other than Spillway wrote pauses all the
 // same, with nothing known about it.
-func parsePause(stored string) Pause {
+func ParsePause(stored string) Pause {
 	since, text, _ := strings.Cut(stored, " ")
 	ms, err := strconv.ParseInt(since, 10, 64)
 	var t pausedText

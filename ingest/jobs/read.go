@@ -267,6 +267,40 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 	})
 }
 
+// list shows a page of the jobs of a queue that are in a state.
+func (a *api) list(c *call) *ingest.Rejection {
+	state, rejected := c.choice("state", "ready", "delayed", "leased", "dead")
+	if rejected != nil {
+		return rejected
+	}
+	l := job.List{
+		Queue: c.queue(),
+		State: job.StateOf(state),
+		After: c.args["after"],
+		Data:  c.args["data"] == "1",
+	}
+	if _, given := c.args["data"]; given && !l.Data {
+		return badParameter("data", "1, or left out")
+	}
+	if l.Limit, rejected = c.number("limit", 100, 1, job.MaxListed); rejected != nil {
+		return rejected
+	}
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		list, next, err := a.store.List(ctx, c.namespace, l)
+		if err != nil {
+			return nil, err
+		}
+		size := 128
+		for i := range list {
+			size += jobSize(&list[i])
+		}
+		if c.Reserve(size) != nil {
+			return nil, ErrOverloaded
+		}
+		return json.Marshal(job.ListedPage(l, list, next))
+	})
+}
+
 // dead respawns or deletes dead letters, the oldest first.
 func (a *api) dead(c *call) *ingest.Rejection {
 	do, rejected := c.choice("do", "respawn", "delete")

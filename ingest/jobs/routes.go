@@ -42,6 +42,7 @@ var routes = []route{
 	{"forecast", "GET", "forecast", []string{"step", "steps"}, (*api).forecast},
 	{"dead", "POST", "dead", []string{"do", "limit", "ttl"}, (*api).dead},
 	{"list_dead", "GET", "dead", []string{"limit", "offset"}, (*api).listDead},
+	{"list_jobs", "GET", "jobs", []string{"state", "limit", "after", "data"}, (*api).list},
 	{"job", "GET", "jobs/{id}", nil, (*api).get},
 	{"reschedule", "PATCH", "jobs/{id}", nil, limited(writes, (*api).reschedule)},
 	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
@@ -262,6 +263,7 @@ var storeFailures = []struct {
 	code wire.Code
 }{
 	{job.ErrNoJob, wire.CodeNoSuchJob},
+	{job.ErrBadAfter, wire.CodeBadAfter},
 	{job.ErrNoQueue, wire.CodeNoSuchQueue},
 	{job.ErrForeignType, wire.CodeForeignType},
 	{job.ErrOtherKind, wire.CodeNoSuchRoute},

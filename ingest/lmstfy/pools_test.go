@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -59,6 +60,25 @@ func listenPools(t testing.TB) (*port, *redistest.Server) {
 	first, redis := openPool(t, DefaultPool, map[string]job.Policy{"ns": spread, "other": job.DefaultPolicy(), "open": job.DefaultPolicy()})
 	second, _ := openPool(t, "fast", map[string]job.Policy{"quick": job.DefaultPolicy()})
 	return listen(t, func(c *Config, _ *ingest.Config) { c.Pools = Pools{second, first} }), redis
+}
+
+func TestAPausedQueueIsAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	pool, _ := openPool(t, DefaultPool, map[string]job.Policy{"ns": job.DefaultPolicy()})
+	p := listen(t, func(c *Config, _ *ingest.Config) { c.Pools = Pools{pool} })
+	store := pool.Store.(*job.Store)
+	if err := store.Pause(t.Context(), store.Namespace("ns"), "q", partition.Pause{}); err != nil {
+		t.Fatal(err)
+	}
+	p.play([]step{
+		{"PUT", "/api/ns/q?ttl=0", "x", nil, 201, published},
+		{"GET", "/api/ns/q", "", nil, 404, noJob},
+		{"GET", "/api/ns/q/size", "", nil, 200, `{"namespace":"ns","queue":"q","size":1}`},
+	})
+	if _, err := store.Resume(t.Context(), store.Namespace("ns"), "q"); err != nil {
+		t.Fatal(err)
+	}
+	p.play([]step{{"GET", "/api/ns/q", "", nil, 200, jobOf("null", "eA==", "q", 0, 0)}})
 }
 
 func TestPoolsRunTheAPIOnRealStores(t *testing.T) {

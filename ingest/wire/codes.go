@@ -32,6 +32,7 @@ const (
 	CodeBadParameter  Code = "bad_parameter"
 	CodeBadDelay      Code = "bad_delay"
 	CodeBadTTL        Code = "bad_ttl"
+	CodeBadAfter      Code = "bad_after"
 	CodeBadTries      Code = "bad_tries"
 	CodeBadID         Code = "bad_id"
 	CodeBadShards     Code = "bad_shards"

@@ -71,6 +71,7 @@ var Responses = map[Code]Response{
 	CodeBadQueue:      {400, "", "a queue's name is 1 to 255 of A-Z a-z 0-9 . _ - and begins with a letter, digit or -"},
 	CodeBadParameter:  {400, "", "the route has no such parameter, or it is given twice"},
 	CodeBadDelay:      {400, "", "delay is a duration such as 5s"},
+	CodeBadAfter:      {400, "", "after is not where a page of this list ended, or too old: begin without it"},
 	CodeBadTTL:        {400, "", "ttl is a duration such as 24h, longer than delay; 0: for ever"},
 	CodeBadTries:      {400, "", "tries is 1 to 65535"},
 	CodeBadID:         {400, "", "id is 1 to 64 of A-Z a-z 0-9 _ -, of one job"},

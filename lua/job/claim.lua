@@ -13,13 +13,18 @@
 -- A rate is a bucket of burst jobs, which refills by one every pause, in ns. It is kept as one number (GCRA), which all
 -- processes share: when the bucket is full again. A clock that goes back empties it at most.
 --
+-- Of a queue that is paused nothing is handed out, and left is 0: the resume wakes who waits. What lists of ready jobs
+-- count (see list) goes on while somebody pages through one. Where neither is there, one EXISTS tells.
+--
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] zset      queues that have jobs
 -- KEYS[5] string    what the lane's last call handed out
 -- KEYS[6] hash      tombstones, by queue
--- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids; then of each with a rate: string, the µs
+-- KEYS[7] hash      paused queues
+-- KEYS[8] hash      what was taken off the heads of lists since somebody began to list them, by queue
+-- KEYS[9..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids; then of each with a rate: string, the µs
 --                   when its bucket is full
 -- ARGV[1] string    token of this call
 -- ARGV[2] ms        how long KEYS[5] is kept
@@ -33,11 +38,12 @@
 --
 -- USES whole, int, time, put_back, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, drop_errors, skip_tombstones, forget
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local paused, taken = KEYS[7], KEYS[8]
 local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
-if not (keep and size and n) or #KEYS < 6 + 3 * n then
+if not (keep and size and n) or #KEYS < 8 + 3 * n then
   return redis.error_reply('ERR claim: bad arguments')
 end
-local rates, key = {}, 6 + 3 * n
+local rates, key = {}, 8 + 3 * n
 for i = 1, #KEYS > key and n or 0 do
   local pause, burst = string.match(ARGV[4 + n + i] or '', '^[01] (%d+) (%d+)$')
   pause, burst = whole(pause or '', 1), whole(burst or '', 1)
@@ -80,12 +86,23 @@ local scores, more, handed = {}, {}, {}
 local s, h, bytes, largest = 0, 0, 0, 1
 local answers = {}
 local heads = {} -- expiry and tries by the beginning of a record, which many share
-local again = redis.call('HLEN', attempts) > 0
+-- One command tells which of the three there are: attempts count once, paused queues twice, counts of lists four times.
+local known = redis.call('EXISTS', attempts, paused, paused, taken, taken, taken, taken)
+local again = known % 2 == 1
+local names = {}
+for i = 1, known > 1 and n or 0 do
+  names[i] = ARGV[4 + i]
+end
+local stopped = known % 4 > 1 and redis.call('HMGET', paused, unpack(names)) or {}
+local listed = known > 3 and redis.call('HMGET', taken, unpack(names)) or {}
+for i = 1, #stopped do
+  empty[i] = stopped[i] and true
+end
 
 -- take_back leaves the call without effect.
 local function take_back(reply)
   for x = #popped, 1, -1 do
-    put_back(KEYS[4 + 3 * popped[x].i], popped[x].ids, 1)
+    put_back(KEYS[6 + 3 * popped[x].i], popped[x].ids, 1)
   end
   return reply
 end
@@ -97,7 +114,7 @@ for a, request in ipairs(requests) do
   h = h + 1
   handed[h] = deadline
   for _, i in ipairs(request) do
-    local r, j, rate = KEYS[4 + 3 * i], KEYS[5 + 3 * i], rates[i]
+    local r, j, rate = KEYS[6 + 3 * i], KEYS[7 + 3 * i], rates[i]
     local name, step = ARGV[4 + i], 16
     while want > 0 and s < 2000 and not empty[i] and not wrong[i] and (bytes < size or bytes == 0) and dropped < 1000
       and not (rate and rate.used >= rate.pass) do
@@ -127,7 +144,10 @@ for a, request in ipairs(requests) do
         break
       end
       popped[#popped + 1] = { i = i, ids = ids }
-      local before = again and redis.call('HMGET', attempts, unpack(members)) or {}
+      local before = again and redis.pcall('HMGET', attempts, unpack(members)) or {}
+      if foreign(before) then
+        return take_back(before)
+      end
       for x = 1, k do
         local record, ends, tries = records[x], nil, nil
         if record then
@@ -222,9 +242,18 @@ for _, rate in pairs(rates) do
   end
 end
 
+for i, count in ipairs(listed) do
+  for _, p in ipairs(count and popped or {}) do
+    count = p.i == i and count + #p.ids or count
+  end
+  if count and count ~= listed[i] then
+    redis.pcall('HSET', taken, ARGV[4 + i], int(count))
+  end
+end
+
 -- drop removes what was met of a queue and is no job any more.
 local function drop(i)
-  local r, j, u, name = KEYS[4 + 3 * i], KEYS[5 + 3 * i], KEYS[6 + 3 * i], ARGV[4 + i]
+  local r, j, u, name = KEYS[6 + 3 * i], KEYS[7 + 3 * i], KEYS[8 + 3 * i], ARGV[4 + i]
   local fields, members = {}, {}
   for _, job in ipairs(expired[i] or {}) do
     fields[#fields + 1], members[#members + 1] = job[1], job[1] .. ' ' .. name
@@ -257,8 +286,8 @@ for i = 1, n do
     drop(i)
   end
   local left = wrong[i] and -1 or 0
-  if left == 0 and (cut[i] or string.sub(ARGV[4 + n + i] or '', 1, 1) == '1') then
-    left = redis.call('LLEN', KEYS[4 + 3 * i])
+  if left == 0 and not stopped[i] and (cut[i] or string.sub(ARGV[4 + n + i] or '', 1, 1) == '1') then
+    left = redis.call('LLEN', KEYS[6 + 3 * i])
     local rate = rates[i]
     if rate and left > 0 and rate.used >= rate.pass then
       left = -1 - math.max(1, math.ceil((rate.full + rate.pause - rate.burst * rate.pause - now_us) / 1000))

@@ -266,3 +266,51 @@ func BenchmarkMillionDelayed(b *testing.B) {
 		b.ReportMetric(calls[len(calls)*99/100]/1000, "p99-ms")
 	}
 }
+
+// BenchmarkListPage compares the time in Redis of the first page of 100, and of one in the middle, of 1,000 and of
+// 1,000,000 jobs, by state.
+func BenchmarkListPage(b *testing.B) {
+	c := server(b)
+	s := newShard(b, c)
+	s.maxJobs, s.maxQueues = 1<<40, 1<<40
+	page := func(queue, state, at, last string) func(n int) float64 {
+		keys := []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("taken"), s.key("r:" + queue), s.key("j:" + queue),
+			s.key("d:" + queue), s.key("u:" + queue)}
+		return func(n int) float64 {
+			return scriptMicros(b, c, func() {
+				repeat(b, c, n, luajob.List, func(int) ([]string, []any) {
+					return keys, []any{queue, state, 100, 0, 600_000, at, last}
+				})
+			})
+		}
+	}
+	for queue, calls := range map[string]int{"few": 2, "many": 2000} {
+		for range calls {
+			for _, delay := range []int64{0, 86_400_000} {
+				keys, argv := s.publishCall(group{queue: queue, delay: delay, bodies: full(500)})
+				if err := c.EvalSha(ctx, luajob.Publish.SHA, keys, argv...).Err(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	half := func(queue string, n int64) string { return c.LIndex(ctx, s.key("r:"+queue), n-1).Val() }
+	took := map[string]float64{}
+	for range b.N {
+		for range 5 { // the best of five, in turn
+			for name, call := range map[string]func(int) float64{
+				"few-ready":   page("few", "ready", "", ""),
+				"many-ready":  page("many", "ready", "", ""),
+				"few-middle":  page("few", "ready", "500", half("few", 500)),
+				"many-middle": page("many", "ready", "500000", half("many", 500_000)),
+			} {
+				if us := call(200) / 200; took[name] == 0 || us < took[name] {
+					took[name] = us
+				}
+			}
+		}
+	}
+	b.ReportMetric(took["many-ready"]/took["few-ready"], "x-first")
+	b.ReportMetric(took["many-middle"]/took["few-middle"], "x-middle")
+	b.ReportMetric(took["many-ready"], "µs/page")
+}

@@ -18,11 +18,13 @@
 -- USES time, open_probe
 local r, j, d, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local result, try, can_delete = open_probe()
+try('EXISTS', r)
 try('DEL', r, j, d, seen) -- what cannot be deleted again must not be written
 local clean = can_delete()
 try('RPUSH', r, '1', '2')
 try('LPUSH', r, '0')
 try('LLEN', r)
+try('LRANGE', r, 0, 0)
 try('LINDEX', r, 0)
 try('LPOS', r, '1')
 try('LPOP', r, 1)
@@ -47,6 +49,7 @@ try(ARGV[2], ARGV[1], '')
 
 try('HGETALL', j)
 try('HSETNX', j, 'format', 2)
+try('PEXPIRE', j, 1000)
 try('ZCOUNT', d, 0, 1)
 
 if clean then

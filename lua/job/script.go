@@ -18,6 +18,8 @@
 //	stored     read what a former home of a queue knows of a publish
 //	ledger     read the totals of a shard
 //	trace      note what happened to jobs
+//	list       read a page of the jobs of a queue
+//	pause      stop the claims of a queue, or resume them
 //
 // of schedules:
 //
@@ -64,6 +66,8 @@ var (
 	Ledger     = lua.MustLoad(files, "ledger")
 	Trace      = lua.MustLoad(files, "trace")
 	Stored     = lua.MustLoad(files, "stored")
+	List       = lua.MustLoad(files, "list")
+	Pause      = lua.MustLoad(files, "pause")
 
 	PutSchedule    = lua.MustLoad(files, "put_schedule")
 	PauseSchedule  = lua.MustLoad(files, "pause_schedule")
@@ -80,5 +84,6 @@ var (
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
 	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Decide, Promote, Respawn, Purge, Expire, Peek, Get,
-		Counts, DeadPage, Ledger, Trace, Stored, Hold, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger, PermissionProbe}
+		Counts, DeadPage, Ledger, Trace, Stored, List, Pause, Hold, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger,
+		PermissionProbe}
 }

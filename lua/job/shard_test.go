@@ -212,7 +212,7 @@ func (s *shard) claimCall(lane, token string, report bool, requests ...request) 
 		list = append(list, r.queues...)
 	}
 	each, number := names(list)
-	keys = []string{s.ledger(), s.key("lease"), s.key("attempts"), s.key("queues"), s.key("out:" + lane), s.key("tombstones")}
+	keys = []string{s.ledger(), s.key("lease"), s.key("attempts"), s.key("queues"), s.key("out:" + lane), s.key("tombstones"), s.key("paused"), s.key("taken")}
 	for _, q := range each {
 		keys = append(keys, s.key("r:"+q), s.key("j:"+q), s.key("u:"+q))
 	}

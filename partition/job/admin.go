@@ -1,10 +1,17 @@
 package job
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -189,4 +196,113 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 		}
 	}
 	return list, total, nil
+}
+
+// MaxPauses is how many queues of a namespace may be paused.
+const MaxPauses = partition.MaxPauses
+
+// Pause stops the claims of a queue until Resume: publishes, delays and the leases that there are
+// go on. When it has returned nil no process gives a job of the queue out. A second one replaces
+// By and Reason. After an error it may be paused in some shards; repeat it. For 30 s after the
+// namespace got other shards it fails. Errors: *partition.FieldError,
+// partition.ErrTooManyPauses and those of the store.
+func (s *Store) Pause(ctx context.Context, ns *Namespace, queue string, p partition.Pause) error {
+	text, err := p.Text()
+	if err != nil {
+		return err
+	}
+	least, _, err := s.setPause(ctx, ns, queue, "pause", text)
+	if err == nil && least == 0 {
+		err = partition.ErrTooManyPauses
+	}
+	return err
+}
+
+// Resume ends a pause, and wakes the claims that wait. was is false where nothing was paused.
+func (s *Store) Resume(ctx context.Context, ns *Namespace, queue string) (was bool, err error) {
+	_, most, err := s.setPause(ctx, ns, queue, "resume", nil)
+	return most > 0, err
+}
+
+// setPause pauses or resumes a queue in all shards, so that it does not matter which are its homes,
+// and returns the least and the most that the script answered. A new layout is made while nothing is
+// paused only: see Reshard.
+func (s *Store) setPause(ctx context.Context, ns *Namespace, queue, verb string,
+	text []byte) (least, most int64, err error) {
+	if !ValidQueue(queue) {
+		return 0, 0, ErrBadArgument
+	}
+	if err := s.space.Usable(ctx, ns.Home); err != nil {
+		return 0, 0, err
+	}
+	for range maxMoves {
+		if err := s.space.Refresh(ctx, ns.Home); err != nil {
+			return 0, 0, err
+		}
+		layout := ns.Layouts().Current().N
+		var calls []*backend.Call
+		for _, sh := range ns.open() {
+			keys := []string{sh.paused, sh.ready(queue), sh.Ledger}
+			calls = append(calls, backend.NewCall(luajob.Pause, sh.Breaker, keys,
+				queue,
+				verb,
+				text,
+				MaxPauses,
+				sh.channel,
+				s.wake,
+				layout,
+			))
+		}
+		s.backend.Run(ctx, s.backend.Background, calls)
+		least, most, err = 1, 0, nil
+		for _, c := range calls {
+			code := c.Rest.Int()
+			if code > 1 {
+				c.Err = cmp.Or(c.Err, errMoving)
+			}
+			err = cmp.Or(err, c.Err)
+			least, most = min(least, code), max(most, code)
+		}
+		if !errors.Is(err, errMoving) {
+			break
+		}
+	}
+	return least, most, err
+}
+
+// A PausedQueue is a queue that is paused, and since when, by whom and why.
+type PausedQueue struct {
+	Queue string
+	partition.Pause
+}
+
+// Pauses lists the queues of a namespace that are paused, by name.
+func (s *Store) Pauses(ctx context.Context, ns *Namespace) (list []PausedQueue, err error) {
+	pipe := s.backend.Background.Pipeline()
+	var paused []*redis.MapStringStringCmd
+	for _, sh := range ns.open() {
+		paused = append(paused, pipe.HGetAll(ctx, sh.paused))
+	}
+	err = s.reads.Do(ctx, func() error {
+		_, err := pipe.Exec(ctx)
+		return backend.Classify(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range paused {
+		for queue, text := range one.Val() {
+			list = append(list, PausedQueue{
+				Queue: queue,
+				Pause: partition.ParsePause(text),
+			})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b PausedQueue) int {
+		return strings.Compare(a.Queue, b.Queue)
+	})
+	list = slices.CompactFunc(list, func(a, b PausedQueue) bool {
+		return a.Queue == b.Queue // of several shards
+	})
+	return list, nil
 }

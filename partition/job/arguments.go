@@ -160,6 +160,8 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:out:<lane>         string  what the last claim of a lane handed out
 //	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish, decision on a prepared job
 //	sw:{ns.N}:rate:<queue>       string  µs when the bucket of the queue's rate is full again, until then
+//	sw:{ns.N}:paused             hash    paused queue → since when, ms, by whom and why
+//	sw:{ns.N}:taken              hash    queue → what claims took while somebody pages through its ready jobs
 //	sw:{ns.N}:w:<queue>          channel of wakes
 //	sw:{ns.N}:s:<queue>          hash    name of a schedule → specification
 //	sw:{ns.N}:state              hash    "<name> <queue>" → state of the schedule
@@ -178,6 +180,7 @@ type shardKeys struct {
 	states, due, owners                        string // of schedules
 	onEnd                                      string
 	traces, traced                             string
+	paused, taken                              string
 }
 
 func newShardKeys(at *space.Shard) shardKeys {
@@ -196,6 +199,8 @@ func newShardKeys(at *space.Shard) shardKeys {
 		onEnd:      p + "on_end",
 		traces:     p + "traces",
 		traced:     p + "traced",
+		paused:     p + "paused",
+		taken:      p + "taken",
 	}
 }
 

@@ -142,11 +142,11 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 		r.limits = append(r.limits, l)
 	}
 	n := len(r.numbers.names)
-	c.Begin(luajob.Claim, sh.Breaker, 6+3*n+limited)
+	c.Begin(luajob.Claim, sh.Breaker, 8+3*n+limited)
 	c.Spare = &sh.ends
 	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues)
 	r.args.join(c, sh.Prefix, "out:", l.name)
-	c.Args = append(c.Args, sh.args.tombstones)
+	c.Args = append(c.Args, sh.args.tombstones, sh.args.paused, sh.args.taken)
 	for _, queue := range r.numbers.names {
 		r.args.readyJobsIDs(c, sh, queue)
 	}

@@ -51,7 +51,7 @@ type shard struct {
 
 // sharedArgs are keys of the shard as arguments of calls: made once, as each would be an
 // allocation.
-type sharedArgs struct{ ledger, lease, attempts, queues, delay, tombstones, channel any }
+type sharedArgs struct{ ledger, lease, attempts, queues, delay, tombstones, channel, paused, taken any }
 
 // newShard makes what the store keeps of a shard, once.
 func newShard(at *space.Shard) any {
@@ -62,7 +62,8 @@ func newShard(at *space.Shard) any {
 	return &shard{
 		shardKeys: k,
 		ends:      backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox)}},
-		args:      sharedArgs{k.Ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel},
+		args: sharedArgs{k.Ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel,
+			k.paused, k.taken},
 	}
 }
 

@@ -85,8 +85,14 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 		return Job{}, Gone, err
 	}
 	c := backend.NewCall(luajob.Get, sh.Breaker,
-		[]string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue), sh.ids(queue)},
-		queue, ref.Seq)
+		[]string{
+			sh.lease,
+			sh.delay,
+			sh.attempts,
+			sh.jobs(queue),
+			sh.dead(queue),
+			sh.ids(queue),
+		}, queue, ref.Seq)
 	if err := s.read(ctx, c); err != nil {
 		return Job{}, Gone, err
 	}
@@ -98,13 +104,15 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	reason := c.Rest.Int()
 	attempts := c.Rest.Int()
 	record := c.Rest.Bulk()
-	j = Job{Queue: queue, Ref: ref, Attempt: int(attempts), At: at, Now: c.Now,
-		Errors: failures(c.Rest.Bulk())}
-	for _, known := range []State{Ready, Delayed, Prepared, Leased, Dead} {
-		if string(name) == known.String() {
-			state = known
-		}
+	j = Job{
+		Queue:   queue,
+		Ref:     ref,
+		Attempt: int(attempts),
+		At:      at,
+		Now:     c.Now,
+		Errors:  failures(c.Rest.Bulk()),
 	}
+	state = StateOf(string(name))
 	if c.Rest.Broken || state == Gone || !parseRecord(record, &j) {
 		return Job{}, Gone, c.Misread()
 	}

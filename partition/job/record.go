@@ -116,7 +116,11 @@ func failures(text []byte) (list []Failure) {
 		line = bytes.TrimPrefix(line[n:], []byte{' '})
 		at, n := number(line)
 		if n > 0 && n < len(line) && attempt <= MaxAttempt {
-			list = append(list, Failure{int(attempt), at, errorText(string(line[n:]))})
+			list = append(list, Failure{
+				Attempt: int(attempt),
+				AtMS:    at,
+				Error:   errorText(string(line[n:])),
+			})
 		}
 	}
 	return list

@@ -114,6 +114,7 @@ type Job struct {
 	Now       int64 // Unix ms on the store's clock when it answered
 	At        int64 // Unix ms: when its lease ends; of a read also when it comes due, its publisher is asked, or it died; 0: ready
 	Reason    Reason
+	Bytes     int  // of the payload; of a list
 	Deferred  bool // it is leased, and who settles it is not who claimed it
 	// PHP is what the payload of a job of PHP's says of itself: a JSON object; nil: it is none.
 	PHP []byte

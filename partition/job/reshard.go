@@ -161,8 +161,9 @@ func (s *Store) holds(ctx context.Context, sh *shard) (h held, err error) {
 const holdFor = 30_000
 
 // Reshard gives a namespace another number of shards while it serves: see partition.Reshard,
-// whose errors it has. It rejects a namespace with schedules or owners, or with a rule that has
-// a rate: shards keep these beside the jobs. For 30 s after it none can be put.
+// whose errors it has. It rejects a namespace with schedules or owners, with a paused queue, or with
+// a rule that has a rate: shards keep these beside the jobs. For 30 s after it none can be put, and no
+// queue paused.
 func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardRequest) (layout int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
@@ -185,7 +186,7 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 	for _, wait := range []int64{0, holdFor} { // nothing is written while any has some
 		calls := make([]*backend.Call, len(shards))
 		for i, sh := range shards {
-			calls[i] = backend.NewCall(luajob.Hold, sh.Breaker, []string{sh.Ledger, sh.states, sh.owners}, wait)
+			calls[i] = backend.NewCall(luajob.Hold, sh.Breaker, []string{sh.Ledger, sh.states, sh.owners, sh.paused}, wait)
 		}
 		s.backend.Run(ctx, s.backend.Background, calls)
 		for _, c := range calls {
@@ -196,7 +197,11 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 				continue
 			}
 			name, queue, _ := strings.Cut(string(c.Rest.Bulk()), " ")
-			if owner := c.Rest.Bulk(); name == "" {
+			owner, paused := c.Rest.Bulk(), c.Rest.Bulk()
+			switch {
+			case len(paused) > 0:
+				return refuse("queue %s is paused, which each shard keeps by itself: resume it first", paused)
+			case name == "":
 				return refuse("%s owns schedules, which a shard keeps: forget it first", owner)
 			}
 			return refuse("schedule %s of queue %s is kept by a shard: delete it first, and put it again afterwards", name, queue)

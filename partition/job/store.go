@@ -86,6 +86,7 @@ type Operations interface {
 	Respawn(ctx context.Context, ns *Namespace, queue string, limit int, ttl time.Duration) (int, error)
 	DeleteDead(ctx context.Context, ns *Namespace, queue string, limit int) (int, error)
 	Purge(ctx context.Context, ns *Namespace, queue string, all bool) (deleted int64, err error)
+	List(ctx context.Context, ns *Namespace, l List) (list []Job, next string, err error)
 }
 
 // ScheduleOperations is what one asks of the schedules of a store; *Store has it.

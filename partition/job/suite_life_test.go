@@ -1,10 +1,12 @@
 package job_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -68,6 +70,73 @@ func aJobSaysWhyItsAttemptsFailed(b *bench) {
 	j, _, _ = b.store.Get(b.Context(), b.ns, "q", ref)
 	b.same("after a respawn", texts(j.Errors), want)
 	b.same("acked", b.ack(again).Acked, true)
+}
+
+func aPausedQueueGivesNoJob(b *bench) {
+	b.open(func(p *job.Policy) { p.Shards, p.Spread = 3, map[string]int{"wide": 3} })
+	store := b.store.(*job.Store)
+	for _, queue := range []string{"q", "wide"} {
+		b.publish(queue, "a")
+		b.is("pause", store.Pause(b.Context(), b.ns, queue, partition.Pause{By: "ops", Reason: "no mail"}), nil)
+		b.publish(queue, "b")
+		b.same("claimed", len(b.claim(10, queue)), 0)
+		b.is("pause again", store.Pause(b.Context(), b.ns, queue, partition.Pause{By: "dev"}), nil)
+		list, err := store.Pauses(b.Context(), b.ns)
+		b.same("pauses", []any{len(list), err}, []any{1, nil})
+		b.same("pause", []any{list[0].Queue, list[0].By, list[0].Reason, list[0].Since.IsZero()}, []any{queue, "dev", "", false})
+		was, err := store.Resume(b.Context(), b.ns, queue)
+		b.same("resumed", []any{was, err}, []any{true, nil})
+		was, err = store.Resume(b.Context(), b.ns, queue)
+		b.same("resumed again", []any{was, err}, []any{false, nil})
+		b.same("claimed after it", len(b.claim(10, queue)), 2)
+	}
+	var field *partition.FieldError
+	if err := store.Pause(b.Context(), b.ns, "q", partition.Pause{Reason: strings.Repeat("x", 513)}); !errors.As(err, &field) {
+		b.Errorf("a reason too long: %v", err)
+	}
+}
+
+func jobsAreListedInPages(b *bench) {
+	b.open(func(p *job.Policy) { p.Shards, p.Spread = 3, map[string]int{"wide": 3} })
+	pages := func(queue string, state job.State, between func()) (list []string) {
+		for l := (job.List{Queue: queue, State: state, Limit: 2, Data: true}); ; between() {
+			page, next, err := b.store.List(b.Context(), b.ns, l)
+			b.is("list", err, nil)
+			for _, j := range page {
+				list = append(list, string(j.Payload))
+			}
+			if l.After = next; next == "" {
+				return list
+			}
+		}
+	}
+	none := func() {}
+	b.publish("q", "1", "2", "3", "4", "5", "6", "7")
+	b.same("ready", pages("q", job.Ready, none), []string{"1", "2", "3", "4", "5", "6", "7"})
+	taken := 0
+	b.same("while they are taken", pages("q", job.Ready, func() { taken += len(b.claim(1, "q")) }), []string{"1", "2", "3", "4", "5", "6", "7"})
+	b.same("leased", len(pages("q", job.Leased, none)), taken)
+	for range 5 {
+		b.publish("wide", "a", "b")
+	}
+	b.same("of three shards", len(pages("wide", job.Ready, none)), 10)
+	late := b.message("q", "late")
+	late.Delay = time.Hour
+	b.store1(late)
+	b.same("delayed", pages("q", job.Delayed, none), []string{"late"})
+	b.same("dead", len(pages("q", job.Dead, none)), 0)
+
+	page, next, err := b.store.List(b.Context(), b.ns, job.List{Queue: "q", State: job.Ready, Limit: 1})
+	b.same("without payloads", []any{len(page), page[0].Bytes, len(page[0].Payload), err}, []any{1, 1, 0, nil})
+	for _, l := range []job.List{
+		{Queue: "wide", State: job.Ready, Limit: 1, After: next},
+		{Queue: "q", State: job.Dead, Limit: 1, After: next},
+		{Queue: "q", State: job.Ready, Limit: 1, After: next + "A"},
+		{Queue: "q", State: job.Ready, Limit: 1, After: "nonsense"},
+	} {
+		_, _, err := b.store.List(b.Context(), b.ns, l)
+		b.is("after of another list", err, job.ErrBadAfter)
+	}
 }
 
 func jobsAreInOrder(b *bench) {

@@ -34,7 +34,8 @@ func TestTheStoreOfJobtest(t *testing.T) {
 	runSuite(t, target{inMemory: true}, "a claim is bounded in bytes", "a delayed job is rescheduled",
 		"a caller's id is stored once", "a publish with a key is stored once", "a further queue is rejected", "replies live for a while",
 		"a forecast counts what comes due", "an end has a follow-up", "a prepared job waits for its publisher", "bad requests run nothing",
-		"a policy changes while jobs wait", "a trace tells what happened to a job", "the oldest traces make room")
+		"a policy changes while jobs wait", "a trace tells what happened to a job", "the oldest traces make room",
+		"a paused queue gives no job", "jobs are listed in pages")
 }
 
 func TestStoreOnSentinel(t *testing.T) {
@@ -83,6 +84,8 @@ func runSuite(t *testing.T, on target, leftOut ...string) {
 	cases := map[string]func(*bench){
 		"a job is published, claimed and acked":             aJobIsPublishedClaimedAndAcked,
 		"a job says why its attempts failed":                aJobSaysWhyItsAttemptsFailed,
+		"a paused queue gives no job":                       aPausedQueueGivesNoJob,
+		"jobs are listed in pages":                          jobsAreListedInPages,
 		"jobs are in order":                                 jobsAreInOrder,
 		"a batch runs all verbs at once":                    aBatchRunsAllVerbsAtOnce,
 		"alike requests are shared out":                     alikeRequestsAreSharedOut,

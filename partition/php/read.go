@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	luaphp "github.com/spillway-io/spillway/lua/php"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -291,4 +292,33 @@ func numbers(fields map[string]string) map[string]int64 {
 		}
 	}
 	return totals
+}
+
+// List is of namespaces of kind queue, as are pauses: workers of PHP's take jobs by themselves.
+func (s *Store) List(
+	context.Context,
+	*job.Namespace,
+	job.List,
+) ([]job.Job, string, error) {
+	return nil, "", job.ErrOtherKind
+}
+
+// Pause is job.ErrOtherKind.
+func (s *Store) Pause(
+	context.Context,
+	*job.Namespace,
+	string,
+	partition.Pause,
+) error {
+	return job.ErrOtherKind
+}
+
+// Resume is job.ErrOtherKind.
+func (s *Store) Resume(context.Context, *job.Namespace, string) (bool, error) {
+	return false, job.ErrOtherKind
+}
+
+// Pauses are none.
+func (s *Store) Pauses(context.Context, *job.Namespace) ([]job.PausedQueue, error) {
+	return nil, nil
 }

@@ -287,6 +287,7 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 		ofBuffer + "dead/delete": "delete dead letters", ofQueue + "jobs/{job}/delete": "respawn, delete and purge jobs",
 		ofQueue + "jobs/{job}/commit": "commit and roll back prepared jobs", ofQueue + "jobs/{job}/rollback": "commit and roll back prepared jobs", ofQueue + "dead/respawn": "respawn, delete and purge jobs",
 		ofSchedule + "put": acts, ofSchedule + "delete": acts, ofSchedule + "pause": acts, ofSchedule + "resume": acts, ofSchedule + "trigger": acts, ofSchedule + "backfill": acts,
+		ofQueue + "pause": "pause", ofQueue + "resume": "pause",
 		ofQueue + "dead/delete": "respawn, delete and purge jobs", ofQueue + "purge": "respawn, delete and purge jobs",
 	}
 	for _, rt := range setupRoles(nil).routes() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
@@ -26,6 +27,9 @@ type JobStore interface {
 	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	CountAll(ctx context.Context, ns *job.Namespace, queues []string) ([]job.Counts, error)
+	Pause(ctx context.Context, ns *job.Namespace, queue string, p partition.Pause) error
+	Resume(ctx context.Context, ns *job.Namespace, queue string) (was bool, err error)
+	Pauses(ctx context.Context, ns *job.Namespace) ([]job.PausedQueue, error)
 }
 
 // A jobSpace is a namespace of kind queue and the store that has it.
@@ -167,6 +171,8 @@ func jobRejection(err error) *rejection {
 		return conflict(err.Error())
 	case errors.Is(err, job.ErrNoJob):
 		return notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
+	case errors.Is(err, job.ErrBadAfter):
+		return badRequest(err.Error())
 	case errors.Is(err, job.ErrNoSchedule):
 		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
 	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err,
@@ -355,6 +361,38 @@ func (s *Server) deadJobs(r *request) (any, error) {
 		err = s.countClasses(r, space, queue, masks, &answer)
 	}
 	return answer, err
+}
+
+// JobPage is a page of the jobs of a queue.
+type JobPage = job.Page
+
+// listJobs shows a page of the jobs of a queue that are in a state, without payloads.
+func (s *Server) listJobs(r *request) (any, error) {
+	space, queue := r.queue()
+	masks := s.masks(r)
+	l := job.List{
+		Queue: queue,
+		State: job.StateOf(r.param("state")),
+		Limit: r.number("limit", 100, 1, job.MaxListed),
+		After: r.param("after"),
+		Data:  len(masks) > 0, // errors may quote them
+	}
+	if l.State == job.Gone || l.State == job.Prepared {
+		r.fail(badRequest("state: want ready, delayed, leased or dead"))
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	list, next, err := space.store.List(r.ctx, space.ns, l)
+	if err != nil {
+		return nil, err
+	}
+	l.Data = false
+	page := job.ListedPage(l, list, next)
+	for i := range page.Jobs {
+		page.Jobs[i].Error = maskQuote(page.Jobs[i].Error, list[i].Payload, masks)
+	}
+	return page, nil
 }
 
 func (s *Server) respawnJobs(r *request) (any, error) {

@@ -158,7 +158,7 @@ func TestQueuesAreListedWithTheirJobsInAnyOrder(t *testing.T) {
 			t.Errorf("%s of a queue: %d %s", path, w.Code, w.Body)
 		}
 	}
-	q.rejected("POST", "/pause", "operator", "{}", 404, `"no_such_route","message":"the namespace \"mail\" is of kind queue, which has no pause: stop its workers`)
+	q.rejected("POST", "/pause", "operator", "{}", 404, `"no_such_route","message":"the namespace \"mail\" is of kind queue: pause one of its queues`)
 	if w := send(q.Server, "GET", "/api/v1/namespaces/default/queues", "viewer", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "of kind buffer") {
 		t.Errorf("queues of a buffer: %d %s", w.Code, w.Body)
 	}
@@ -491,4 +491,23 @@ func TestManyReadersOfQueuesCostTheStoreAShareOfItsTime(t *testing.T) {
 			t.Errorf("%d tables are kept", len(b.tables))
 		}
 	})
+}
+
+func TestJobsOfAQueueAreListedByState(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	q.publish("q", 0, "1", "2", "3")
+	q.publish("late", time.Hour, "4")
+	var first, second, late JobPage
+	q.ask("GET", "/queues/q/jobs?state=ready&limit=2", "", &first)
+	q.ask("GET", "/queues/q/jobs?state=ready&limit=2&after="+first.Next, "", &second)
+	if len(first.Jobs) != 2 || len(second.Jobs) != 1 || second.Next != "" || second.Jobs[0].State != "ready" || second.Jobs[0].Bytes != 1 {
+		t.Errorf("got %+v, then %+v", first, second)
+	}
+	if q.ask("GET", "/queues/late/jobs?state=delayed", "", &late); len(late.Jobs) != 1 || late.Jobs[0].DueMS == 0 || late.Jobs[0].Data != nil {
+		t.Errorf("got %+v", late)
+	}
+	q.rejected("GET", "/queues/late/jobs?state=ready&after="+first.Next, "operator", "", 400, "after is not")
+	q.rejected("GET", "/queues/q/jobs", "operator", "", 400, "state: want")
+	q.rejected("GET", "/queues/q/jobs?state=ready", "viewer", "", 403, "forbidden")
 }

@@ -71,7 +71,7 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 var answers = []any{
 	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, ShardFigures{}, Sink{}, Pause{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, PurgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, DeleteRequest{}, ReplayRequest{},
-	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, DeadJobsRequest{}, RespawnRequest{}, PurgeJobsRequest{}, ActedJobs{},
+	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, JobPage{}, DeadJobsRequest{}, RespawnRequest{}, PurgeJobsRequest{}, ActedJobs{},
 	ScheduleList{}, schedule.OwnerList{}, schedule.ListedOwner{}, schedule.Shown{}, SchedulePut{}, ScheduleState{}, ScheduleRun{}, BackfillRequest{}, Backfilled{}, ScheduleTimes{},
 	QueueNamespace{}, CreateNamespace{}, DeletedNamespace{}, QueueToken{}, CreateToken{}, control.Limit{}, CreatedToken{}, AdminToken{}, CreateAdmin{},
 }

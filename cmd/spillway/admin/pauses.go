@@ -7,7 +7,8 @@ import (
 // PausedPart is a pause and what it stops.
 type PausedPart struct {
 	Namespace string `json:"namespace"`
-	Partition string `json:"partition,omitempty"` // absent: the whole namespace
+	Partition string `json:"partition,omitempty"` // absent: the whole namespace, or a queue
+	Queue     string `json:"queue,omitempty"`
 	Pause
 }
 
@@ -19,10 +20,69 @@ func (s *Server) pauses(r *request) (any, error) {
 			return nil, err
 		}
 		for _, p := range parts {
-			list = append(list, PausedPart{ns.Name, p.Partition, *pauseOf(&p.Pause)})
+			list = append(list, PausedPart{
+				Namespace: ns.Name,
+				Partition: p.Partition,
+				Pause:     *pauseOf(&p.Pause),
+			})
+		}
+	}
+	for _, space := range r.view.jobSpaces() {
+		queues, err := space.store.Pauses(r.ctx, space.ns)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range queues {
+			list = append(list, PausedPart{
+				Namespace: space.ns.Name,
+				Queue:     q.Queue,
+				Pause:     *pauseOf(&q.Pause),
+			})
 		}
 	}
 	return map[string]any{"pauses": list}, nil
+}
+
+// setQueuePause stops the claims of the queue in the path, or resumes them.
+func (s *Server) setQueuePause(action string) func(*request) (any, error) {
+	return func(r *request) (any, error) {
+		var body struct {
+			Reason string `json:"reason"`
+		}
+		space, queue := r.queue()
+		if r.decode(&body); len(body.Reason) > maxReason {
+			r.fail(badRequest("reason: want 512 bytes at most"))
+		}
+		if r.err != nil {
+			return nil, r.err
+		}
+		answer := map[string]*Pause{"paused": nil}
+		var err error
+		if action == "pause" {
+			err = space.store.Pause(r.ctx, space.ns, queue, partition.Pause{
+				By:     r.who.name,
+				Reason: body.Reason,
+			})
+		} else {
+			_, err = space.store.Resume(r.ctx, space.ns, queue)
+		}
+		s.record(r, Act{
+			Action:    action,
+			Namespace: space.ns.Name,
+			Queue:     queue,
+			Detail:    body.Reason,
+		}, err)
+		if err != nil {
+			return nil, err
+		}
+		queues, err := space.store.Pauses(r.ctx, space.ns)
+		for _, q := range queues {
+			if q.Queue == queue {
+				answer["paused"] = pauseOf(&q.Pause)
+			}
+		}
+		return answer, err
+	}
 }
 
 // notePauses keeps which partitions of a namespace are paused.
@@ -112,7 +172,7 @@ func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string,
 func (r *request) part() (ns *partition.Namespace, name string) {
 	space := r.PathValue("namespace")
 	if _, queues := r.view.jobSpace(space); queues {
-		r.fail(notHere(space, kindQueue, ", which has no pause: stop its workers, or take its rules of push out of the file and reload"))
+		r.fail(notHere(space, kindQueue, ": pause one of its queues, spillway pause NAMESPACE QUEUE"))
 	}
 	ns = r.namespace()
 	if r.PathValue("partition") != "" {

@@ -14,7 +14,7 @@ import (
 
 // Jobs has the commands for namespaces of kind queue.
 type Jobs struct {
-	Ls       JobsLs       `cmd:"" help:"List the namespaces of kind queue, or the queues of one, with their jobs."`
+	Ls       JobsLs       `cmd:"" help:"List the namespaces of kind queue, the queues of one with their jobs, or the jobs of one that are in a state."`
 	Stat     JobsStat     `cmd:"" help:"Print the ledger of a namespace, or the jobs of one queue by state."`
 	Peek     JobsPeek     `cmd:"" help:"Print the job that a worker would get next. It stays where it is."`
 	Get      JobsGet      `cmd:"" help:"Print one job, in whatever state."`
@@ -34,8 +34,10 @@ type JobsLs struct {
 	command `embed:""`
 
 	Namespace string `arg:"" optional:"" help:"Namespace of the queues; without it, the namespaces of kind queue."`
+	Queue     string `arg:"" optional:"" help:"Queue of the jobs."`
+	State     string `enum:"ready,delayed,leased,dead" default:"ready" help:"Of a queue: its ready, delayed, leased or dead jobs."`
 	Sort      string `enum:"name,ready,delayed,leased,dead,age" default:"name" help:"Order: name, from a to z; or ready, delayed, leased, dead or age, the largest first."`
-	Limit     int    `default:"50" help:"Queues to list, at most 1024."`
+	Limit     int    `default:"50" help:"Queues or jobs to list, at most 1024."`
 	Filter    string `placeholder:"TEXT" help:"Only queues whose name contains this."`
 }
 
@@ -53,6 +55,9 @@ func states(r *admin.QueueRow) []string {
 func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 	if c.Namespace == "" {
 		return c.namespaces(ctx, s)
+	}
+	if c.Queue != "" {
+		return c.jobs(ctx, s)
 	}
 	sort := c.Sort
 	if column, ok := map[string]string{"name": "queue", "age": "oldest_ready_age"}[sort]; ok {
@@ -82,6 +87,47 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 			list.LeftOut)
 	}
 	return nil
+}
+
+// jobs lists those of a queue, page by page.
+func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
+	if c.Limit < 1 || c.Limit > 1024 {
+		return usageError{errors.New("limit: want 1 to 1024")}
+	}
+	t := newTable("JOB", "SINCE OR UNTIL", "ERROR", "PUBLISHED", ">ATTEMPTS", ">BYTES")
+	var page admin.JobPage
+	for left := c.Limit; ; left -= len(page.Jobs) {
+		call := c.oneQueue(c.Namespace, c.Queue).at("/jobs").limit(min(left, 1000), 1000).set("state",
+			c.State).set("after", page.Next)
+		page = admin.JobPage{}
+		raw, err := call.get(ctx, &page)
+		if err != nil {
+			return err
+		}
+		if c.Output == "json" {
+			if err := printParts(s.Out, raw, "jobs"); err != nil {
+				return err
+			}
+		}
+		for _, j := range page.Jobs {
+			attempts := "-"
+			if j.Attempt != nil {
+				attempts = digits(*j.Attempt)
+			}
+			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.PublishedMS)), cmp.Or(escape(j.Error), "-"),
+				clock(j.PublishedMS), attempts, digits(j.Bytes))
+		}
+		if page.Next == "" || left <= len(page.Jobs) {
+			break
+		}
+	}
+	if c.Output == "json" {
+		return nil
+	}
+	if err := t.print(s.Out); err != nil || page.Next == "" {
+		return err
+	}
+	return s.tell("there are more: see --limit")
 }
 
 func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {

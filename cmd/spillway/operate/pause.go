@@ -46,6 +46,9 @@ func (c *command) setPause(ctx context.Context, s Streams, namespace, partition,
 		Paused *admin.Pause `json:"paused"`
 	}
 	raw, err := c.partition(namespace, partition).at(act).post(ctx, body, &answer)
+	if failed := new(apiError); errors.As(err, &failed) && failed.code == string(wire.CodeNoSuchRoute) && partition != "" {
+		raw, err = c.oneQueue(namespace, partition).at(act).post(ctx, body, &answer)
+	}
 	if err != nil {
 		return err
 	}

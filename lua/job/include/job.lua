@@ -97,6 +97,21 @@ local function death_reason(score)
   return fraction == 0.125 and 4 or math.floor(fraction * 4)
 end
 
+-- rank_after: how many members of a zset come up to one, which may be gone: score, then text, is their order.
+local function rank_after(zset, score, member)
+  local low = redis.call('ZCOUNT', zset, '-inf', '(' .. score)
+  local high = low + redis.call('ZCOUNT', zset, score, score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if redis.call('ZRANGE', zset, int(middle), int(middle))[1] <= member then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low
+end
+
 -- bury: end a leased job whose tries are used up: as a dead letter, or as expired where
 -- the queue keeps none or its ttl is over. The caller removes lease and attempts, and has
 -- asked mortal before. reason is why: nacked, lapsed, buried or undecided; the fraction of the

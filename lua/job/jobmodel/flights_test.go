@@ -240,6 +240,9 @@ func (w *World) judgeRest(s *shard, maxBytes int, claims []Claim, r ClaimReply) 
 	bytes := 0
 	for i, jobs := range r.Jobs {
 		for _, c := range jobs {
+			if s.model.Paused[c.Queue] != "" {
+				w.bad("claim: %s is paused and gave %v", c.Queue, c.ref())
+			}
 			bytes += len(c.Job.Record())
 		}
 		if len(jobs) == claims[i].Count || bytes >= maxBytes {
@@ -248,7 +251,7 @@ func (w *World) judgeRest(s *shard, maxBytes int, claims []Claim, r ClaimReply) 
 		for _, name := range claims[i].Queues {
 			q := s.model.queue(name)
 			for _, seq := range q.Ready {
-				if q.Jobs[seq] != nil {
+				if q.Jobs[seq] != nil && s.model.Paused[name] == "" {
 					w.bad("claim: one for %d jobs got %d though %d of %s is ready", claims[i].Count, len(jobs), seq, name)
 				}
 			}

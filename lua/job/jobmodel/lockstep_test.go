@@ -147,6 +147,30 @@ func (l *lockstep) Counts(queue string) jobmodel.Counts {
 	return want
 }
 
+func (l *lockstep) Pause(queue, by string) {
+	wakes := len(l.model.Wakes)
+	l.model.Pause(queue, by)
+	l.scripts.Pause(queue, by)
+	l.same("pause", nil, nil, wakes)
+}
+
+func (l *lockstep) Resume(queue string) {
+	wakes := len(l.model.Wakes)
+	l.model.Resume(queue)
+	l.scripts.Resume(queue)
+	l.same("resume", nil, nil, wakes)
+}
+
+func (l *lockstep) List(queue string, state jobmodel.State, limit int, at, last string) jobmodel.Page {
+	wakes, want := len(l.model.Wakes), l.model.List(queue, state, limit, at, last)
+	got := l.scripts.List(queue, state, limit, at, last)
+	if want.At == "" { // the last page may say that there may be more, and that is empty
+		got.At, got.Last = "", ""
+	}
+	l.same("list", got, want, wakes)
+	return want
+}
+
 func (l *lockstep) Account() []int64 {
 	wakes, want := len(l.model.Wakes), l.model.Account()
 	l.same("ledger", l.scripts.Account(), append(want[:len(want):len(want)], 0), wakes) // the model prepares no job

@@ -2,8 +2,11 @@ package jobmodel
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -75,6 +78,7 @@ func (s *Shard) Purge(name string, all bool, limit int) (looked, deleted int) {
 		}
 	}
 	q.Ready = q.Ready[looked:]
+	q.shifts += looked
 	if all && looked < limit {
 		for _, seq := range slices.Sorted(maps.Keys(q.Jobs)) {
 			s.remove(Ref{name, seq}, q.Jobs[seq].CallerID)
@@ -99,6 +103,87 @@ func (s *Shard) Peek(name string) *Claimed {
 		}
 	}
 	return nil
+}
+
+// Pause stops the claims of a queue, and Resume lets them go on. by is who and why.
+func (s *Shard) Pause(name, by string) {
+	since, _, _ := strings.Cut(cmp.Or(s.Paused[name], fmt.Sprint(s.now(), " ")), " ")
+	s.Paused[name] = since + " " + by
+}
+
+func (s *Shard) Resume(name string) {
+	_, was := s.Paused[name]
+	delete(s.Paused, name)
+	if n := len(s.queue(name).Ready); was && n > 0 && s.bug != "a resume wakes nobody" {
+		s.wake(name, n, n)
+	}
+}
+
+// A Page is a page of a list: sequences, and where the next page begins.
+type Page struct {
+	Seqs     []int64
+	At, Last string // At is "" at the end
+}
+
+// List is a page of the jobs of a queue in a state, behind at and last; both are "" for the first.
+func (s *Shard) List(name string, state State, limit int, at, last string) (p Page) {
+	q, refs := s.queue(name), []string{}
+	scores := map[string]float64{}
+	switch state {
+	case Ready:
+		for _, seq := range q.Ready {
+			refs = append(refs, fmt.Sprint(seq))
+		}
+	case Dead:
+		for seq, score := range q.Dead {
+			scores[fmt.Sprint(seq)] = score
+		}
+	default:
+		set := s.Lease
+		if state == Delayed {
+			set = s.Delay
+		}
+		for ref, score := range set {
+			scores[fmt.Sprint(ref.Seq, " ", ref.Queue)] = score
+		}
+	}
+	order := func(a, b string) int { return cmp.Or(cmp.Compare(scores[a], scores[b]), cmp.Compare(a, b)) }
+	index := 0
+	if state == Ready {
+		s.Taken[name] += 0
+		from, _ := strconv.ParseInt(at, 10, 64)
+		if index = int(from - s.Taken[name]); s.bug == "a list counts from its head" {
+			index = int(from)
+		}
+		if near := slices.Index(refs, last); index > 0 && near >= 0 && s.bug != "a list counts from its head" {
+			index = near + 1
+		}
+		index = max(0, index)
+	} else {
+		refs = slices.SortedFunc(maps.Keys(scores), order)
+		if at != "" {
+			scores[last], _ = strconv.ParseFloat(at, 64)
+			index = sort.Search(len(refs), func(i int) bool { return order(refs[i], last) > 0 })
+		}
+	}
+	for p.Last = last; index < len(refs) && len(p.Seqs) < limit; index++ {
+		p.Last = refs[index]
+		number, queue, _ := strings.Cut(p.Last, " ")
+		seq, _ := strconv.ParseInt(number, 10, 64)
+		if queue != "" && queue != name || q.Jobs[seq] == nil || !s.exists(Ref{name, seq}) {
+			continue
+		}
+		p.Seqs = append(p.Seqs, seq)
+	}
+	switch {
+	case len(p.Seqs) < limit:
+		return Page{Seqs: p.Seqs}
+	case state == Ready:
+		p.At = fmt.Sprint(s.Taken[name] + int64(index))
+	default:
+		p.At = Score(scores[p.Last])
+	}
+	return p
 }
 
 // Dead is the oldest dead jobs of a queue.
@@ -166,7 +251,11 @@ func (w *World) operate() {
 	queue := w.pick(w.queues)
 	s := w.shardOf(queue)
 	leased := func(t *truth) bool { return s.model.State(t.ref) == Leased }
-	switch w.rand.Intn(9) {
+	switch w.rand.Intn(11) {
+	case 9:
+		w.pause(s, queue)
+	case 10:
+		w.list(s, queue)
 	case 0:
 		w.respawn(s, queue)
 	case 1:
@@ -233,6 +322,54 @@ func (w *World) operate() {
 			w.ackTwice(s, queue, append(refs, refs[0]))
 		}
 	}
+}
+
+// pause pauses a queue in a shard, or resumes it.
+func (w *World) pause(s *shard, queue string) {
+	if s.model.Paused[queue] == "" || w.rand.Intn(3) == 0 {
+		s.store.Pause(queue, fmt.Sprint("ops ", w.rand.Intn(100)))
+		w.ran(s, "pause", nil)
+		return
+	}
+	s.store.Resume(queue)
+	w.ran(s, "resume", nil)
+}
+
+// list pages through the jobs of a queue in a state, while others work. A job that is where it was all the time comes once.
+func (w *World) list(s *shard, queue string) {
+	state := []State{Ready, Ready, Delayed, Leased, Dead}[w.rand.Intn(5)]
+	limit, q := 1+w.rand.Intn(3), s.model.queue(queue)
+	place := func(seq int64) float64 {
+		ref := Ref{queue, seq}
+		return map[State]float64{Delayed: s.model.Delay[ref], Leased: s.model.Lease[ref], Dead: q.Dead[seq]}[state]
+	}
+	there := map[int64]float64{}
+	for seq := range q.Jobs {
+		if ref := (Ref{queue, seq}); s.model.State(ref) == state && s.model.exists(ref) {
+			there[seq] = place(seq)
+		}
+	}
+	moved, vanished := q.shifts, s.vanished+s.unlisted
+	came, p, pages := map[int64]int{}, Page{}, 0
+	w.spawn(func() bool {
+		p = s.store.List(queue, state, limit, p.At, p.Last)
+		for _, seq := range p.Seqs {
+			came[seq]++
+		}
+		if pages++; p.At != "" && pages < 100 {
+			return false
+		}
+		if state == Ready && q.shifts != moved || s.vanished+s.unlisted != vanished || pages == 100 {
+			return true
+		}
+		for seq, at := range there {
+			if ref := (Ref{queue, seq}); s.model.State(ref) == state && place(seq) == at && s.model.exists(ref) && came[seq] != 1 {
+				w.bad("list: %v is %v all the time and came %d times", ref, state, came[seq])
+			}
+		}
+		w.Count["listed"]++
+		return true
+	})
 }
 
 func (w *World) ackTwice(s *shard, queue string, refs []AckRef) {

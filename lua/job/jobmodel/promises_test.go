@@ -127,6 +127,9 @@ func (w *World) checkWaiting() {
 		for _, x := range p.waiting {
 			for _, at := range x.places() {
 				q := w.shards[at.shard].model.queue(at.queue)
+				if w.shards[at.shard].model.Paused[at.queue] != "" {
+					continue
+				}
 				for _, seq := range q.Ready {
 					if j := q.Jobs[seq]; j != nil && !j.expired(w.ms()) && !x.gone {
 						w.bad("process %d: a poll waits for %v though %d is ready", p.n, at, seq)

@@ -142,6 +142,7 @@ func (s *Shard) look(name string, early bool) bool {
 			break
 		}
 		q.Ready = q.Ready[1:]
+		q.shifts++
 		if j == nil {
 			s.dangling(ref)
 			continue

@@ -194,9 +194,15 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 		for _, name := range claim.Queues {
 			q := s.queue(name)
 			r.Left[name] = 0
+			if s.Paused[name] != "" && s.bug != "a paused queue gives jobs" {
+				continue
+			}
 			for len(got) < claim.Count && len(handed.Jobs) < maxJobs && len(q.Ready) > 0 && (bytes < maxBytes || bytes == 0) {
 				ref := Ref{name, q.Ready[0]}
 				q.Ready = q.Ready[1:]
+				if _, listed := s.Taken[name]; listed && s.bug != "claims are not counted for lists" {
+					s.Taken[name]++
+				}
 				j := q.Jobs[ref.Seq]
 				if j == nil {
 					met[name] = true
@@ -232,7 +238,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 		s.forget(name)
 	}
 	for name := range r.Left {
-		if reportLeft[name] || cut[name] {
+		if s.Paused[name] == "" && (reportLeft[name] || cut[name]) {
 			r.Left[name] = len(s.queue(name).Ready)
 		}
 	}
@@ -522,6 +528,7 @@ func pushTo(pushes *[]*push, queue string) *push {
 
 func (s *Shard) push(p *push, wakes bool) {
 	q := s.queue(p.queue)
+	q.shifts += len(p.head)
 	q.Ready = append(slices.Concat(p.head, q.Ready), p.tail...)
 	if n := len(p.head) + len(p.tail); n > 0 && wakes {
 		s.wake(p.queue, len(q.Ready), n)

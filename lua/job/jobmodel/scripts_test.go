@@ -189,6 +189,24 @@ func (s *scripts) Counts(queue string) jobmodel.Counts {
 	return c
 }
 
+func (s *scripts) Pause(queue, by string) {
+	s.call(luajob.Pause, []string{s.key("paused"), s.key("r:" + queue), s.key("ledger")}, queue, "pause", by, 10, "w:", "publish", 1)
+}
+
+func (s *scripts) Resume(queue string) {
+	s.call(luajob.Pause, []string{s.key("paused"), s.key("r:" + queue), s.key("ledger")}, queue, "resume", "", 10, "w:", "publish", 1)
+}
+
+func (s *scripts) List(queue string, state jobmodel.State, limit int, at, last string) jobmodel.Page {
+	name := map[jobmodel.State]string{jobmodel.Ready: "ready", jobmodel.Delayed: "delayed", jobmodel.Leased: "leased", jobmodel.Dead: "dead"}[state]
+	v := s.call(luajob.List, s.keys([]string{queue}, "lease delay attempts taken", "rjdu"), queue, name, limit, 0, 3600_000, at, last)
+	p := jobmodel.Page{At: v[1].(string), Last: v[2].(string)}
+	for job := range slices.Chunk(v[3:], 7) {
+		p.Seqs = append(p.Seqs, number(job[0]))
+	}
+	return p
+}
+
 func (s *scripts) Account() []int64 {
 	var account []int64
 	for _, v := range s.call(luajob.Ledger, []string{s.key("ledger"), s.key("lease"), s.key("delay")})[1:] {
@@ -230,6 +248,8 @@ func (s *scripts) picture() (lines, wakes []string) {
 	zset("lease", "lease")
 	zset("queues", "queues")
 	hash("attempts", func(member, n string) { add("attempts %s %s", member, n) })
+	hash("paused", func(queue, text string) { add("paused %s %s", queue, text) })
+	hash("taken", func(queue, n string) { add("taken %s %s", queue, n) })
 	hash("tombstones", func(queue, n string) {
 		if n != "0" {
 			add("tombstones %s %s", queue, n)
@@ -310,7 +330,7 @@ func (s *scripts) Claim(lane, token string, maxBytes int, claims []jobmodel.Clai
 		}
 	}
 	argv := append([]any{token, 3600_000, maxBytes}, queues.argv(func(q string) bool { return reportLeft[q] })...)
-	keys := s.keys(queues.names, "ledger lease attempts queues out:"+lane+" tombstones", "rju")
+	keys := s.keys(queues.names, "ledger lease attempts queues out:"+lane+" tombstones paused taken", "rju")
 	s.lanes[lane] = true
 	v := s.call(luajob.Claim, keys, append(argv, requests...)...)
 	r := jobmodel.ClaimReply{Now: number(v[0]), Expired: number(v[1]), Lost: number(v[2]), Left: map[string]int{}}

@@ -50,6 +50,7 @@ type Queue struct {
 	Dead  map[int64]float64 // sequence → ms of death, and a quarter for each step of Reason
 	IDs   map[string]int64  // caller's id → sequence
 
+	shifts int                // what moved the list but claims at its head and pushes to its tail
 	Errors map[int64][]string // sequence → why attempts failed, the newest first: attempt, ms and text
 }
 
@@ -69,6 +70,8 @@ type Shard struct {
 	Queues     map[string]int64
 	Tombstones map[string]int64
 	Queue      map[string]*Queue
+	Paused     map[string]string  // queue → since when, ms, and who
+	Taken      map[string]int64   // queue → what claims took since somebody began to list it
 	Handed     map[string]*Handed // by lane
 	Stored     map[string]Stored  // queue/key → the answer to a repeated publish
 	Keys       map[int64]int64    // idempotency keys by when they end to count, s
@@ -95,7 +98,7 @@ func NewShard(nowUS int64, keeps func(queue string) bool, bug string) *Shard {
 	return &Shard{
 		NowUS: nowUS, Keeps: keeps, bug: bug,
 		Ledger: map[string]int64{}, Delay: map[Ref]float64{}, Lease: map[Ref]float64{}, Attempts: map[Ref]int64{},
-		Queues: map[string]int64{}, Tombstones: map[string]int64{}, Queue: map[string]*Queue{},
+		Queues: map[string]int64{}, Tombstones: map[string]int64{}, Queue: map[string]*Queue{}, Paused: map[string]string{}, Taken: map[string]int64{},
 		Handed: map[string]*Handed{}, Stored: map[string]Stored{}, Keys: map[int64]int64{},
 	}
 }
@@ -175,6 +178,7 @@ func (s *Shard) forget(name string) {
 	if missing := int64(len(q.Ready)) - s.Tombstones[name]; len(q.Ready) > 0 && missing > 0 {
 		s.Ledger["lost"] += missing
 	}
+	q.shifts += len(q.Ready)
 	q.Ready = nil
 	if s.bug != "forgets a queue but its tombstones" {
 		delete(s.Tombstones, name)
@@ -191,6 +195,7 @@ func (s *Shard) Vanish(ref Ref) { delete(s.queue(ref.Queue).Jobs, ref.Seq) }
 // Unlist removes a job from wherever its state is kept, as a foreign program would.
 func (s *Shard) Unlist(ref Ref) {
 	q := s.queue(ref.Queue)
+	q.shifts++
 	q.Ready = slices.DeleteFunc(q.Ready, func(seq int64) bool { return seq == ref.Seq })
 	delete(s.Delay, ref)
 	delete(s.Lease, ref)
@@ -246,6 +251,12 @@ func (s *Shard) Picture() []string {
 	for key, x := range s.Stored {
 		add("stored %s %d %d", key, x.First, x.Count)
 	}
+	for name, text := range s.Paused {
+		add("paused %s %s", name, text)
+	}
+	for name, n := range s.Taken {
+		add("taken %s %d", name, n)
+	}
 	for lane, h := range s.Handed {
 		add("handed %s %s", lane, h.Token)
 	}
@@ -295,6 +306,10 @@ var Bugs = map[string]bool{
 	"revert ignores the token":                false,
 	"revert ignores the deadline":             false,
 	"revert counts the attempt":               false,
+	"a paused queue gives jobs":               false,
+	"a resume wakes nobody":                   true,
+	"claims are not counted for lists":        false,
+	"a list counts from its head":             false,
 	"an ack keeps the errors":                 false,
 	"the first error is kept":                 false,
 	"an ack leaves no tombstone":              false,

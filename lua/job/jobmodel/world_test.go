@@ -26,6 +26,9 @@ type Store interface {
 	Dead(queue string, limit int) []Claimed
 	Get(ref Ref) (*Claimed, State)
 	Counts(queue string) Counts
+	Pause(queue, by string)
+	Resume(queue string)
+	List(queue string, state State, limit int, at, last string) Page
 	Account() []int64
 	SetNow(us int64)
 	Vanish(ref Ref)
@@ -320,6 +323,12 @@ func (w *World) settleDown() {
 
 // end lets time pass until nothing is left, and closes the account.
 func (w *World) end() {
+	for _, s := range w.shards {
+		for _, queue := range w.queues {
+			s.store.Resume(queue)
+			w.ran(s, "resume", nil)
+		}
+	}
 	w.settleDown()
 	for _, s := range w.shards {
 		w.sweep(s, true)
