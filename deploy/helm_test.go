@@ -202,17 +202,17 @@ func TestHelmRejectsWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	open := "redis.url=redis://r:6379,insecureNoAuth=true"
 	for set, says := range map[string]string{
-		"insecureNoAuth=true":                               "no store: set redis.secret.name",
-		"redis.url=redis://r:6379":                          "the admin port has no token",
-		"redis.url=redis://r:6379,adminToken.secret.name=s": "the data port has no tokens",
-		open + ",redis.secret.name=s":                       "leave one out",
-		open + ",redis.url=embedded:":                       "'embedded:' does not match",
-		open + ",config.redis=redis://other":                "config.redis: the chart sets it",
-		open + ",configSecret.name=s,config.capacity=5":     "leave one out",
-		open + ",repicas=3":                                 "'repicas' not allowed",
-		open + ",all.replicas=three":                        "got string, want integer",
-		open + ",all.autoscaling.cpus=3":                    "'cpus' not allowed",
-		open + ",split=true,drain.autoscaling.backlog=0,all.autoscaling.enabled=true": "drain.autoscaling has neither cpu nor backlog",
+		"insecureNoAuth=true":                                                     "no store: set redis.secret.name",
+		"redis.url=redis://r:6379":                                                "the admin port has no token",
+		"redis.url=redis://r:6379,adminToken.secret.name=s":                       "the data port has no tokens",
+		open + ",redis.secret.name=s":                                             "leave one out",
+		open + ",redis.url=embedded:":                                             "'embedded:' does not match",
+		open + ",config.redis=redis://other":                                      "config.redis: the chart sets it",
+		open + ",configSecret.name=s,config.capacity=5":                           "leave one out",
+		open + ",repicas=3":                                                       "'repicas' not allowed",
+		open + ",all.replicas=three":                                              "got string, want integer",
+		open + ",all.autoscaling.cpus=3":                                          "'cpus' not allowed",
+		open + ",split=true,drain.autoscaling.age=0,all.autoscaling.enabled=true": "drain.autoscaling has neither cpu nor age",
 	} {
 		cmd := exec.CommandContext(t.Context(), "helm", "template", chart, "--kube-version", kubeVersion, "--set", set)
 		cmd.Dir = root
@@ -220,4 +220,64 @@ func TestHelmRejectsWhatCannotWork(t *testing.T) {
 			t.Errorf("%s: %v, want a rejection with %q; got\n%s", set, err, says, out)
 		}
 	}
+}
+
+// The metric by which the drain scales is a query that the notes print.
+func TestHelmScalesTheDrainByAgeWhileItsWritesAreInUse(t *testing.T) {
+	t.Parallel()
+	notes := read(t, chart+"/templates/NOTES.txt")
+	_, rule, _ := strings.Cut(notes, "externalRules:\n")
+	rule, _, _ = strings.Cut(rule, "{{")
+	var rules []struct {
+		Name         struct{ As string }
+		MetricsQuery string `yaml:"metricsQuery"`
+	}
+	if err := yaml.Unmarshal([]byte(rule), &rules); err != nil || len(rules) != 1 {
+		t.Fatalf("%d rules, %v, in\n%s", len(rules), err, notes)
+	}
+	if text := render(t, "-f", values("split")); !strings.Contains(text, "name: "+rules[0].Name.As+"\n") {
+		t.Errorf("no autoscaler reads %s", rules[0].Name.As)
+	}
+	type sample struct {
+		Labels string  `yaml:"labels"`
+		Value  float64 `yaml:"value"`
+	}
+	var tests []map[string]any
+	for _, c := range []struct {
+		age, leases string
+		want        float64
+	}{
+		{"90", "60", 50},
+		{"90", "2", 0}, // a sink that is down
+		{"1.8", "60", 1},
+	} {
+		var series []map[string]string
+		add := func(metric, labels, value string) {
+			series = append(series, map[string]string{"series": metric + `{job="kart", ` + labels + `}`, "values": value})
+		}
+		for _, pod := range []string{`instance="a", namespace="kart"`, `instance="b", namespace="kart"`} {
+			add("spillway_account_oldest_age_seconds", pod, c.age)
+			add("spillway_namespace_max_age_seconds", pod, "180")
+			add("spillway_drain_leases", pod, c.leases)
+			add("spillway_drain_sink_concurrency", pod, "64")
+		}
+		add("spillway_account_oldest_age_seconds", `instance="a", namespace="idle"`, "170")
+		add("spillway_namespace_max_age_seconds", `instance="a", namespace="idle"`, "180")
+		add("spillway_drain_leases", `instance="a", namespace="idle"`, "0")
+		add("spillway_drain_sink_concurrency", `instance="a", namespace="idle"`, "64")
+		tests = append(tests, map[string]any{"input_series": series, "promql_expr_test": []any{map[string]any{
+			"expr":        strings.ReplaceAll(rules[0].MetricsQuery, "<<.LabelMatchers>>", `job="kart"`),
+			"eval_time":   "0m",
+			"exp_samples": []sample{{"{}", c.want}},
+		}}})
+	}
+	text, err := yaml.Marshal(map[string]any{"tests": tests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "scaling.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output(t, "promtool", "test", "rules", file)
 }
