@@ -38,9 +38,6 @@ type shard struct {
 func newShard(ns *Namespace, at *space.Shard) *shard {
 	sh := &shard{Shard: at, ns: ns, ready: at.Prefix + "ready", dead: at.Prefix + "dead"}
 	sh.alarm.wake = make(chan struct{}, 1)
-	if ns != nil && ns.store != nil {
-		at.Zone = ns.store.zones.of(at.Zone)
-	}
 	return sh
 }
 

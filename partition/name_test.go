@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/space"
 )
@@ -89,39 +90,25 @@ func TestEveryShardGetsItsPartOfMaxPartitions(t *testing.T) {
 	}
 }
 
-// A slot's zone is its twelfth of the cluster,
-// numbered without gaps where a part has no shard.
+// A slot's zone is its twelfth of the cluster, also where a shard is the only one.
 func TestAZoneIsAPartOfTheClustersSlots(t *testing.T) {
 	t.Parallel()
-	policy := DefaultPolicy()
-	policy.Shards = 40
-	all := map[string]*Namespace{}
-	for _, name := range []string{"a", "b"} {
-		ns, err := newNamespace("sw", name, policy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[name] = ns
-		for _, sh := range ns.home.Shards() {
-			sh.Zone = backend.Slot(sh.Prefix) * MaxZones / backend.Slots
-		}
+	cluster := redistest.StartMasters(t, 1)
+	p := others(t, cluster.URL(), 1, 1)[0]
+	if p.store.Zones() != MaxZones {
+		t.Errorf("%d zones, want %d", p.store.Zones(), MaxZones)
 	}
-	z := newZones(all)
-	if z.count != MaxZones {
-		t.Fatalf("%d zones of eighty shards, want %d", z.count, MaxZones)
-	}
-	for i := range MaxZones {
-		if got := z.of(i); got != i {
-			t.Errorf("part %d: zone %d", i, got)
+	p.reshard(t, MaxZones)
+	p.store.DealZones()
+	used := map[int]bool{}
+	for _, name := range p.namesIn() {
+		used[p.ns.ZoneOf(name)] = true
+		if want := backend.Slot(p.ns.shardOf(name).Prefix) * MaxZones / backend.Slots; p.ns.ZoneOf(name) != want {
+			t.Errorf("%s: zone %d, want %d", name, p.ns.ZoneOf(name), want)
 		}
 	}
-	few, err := newNamespace("sw", "few", DefaultPolicy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	few.home.Shards()[0].Zone = 7
-	if z := newZones(map[string]*Namespace{"few": few}); z.count != 1 || z.of(7) != 0 || z.of(3) != 0 {
-		t.Errorf("one shard: %d zones, that of part 7 is %d, of a later shard in part 3 %d", z.count, z.of(7), z.of(3))
+	if len(used) != MaxZones {
+		t.Errorf("%d zones of twelve shards spread evenly", len(used))
 	}
 	if got := (&Namespace{Name: "bare"}).ZoneOf("kart"); got != 0 {
 		t.Errorf("a namespace without shards: zone %d", got)

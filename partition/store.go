@@ -21,7 +21,7 @@ type Store struct {
 	backend      *backend.Backend
 	prefix       string
 	namespaces   map[string]*Namespace
-	zones        zones
+	firstZone    int // zones of the stores before this one, see Join
 	metrics      *metrics
 	log          *zap.Logger
 	space        *space.Space
@@ -84,12 +84,6 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		ns.store = s
 		s.space.Adopt(ns.home)
 		s.homes = append(s.homes, ns.home)
-	}
-	s.zones = newZones(s.namespaces)
-	for _, ns := range s.namespaces {
-		for _, sh := range ns.home.Shards() {
-			sh.Zone = s.zones.of(sh.Zone)
-		}
 	}
 	s.stats = backend.NewReadLimit(statsAtOnce, statsMaxWait, s.metrics.rejected)
 	s.ledgerReads = backend.NewReadLimit(ledgersAtOnce, ledgersMaxWait, s.metrics.rejected)

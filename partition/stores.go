@@ -41,8 +41,8 @@ func Join(stores ...*Store) (*Stores, error) {
 			all.namespaces[ns.Name] = ns
 			all.sorted = append(all.sorted, ns)
 		}
-		s.zones.first = all.zones
-		all.zones += s.zones.count
+		s.firstZone = all.zones
+		all.zones += s.Zones()
 	}
 	slices.SortFunc(all.sorted, byName)
 	return all, nil

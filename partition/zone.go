@@ -13,7 +13,7 @@ func (n *Namespace) ZoneOf(partition string) int {
 	if n.store == nil {
 		return 0
 	}
-	return n.store.zones.first + own(n.dealt.Load().Current().Of(partition)).Zone
+	return n.store.firstZone + own(n.dealt.Load().Current().Of(partition)).Zone
 }
 
 // Zone is the zone of the shard that the lease was claimed in.
@@ -21,47 +21,11 @@ func (l *Lease) Zone() int {
 	if l.Namespace.store == nil {
 		return 0
 	}
-	return l.Namespace.store.zones.first + l.shard().Zone
+	return l.Namespace.store.firstZone + l.shard().Zone
 }
 
-// zones numbers the parts of the slots that have shards when the store is opened. Parts without
-// one do not count; a shard that comes later in such a part shares the zone of another.
-type zones struct {
-	number [MaxZones]int // from 0; -1: no shard was there
-	count  int
-	first  int // zones of the stores before this one, see Join
-}
-
-func newZones(namespaces map[string]*Namespace) (z zones) {
-	for i := range z.number {
-		z.number[i] = -1
-	}
-	for _, ns := range namespaces {
-		for _, sh := range ns.home.Shards() {
-			z.number[sh.Zone] = 0
-		}
-	}
-	for i, used := range z.number {
-		if used == 0 {
-			z.number[i] = z.count
-			z.count++
-		}
-	}
-	return z
-}
-
-func (z *zones) of(part int) int {
-	switch {
-	case z.count == 0: // the store is being opened
-		return part
-	case z.number[part] < 0:
-		return part % z.count
-	}
-	return z.number[part]
-}
-
-// Zones is the number of zones over the shards of all namespaces.
-func (s *Store) Zones() int { return s.zones.count }
+// Zones is the number of zones, also of those that no shard is in: the shards of tomorrow are not known.
+func (s *Store) Zones() int { return s.space.Zones() }
 
 // ZonesMoved reports whether DealZones would change what ZoneOf says.
 func (s *Store) ZonesMoved() bool {
