@@ -584,3 +584,49 @@ func TestAnEndThatWasDecidedByAnOlderRecordIsNotWritten(t *testing.T) {
 		}
 	}
 }
+
+// Its Redis is lost after nothing was left in it.
+func TestAClosedLayoutThatIsLostIsAbandoned(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 2)[0]
+	for _, name := range p.namesIn() {
+		p.put(t, name, "1")
+	}
+	if err := p.ns.store.Pause(ctx, p.ns, "p", Pause{}); err != nil {
+		t.Fatal(err)
+	}
+	p.reshard(t, 3)
+	p.drain(t)
+	redistest.Until(t, 20*time.Second, "the older layout is closed", func() bool {
+		p.tidy()
+		return len(p.ns.home.Layouts().Open()) == 1
+	})
+	if _, err := p.ns.store.Resume(ctx, p.ns, "p"); err != nil {
+		t.Fatal(err)
+	}
+	before := p.overview(t).Ledger
+	if _, err := p.abandon(1, false); !errors.Is(err, ErrLayoutInUse) {
+		t.Errorf("while all its shards answer: %v", err)
+	}
+	lost := p.ns.home.Layouts().All[0].Shards[1]
+	if err := server.Client().Set(ctx, lost.Ledger, "foreign", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.store.EndLayout(ctx, p.ns, LayoutEnd{N: 1}); err == nil {
+		t.Error("a layout that does not answer is forgotten")
+	}
+	if got, err := p.abandon(1, false); err != nil || got != (LostLayout{Shards: 2, Away: 1}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if after := p.overview(t).Ledger; after != before {
+		t.Errorf("the account was %+v and is %+v", before, after)
+	}
+	if pauses, err := p.ns.store.Pauses(ctx, p.ns); err != nil || len(pauses) > 0 {
+		t.Errorf("what was resumed is paused again: %v, %v", pauses, err)
+	}
+	if _, err := p.store.EndLayout(ctx, p.ns, LayoutEnd{N: 1, Gone: true}); err != nil {
+		t.Error(err)
+	}
+}

@@ -251,7 +251,7 @@ var (
 // LayoutEnd ends a layout that new entries do not go to.
 type LayoutEnd struct {
 	N int64 // of the layout
-	// Abandon gives up an open layout whose Redis is lost, or whose ledgers do not add up.
+	// Abandon gives up a layout whose Redis is lost, or an open one whose ledgers do not add up.
 	// Default false: a closed layout is forgotten.
 	Abandon bool
 	DryRun  bool // look whether it could be done, and change nothing
@@ -329,8 +329,8 @@ func (verbs) EndLayout(ctx context.Context, ns *Namespace, r LayoutEnd) (lost Lo
 		return lost, inUse(l, "takes new entries: reshard first")
 	case r.Abandon && l.Abandoned != 0:
 		return lostOf(l), nil
-	case r.Abandon && l.Closed != 0:
-		return lost, inUse(l, "is closed")
+	case r.Abandon && l.Forgotten != 0:
+		return lost, inUse(l, "is forgotten")
 	case !r.Abandon && l.Closed == 0:
 		return lost, inUse(l, "is not closed")
 	case l.Forgotten != 0 && l.Sums != nil:
@@ -356,6 +356,8 @@ func (verbs) EndLayout(ctx context.Context, ns *Namespace, r LayoutEnd) (lost Lo
 		lost = LostLayout{Shards: len(l.Shards)}
 	}
 	switch {
+	case r.Abandon && l.Closed != 0 && lost.Away == 0:
+		return lost, inUse(l, "is closed, and all its shards answer: forget it")
 	case r.DryRun:
 		return lost, nil
 	case lost.Unseen > 0 && !r.Unseen:
@@ -366,7 +368,7 @@ func (verbs) EndLayout(ctx context.Context, ns *Namespace, r LayoutEnd) (lost Lo
 	}
 	return lost, s.space.Amend(ctx, ns.home, layouts, r.N, func(l *space.LayoutRecord) {
 		if l.Sums = sums; r.Abandon {
-			l.Closed, l.Abandoned = now, now
+			l.Closed, l.Abandoned = cmp.Or(l.Closed, now), now
 		} else {
 			l.Forgotten = now
 		}
@@ -401,7 +403,7 @@ func (s *Store) sumUp(ctx context.Context, ns *Namespace, l *space.Layout, r Lay
 			return nil, inUse(l, hasEntries)
 		case !r.Abandon && err != nil:
 			return nil, err
-		case !r.Abandon:
+		case l.Closed != 0:
 			continue // they were copied when it was closed
 		case err != nil && seen != nil:
 			pauses = pausesIn(*seen)
