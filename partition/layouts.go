@@ -41,6 +41,9 @@ func fencedOff(c *backend.Call) (record []byte, fenced bool) {
 // learn takes up a record; the groups are to be sent again, or they have the error.
 func (s *Store) learn(ctx context.Context, ns *Namespace, record []byte, groups []*Group) {
 	err := cmp.Or(s.space.Learn(ctx, ns.home, record), errMoving)
+	if newest := ns.home.Layouts().Current().N; newest == groups[0].at.Layout && errors.Is(err, errMoving) {
+		err = s.space.LostRecord(ns.home)
+	}
 	for _, g := range groups {
 		g.Err = err
 	}

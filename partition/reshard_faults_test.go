@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -723,4 +724,79 @@ func TestAProcessReadsTheLayoutsOfTheStoreBeforeItsFirstEntry(t *testing.T) {
 			t.Errorf("%s: got %d, %v, want 3", what, n, err)
 		}
 	}
+}
+
+// Two processes that are configured differently are the first users of a namespace.
+func TestOfTwoFirstUsersOneFollowsTheOther(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	cluster := redistest.StartMasters(t, 3)
+	for i := range 20 {
+		two := []*process{others(t, cluster.URL(), 1, 2)[0], others(t, cluster.URL(), 1, 5)[0]}
+		for _, p := range two { // both read before one of them wrote
+			if err := p.store.space.Resolve(ctx, p.ns.home); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var storing sync.WaitGroup
+		for _, p := range two {
+			storing.Go(func() { p.put(t, "p", "1") })
+			if i%2 == 0 {
+				storing.Wait()
+			}
+		}
+		storing.Wait()
+		if a, b := two[0].ns.Shards(), two[1].ns.Shards(); a != b {
+			t.Errorf("one has %d shards, the other %d", a, b)
+		}
+		for _, master := range cluster.Masters {
+			master.Client().FlushAll(ctx)
+		}
+	}
+}
+
+// The record is lost with all processes that knew it, and the layout that its first users had is closed.
+func TestARecordThatNoProcessKnowsIsFoundInClosedLedgers(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	p := others(t, server.URL(), 1, 2)[0]
+	for shards := range 3 {
+		p.put(t, "p", "before")
+		p.reshard(t, 3+shards)
+		p.drain(t)
+		redistest.Until(t, 20*time.Second, "the older layout is closed", func() bool {
+			p.tidy()
+			return len(p.ns.home.Layouts().Open()) == 1
+		})
+	}
+	record := "sw:{" + walkNamespace + "}:layout"
+	server.Client().Del(ctx, record)
+	q := others(t, server.URL(), 1, 2)[0]
+	q.put(t, "p", "after")
+	q.read()
+	if server.Client().Exists(ctx, record).Val() == 0 {
+		t.Error("the record is not written again")
+	}
+	if got := q.drain(t); got != 1 {
+		t.Errorf("%d entries are delivered, want 1", got)
+	}
+	redistest.Until(t, 20*time.Second, "the new process knows the same", func() bool {
+		q.tidy()
+		return q.known() == p.known()
+	})
+
+	for _, key := range server.Client().Keys(ctx, "*ledger").Val() {
+		server.Client().HDel(ctx, key, "record", "version")
+	}
+	server.Client().Del(ctx, record)
+	last := others(t, server.URL(), 1, 2)[0]
+	g := &Group{Namespace: last.ns, Partition: "p", Entries: [][]byte{AppendEntry(nil, time.Now().UnixMilli(), nil, nil)}}
+	if last.store.Produce(ctx, []*Group{g}); !errors.Is(g.Err, ErrUnavailable) || !strings.Contains(g.Err.Error(), record) {
+		t.Errorf("got %v, want that the record is named", g.Err)
+	}
+	if _, err := last.ns.store.Reshard(ctx, last.ns, ReshardRequest{Shards: 2, Again: true}); err != nil {
+		t.Fatal(err)
+	}
+	last.put(t, "p", "after a further reshard")
 }

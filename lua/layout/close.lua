@@ -36,8 +36,9 @@ for i = 1, #fields, 2 do
     result[#result + 1] = fields[i + 1]
   end
 end
--- The record goes: it would stay in as many ledgers as there ever were shards. It also is the first
--- write, and a full store does not reject that.
-redis.call('HDEL', ledger, 'record', 'version')
+-- The record goes: it would stay in as many ledgers as there ever were shards. Only the first shard
+-- of a layout, {ns.0} or {ns.LAYOUT.0-…}, keeps it, in case all else that knew it is lost. This also
+-- is the first write, and a full store does not reject that.
+redis.call('HDEL', ledger, '', unpack(string.find(ledger, '%.0%-?%w*}:ledger$') and {} or { 'record', 'version' }))
 redis.call('HSET', ledger, 'closed', 1)
 return result

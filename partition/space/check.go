@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/backend"
@@ -209,6 +210,15 @@ func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []er
 		}
 	}
 	found := s.checkLayouts(ctx, permitted, record)
+	var late []*Home // another first user was quicker, with other shards
+	for _, h := range permitted {
+		if s.Kind.Layouts > 0 && !h.resolved.Load() {
+			if found[h] = s.Resolve(ctx, h); found[h] == nil {
+				late = append(late, h)
+			}
+		}
+	}
+	maps.Copy(found, s.checkLayouts(ctx, late, record))
 	for i, h := range homes {
 		if errs[i] == nil {
 			errs[i] = found[h]

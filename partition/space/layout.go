@@ -59,7 +59,9 @@ func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) ma
 	var begin []*Home
 	for _, h := range homes {
 		if errs[h] == nil && (missing[h] || noEpoch[h]) {
-			begin = append(begin, h)
+			if errs[h] = s.agree(ctx, h); errs[h] == nil {
+				begin = append(begin, h)
+			}
 		}
 	}
 	if len(begin) == 0 {
@@ -76,6 +78,25 @@ func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) ma
 		}
 	}
 	return errs
+}
+
+// agree has the first ledger of a namespace that is new to the store say of how many shards it is:
+// several first users may be configured differently.
+func (s *Space) agree(ctx context.Context, h *Home) error {
+	first := h.Layouts().All[0]
+	if s.Kind.Layouts == 0 || h.Layouts().Record.Version > 0 || h.used.Load() {
+		return nil
+	}
+	pipe := s.backend.Background.Pipeline()
+	pipe.HSetNX(ctx, first.Shards[0].Ledger, "shards", first.LayoutRecord.Shards)
+	agreed := pipe.HGet(ctx, first.Shards[0].Ledger, "shards")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return backend.Classify(err)
+	}
+	if agreed.Val() != strconv.Itoa(first.LayoutRecord.Shards) {
+		h.resolved.Store(false)
+	}
+	return s.Resolve(ctx, h)
 }
 
 // compare returns by home what is wrong, and whether ledgers lack what they should record.
@@ -95,7 +116,7 @@ func (s *Space) compare(all []*reading) (errs map[*Home]error, missing, noEpoch 
 			if wrong := s.Kind.mismatch(l.home.Name, l.of.LayoutRecord.Shards, l.fields); wrong != nil {
 				err = backend.Wrap(backend.ErrIncompatible, wrong)
 				if !l.home.used.Load() {
-					l.home.resolved.Store(false) // another first user was quicker: the next check follows it
+					l.home.resolved.Store(false) // another first user was quicker
 				}
 			}
 		}

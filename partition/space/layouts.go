@@ -74,8 +74,28 @@ func (s *Space) Resolve(ctx context.Context, h *Home) error {
 			}
 		}
 	}
-	h.begin(record)
+	if h.begin(record); record.Version == 0 {
+		s.recall(ctx, h)
+	}
 	return nil
+}
+
+// recall takes up what closed ledgers know, where the record was lost and no process knew it: the
+// first shard of each layout keeps it.
+func (s *Space) recall(ctx context.Context, h *Home) {
+	for i := 0; i < len(h.Layouts().All); i++ {
+		first := h.Layouts().All[i].Shards[0]
+		text, _ := s.backend.Background.HGet(ctx, first.Ledger, "record").Bytes() // who is away knows nothing
+		if known, err := parseText(text); err == nil && len(known.Layouts) > 0 {
+			h.learn(known)
+		}
+	}
+}
+
+// LostRecord is the error where shards are fenced by a layout that nothing names any more.
+func (s *Space) LostRecord(h *Home) error {
+	return backend.Wrap(backend.ErrUnavailable, fmt.Errorf("namespace %s: its shards were replaced, and the record of it is lost: restore key %s, "+
+		"or leave what the unknown shards hold and run spillway reshard --again", h.Name, h.recordKey()))
 }
 
 func (s *Space) readRecord(ctx context.Context, h *Home) (Record, error) {
@@ -158,7 +178,12 @@ func (s *Space) Learn(ctx context.Context, h *Home, text []byte) error {
 	if err == nil && len(record.Layouts) > 0 && h.learn(record) {
 		return nil
 	}
-	return s.Refresh(ctx, h)
+	before := h.Layouts()
+	if err := s.Refresh(ctx, h); err != nil || h.Layouts() != before {
+		return err
+	}
+	s.recall(ctx, h)
+	return nil
 }
 
 // Fence lets the open shards of older layouts take no entries any more, as far as they can be
@@ -227,8 +252,7 @@ func (s *Space) runApart(ctx context.Context, shards []*Shard, calls []*backend.
 	defer cancel()
 	parts := map[int][]*backend.Call{}
 	for i, sh := range shards {
-		part := backend.Slot(sh.Prefix) * s.Zones() / backend.Slots // not its zone, which may be another part's
-		parts[part] = append(parts[part], calls[i])
+		parts[sh.Zone] = append(parts[sh.Zone], calls[i])
 	}
 	var running sync.WaitGroup
 	for _, calls := range parts {
