@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -370,5 +371,74 @@ func TestTheRemovalOfANamespaceLeavesTheOthers(t *testing.T) {
 	slices.Sort(left)
 	if !slices.Equal(left, kept) {
 		t.Errorf("left are %q, want %q", left, kept)
+	}
+}
+
+// TestANamespaceGrowsWithItsCluster runs the commands of OPERATING.md on masters of its own.
+func TestANamespaceGrowsWithItsCluster(t *testing.T) {
+	t.Parallel()
+	cluster, fourth := redistest.StartMasters(t, 3), redistest.StartClusterNode(t)
+	for _, node := range append(cluster.Masters, fourth) { // on a busy machine a second is short
+		if err := node.Client().ConfigSet(t.Context(), "cluster-node-timeout", "15000").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := newcomer{t: t}
+	n.serve("--redis", cluster.URL(), "--shards", "6", "--sink", "null:", "--linger", "0s")
+	_, rest, _ := strings.Cut(read(t, operating), "\n### More shards, while it serves\n")
+	_, rest, _ = strings.Cut(rest, "\n\n    ")
+	block, _, _ := strings.Cut(rest, "\n\n")
+	addresses := strings.NewReplacer("10.0.0.1:6379", cluster.Masters[0].Addr, "10.0.0.4:6379", fourth.Addr, " kart", " default")
+	ratio := regexp.MustCompile(`(?m)^spillway_layout_busiest_ratio{namespace="default"} (\S+)$`)
+	sent, reshards := 0, 0
+	for line := range strings.Lines(block) {
+		for range 50 {
+			n.curl("curl -d 1 http://127.0.0.1:8080/v1/default/p" + strconv.Itoa(sent))
+			sent++
+		}
+		command := addresses.Replace(strings.TrimSpace(line))
+		if of, ok := strings.CutPrefix(command, "spillway "); ok {
+			command = binary(t) + " " + of + " --admin http://" + n.admin
+		}
+		if strings.Contains(line, " reshard ") {
+			reshards++
+			command += " --yes"
+		}
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		for _, node := range cluster.Masters {
+			redistest.Until(t, time.Minute, "each master knows the new one", func() bool {
+				return !strings.Contains(line, " add-node ") || strings.Count(node.Client().ClusterNodes(t.Context()).Val(), " connected") == 4
+			})
+		}
+		if strings.Contains(line, " layouts ls ") && !regexp.MustCompile(`48 +current`).Match(out) {
+			t.Errorf("got %s", out)
+		}
+		if strings.Contains(line, " reshard ") {
+			redistest.Until(t, time.Minute, "shards lie evenly after "+line, func() bool {
+				m := ratio.FindStringSubmatch(n.curl("curl http://127.0.0.1:8081/metrics"))
+				if m == nil {
+					return false
+				}
+				value, err := strconv.ParseFloat(m[1], 64)
+				return err == nil && value <= 1.05
+			})
+		}
+	}
+	if reshards != 3 {
+		t.Errorf("%d reshards were found, want 3", reshards)
+	}
+	if slots, err := fourth.Client().ClusterSlots(t.Context()).Result(); err != nil || len(slots) < 4 {
+		t.Errorf("the fourth master: %v, %v", slots, err)
+	}
+	var account struct {
+		Residual int
+		Ledger   struct{ Accepted, Lost int }
+	}
+	answer := n.curl("curl http://127.0.0.1:8081/api/v1/namespaces/default?audit=1")
+	if err := json.Unmarshal([]byte(answer), &account); err != nil || account.Residual != 0 || account.Ledger.Accepted != sent || account.Ledger.Lost != 0 {
+		t.Errorf("%d were sent; %v, %s", sent, err, answer)
 	}
 }
