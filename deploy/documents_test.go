@@ -300,7 +300,7 @@ func TestTheGoCodeOfTheQueuesBuildsInAModuleOfItsOwn(t *testing.T) {
 	t.Parallel()
 	code := found("(?ms)^```go\n(.*?)^```", read(t, queues))
 	edit := found("`go (mod edit [^`]+)`", read(t, queues))
-	path := found("import `([^`]+)`", read(t, queues))
+	path := found("import\\s`([^`]+)`", read(t, queues))
 	if len(code) != 1 || len(edit) != 1 || len(path) != 1 {
 		t.Fatalf("%d blocks of code, %d commands and %d imports, want one of each", len(code), len(edit), len(path))
 	}
@@ -309,7 +309,7 @@ func TestTheGoCodeOfTheQueuesBuildsInAModuleOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	program := "package worker\n\nimport (\n\"context\"\n\"time\"\n\n\"" + path[0] + "\"\n)\n\n" +
+	program := "package worker\n\nimport (\n\"context\"\n\"time\"\n\n" + path[0] + "\n)\n\n" +
 		"func work(ctx context.Context, payload []byte, send func(context.Context, []byte) error) error {\n" + code[0] + "return err\n}\n"
 	if err := os.WriteFile(filepath.Join(dir, "worker.go"), []byte(program), 0o600); err != nil {
 		t.Fatal(err)

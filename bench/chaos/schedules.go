@@ -11,7 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
 	"github.com/spillway-io/spillway/bench/rig"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 const (
@@ -27,7 +27,7 @@ var clockQueues = []string{"hourly", "reports", "cleanup"}
 // scheduleLoad is schedules of a second or a few, their users and their workers.
 type scheduleLoad struct {
 	roll    *rand.Rand
-	servers []*client.Jobs
+	servers []*spillway.Queues
 	every   []time.Duration
 	floor   int // of ticks that fire
 	put     []check.PutSchedule
@@ -39,7 +39,7 @@ type scheduleLoad struct {
 func newScheduleLoad(r *setup) *scheduleLoad {
 	l := &scheduleLoad{roll: rand.New(rand.NewPCG(r.plan.seed, 3000)), floor: 10 * r.plan.weighed(), every: make([]time.Duration, schedules)}
 	for _, url := range r.ingests() {
-		c, err := client.NewJobs(url, client.JobsConfig{Namespace: clockNamespace, Timeout: requestTimeout, Attempts: 1})
+		c, err := spillway.NewQueues(url, spillway.QueuesConfig{Namespace: clockNamespace, Timeout: requestTimeout, Attempts: 1})
 		if err != nil {
 			panic(err) // the URL is ours
 		}
@@ -71,14 +71,14 @@ func (l *scheduleLoad) run(ctx, loading context.Context, quiet time.Duration) *c
 	h := &check.Schedules{Put: l.put, Fired: l.floor}
 	rig.Sleep(ctx, calmTime)
 	for i := range l.put {
-		l.try(ctx, func(ctx context.Context, s client.Schedules, queue, name string) error {
+		l.try(ctx, func(ctx context.Context, s spillway.Schedules, queue, name string) error {
 			return s.Resume(ctx, queue, name)
 		}, i)
 	}
 	rig.Sleep(ctx, 2*time.Second) // what was paused is accounted for at the next tick
 	h.Active = l.read(ctx)
 	for i := range l.put {
-		l.try(ctx, func(ctx context.Context, s client.Schedules, queue, name string) error {
+		l.try(ctx, func(ctx context.Context, s spillway.Schedules, queue, name string) error {
 			return s.Pause(ctx, queue, name)
 		}, i)
 	}
@@ -94,14 +94,14 @@ func (l *scheduleLoad) run(ctx, loading context.Context, quiet time.Duration) *c
 }
 
 // try repeats a call of a schedule, at another server each time, until it is answered. done: with yes.
-func (l *scheduleLoad) try(ctx context.Context, call func(ctx context.Context, s client.Schedules, queue, name string) error, i int) (tries int, done bool) {
+func (l *scheduleLoad) try(ctx context.Context, call func(ctx context.Context, s spillway.Schedules, queue, name string) error, i int) (tries int, done bool) {
 	queue, name := of(i)
 	for end := time.Now().Add(clockPatience); ctx.Err() == nil && time.Now().Before(end); {
 		tries++
 		switch err := call(ctx, l.servers[l.roll.IntN(len(l.servers))].Schedules(), queue, name); {
 		case err == nil:
 			return tries, true
-		case !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknown):
+		case !errors.Is(err, spillway.ErrUnavailable) && !errors.Is(err, spillway.ErrUnknown):
 			return tries, false
 		}
 		rig.Sleep(ctx, 50*time.Millisecond)
@@ -115,8 +115,8 @@ func (l *scheduleLoad) make(ctx context.Context, i int) bool {
 	queue, name := of(i)
 	made := check.PutSchedule{Name: queue + "/" + name, Every: l.every[i]}
 	var next []time.Time
-	tries, done := l.try(ctx, func(ctx context.Context, s client.Schedules, queue, name string) (err error) {
-		next, err = s.Put(ctx, queue, name, l.spec(i), client.PutOptions{})
+	tries, done := l.try(ctx, func(ctx context.Context, s spillway.Schedules, queue, name string) (err error) {
+		next, err = s.Put(ctx, queue, name, l.spec(i), spillway.PutOptions{})
 		return err
 	}, i)
 	if done && tries == 1 && len(next) > 0 { // a further try may have found what the first made
@@ -126,9 +126,9 @@ func (l *scheduleLoad) make(ctx context.Context, i int) bool {
 	return done
 }
 
-func (l *scheduleLoad) spec(i int) client.Spec {
+func (l *scheduleLoad) spec(i int) spillway.Spec {
 	grace := []time.Duration{0, time.Second, time.Minute}[i/3%3]
-	spec := client.Spec{Every: l.every[i], Tries: 1000, Missed: []string{"one", "all", "skip"}[i/9%3], Grace: &grace}
+	spec := spillway.Spec{Every: l.every[i], Tries: 1000, Missed: []string{"one", "all", "skip"}[i/9%3], Grace: &grace}
 	if i%5 == 0 {
 		spec.Overlap = []string{"skip", "buffer"}[i/5%2]
 	}
@@ -140,28 +140,28 @@ func (l *scheduleLoad) spec(i int) client.Spec {
 
 // change does with a schedule what its users do. The even ones keep their times, for the account.
 func (l *scheduleLoad) change(ctx context.Context, i int) {
-	var call func(ctx context.Context, s client.Schedules, queue, name string) error
+	var call func(ctx context.Context, s spillway.Schedules, queue, name string) error
 	switch n := l.roll.IntN(10); {
 	case n < 3 && i%2 == 1:
 		l.put[i].Edited = true
 		l.every[i] = time.Duration(1+l.roll.IntN(3)) * time.Second
 		fallthrough
 	case n < 4: // a deploy puts what is there
-		call = func(ctx context.Context, s client.Schedules, queue, name string) error {
-			_, err := s.Put(ctx, queue, name, l.spec(i), client.PutOptions{})
+		call = func(ctx context.Context, s spillway.Schedules, queue, name string) error {
+			_, err := s.Put(ctx, queue, name, l.spec(i), spillway.PutOptions{})
 			return err
 		}
 	case n < 6:
-		call = func(ctx context.Context, s client.Schedules, queue, name string) error {
+		call = func(ctx context.Context, s spillway.Schedules, queue, name string) error {
 			return s.Pause(ctx, queue, name)
 		}
 	case n < 9:
-		call = func(ctx context.Context, s client.Schedules, queue, name string) error {
+		call = func(ctx context.Context, s spillway.Schedules, queue, name string) error {
 			return s.Resume(ctx, queue, name)
 		}
 	default:
-		call = func(ctx context.Context, s client.Schedules, queue, name string) error {
-			_, err := s.Trigger(ctx, queue, name, client.TriggerOptions{Force: true})
+		call = func(ctx context.Context, s spillway.Schedules, queue, name string) error {
+			_, err := s.Trigger(ctx, queue, name, spillway.TriggerOptions{Force: true})
 			return err
 		}
 	}
@@ -170,10 +170,10 @@ func (l *scheduleLoad) change(ctx context.Context, i int) {
 }
 
 // work takes jobs and acks them, and notes each.
-func (l *scheduleLoad) work(ctx context.Context, c *client.Jobs, id int) {
+func (l *scheduleLoad) work(ctx context.Context, c *spillway.Queues, id int) {
 	roll := rand.New(rand.NewPCG(uint64(id), 3001))
 	for ctx.Err() == nil {
-		jobs, err := c.Take(ctx, clockQueues, client.TakeOptions{Count: 1 + roll.IntN(20), TTR: ttr, Wait: 5 * time.Second})
+		jobs, err := c.Claim(ctx, clockQueues, spillway.ClaimOptions{Count: 1 + roll.IntN(20), TTR: ttr, Wait: 5 * time.Second})
 		if err != nil {
 			rig.Sleep(ctx, retryPause)
 			continue
@@ -208,7 +208,7 @@ func (l *scheduleLoad) left(ctx context.Context) (n int64) {
 func (l *scheduleLoad) read(ctx context.Context) map[string]check.ScheduleAccount {
 	all := map[string]check.ScheduleAccount{}
 	for i := range l.put {
-		l.try(ctx, func(ctx context.Context, s client.Schedules, queue, name string) error {
+		l.try(ctx, func(ctx context.Context, s spillway.Schedules, queue, name string) error {
 			got, err := s.Get(ctx, queue, name)
 			if err != nil {
 				return err

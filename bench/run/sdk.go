@@ -13,7 +13,7 @@ import (
 
 	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/bench/rig"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/lua/proc"
 )
 
@@ -93,11 +93,11 @@ func reportEvents(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var cfg client.Config
+	var cfg spillway.ReporterConfig
 	if *plain {
 		cfg.CompressFrom = -1
 	}
-	c, err := client.New(*url, cfg)
+	c, err := spillway.NewReporter(*url, cfg)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Config is how a Client works. A zero field means its default.
-type Config struct {
+// ReporterConfig is how a Reporter works. A zero field means its default, None a duration of 0.
+type ReporterConfig struct {
 	// Namespace that the entries go to; default "default".
 	Namespace string
 	// Token of the namespace, sent as a bearer token; default none.
@@ -31,7 +31,7 @@ type Config struct {
 	QueueBytes int
 	// MaxEntry bounds one payload; default 32 KiB, as the service's.
 	MaxEntry int
-	// MaxAge is how old an entry may get here; default 3m, as the service's.
+	// MaxAge is how old an entry may get here; default 3m, as the service's; None: any age.
 	MaxAge time.Duration
 
 	// InFlight is how many requests may be on their way at once; default 4. Two of
@@ -69,37 +69,41 @@ type Config struct {
 // take to store what it was sent.
 const keyWindow = 110 * time.Second
 
-// fill puts defaults in place of zeros.
-func (c *Config) fill() {
-	def := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
+// None, in a field whose zero means its default, is a duration of 0.
+const None time.Duration = -1
+
+// fill puts a default in place of a zero, and a zero in place of None.
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	} else if any(*field) == any(None) {
+		*field = zero
 	}
-	defTime := func(field *time.Duration, value time.Duration) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	if c.Namespace == "" {
-		c.Namespace = "default"
-	}
-	def(&c.Batch, 128)
-	def(&c.BatchBytes, 256<<10)
-	def(&c.Queue, 10_000)
-	def(&c.QueueBytes, 32<<20)
-	def(&c.MaxEntry, 32<<10)
-	def(&c.InFlight, 4)
-	def(&c.Attempts, 4)
-	def(&c.BreakAfter, 5)
-	def(&c.CompressFrom, 1024)
-	defTime(&c.Linger, time.Second)
-	defTime(&c.MaxAge, 3*time.Minute)
-	defTime(&c.Timeout, 10*time.Second)
-	defTime(&c.BackoffBase, 100*time.Millisecond)
-	defTime(&c.BackoffMax, 5*time.Second)
-	defTime(&c.ProbeEvery, time.Second)
-	defTime(&c.keyWindow, keyWindow)
+}
+
+// noMaxAge is longer than any entry waits.
+const noMaxAge = 100 * 365 * 24 * time.Hour
+
+func (c *ReporterConfig) fill() {
+	fill(&c.Namespace, "default")
+	fill(&c.Batch, 128)
+	fill(&c.BatchBytes, 256<<10)
+	fill(&c.Queue, 10_000)
+	fill(&c.QueueBytes, 32<<20)
+	fill(&c.MaxEntry, 32<<10)
+	fill(&c.InFlight, 4)
+	fill(&c.Attempts, 4)
+	fill(&c.BreakAfter, 5)
+	fill(&c.CompressFrom, 1024)
+	fill(&c.Linger, time.Second)
+	fill(&c.MaxAge, 3*time.Minute)
+	fill(&c.MaxAge, noMaxAge)
+	fill(&c.Timeout, 10*time.Second)
+	fill(&c.BackoffBase, 100*time.Millisecond)
+	fill(&c.BackoffMax, 5*time.Second)
+	fill(&c.ProbeEvery, time.Second)
+	fill(&c.keyWindow, keyWindow)
 	if c.Transport == nil {
 		c.Transport = newTransport(c.InFlight)
 	}
@@ -116,25 +120,25 @@ func newTransport(inFlight int) http.RoundTripper {
 }
 
 // check is called after fill.
-func (c *Config) check() error {
+func (c *ReporterConfig) check() error {
 	switch {
 	case !validName(c.Namespace, 64):
-		return fmt.Errorf("client: namespace %q: want a letter or digit, then letters, digits, ._- up to 64",
+		return fmt.Errorf("spillway: namespace %q: want a letter or digit, then letters, digits, ._- up to 64",
 			c.Namespace)
 	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return errors.New("client: the token holds a character that no token has")
+		return errors.New("spillway: the token holds a character that no token has")
 	case c.Batch < 1 || c.Batch > 1000:
-		return fmt.Errorf("client: batch %d: want 1 to 1000 entries", c.Batch)
+		return fmt.Errorf("spillway: batch %d: want 1 to 1000 entries", c.Batch)
 	case c.MaxEntry < 1 || c.BatchBytes < c.MaxEntry:
-		return fmt.Errorf("client: batch_bytes %d: want at least the largest entry, %d", c.BatchBytes, c.MaxEntry)
+		return fmt.Errorf("spillway: batch_bytes %d: want at least the largest entry, %d", c.BatchBytes, c.MaxEntry)
 	case c.Queue < 2 || c.QueueBytes < 2*c.MaxEntry:
-		return fmt.Errorf("client: queue of %d entries and %d bytes: want room for two of the largest at least",
+		return fmt.Errorf("spillway: queue of %d entries and %d bytes: want room for two of the largest at least",
 			c.Queue, c.QueueBytes)
 	case c.InFlight < 1 || c.Attempts < 1 || c.BreakAfter < 1:
-		return errors.New("client: in flight, attempts and break after are 1 or more")
-	case c.Linger < 0 || c.MaxAge < 0 || c.Timeout < 0 || c.BackoffBase < 0 ||
+		return errors.New("spillway: in flight, attempts and break after are 1 or more")
+	case c.Linger < 0 || c.MaxAge < 0 || c.Timeout <= 0 || c.BackoffBase < 0 ||
 		c.BackoffMax < c.BackoffBase || c.ProbeEvery < 0:
-		return errors.New("client: a duration is negative, or the longest back-off is less than the first")
+		return errors.New("spillway: a duration is negative, the timeout is none, or the longest back-off is less than the first")
 	}
 	return nil
 }
@@ -144,11 +148,11 @@ func endpoint(base string) (string, error) {
 	u, err := url.Parse(base)
 	switch {
 	case err != nil:
-		return "", errors.New("client: the URL is malformed: want http://host:port or https://host:port") // the error quotes it, with its password
+		return "", errors.New("spillway: the URL is malformed: want http://host:port or https://host:port") // the error quotes it, with its password
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return "", errors.New("client: the URL: want http://host:port or https://host:port")
+		return "", errors.New("spillway: the URL: want http://host:port or https://host:port")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return "", fmt.Errorf("client: the URL of %s: a token goes into the configuration, and there is no query", u.Host)
+		return "", fmt.Errorf("spillway: the URL of %s: a token goes into the configuration, and there is no query", u.Host)
 	}
 	return strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/"), nil
 }

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import "time"
 
@@ -10,19 +10,19 @@ type request struct {
 }
 
 // dispatch makes requests of what waits, until Close.
-func (c *Client) dispatch() {
-	defer c.abandon()
+func (r *Reporter) dispatch() {
+	defer r.abandon()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		wait := c.deal()
+		wait := r.deal()
 		if wait >= 0 {
 			timer.Reset(wait)
 		}
 		select {
-		case <-c.wake:
+		case <-r.wake:
 		case <-timer.C:
-		case <-c.quit:
+		case <-r.quit:
 			return
 		}
 	}
@@ -30,25 +30,25 @@ func (c *Client) dispatch() {
 
 // deal hands requests to the senders while some are free and entries are due. It
 // returns after how long to look again; a negative time means: when woken.
-func (c *Client) deal() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.expire()
-	for len(c.inFlight) < c.cfg.InFlight && c.due() <= 0 {
-		r := c.gather()
-		if len(r.entries) == 0 {
-			c.release(r)
+func (r *Reporter) deal() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expire()
+	for len(r.inFlight) < r.cfg.InFlight && r.due() <= 0 {
+		req := r.gather()
+		if len(req.entries) == 0 {
+			r.release(req)
 			continue
 		}
-		c.inFlight[r] = true
-		c.requests <- r // has room for as many as may be in flight
+		r.inFlight[req] = true
+		r.requests <- req // has room for as many as may be in flight
 	}
 	wait := time.Duration(-1)
-	if len(c.inFlight) < c.cfg.InFlight && len(c.queue.ready) > 0 {
-		wait = c.due()
+	if len(r.inFlight) < r.cfg.InFlight && len(r.queue.ready) > 0 {
+		wait = r.due()
 	}
-	if c.queue.oldest != nil {
-		stale := max(time.Until(c.staleAt(c.queue.oldest)), 0) + time.Millisecond
+	if r.queue.oldest != nil {
+		stale := max(time.Until(r.staleAt(r.queue.oldest)), 0) + time.Millisecond
 		if wait < 0 || stale < wait {
 			wait = stale
 		}
@@ -58,85 +58,85 @@ func (c *Client) deal() time.Duration {
 
 // due is how long until a request should be made; the entries that may be sent are
 // more than none where that is 0 or less.
-func (c *Client) due() time.Duration {
-	if len(c.queue.ready) == 0 {
+func (r *Reporter) due() time.Duration {
+	if len(r.queue.ready) == 0 {
 		return time.Hour
 	}
-	oldest := c.queue.ready[0].first
-	if c.full() || c.closed || oldest.seq <= c.urgent {
+	oldest := r.queue.ready[0].first
+	if r.full() || r.closed || oldest.seq <= r.urgent {
 		return 0
 	}
-	return oldest.queued + c.cfg.Linger - time.Since(c.began)
+	return oldest.queued + r.cfg.Linger - time.Since(r.began)
 }
 
 // gather takes the entries of a request: of the partition with the oldest entry,
 // then of the next, as many as fit.
-func (c *Client) gather() *request {
-	r := &request{first: ^uint64(0)}
+func (r *Reporter) gather() *request {
+	req := &request{first: ^uint64(0)}
 	bytes := 0
-	for len(c.queue.ready) > 0 {
-		p := c.queue.ready[0]
-		if len(r.entries) > 0 && (len(r.entries) >= c.cfg.Batch ||
-			bytes+len(p.first.payload) > c.cfg.BatchBytes) {
+	for len(r.queue.ready) > 0 {
+		p := r.queue.ready[0]
+		if len(req.entries) > 0 && (len(req.entries) >= r.cfg.Batch ||
+			bytes+len(p.first.payload) > r.cfg.BatchBytes) {
 			break
 		}
-		c.queue.send(p)
-		r.parts = append(r.parts, p)
-		for p.first != nil && len(r.entries) < c.cfg.Batch {
-			if len(r.entries) > 0 && bytes+len(p.first.payload) > c.cfg.BatchBytes {
+		r.queue.send(p)
+		req.parts = append(req.parts, p)
+		for p.first != nil && len(req.entries) < r.cfg.Batch {
+			if len(req.entries) > 0 && bytes+len(p.first.payload) > r.cfg.BatchBytes {
 				break
 			}
-			e := c.queue.take(p)
-			if !c.fresh(e) {
+			e := r.queue.take(p)
+			if !r.fresh(e) {
 				e.free()
-				c.drop(Stale, 1)
+				r.drop(Stale, 1)
 				continue
 			}
-			r.entries = append(r.entries, e)
-			r.first = min(r.first, e.seq)
+			req.entries = append(req.entries, e)
+			req.first = min(req.first, e.seq)
 			bytes += len(e.payload)
 		}
 	}
-	return r
+	return req
 }
 
-func (c *Client) staleAt(e *entry) time.Time {
-	return time.UnixMilli(e.occurred).Add(c.cfg.MaxAge)
+func (r *Reporter) staleAt(e *entry) time.Time {
+	return time.UnixMilli(e.occurred).Add(r.cfg.MaxAge)
 }
 
-func (c *Client) fresh(e *entry) bool { return time.Now().Before(c.staleAt(e)) }
+func (r *Reporter) fresh(e *entry) bool { return time.Now().Before(r.staleAt(e)) }
 
 // expire drops the oldest entries that got stale while they waited.
-func (c *Client) expire() {
-	for c.queue.oldest != nil && !c.fresh(c.queue.oldest) {
-		c.lose(c.queue.oldest.part, Stale)
+func (r *Reporter) expire() {
+	for r.queue.oldest != nil && !r.fresh(r.queue.oldest) {
+		r.lose(r.queue.oldest.part, Stale)
 	}
 }
 
 // release gives the partitions of a request back to the queue.
-func (c *Client) release(r *request) {
-	for _, p := range r.parts {
-		c.queue.arrived(p)
+func (r *Reporter) release(req *request) {
+	for _, p := range req.parts {
+		r.queue.arrived(p)
 	}
-	c.announce()
+	r.announce()
 }
 
 // finish ends a request.
-func (c *Client) finish(r *request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.inFlight, r)
-	c.release(r)
-	c.look()
+func (r *Reporter) finish(req *request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.inFlight, req)
+	r.release(req)
+	r.look()
 }
 
 // abandon drops what Close had no time for.
-func (c *Client) abandon() {
-	close(c.requests)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.queue.oldest != nil {
-		c.lose(c.queue.oldest.part, Shutdown)
+func (r *Reporter) abandon() {
+	close(r.requests)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.queue.oldest != nil {
+		r.lose(r.queue.oldest.part, Shutdown)
 	}
-	c.announce()
+	r.announce()
 }

@@ -1,4 +1,4 @@
-package client_test
+package spillway_test
 
 import (
 	"context"
@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
 )
 
 // service stands for a real one: the examples are run as tests.
 func service() *clienttest.Transport { return clienttest.NewTransport() }
 
-// Three lines: New, Report, Close.
+// Three lines: NewReporter, Report, Close.
 func Example() {
-	c, err := client.New("http://127.0.0.1:8080", client.Config{Transport: service()})
+	c, err := spillway.NewReporter("http://127.0.0.1:8080", spillway.ReporterConfig{Transport: service()})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -28,15 +28,20 @@ func Example() {
 }
 
 // An event with its own time and id: sinks that remove duplicates do so by the id.
-func ExampleClient_ReportAt() {
+func ExampleReporter_ReportEvent() {
 	network := service()
-	c, err := client.New("http://127.0.0.1:8080", client.Config{Transport: network})
+	c, err := spillway.NewReporter("http://127.0.0.1:8080", spillway.ReporterConfig{Transport: network})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	happened := time.Now().Add(-2 * time.Second)
-	_ = c.ReportAt("com.acme.kart", []byte(`{"event":"buy"}`), happened, "order-7")
+	_ = c.ReportEvent(spillway.Event{
+		Partition: "com.acme.kart",
+		Payload:   []byte(`{"event":"buy"}`),
+		Time:      happened,
+		ID:        "order-7",
+	})
 	_ = c.Close(context.Background())
 	for _, e := range network.Stored() {
 		fmt.Println(e.Partition, e.ID, e.Data, e.TS == happened.UnixMilli())
@@ -45,8 +50,8 @@ func ExampleClient_ReportAt() {
 }
 
 // Flush waits until what was reported is stored, such as at the end of a match.
-func ExampleClient_Flush() {
-	c, err := client.New("http://127.0.0.1:8080", client.Config{Transport: service(), Linger: time.Hour})
+func ExampleReporter_Flush() {
+	c, err := spillway.NewReporter("http://127.0.0.1:8080", spillway.ReporterConfig{Transport: service(), Linger: time.Hour})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -60,11 +65,11 @@ func ExampleClient_Flush() {
 }
 
 // A namespace with a token, and a word when entries are dropped.
-func ExampleConfig() {
-	c, err := client.New("https://events.example.com", client.Config{
+func ExampleReporterConfig() {
+	c, err := spillway.NewReporter("https://events.example.com", spillway.ReporterConfig{
 		Namespace: "kart",
 		Token:     "secret",
-		OnDrop:    func(why client.Reason, n int64) { fmt.Println("dropped", n, why) },
+		OnDrop:    func(why spillway.Reason, n int64) { fmt.Println("dropped", n, why) },
 		Transport: clienttest.NewTransport(clienttest.Step{Status: 401, Code: "unauthorized"}),
 	})
 	if err != nil {
@@ -77,8 +82,8 @@ func ExampleConfig() {
 }
 
 // Stats adds up at every moment.
-func ExampleClient_Stats() {
-	c, err := client.New("http://127.0.0.1:8080", client.Config{Transport: service(), MaxEntry: 20})
+func ExampleReporter_Stats() {
+	c, err := spillway.NewReporter("http://127.0.0.1:8080", spillway.ReporterConfig{Transport: service(), MaxEntry: 20})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -87,15 +92,15 @@ func ExampleClient_Stats() {
 	fmt.Println(c.Report("kart", []byte(`{"text":"far too much of it"}`)))
 	_ = c.Close(context.Background())
 	s := c.Stats()
-	fmt.Println(s.Reported, s.Acked, s.Pending, s.Dropped[client.TooLarge])
+	fmt.Println(s.Reported, s.Acked, s.Pending, s.Dropped[spillway.TooLarge])
 	// Output:
-	// client: the payload is larger than MaxEntry
+	// spillway: the payload is larger than MaxEntry
 	// 2 1 0 1
 }
 
 // mail opens the queues of the namespace mail.
-func mail() *client.Jobs {
-	j, err := client.NewJobs("http://127.0.0.1:8080", client.JobsConfig{Namespace: "mail", Transport: clienttest.NewQueues()})
+func mail() *spillway.Queues {
+	j, err := spillway.NewQueues("http://127.0.0.1:8080", spillway.QueuesConfig{Namespace: "mail", Transport: clienttest.NewQueues()})
 	if err != nil {
 		panic(err)
 	}
@@ -103,9 +108,9 @@ func mail() *client.Jobs {
 }
 
 // A job for later, under a name of your own: while it exists it is not stored again.
-func ExampleJobs_Publish() {
+func ExampleQueues_Publish() {
 	j, ctx := mail(), context.Background()
-	o := client.PublishOptions{Delay: time.Hour, TTL: 24 * time.Hour, Tries: 5, ID: "invoice-7"}
+	o := spillway.PublishOptions{Delay: time.Hour, TTL: 24 * time.Hour, Tries: 5, ID: "invoice-7"}
 	first, err := j.Publish(ctx, "reminder", []byte(`{"to":"ada"}`), o)
 	if err != nil {
 		fmt.Println(err)
@@ -118,10 +123,10 @@ func ExampleJobs_Publish() {
 
 // Many jobs in one request, all or none. With a Key of your own a repeat, also by another
 // process, stores nothing.
-func ExampleJobs_PublishMany() {
+func ExampleQueues_PublishMany() {
 	j, ctx := mail(), context.Background()
 	for range 2 {
-		p, err := j.PublishMany(ctx, "welcome", [][]byte{[]byte("ada"), []byte("bob")}, client.PublishOptions{Key: "import-3/line-1"})
+		p, err := j.PublishMany(ctx, "welcome", [][]byte{[]byte("ada"), []byte("bob")}, spillway.PublishOptions{Key: "import-3/line-1"})
 		fmt.Println(len(p.IDs), p.Repeated, err)
 	}
 	// Output:
@@ -130,21 +135,21 @@ func ExampleJobs_PublishMany() {
 }
 
 // A job that workers of a Laravel application run.
-func ExampleJobs_PublishPHP() {
+func ExampleQueues_PublishPHP() {
 	shop, ctx := mail(), context.Background() // of a namespace of kind php
-	_, err := shop.PublishPHP(ctx, "default", []client.PHPJob{
+	_, err := shop.PublishPHP(ctx, "default", []spillway.PHPJob{
 		{Job: `App\Jobs\Welcome@fire`, Data: map[string]string{"to": "ada"}, Tries: 3},
-	}, client.PublishOptions{Delay: time.Minute})
+	}, spillway.PublishOptions{Delay: time.Minute})
 	fmt.Println(err)
 	// Output: <nil>
 }
 
 // Jobs of several queues, the most wanted first; each is acked when it is done.
-func ExampleJobs_Take() {
+func ExampleQueues_Claim() {
 	j, ctx := mail(), context.Background()
-	_, _ = j.Publish(ctx, "newsletter", []byte("n"), client.PublishOptions{})
-	_, _ = j.Publish(ctx, "password", []byte("p"), client.PublishOptions{})
-	jobs, err := j.Take(ctx, []string{"password", "newsletter"}, client.TakeOptions{Count: 10, TTR: time.Minute, Wait: 30 * time.Second})
+	_, _ = j.Publish(ctx, "newsletter", []byte("n"), spillway.PublishOptions{})
+	_, _ = j.Publish(ctx, "password", []byte("p"), spillway.PublishOptions{})
+	jobs, err := j.Claim(ctx, []string{"password", "newsletter"}, spillway.ClaimOptions{Count: 10, TTR: time.Minute, Wait: 30 * time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -158,10 +163,10 @@ func ExampleJobs_Take() {
 }
 
 // A job that fails is given back; when its tries are used up it is dead.
-func ExampleJobs_Nack() {
+func ExampleQueues_Nack() {
 	j, ctx := mail(), context.Background()
-	_, _ = j.Publish(ctx, "welcome", []byte("ada"), client.PublishOptions{Tries: 1})
-	jobs, _ := j.Take(ctx, []string{"welcome"}, client.TakeOptions{})
+	_, _ = j.Publish(ctx, "welcome", []byte("ada"), spillway.PublishOptions{Tries: 1})
+	jobs, _ := j.Claim(ctx, []string{"welcome"}, spillway.ClaimOptions{})
 	fmt.Println(j.Nack(ctx, jobs[0], time.Minute, nil))
 	job, err := j.Get(ctx, "welcome", jobs[0].ID)
 	fmt.Println(job.State, err, j.Delete(ctx, "welcome", job.ID))
@@ -171,16 +176,16 @@ func ExampleJobs_Nack() {
 }
 
 // How many jobs a queue has.
-func ExampleJobs_Counts() {
+func ExampleQueues_Counts() {
 	j, ctx := mail(), context.Background()
-	_, _ = j.Publish(ctx, "welcome", []byte("ada"), client.PublishOptions{})
-	_, _ = j.Publish(ctx, "welcome", []byte("bob"), client.PublishOptions{Delay: time.Hour})
+	_, _ = j.Publish(ctx, "welcome", []byte("ada"), spillway.PublishOptions{})
+	_, _ = j.Publish(ctx, "welcome", []byte("bob"), spillway.PublishOptions{Delay: time.Hour})
 	n, err := j.Counts(ctx, "welcome")
 	fmt.Println(n.Ready, n.Delayed, n.Leased, n.Dead, err)
 	next, err := j.Peek(ctx, "welcome")
 	fmt.Println(string(next.Payload), err)
 	_, err = j.Peek(ctx, "other")
-	fmt.Println(errors.Is(err, client.ErrNoJob))
+	fmt.Println(errors.Is(err, spillway.ErrNoJob))
 	// Output:
 	// 1 1 0 0 <nil>
 	// ada <nil>
@@ -188,23 +193,23 @@ func ExampleJobs_Counts() {
 }
 
 // A worker: what the handler returns decides what becomes of the job.
-func ExampleJobs_Work() {
+func ExampleQueues_Work() {
 	j := mail()
 	ctx, stop := context.WithCancel(context.Background())
 	for _, to := range []string{"ada", "nobody", "bob"} {
-		_, _ = j.Publish(ctx, "welcome", []byte(to), client.PublishOptions{})
+		_, _ = j.Publish(ctx, "welcome", []byte(to), spillway.PublishOptions{})
 	}
 	left := 3
-	err := j.Work(ctx, []string{"welcome"}, func(ctx context.Context, job client.Job) error {
+	err := j.Work(ctx, []string{"welcome"}, func(ctx context.Context, job spillway.Job) error {
 		if left--; left == 0 {
 			stop() // Work returns when this handler has
 		}
 		if string(job.Payload) == "nobody" {
-			return client.Permanent(errors.New("no such user"))
+			return spillway.Permanent(errors.New("no such user"))
 		}
 		fmt.Println("welcome", string(job.Payload))
 		return nil
-	}, client.WorkerConfig{Concurrency: 1, TTR: time.Minute})
+	}, spillway.WorkerConfig{Concurrency: 1, TTR: time.Minute})
 	n, _ := j.Counts(context.Background(), "welcome")
 	fmt.Println(err, n.Dead)
 	// Output:
@@ -217,12 +222,12 @@ func ExampleJobs_Work() {
 func ExampleAuto() {
 	j := mail()
 	ctx, stop := context.WithCancel(context.Background())
-	_, _ = j.Publish(ctx, "welcome", []byte("ada"), client.PublishOptions{})
-	err := j.Work(ctx, []string{"welcome"}, func(ctx context.Context, job client.Job) error {
+	_, _ = j.Publish(ctx, "welcome", []byte("ada"), spillway.PublishOptions{})
+	err := j.Work(ctx, []string{"welcome"}, func(ctx context.Context, job spillway.Job) error {
 		defer stop()
 		fmt.Println("welcome", string(job.Payload))
 		return nil
-	}, client.WorkerConfig{Concurrency: client.Auto(1, 64, 300*time.Millisecond)})
+	}, spillway.WorkerConfig{Concurrency: spillway.Auto(1, 64, 300*time.Millisecond)})
 	fmt.Println(err)
 	// Output:
 	// welcome ada
@@ -237,17 +242,17 @@ func Example_requestAndReply() {
 	defer stop()
 	ended := make(chan error)
 	go func() {
-		ended <- j.Work(ctx, []string{"double"}, func(ctx context.Context, job client.Job) error {
-			_, err := j.Publish(ctx, job.ID, append(job.Payload, job.Payload...), client.PublishOptions{Key: "reply"})
+		ended <- j.Work(ctx, []string{"double"}, func(ctx context.Context, job spillway.Job) error {
+			_, err := j.Publish(ctx, job.ID, append(job.Payload, job.Payload...), spillway.PublishOptions{Key: "reply"})
 			return err
-		}, client.WorkerConfig{})
+		}, spillway.WorkerConfig{})
 	}()
-	request, err := j.Publish(ctx, "double", []byte("kart "), client.PublishOptions{TTL: time.Minute})
+	request, err := j.Publish(ctx, "double", []byte("kart "), spillway.PublishOptions{TTL: time.Minute})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	replies, err := j.Take(ctx, request.IDs, client.TakeOptions{Wait: 30 * time.Second})
+	replies, err := j.Claim(ctx, request.IDs, spillway.ClaimOptions{Wait: 30 * time.Second})
 	if err != nil || len(replies) == 0 {
 		fmt.Println("no reply", err)
 		return
@@ -263,28 +268,28 @@ func Example_requestAndReply() {
 // A schedule publishes a job at each tick. A run beside the ticks is triggered.
 func ExampleSchedules() {
 	j, ctx := mail(), context.Background()
-	spec := client.Spec{Cron: "30 2 * * *", Zone: "Europe/Berlin", Payload: []byte(`{"report":"daily"}`), Missed: "skip"}
-	if _, err := j.Schedules().Put(ctx, "reports", "daily", spec, client.PutOptions{}); err != nil {
+	spec := spillway.Spec{Cron: "30 2 * * *", Zone: "Europe/Berlin", Payload: []byte(`{"report":"daily"}`), Missed: "skip"}
+	if _, err := j.Schedules().Put(ctx, "reports", "daily", spec, spillway.PutOptions{}); err != nil {
 		fmt.Println(err)
 		return
 	}
 	for s, err := range j.Schedules().List(ctx, "reports") {
 		fmt.Println(s.Name, s.State, s.Spec.Cron, err)
 	}
-	_, _ = j.Schedules().Trigger(ctx, "reports", "daily", client.TriggerOptions{})
-	jobs, _ := j.Take(ctx, []string{"reports"}, client.TakeOptions{})
+	_, _ = j.Schedules().Trigger(ctx, "reports", "daily", spillway.TriggerOptions{})
+	jobs, _ := j.Claim(ctx, []string{"reports"}, spillway.ClaimOptions{})
 	fmt.Println(string(jobs[0].Payload), jobs[0].Attributes["schedule"], jobs[0].Attributes["cause"])
 	fmt.Println(j.Schedules().Delete(ctx, "reports", "weekly"))
 	// Output:
 	// daily active 30 2 * * * <nil>
 	// {"report":"daily"} daily triggered
-	// client: there is no such schedule: no_such_schedule: m
+	// spillway: there is no such schedule: no_such_schedule: m
 }
 
 // A job if and only if a transaction of your own ends well.
-func ExampleJobs_Prepare() {
+func ExampleQueues_Prepare() {
 	j, ctx := mail(), context.Background()
-	p, err := j.Prepare(ctx, "orders", []byte(`{"order":7}`), client.PrepareOptions{Check: "orders-check"})
+	p, err := j.Prepare(ctx, "orders", []byte(`{"order":7}`), spillway.PrepareOptions{Check: "orders-check"})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -295,7 +300,7 @@ func ExampleJobs_Prepare() {
 	fmt.Println(p.Commit(ctx))
 	// Output:
 	// <nil>
-	// client: the opposite was decided before: already_decided: m
+	// spillway: the opposite was decided before: already_decided: m
 }
 
 // A handler for each queue. One leaves the work to somebody else, who acks the job later.
@@ -303,22 +308,22 @@ func ExampleMux() {
 	j := mail()
 	ctx, stop := context.WithCancel(context.Background())
 	for _, queue := range []string{"render", "welcome"} {
-		_, _ = j.Publish(ctx, queue, []byte("ada"), client.PublishOptions{})
+		_, _ = j.Publish(ctx, queue, []byte("ada"), spillway.PublishOptions{})
 	}
-	var render client.Job
-	m := client.Mux{
-		"render": func(_ context.Context, job client.Job) error {
+	var render spillway.Job
+	m := spillway.Mux{
+		"render": func(_ context.Context, job spillway.Job) error {
 			render = job // its queue, id and attempt go to the renderer
-			return client.Deferred(time.Hour)
+			return spillway.Deferred(time.Hour)
 		},
-		"welcome": func(_ context.Context, job client.Job) error {
+		"welcome": func(_ context.Context, job spillway.Job) error {
 			stop()
 			return nil
 		},
 	}
-	fmt.Println(j.Work(ctx, []string{"render", "welcome"}, m.Handle, client.WorkerConfig{}))
+	fmt.Println(j.Work(ctx, []string{"render", "welcome"}, m.Handle, spillway.WorkerConfig{}))
 	left, _ := j.Get(context.Background(), "render", render.ID)
-	fmt.Println(left.State, j.Ack(context.Background(), client.Job{Queue: "render", ID: render.ID, Attempt: render.Attempt}))
+	fmt.Println(left.State, j.Ack(context.Background(), spillway.Job{Queue: "render", ID: render.ID, Attempt: render.Attempt}))
 	// Output:
 	// <nil>
 	// leased <nil>

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"encoding/json"
@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// Errors of Jobs, beside ErrTooLarge and ErrEmpty. Each is what an *Error Is.
+// Errors of Queues, beside ErrTooLarge and ErrEmpty. Each is what an *Error Is.
 var (
-	ErrNoJob            = errors.New("client: there is no such job, or the queue has none")
-	ErrNoTrace          = errors.New("client: no trace of the job is kept")
-	ErrGone             = errors.New("client: the job is not leased to this attempt any more")
-	ErrTooManyJobs      = errors.New("client: the namespace has max_jobs jobs")
-	ErrNoSchedule       = errors.New("client: there is no such schedule")
-	ErrTooManySchedules = errors.New("client: the namespace has max_schedules schedules")
-	ErrNoOwner          = errors.New("client: no such owner is registered")
-	ErrOtherOwner       = errors.New("client: the schedule belongs to another owner")
-	ErrOldVersion       = errors.New("client: a newer version of the owner is registered")
-	ErrUnfinished       = errors.New("client: the last run of the schedule is unfinished")
-	ErrNotDelayed       = errors.New("client: the job is not delayed, or was claimed before")
-	ErrPrepared         = errors.New("client: the job is prepared: commit it, or roll it back")
-	ErrNotPrepared      = errors.New("client: the job is not prepared")
-	ErrDecided          = errors.New("client: the opposite was decided before")
-	ErrTooManyKeys      = errors.New("client: the namespace remembers max_keys idempotency keys")
-	ErrTooManyQueues    = errors.New("client: the namespace has max_queues queues")
-	ErrNoNamespace      = errors.New("client: there is no such namespace, or none of kind queue")
-	ErrUnauthorized     = errors.New("client: the token is missing, or not one of this namespace")
-	ErrRateLimited      = errors.New("client: the token has used its rate")
-	ErrInvalid          = errors.New("client: the service rejects the request, and would again")
-	ErrUnavailable      = errors.New("client: the service cannot serve the request now; nothing was done")
-	ErrUnknown          = errors.New("client: the service may have done what was asked")
+	ErrNoJob            = errors.New("spillway: there is no such job, or the queue has none")
+	ErrNoTrace          = errors.New("spillway: no trace of the job is kept")
+	ErrGone             = errors.New("spillway: the job is not leased to this attempt any more")
+	ErrTooManyJobs      = errors.New("spillway: the namespace has max_jobs jobs")
+	ErrNoSchedule       = errors.New("spillway: there is no such schedule")
+	ErrTooManySchedules = errors.New("spillway: the namespace has max_schedules schedules")
+	ErrNoOwner          = errors.New("spillway: no such owner is registered")
+	ErrOtherOwner       = errors.New("spillway: the schedule belongs to another owner")
+	ErrOldVersion       = errors.New("spillway: a newer version of the owner is registered")
+	ErrUnfinished       = errors.New("spillway: the last run of the schedule is unfinished")
+	ErrNotDelayed       = errors.New("spillway: the job is not delayed, or was claimed before")
+	ErrPrepared         = errors.New("spillway: the job is prepared: commit it, or roll it back")
+	ErrNotPrepared      = errors.New("spillway: the job is not prepared")
+	ErrDecided          = errors.New("spillway: the opposite was decided before")
+	ErrTooManyKeys      = errors.New("spillway: the namespace remembers max_keys idempotency keys")
+	ErrTooManyQueues    = errors.New("spillway: the namespace has max_queues queues")
+	ErrNoNamespace      = errors.New("spillway: there is no such namespace, or none of kind queue")
+	ErrUnauthorized     = errors.New("spillway: the token is missing, or not one of this namespace")
+	ErrRateLimited      = errors.New("spillway: the token has used its rate")
+	ErrInvalid          = errors.New("spillway: the service rejects the request, and would again")
+	ErrUnavailable      = errors.New("spillway: the service cannot serve the request now; nothing was done")
+	ErrUnknown          = errors.New("spillway: the service may have done what was asked")
 )
 
 // An Error is an answer that is none, or that says no.
@@ -54,7 +54,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%v: %s: %s", e.is, e.Code, e.Message)
 }
 
-// Unwrap is one of the errors of Jobs.
+// Unwrap is one of the errors of Queues.
 func (e *Error) Unwrap() error { return e.is }
 
 // Is reports whether target is why the call's context ended, where it did.
@@ -64,6 +64,9 @@ func (e *Error) Is(target error) bool { return e.ended != nil && errors.Is(e.end
 func (e *Error) temporary() bool {
 	return e.is == ErrUnavailable || e.is == ErrUnknown || e.is == ErrRateLimited
 }
+
+// barred reports whether the service rejects the token or the namespace, which may change.
+func (e *Error) barred() bool { return e.is == ErrUnauthorized || e.is == ErrNoNamespace }
 
 // codes are the service's codes that have an error of their own. The others are ErrInvalid with
 // a status below 500.

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"sync"

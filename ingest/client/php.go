@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"bytes"
@@ -35,9 +35,9 @@ type PHPFacts struct {
 }
 
 // PublishPHP stores jobs in a queue of a namespace of kind php, all or none. They have no ids before
-// they are claimed. Of the options Delay, At, Key and KeyTTL are for PHP's queues. The token needs the
+// they are claimed. Of the options Delay, At, Key and Dedup are for PHP's queues. The token needs the
 // right to produce.
-func (j *Jobs) PublishPHP(ctx context.Context, queue string, jobs []PHPJob,
+func (q *Queues) PublishPHP(ctx context.Context, queue string, jobs []PHPJob,
 	o PublishOptions) (Published, error) {
 	payloads := make([][]byte, len(jobs))
 	for i := range jobs {
@@ -47,12 +47,12 @@ func (j *Jobs) PublishPHP(ctx context.Context, queue string, jobs []PHPJob,
 				Message: fmt.Sprintf("job %d: %v", i, err), is: ErrInvalid}
 		}
 	}
-	return j.PublishPHPPayloads(ctx, queue, payloads, o)
+	return q.PublishPHPPayloads(ctx, queue, payloads, o)
 }
 
 // PublishPHPPayloads is PublishPHP of whole payloads, as PHP's library writes them: JSON objects with
 // attempts, which are set to those of a job that was never delivered. No other byte changes.
-func (j *Jobs) PublishPHPPayloads(ctx context.Context, queue string, payloads [][]byte,
+func (q *Queues) PublishPHPPayloads(ctx context.Context, queue string, payloads [][]byte,
 	o PublishOptions) (Published, error) {
 	contentType, body := "application/octet-stream", []byte(nil)
 	if len(payloads) == 1 {
@@ -63,7 +63,7 @@ func (j *Jobs) PublishPHPPayloads(ctx context.Context, queue string, payloads []
 	if len(body) <= 1 {
 		return Published{}, ErrEmpty
 	}
-	said, err := j.sendJobs(ctx, queue, contentType, body, o, url.Values{})
+	said, err := q.sendJobs(ctx, queue, contentType, body, o, url.Values{})
 	if err == nil && said.Accepted != len(payloads) {
 		return Published{}, errForeign
 	}

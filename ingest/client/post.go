@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 )
 
 // A Poster posts entries and waits for what becomes of them, for a program that goes at the pace of
-// the service. It drops nothing by itself. A [Client] is for programs that must not wait.
+// the service. It drops nothing by itself. A [Reporter] is for programs that must not wait.
 type Poster struct {
 	cfg  PosterConfig
 	url  string

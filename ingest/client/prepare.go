@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 type PrepareOptions struct {
 	PublishOptions
 	// Check is the queue that gets a job when nobody decides:
-	// {"event":"prepared","queue","id",…}. Its worker decides by Jobs.Prepared. Default none:
+	// {"event":"prepared","queue","id",…}. Its worker decides by Queues.Prepared. Default none:
 	// the job is dead after CheckAfter.
 	Check string
 	// CheckAfter is how long the publisher has until it is asked, 1s to 24h; default 1m. Each
@@ -27,13 +27,13 @@ type PrepareOptions struct {
 // A Prepared is a job that waits for its publisher.
 type Prepared struct {
 	Queue, ID string
-	jobs      *Jobs
+	jobs      *Queues
 }
 
-// Prepare stores a job that nobody takes before its Commit: do what shall happen together with
+// Prepare stores a job that nobody claims before its Commit: do what shall happen together with
 // it, such as a transaction of your database, and then commit it or roll it back. Its errors
 // are those of Publish. A publish with the same Key or ID returns the same job.
-func (j *Jobs) Prepare(ctx context.Context, queue string, payload []byte,
+func (q *Queues) Prepare(ctx context.Context, queue string, payload []byte,
 	o PrepareOptions) (Prepared, error) {
 	if len(payload) == 0 {
 		return Prepared{}, ErrEmpty
@@ -48,17 +48,17 @@ func (j *Jobs) Prepare(ctx context.Context, queue string, payload []byte,
 	if o.Checks != 0 {
 		query.Set("checks", strconv.Itoa(o.Checks))
 	}
-	p, err := j.publish(ctx, queue, "application/octet-stream", payload, o.PublishOptions, query)
+	p, err := q.publish(ctx, queue, "application/octet-stream", payload, o.PublishOptions, query)
 	if err != nil {
 		return Prepared{}, err
 	}
-	return j.Prepared(queue, p.IDs[0]), nil
+	return q.Prepared(queue, p.IDs[0]), nil
 }
 
 // Prepared names a prepared job, such as one that a question is about.
-func (j *Jobs) Prepared(queue, id string) Prepared { return Prepared{queue, id, j} }
+func (q *Queues) Prepared(queue, id string) Prepared { return Prepared{queue, id, q} }
 
-// Commit lets the job be taken, once its delay, which counts from the publish, is over. It can
+// Commit lets the job be claimed, once its delay, which counts from the publish, is over. It can
 // be repeated. ErrDecided: it was rolled back. ErrNotPrepared: nobody decided in time, and it
 // is dead. ErrNoJob: there is none, or it ended more than a day after its commit.
 func (p Prepared) Commit(ctx context.Context) error { return p.decide(ctx, "/commit") }
@@ -87,8 +87,8 @@ type Change struct {
 	Payload []byte
 }
 
-// Reschedule changes a delayed job that was never taken. ErrNotDelayed: it is another.
-func (j *Jobs) Reschedule(ctx context.Context, queue, id string, c Change) error {
+// Reschedule changes a delayed job that was never claimed. ErrNotDelayed: it is another.
+func (q *Queues) Reschedule(ctx context.Context, queue, id string, c Change) error {
 	if err := checkQueue(queue); err != nil {
 		return err
 	}
@@ -98,10 +98,10 @@ func (j *Jobs) Reschedule(ctx context.Context, queue, id string, c Change) error
 		Base64  []byte    `json:"data_base64,omitempty"`
 	}{(c.Delay + time.Millisecond - 1).Milliseconds(), c.At, c.Payload})
 	if err != nil {
-		return fmt.Errorf("client: write a change: %w", err)
+		return fmt.Errorf("spillway: write a change: %w", err)
 	}
 	var said struct{ State string }
-	_, err = j.do(ctx, jobRequest{
+	_, err = q.do(ctx, jobRequest{
 		method:      http.MethodPatch,
 		path:        queue + "/jobs/" + url.PathEscape(id),
 		contentType: "application/json",

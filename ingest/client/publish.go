@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"bytes"
@@ -27,10 +27,10 @@ type PublishOptions struct {
 	// Shards stores the job this many times, each with the attributes shard_index, from 0,
 	// and shard_total. For one job only.
 	Shards int
-	// Key makes a repeat within KeyTTL (0 is 2m; at most 24h) store nothing and answer what
+	// Key makes a repeat within Dedup (0 is 2m; at most 24h) store nothing and answer what
 	// the first did. Without one each call has a key of its own, for its own attempts.
-	Key    string
-	KeyTTL time.Duration
+	Key   string
+	Dedup time.Duration
 	// OnEnd is the queue that gets a job when a job ends: {"event":"acked","queue","id",…}.
 	OnEnd string
 }
@@ -46,17 +46,17 @@ type Published struct {
 // Publish stores a job, and returns when the service has it. Attempts in vain do not make it
 // twice: all have the same Idempotency-Key, and end before the service forgets it. After
 // ErrUnknown, also of a ctx that ended, repeat it with the same Key.
-func (j *Jobs) Publish(ctx context.Context, queue string, payload []byte,
+func (q *Queues) Publish(ctx context.Context, queue string, payload []byte,
 	o PublishOptions) (Published, error) {
 	if len(payload) == 0 {
 		return Published{}, ErrEmpty
 	}
-	return j.publish(ctx, queue, "application/octet-stream", payload, o, url.Values{})
+	return q.publish(ctx, queue, "application/octet-stream", payload, o, url.Values{})
 }
 
 // PublishMany stores several jobs, all or none: 1000 and 1 MiB at most with the service's
 // defaults.
-func (j *Jobs) PublishMany(ctx context.Context, queue string, payloads [][]byte,
+func (q *Queues) PublishMany(ctx context.Context, queue string, payloads [][]byte,
 	o PublishOptions) (Published, error) {
 	var body []byte
 	for _, payload := range payloads {
@@ -72,12 +72,12 @@ func (j *Jobs) PublishMany(ctx context.Context, queue string, payloads [][]byte,
 	if len(body) == 0 {
 		return Published{}, ErrEmpty
 	}
-	return j.publish(ctx, queue, "application/x-ndjson", body, o, url.Values{})
+	return q.publish(ctx, queue, "application/x-ndjson", body, o, url.Values{})
 }
 
-func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []byte,
+func (q *Queues) publish(ctx context.Context, queue, contentType string, body []byte,
 	o PublishOptions, query url.Values) (Published, error) {
-	said, err := j.sendJobs(ctx, queue, contentType, body, o, query)
+	said, err := q.sendJobs(ctx, queue, contentType, body, o, query)
 	if err == nil && len(said.IDs) == 0 {
 		return Published{}, errForeign
 	}
@@ -94,7 +94,7 @@ type publishedForm struct {
 	retried bool // not said: by what is sent again
 }
 
-func (j *Jobs) sendJobs(ctx context.Context, queue, contentType string, body []byte,
+func (q *Queues) sendJobs(ctx context.Context, queue, contentType string, body []byte,
 	o PublishOptions, query url.Values) (said publishedForm, err error) {
 	if err := checkQueue(queue); err != nil {
 		return said, err
@@ -131,11 +131,11 @@ func (j *Jobs) sendJobs(ctx context.Context, queue, contentType string, body []b
 	}
 	r.keyTTL = 2 * time.Minute
 	if r.key == "" {
-		r.key = j.newKey()
+		r.key = q.newKey()
 	} else {
-		set("dedup", o.KeyTTL)
-		r.keyTTL = cmp.Or(o.KeyTTL, r.keyTTL)
+		set("dedup", o.Dedup)
+		r.keyTTL = cmp.Or(o.Dedup, r.keyTTL)
 	}
-	said.retried, err = j.do(ctx, r, &said)
+	said.retried, err = q.do(ctx, r, &said)
 	return said, err
 }

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"container/heap"
@@ -12,7 +12,7 @@ type entry struct {
 	payload  []byte
 	id       string
 	occurred int64         // ms since 1970, of the client's clock
-	queued   time.Duration // when it came, since the Client began
+	queued   time.Duration // when it came, since the Reporter began
 	seq      uint64
 	part     *part
 

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func (s Schedules) Register(ctx context.Context, r Registration) error {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return fmt.Errorf("client: write specifications: %w", err)
+		return fmt.Errorf("spillway: write specifications: %w", err)
 	}
 	query := url.Values{"ttl": {r.TTL.String()}}
 	beat := jobRequest{method: http.MethodPost, path: ownerPath(r.Owner) + "/heartbeat", query: query}

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"context"
@@ -93,7 +93,7 @@ func (s Spec) form() specForm {
 func (s *Spec) UnmarshalJSON(text []byte) error {
 	var f specForm
 	if err := json.Unmarshal(text, &f); err != nil {
-		return fmt.Errorf("client: a specification: %w", err)
+		return fmt.Errorf("spillway: a specification: %w", err)
 	}
 	payload := f.Base64
 	if payload == nil {
@@ -133,12 +133,12 @@ type ScheduleRun struct {
 	IDs   []string // ten at most
 }
 
-// Schedules are the schedules of a namespace. Its calls have the errors of Jobs; ErrInvalid of
+// Schedules are the schedules of a namespace. Its calls have the errors of Queues; ErrInvalid of
 // a specification tells the field that is wrong.
-type Schedules struct{ jobs *Jobs }
+type Schedules struct{ jobs *Queues }
 
 // Schedules returns the schedules of the namespace.
-func (j *Jobs) Schedules() Schedules { return Schedules{j} }
+func (q *Queues) Schedules() Schedules { return Schedules{q} }
 
 func (s Schedules) call(ctx context.Context, method, queue, tail string, r jobRequest,
 	result any) (maybe bool, err error) {
@@ -163,7 +163,7 @@ func (s Schedules) Put(ctx context.Context, queue, name string, spec Spec,
 	o PutOptions) (next []time.Time, err error) {
 	body, err := json.Marshal(spec)
 	if err != nil {
-		return nil, fmt.Errorf("client: write a specification: %w", err)
+		return nil, fmt.Errorf("spillway: write a specification: %w", err)
 	}
 	var said struct {
 		Rev  int64
@@ -289,7 +289,7 @@ func (s Schedules) Times(ctx context.Context, spec Spec, from time.Time,
 	count int) ([]time.Time, error) {
 	body, err := json.Marshal(spec)
 	if err != nil {
-		return nil, fmt.Errorf("client: write a specification: %w", err)
+		return nil, fmt.Errorf("spillway: write a specification: %w", err)
 	}
 	var said struct{ Next []time.Time }
 	r := jobRequest{

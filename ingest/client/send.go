@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"bytes"
@@ -15,24 +15,24 @@ import (
 
 // A sender sends one request at a time.
 type sender struct {
-	c      *Client
+	r      *Reporter
 	body   []byte
 	packed bytes.Buffer
 	zip    *gzip.Writer
 }
 
-func newSender(c *Client) *sender {
-	return &sender{c: c, zip: gzip.NewWriter(io.Discard)}
+func newSender(r *Reporter) *sender {
+	return &sender{r: r, zip: gzip.NewWriter(io.Discard)}
 }
 
 func (s *sender) run() {
-	for r := range s.c.requests {
+	for r := range s.r.requests {
 		for rest := r.entries; len(rest) > 0; {
 			n, isJSON := nextRun(rest)
 			s.send(rest[:n], isJSON)
 			rest = rest[n:]
 		}
-		s.c.finish(r)
+		s.r.finish(r)
 	}
 }
 
@@ -59,19 +59,19 @@ func (s *sender) send(list []*entry, isJSON bool) {
 
 func (s *sender) pack(list []*entry, isJSON bool) message {
 	m := message{
-		url: s.c.target, contentType: "application/json",
-		key: s.c.keys + "-" + strconv.FormatUint(s.c.numbers.Add(1), 36),
+		url: s.r.target, contentType: "application/json",
+		key: s.r.keys + "-" + strconv.FormatUint(s.r.numbers.Add(1), 36),
 	}
 	if isJSON {
 		s.body = appendItems(s.body[:0], list)
 	} else {
-		m.url = s.c.opaque + list[0].part.name
+		m.url = s.r.opaque + list[0].part.name
 		m.contentType = "application/octet-stream"
 		m.occurred = list[0].occurred
 		s.body = append(s.body[:0], list[0].payload...)
 	}
 	m.body = s.body
-	if from := s.c.cfg.CompressFrom; from >= 0 && len(m.body) >= from {
+	if from := s.r.cfg.CompressFrom; from >= 0 && len(m.body) >= from {
 		s.packed.Reset()
 		s.zip.Reset(&s.packed)
 		// A bytes.Buffer takes every write.
@@ -87,26 +87,26 @@ func (s *sender) pack(list []*entry, isJSON bool) message {
 // same bytes and key, so that the service, which may have stored some of the entries, stores only
 // the others. They end when the youngest entry is stale, and before the service forgets the key.
 func (s *sender) try(m message, list []*entry) (why Reason, split bool) {
-	c := s.c
-	latest, late := c.staleAt(list[0]), Stale
+	r := s.r
+	latest, late := r.staleAt(list[0]), Stale
 	for _, e := range list[1:] {
-		if at := c.staleAt(e); at.After(latest) {
+		if at := r.staleAt(e); at.After(latest) {
 			latest = at
 		}
 	}
 	maybe := false // some entries may be stored
 	for attempt := 1; ; attempt++ {
-		if !c.breaker.pass(c.working, latest) {
+		if !r.breaker.pass(r.working, latest) {
 			break
 		}
-		sent, timeout := time.Now().Round(0), c.cfg.Timeout
+		sent, timeout := time.Now().Round(0), r.cfg.Timeout
 		if late == Unknown {
 			timeout = min(timeout, latest.Sub(sent))
 		}
 		a := s.post(m, len(list), timeout)
-		c.breaker.note(!a.down)
+		r.breaker.note(!a.down)
 		if a.err != nil {
-			c.notices.failed(a.err)
+			r.notices.failed(a.err)
 		}
 		if a.outcome != stored {
 			// A transport may read a body after it has answered early, or failed.
@@ -119,19 +119,19 @@ func (s *sender) try(m message, list []*entry) (why Reason, split bool) {
 			return Rejected, a.outcome == tooMuch && len(list) > 1 && !maybe
 		case !maybe && (a.outcome == stored || errors.Is(a.err, ErrUnknown)):
 			maybe = true
-			if forgotten := sent.Add(c.cfg.keyWindow); forgotten.Before(latest) {
+			if forgotten := sent.Add(r.cfg.keyWindow); forgotten.Before(latest) {
 				latest, late = forgotten, Unknown
 			}
 		}
-		if attempt >= c.cfg.Attempts && c.working.Err() == nil {
+		if attempt >= r.cfg.Attempts && r.working.Err() == nil {
 			return RetriesExhausted, false
 		}
-		wait := max(backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, attempt), a.after)
-		if time.Until(latest) < wait || !sleep(c.working, wait) {
+		wait := max(backoff(r.cfg.BackoffBase, r.cfg.BackoffMax, attempt), a.after)
+		if time.Until(latest) < wait || !sleep(r.working, wait) {
 			break
 		}
 	}
-	if c.working.Err() != nil {
+	if r.working.Err() != nil {
 		late = Shutdown
 	}
 	return late, false
@@ -148,14 +148,14 @@ func backoff(base, most time.Duration, n int) time.Duration {
 
 // post is one attempt with n entries.
 func (s *sender) post(m message, n int, timeout time.Duration) answer {
-	c := s.c
-	ctx, cancel := context.WithTimeout(c.working, timeout)
+	r := s.r
+	ctx, cancel := context.WithTimeout(r.working, timeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, bytes.NewReader(m.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, bytes.NewReader(m.body))
 	if err != nil {
-		return answer{outcome: rejected, err: fmt.Errorf("client: make a request: %w", err)}
+		return answer{outcome: rejected, err: fmt.Errorf("spillway: make a request: %w", err)}
 	}
-	h := r.Header
+	h := req.Header
 	h.Set("Content-Type", m.contentType)
 	h.Set("Idempotency-Key", m.key)
 	h.Set("X-Sent-At", strconv.FormatInt(time.Now().UnixMilli(), 10))
@@ -165,21 +165,21 @@ func (s *sender) post(m message, n int, timeout time.Duration) answer {
 	if m.occurred != 0 {
 		h.Set("X-Event-Ts", strconv.FormatInt(m.occurred, 10))
 	}
-	if c.cfg.Token != "" {
-		h.Set("Authorization", "Bearer "+c.cfg.Token)
+	if r.cfg.Token != "" {
+		h.Set("Authorization", "Bearer "+r.cfg.Token)
 	}
-	told := c.tell()
+	told := r.tell()
 	if len(told) > 0 {
 		h.Set("X-Client-Discards", told.header())
 	}
 	var a answer
-	if response, err := c.http.Do(r); err == nil {
+	if response, err := r.http.Do(req); err == nil {
 		a = readAnswer(response, n)
 	} else {
 		a = answer{outcome: failed, down: true, err: notAnswered(err)}
 	}
 	if a.outcome != stored {
-		c.untell(told)
+		r.untell(told)
 	}
 	return a
 }
@@ -187,9 +187,9 @@ func (s *sender) post(m message, n int, timeout time.Duration) answer {
 // settle enters the verdicts on entries, and takes those out of list that are settled. It
 // reports whether none is left.
 func (s *sender) settle(list []*entry, verdicts []string) (done bool) {
-	c := s.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	r := s.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	done = true
 	for i, e := range list {
 		switch {
@@ -199,9 +199,9 @@ func (s *sender) settle(list []*entry, verdicts []string) (done bool) {
 			done = false
 			continue
 		case verdicts[i] == "drop":
-			c.drop(Rejected, 1)
+			r.drop(Rejected, 1)
 		default:
-			c.acked++
+			r.acked++
 		}
 		list[i] = nil
 		e.free()
@@ -211,8 +211,8 @@ func (s *sender) settle(list []*entry, verdicts []string) (done bool) {
 
 // drop drops what is left of entries.
 func (s *sender) drop(list []*entry, why Reason) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
 	n := int64(0)
 	for _, e := range list {
 		if e != nil {
@@ -220,5 +220,5 @@ func (s *sender) drop(list []*entry, why Reason) {
 			e.free()
 		}
 	}
-	s.c.drop(why, n)
+	s.r.drop(why, n)
 }

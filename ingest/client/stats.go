@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"maps"
@@ -12,11 +12,11 @@ type Reason string
 const (
 	// QueueOverflow: newer entries took its place.
 	QueueOverflow Reason = "queue_overflow"
-	// Stale: it got older than Config.MaxAge before the service had it.
+	// Stale: it got older than ReporterConfig.MaxAge before the service had it.
 	Stale Reason = "stale"
-	// TooLarge: its payload is larger than Config.MaxEntry.
+	// TooLarge: its payload is larger than ReporterConfig.MaxEntry.
 	TooLarge Reason = "too_large"
-	// RetriesExhausted: its request failed Config.Attempts times.
+	// RetriesExhausted: its request failed ReporterConfig.Attempts times.
 	RetriesExhausted Reason = "retries_exhausted"
 	// Shutdown: it was reported after Close, or Close had no time left for it.
 	Shutdown Reason = "shutdown"
@@ -32,38 +32,38 @@ const (
 // Stats counts entries since New. Reported = Acked + Pending + the sum of Dropped,
 // in every copy.
 type Stats struct {
-	Reported int64            // calls of Report and ReportAt
+	Reported int64            // calls of Report and ReportEvent
 	Acked    int64            // the service has stored them
 	Pending  int64            // waiting or on their way
 	Dropped  map[Reason]int64 // the others
 }
 
 // Stats returns the counts as they are now.
-func (c *Client) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return Stats{c.reported, c.acked, c.pending(), maps.Clone(c.dropped)}
+func (r *Reporter) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Stats{r.reported, r.acked, r.pending(), maps.Clone(r.dropped)}
 }
 
 // pending is called with the lock held.
-func (c *Client) pending() int64 {
-	n := c.reported - c.acked
-	for _, dropped := range c.dropped {
+func (r *Reporter) pending() int64 {
+	n := r.reported - r.acked
+	for _, dropped := range r.dropped {
 		n -= dropped
 	}
 	return n
 }
 
 // drop counts entries as dropped. It is called with the lock held.
-func (c *Client) drop(why Reason, n int64) {
+func (r *Reporter) drop(why Reason, n int64) {
 	if n == 0 {
 		return
 	}
-	c.dropped[why] += n
+	r.dropped[why] += n
 	if why != Rejected { // the service knows those
-		c.untold[why] += n
+		r.untold[why] += n
 	}
-	c.notices.dropped(why, n)
+	r.notices.dropped(why, n)
 }
 
 // discards are drops that the service has not been told of. Where an answer is lost it is
@@ -89,29 +89,29 @@ func (d discards) header() string {
 const maxDiscards = 999_999_999
 
 // tell takes the drops that the service has not been told of, to be told now.
-func (c *Client) tell() discards {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.untold) == 0 {
+func (r *Reporter) tell() discards {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.untold) == 0 {
 		return nil
 	}
-	told := make(discards, len(c.untold))
-	for why, n := range c.untold {
+	told := make(discards, len(r.untold))
+	for why, n := range r.untold {
 		told[why] = min(n, maxDiscards)
 		if n -= told[why]; n == 0 {
-			delete(c.untold, why)
+			delete(r.untold, why)
 		} else {
-			c.untold[why] = n
+			r.untold[why] = n
 		}
 	}
 	return told
 }
 
 // untell takes that back: the service did not hear it, or nobody knows.
-func (c *Client) untell(told discards) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (r *Reporter) untell(told discards) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for why, n := range told {
-		c.untold[why] += n
+		r.untold[why] += n
 	}
 }

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"context"
@@ -13,82 +13,7 @@ import (
 	"github.com/spillway-io/spillway/partition/adaptive"
 )
 
-// ErrLeaseLost is the cause of a handler's context that ends because the job is leased to it
-// no more: it comes again, or has come, elsewhere.
-var ErrLeaseLost = errors.New("client: the lease of the job is lost")
-
-// ErrStopped is the cause of a handler's context that ends because Work stops.
-var ErrStopped = errors.New("client: the worker stops")
-
-// Permanent marks an error of a handler as one that no other delivery mends: the job is
-// buried.
-func Permanent(err error) error { return &permanentError{err} }
-
-type permanentError struct{ err error }
-
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
-
-// RetryIn marks an error of a handler with the time after which the job comes again, as Nack
-// takes it.
-func RetryIn(err error, after time.Duration) error { return &retryError{err, after} }
-
-type retryError struct {
-	err   error
-	after time.Duration
-}
-
-func (e *retryError) Error() string { return e.err.Error() }
-func (e *retryError) Unwrap() error { return e.err }
-
-// ReleaseIn marks an error of a handler of PHP's jobs with the time after which the job comes again,
-// whatever its try, as Release takes it.
-func ReleaseIn(err error, after time.Duration) error { return &releaseError{err, after} }
-
-type releaseError struct {
-	error
-	after time.Duration
-}
-
-// ErrNotBegun is a handler's error that is none: it has done nothing, and the job goes back to the
-// head of its queue, as if it had not been taken.
-var ErrNotBegun = errors.New("client: the job was not begun")
-
-// Deferred is a handler's error that is none: the work goes on elsewhere, and whoever does it
-// settles the job by its queue, id and attempt within ttr, 30 days at most, with Ack of a Job
-// that has them. If nobody does, the job comes again.
-func Deferred(ttr time.Duration) error { return &deferredError{ttr} }
-
-type deferredError struct{ ttr time.Duration }
-
-func (e *deferredError) Error() string { return "deferred for " + e.ttr.String() }
-
-// A Mux has a handler for each queue:
-//
-//	m := client.Mux{"welcome": welcome, "invoice": invoice}
-//	err := jobs.Work(ctx, []string{"invoice", "welcome"}, m.Handle, client.WorkerConfig{})
-type Mux map[string]func(ctx context.Context, job Job) error
-
-// Handle calls the handler of the job's queue. A job without one fails, and comes again.
-func (m Mux) Handle(ctx context.Context, job Job) error {
-	handle := m[job.Queue]
-	if handle == nil {
-		return fmt.Errorf("client: no handler for the queue %q", job.Queue)
-	}
-	return handle(ctx, job)
-}
-
-// A PanicError is a panic of a handler.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
-
-var errGoexit = errors.New("handler called runtime.Goexit")
-
-// WorkerConfig is how Work works. A zero field means its default.
+// WorkerConfig is how Work works. A zero field means its default, None a duration of 0.
 type WorkerConfig struct {
 	// Concurrency is how many handlers run at once: a number, or Auto; default 1.
 	Concurrency Concurrency
@@ -109,42 +34,41 @@ type WorkerConfig struct {
 	// StopTimeout is how long handlers may go on when ctx has ended; default 30s. Then
 	// their contexts end.
 	StopTimeout time.Duration
-	// OnError is called for each handler that failed, with its job, and for each request
-	// that failed, with a zero Job. It is called from several goroutines.
+	// GiveUpAfter is how long Work goes on while the service rejects its token (ErrUnauthorized)
+	// or does not know the namespace (ErrNoNamespace); default for ever, None not at all.
+	GiveUpAfter time.Duration
+	// OnError is called for each handler and each settlement that failed, from several goroutines.
 	OnError func(job Job, err error)
+	// OnRequestError is called for each claim that failed.
+	OnRequestError func(err error)
 }
 
 func (c *WorkerConfig) fill() {
-	for _, f := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&c.TTR, time.Minute}, {&c.Wait, 30 * time.Second}, {&c.StopTimeout, 30 * time.Second},
-		{&c.BackoffBase, time.Second}, {&c.BackoffMax, 10 * time.Minute},
-	} {
-		if *f.field == 0 {
-			*f.field = f.value
-		}
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = 1
-	}
+	fill(&c.Concurrency, 1)
+	fill(&c.TTR, time.Minute)
+	fill(&c.Wait, 30*time.Second)
+	fill(&c.StopTimeout, 30*time.Second)
+	fill(&c.BackoffBase, time.Second)
+	fill(&c.BackoffMax, 10*time.Minute)
 	if c.OnError == nil {
 		c.OnError = func(Job, error) {}
+	}
+	if c.OnRequestError == nil {
+		c.OnRequestError = func(error) {}
 	}
 }
 
 func (c *WorkerConfig) check() error {
-	if c.Concurrency < 0 || c.TTR < time.Millisecond || c.Wait < 0 || c.StopTimeout < 0 ||
+	if c.Concurrency < 1 || c.TTR < time.Millisecond || c.Wait < time.Millisecond || c.StopTimeout < 0 ||
 		c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase {
-		return errors.New("client: the concurrency or a duration is negative, the longest back-off is less than the " +
-			"first, or Auto does not get 1 to 32767 handlers and a target from 1ms to 1h")
+		return errors.New("spillway: the concurrency or a duration is negative, TTR or Wait is none, the longest back-off is " +
+			"less than the first, or Auto does not get 1 to 32767 handlers and a target from 1ms to 1h")
 	}
 	return nil
 }
 
-// Work takes jobs of queues, the most wanted queue first, and gives each to handle, until ctx
-// ends. Then it takes no more, waits for the handlers, and returns nil. What handle returns
+// Work claims jobs of queues, the most wanted queue first, and gives each to handle, until ctx
+// ends. Then it claims no more, waits for the handlers, and returns nil. What handle returns
 // decides:
 //
 //	nil               ack
@@ -159,9 +83,9 @@ func (c *WorkerConfig) check() error {
 // (ErrStopped). A handler that never returns keeps its job and its slot, and Work from
 // returning: give what it waits for a timeout. Once Work has run out of patience, the job comes
 // again elsewhere when its lease ends. While the service cannot be reached Work waits with a
-// back-off. It returns an error only if the service rejects its requests, or the configuration
-// is wrong.
-func (j *Jobs) Work(ctx context.Context, queues []string,
+// back-off. It returns an error only if the service rejects its requests, those with its token only
+// after GiveUpAfter, or the configuration is wrong.
+func (q *Queues) Work(ctx context.Context, queues []string,
 	handle func(ctx context.Context, job Job) error,
 	cfg WorkerConfig) error {
 	cfg.fill()
@@ -170,7 +94,7 @@ func (j *Jobs) Work(ctx context.Context, queues []string,
 	}
 	limit, most := cfg.Concurrency.limit()
 	w := &worker{
-		jobs:    j,
+		jobs:    q,
 		cfg:     cfg,
 		handle:  handle,
 		limit:   limit,
@@ -189,7 +113,7 @@ func (j *Jobs) Work(ctx context.Context, queues []string,
 			settlers.Go(func() { w.settler(queue, endings) })
 		}
 	}
-	err := w.take(ctx, queues)
+	err := w.claim(ctx, queues)
 	defer time.AfterFunc(cfg.StopTimeout, func() { stop(ErrStopped) }).Stop()
 	w.handlers.Wait()
 	for _, endings := range w.endings {
@@ -204,7 +128,7 @@ func (j *Jobs) Work(ctx context.Context, queues []string,
 const settleTimeout = 2 * time.Second
 
 type worker struct {
-	jobs     *Jobs
+	jobs     *Queues
 	cfg      WorkerConfig
 	handle   func(ctx context.Context, job Job) error
 	running  context.Context
@@ -216,14 +140,15 @@ type worker struct {
 	handlers sync.WaitGroup
 }
 
-// take takes jobs as long as handlers may run, one request at a time.
-func (w *worker) take(ctx context.Context, queues []string) error {
+// claim claims jobs as long as handlers may run, one request at a time.
+func (w *worker) claim(ctx context.Context, queues []string) error {
+	var barred time.Time // since when the service has rejected the token or the namespace
 	for failures := 0; ; {
 		held, full := w.hold(ctx)
 		if held == 0 {
 			return nil
 		}
-		jobs, err := w.jobs.take(ctx, queues, TakeOptions{Count: held, TTR: w.cfg.TTR,
+		jobs, err := w.jobs.claim(ctx, queues, ClaimOptions{Count: held, TTR: w.cfg.TTR,
 			Wait: w.cfg.Wait}, 1)
 		leased := time.Now()
 		w.unused -= len(jobs)
@@ -241,20 +166,30 @@ func (w *worker) take(ctx context.Context, queues []string) error {
 			})
 		}
 		if err == nil {
-			failures = 0
+			failures, barred = 0, time.Time{}
 			continue
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		w.cfg.OnError(Job{}, err)
-		var e *Error
-		if !errors.As(err, &e) || !e.temporary() {
+		w.cfg.OnRequestError(err)
+		e := new(Error)
+		errors.As(err, &e)
+		switch {
+		case !e.barred():
+			barred = time.Time{}
+			if !e.temporary() {
+				return err
+			}
+		case barred.IsZero():
+			barred = time.Now()
+		}
+		if limit := w.cfg.GiveUpAfter; !barred.IsZero() && limit != 0 && time.Since(barred) >= limit {
 			return err
 		}
 		failures++
 		sleep(ctx, max(backoff(w.jobs.cfg.BackoffBase, w.jobs.cfg.BackoffMax,
-			failures), e.RetryAfter))
+			failures), e.RetryAfter, time.Millisecond))
 	}
 }
 
@@ -431,7 +366,7 @@ func (w *worker) send(queue string, batch []*ending) (again []*ending) {
 		if failed != nil && failed != ErrGone {
 			w.cfg.OnError(e.job, fmt.Errorf("%s: %w", e.line.Do, failed))
 			var said *Error
-			if ctx == w.running && (!errors.As(failed, &said) || said.temporary()) {
+			if ctx == w.running && (!errors.As(failed, &said) || said.temporary() || said.barred()) {
 				again = append(again, e)
 				continue
 			}

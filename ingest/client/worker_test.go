@@ -1,4 +1,4 @@
-package client_test
+package spillway_test
 
 import (
 	"bytes"
@@ -18,19 +18,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
 )
 
 // work runs a worker in the background. stop ends it and returns its error.
-func work(t testing.TB, j *client.Jobs, handle func(context.Context, client.Job) error, cfg client.WorkerConfig) (stop func() error) {
+func work(t testing.TB, j *spillway.Queues, handle func(context.Context, spillway.Job) error, cfg spillway.WorkerConfig) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- j.Work(ctx, []string{"urgent", "welcome"}, handle, cfg) }()
 	return func() error { cancel(); return <-ended }
 }
 
-func counts(t testing.TB, j *client.Jobs) client.Counts {
+func counts(t testing.TB, j *spillway.Queues) spillway.Counts {
 	t.Helper()
 	n, err := j.Counts(t.Context(), "welcome")
 	if err != nil {
@@ -46,25 +46,25 @@ func TestWorkSettlesJobsByWhatTheHandlerReturns(t *testing.T) {
 		var mu sync.Mutex
 		deliveries := map[string][]time.Time{}
 		var told atomic.Int64
-		stop := work(t, j, func(_ context.Context, job client.Job) error {
+		stop := work(t, j, func(_ context.Context, job spillway.Job) error {
 			mu.Lock()
 			defer mu.Unlock()
 			what := string(job.Payload)
 			deliveries[what] = append(deliveries[what], time.Now())
 			switch {
 			case what == "permanent":
-				return fmt.Errorf("wrapped: %w", client.Permanent(errors.New("no such user")))
+				return fmt.Errorf("wrapped: %w", spillway.Permanent(errors.New("no such user")))
 			case what == "panic":
 				panic("oops")
 			case what == "in a minute" && job.Attempt == 1:
-				return client.RetryIn(errors.New("busy"), time.Minute)
+				return spillway.RetryIn(errors.New("busy"), time.Minute)
 			case what == "once more" && job.Attempt == 1:
 				return errors.New("busy")
 			}
 			return nil
-		}, client.WorkerConfig{Concurrency: 4, OnError: func(client.Job, error) { told.Add(1) }})
+		}, spillway.WorkerConfig{Concurrency: 4, OnError: func(spillway.Job, error) { told.Add(1) }})
 		for _, payload := range []string{"fine", "permanent", "panic", "in a minute", "once more"} {
-			publish(t, j, "welcome", payload, client.PublishOptions{})
+			publish(t, j, "welcome", payload, spillway.PublishOptions{})
 		}
 		time.Sleep(10 * time.Minute)
 		if err := stop(); err != nil {
@@ -89,13 +89,13 @@ func TestAHandlerCanGiveAJobBackUnbegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := openJobs(t, clienttest.NewQueues())
 		var attempts []int
-		stop := work(t, j, func(_ context.Context, job client.Job) error {
+		stop := work(t, j, func(_ context.Context, job spillway.Job) error {
 			if attempts = append(attempts, job.Attempt); len(attempts) < 4 {
-				return client.ErrNotBegun
+				return spillway.ErrNotBegun
 			}
 			return nil
-		}, client.WorkerConfig{OnError: func(_ client.Job, err error) { t.Error(err) }})
-		publish(t, j, "welcome", "1", client.PublishOptions{})
+		}, spillway.WorkerConfig{OnError: func(_ spillway.Job, err error) { t.Error(err) }})
+		publish(t, j, "welcome", "1", spillway.PublishOptions{})
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil || !slices.Equal(attempts, []int{1, 1, 1, 1}) {
 			t.Errorf("got the attempts %v, %v", attempts, err)
@@ -110,7 +110,7 @@ func TestWorkAsksForAsManyJobsAsThereArePlaces(t *testing.T) {
 		j := openJobs(t, clienttest.NewQueues())
 		var mu sync.Mutex
 		places, running, most, done := 3, 0, 0, 0
-		stop := work(t, j, func(context.Context, client.Job) error {
+		stop := work(t, j, func(context.Context, spillway.Job) error {
 			mu.Lock()
 			running++
 			most = max(most, running)
@@ -120,7 +120,7 @@ func TestWorkAsksForAsManyJobsAsThereArePlaces(t *testing.T) {
 			defer mu.Unlock()
 			places, running, done = places+1, running-1, done+1
 			return nil
-		}, client.WorkerConfig{Concurrency: 100, Wait: time.Second, Places: func(ctx context.Context, unused int) int {
+		}, spillway.WorkerConfig{Concurrency: 100, Wait: time.Second, Places: func(ctx context.Context, unused int) int {
 			for mu.Lock(); ; mu.Lock() {
 				places, unused = places+unused, 0
 				if n := places; n > 0 || ctx.Err() != nil {
@@ -133,7 +133,7 @@ func TestWorkAsksForAsManyJobsAsThereArePlaces(t *testing.T) {
 			}
 		}})
 		for range 10 {
-			publish(t, j, "welcome", "1", client.PublishOptions{})
+			publish(t, j, "welcome", "1", spillway.PublishOptions{})
 		}
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil || done != 10 || most != 3 {
@@ -147,13 +147,13 @@ func TestWorkRunsSoManyHandlersAndTakesUrgentJobsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := openJobs(t, clienttest.NewQueues())
 		for i := range 20 {
-			publish(t, j, "welcome", fmt.Sprint(i), client.PublishOptions{})
+			publish(t, j, "welcome", fmt.Sprint(i), spillway.PublishOptions{})
 		}
-		publish(t, j, "urgent", "first", client.PublishOptions{})
+		publish(t, j, "urgent", "first", spillway.PublishOptions{})
 		var running, most atomic.Int64
 		var order []string
 		var mu sync.Mutex
-		stop := work(t, j, func(_ context.Context, job client.Job) error {
+		stop := work(t, j, func(_ context.Context, job spillway.Job) error {
 			most.Store(max(most.Load(), running.Add(1)))
 			mu.Lock()
 			order = append(order, job.Queue)
@@ -161,7 +161,7 @@ func TestWorkRunsSoManyHandlersAndTakesUrgentJobsFirst(t *testing.T) {
 			time.Sleep(time.Second)
 			running.Add(-1)
 			return nil
-		}, client.WorkerConfig{Concurrency: 3})
+		}, spillway.WorkerConfig{Concurrency: 3})
 		time.Sleep(7500 * time.Millisecond)
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -184,7 +184,7 @@ func TestWorkWithAutoRunsAsManyHandlersAsEndInTime(t *testing.T) {
 	t.Parallel()
 	for name, beyond := range map[string]func() error{
 		"slow":         func() error { time.Sleep(400 * time.Millisecond); return nil },
-		"throttled":    func() error { return client.RetryIn(errors.New("busy"), time.Second) },
+		"throttled":    func() error { return spillway.RetryIn(errors.New("busy"), time.Second) },
 		"not answered": func() error { time.Sleep(2 * time.Second); return fmt.Errorf("crm: %w", context.DeadlineExceeded) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,13 +193,13 @@ func TestWorkWithAutoRunsAsManyHandlersAsEndInTime(t *testing.T) {
 				j := openJobs(t, clienttest.NewQueues())
 				for range 10 {
 					payloads := slices.Repeat([][]byte{[]byte("x")}, 1000)
-					if _, err := j.PublishMany(t.Context(), "welcome", payloads, client.PublishOptions{Tries: 1000}); err != nil {
+					if _, err := j.PublishMany(t.Context(), "welcome", payloads, spillway.PublishOptions{Tries: 1000}); err != nil {
 						t.Fatal(err)
 					}
 				}
 				var running, most, knee atomic.Int64
 				knee.Store(10)
-				stop := work(t, j, func(context.Context, client.Job) error {
+				stop := work(t, j, func(context.Context, spillway.Job) error {
 					n := running.Add(1)
 					defer running.Add(-1)
 					most.Store(max(most.Load(), n))
@@ -208,7 +208,7 @@ func TestWorkWithAutoRunsAsManyHandlersAsEndInTime(t *testing.T) {
 					}
 					time.Sleep(200 * time.Millisecond)
 					return nil
-				}, client.WorkerConfig{Concurrency: client.Auto(4, 64, 300*time.Millisecond), BackoffMax: time.Second})
+				}, spillway.WorkerConfig{Concurrency: spillway.Auto(4, 64, 300*time.Millisecond), BackoffMax: time.Second})
 				knees := []int64{10, 20, 10}
 				if name != "slow" {
 					knees = knees[:1]
@@ -235,19 +235,19 @@ func TestWorkWithAutoRunsAsManyHandlersAsEndInTime(t *testing.T) {
 func TestWorkRejectsAnAutoThatFindsNothing(t *testing.T) {
 	t.Parallel()
 	j := openJobs(t, clienttest.NewQueues())
-	for _, c := range []client.Concurrency{
-		client.Auto(0, 64, time.Second), client.Auto(64, 1, time.Second), client.Auto(8, 8, time.Second),
-		client.Auto(1, 32768, time.Second), client.Auto(1, 64, 0), client.Auto(1, 64, 2*time.Hour),
+	for _, c := range []spillway.Concurrency{
+		spillway.Auto(0, 64, time.Second), spillway.Auto(64, 1, time.Second), spillway.Auto(8, 8, time.Second),
+		spillway.Auto(1, 32768, time.Second), spillway.Auto(1, 64, 0), spillway.Auto(1, 64, 2*time.Hour),
 	} {
-		err := j.Work(t.Context(), []string{"welcome"}, nil, client.WorkerConfig{Concurrency: c})
+		err := j.Work(t.Context(), []string{"welcome"}, nil, spillway.WorkerConfig{Concurrency: c})
 		if err == nil || !strings.Contains(err.Error(), "Auto") {
 			t.Errorf("got %v", err)
 		}
 	}
-	for _, c := range []client.Concurrency{client.Auto(1, 2, time.Millisecond), client.Auto(32766, 32767, time.Hour)} {
+	for _, c := range []spillway.Concurrency{spillway.Auto(1, 2, time.Millisecond), spillway.Auto(32766, 32767, time.Hour)} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := j.Work(ctx, []string{"welcome"}, nil, client.WorkerConfig{Concurrency: c}); err != nil {
+		if err := j.Work(ctx, []string{"welcome"}, nil, spillway.WorkerConfig{Concurrency: c}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -259,13 +259,13 @@ func TestAHandlerThatEndsItsGoroutineFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := clienttest.NewQueues()
 		j := openJobs(t, service)
-		publish(t, j, "welcome", "x", client.PublishOptions{Tries: 2})
+		publish(t, j, "welcome", "x", spillway.PublishOptions{Tries: 2})
 		var calls, told atomic.Int64
-		stop := work(t, j, func(context.Context, client.Job) error {
+		stop := work(t, j, func(context.Context, spillway.Job) error {
 			calls.Add(1)
 			runtime.Goexit()
 			return nil
-		}, client.WorkerConfig{TTR: time.Minute, OnError: func(_ client.Job, err error) {
+		}, spillway.WorkerConfig{TTR: time.Minute, OnError: func(_ spillway.Job, err error) {
 			if strings.Contains(err.Error(), "Goexit") {
 				told.Add(1)
 			}
@@ -295,16 +295,16 @@ func TestAnAnswerWithMoreJobsThanWereAskedForIsNone(t *testing.T) {
 		}
 		j := openJobs(t, service)
 		for i := range 10 {
-			publish(t, j, "welcome", fmt.Sprint(i), client.PublishOptions{})
+			publish(t, j, "welcome", fmt.Sprint(i), spillway.PublishOptions{})
 		}
 		var running, most, done, failed atomic.Int64
-		stop := work(t, j, func(context.Context, client.Job) error {
+		stop := work(t, j, func(context.Context, spillway.Job) error {
 			most.Store(max(most.Load(), running.Add(1)))
 			time.Sleep(time.Second)
 			running.Add(-1)
 			done.Add(1)
 			return nil
-		}, client.WorkerConfig{Concurrency: 2, OnError: func(client.Job, error) { failed.Add(1) }})
+		}, spillway.WorkerConfig{Concurrency: 2, OnRequestError: func(error) { failed.Add(1) }})
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil || most.Load() != 2 || done.Load() != 10 || failed.Load() != 1 {
 			t.Errorf("%v; %d at once, %d done, %d errors", err, most.Load(), done.Load(), failed.Load())
@@ -325,18 +325,18 @@ func TestALeaseIsProlongedWhileItsHandlerRuns(t *testing.T) {
 			return nil, nil
 		}
 		j := openJobs(t, service)
-		publish(t, j, "welcome", "x", client.PublishOptions{Tries: 1})
+		publish(t, j, "welcome", "x", spillway.PublishOptions{Tries: 1})
 		var deliveries atomic.Int64
-		stop := work(t, j, func(ctx context.Context, _ client.Job) error {
+		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
 			deliveries.Add(1)
 			time.Sleep(10 * time.Minute)
 			return ctx.Err()
-		}, client.WorkerConfig{Concurrency: 2})
+		}, spillway.WorkerConfig{Concurrency: 2})
 		time.Sleep(11 * time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if n := counts(t, j); deliveries.Load() != 1 || n != (client.Counts{}) {
+		if n := counts(t, j); deliveries.Load() != 1 || n != (spillway.Counts{}) {
 			t.Errorf("%d deliveries, %+v", deliveries.Load(), n)
 		}
 	})
@@ -355,17 +355,17 @@ func TestATouchThatHangsDoesNotCostTheLease(t *testing.T) {
 			return nil, nil
 		}
 		j := openJobs(t, service)
-		publish(t, j, "welcome", "x", client.PublishOptions{Tries: 1})
+		publish(t, j, "welcome", "x", spillway.PublishOptions{Tries: 1})
 		var cause atomic.Value
-		stop := work(t, j, func(ctx context.Context, _ client.Job) error {
+		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
 			time.Sleep(time.Minute)
 			if err := context.Cause(ctx); err != nil {
 				cause.Store(err)
 			}
 			return nil
-		}, client.WorkerConfig{TTR: 9 * time.Second})
+		}, spillway.WorkerConfig{TTR: 9 * time.Second})
 		time.Sleep(65 * time.Second)
-		if err := stop(); err != nil || cause.Load() != nil || counts(t, j) != (client.Counts{}) {
+		if err := stop(); err != nil || cause.Load() != nil || counts(t, j) != (spillway.Counts{}) {
 			t.Errorf("%v, %v, %+v", err, cause.Load(), counts(t, j))
 		}
 	})
@@ -377,18 +377,18 @@ func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			j := openJobs(t, clienttest.NewQueues())
-			id := publish(t, j, "welcome", "x", client.PublishOptions{})
+			id := publish(t, j, "welcome", "x", spillway.PublishOptions{})
 			began := time.Now()
-			stop := work(t, j, func(ctx context.Context, job client.Job) error {
+			stop := work(t, j, func(ctx context.Context, job spillway.Job) error {
 				if err := j.Delete(ctx, "welcome", id); err != nil {
 					t.Error(err)
 				}
 				<-ctx.Done()
-				if cause := context.Cause(ctx); cause != client.ErrLeaseLost || time.Since(began) > 21*time.Second {
+				if cause := context.Cause(ctx); cause != spillway.ErrLeaseLost || time.Since(began) > 21*time.Second {
 					t.Errorf("%v after %v", cause, time.Since(began))
 				}
 				return ctx.Err()
-			}, client.WorkerConfig{})
+			}, spillway.WorkerConfig{})
 			time.Sleep(time.Minute)
 			if err := stop(); err != nil {
 				t.Error(err)
@@ -407,23 +407,23 @@ func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
 				return nil, nil
 			}
 			j := openJobs(t, service)
-			publish(t, j, "welcome", "x", client.PublishOptions{})
+			publish(t, j, "welcome", "x", spillway.PublishOptions{})
 			var deliveries atomic.Int64
-			stop := work(t, j, func(ctx context.Context, job client.Job) error {
+			stop := work(t, j, func(ctx context.Context, job spillway.Job) error {
 				if deliveries.Add(1) == 1 {
 					<-ctx.Done()
 					// Touched after 20 s for a minute.
-					if d := time.Since(began); context.Cause(ctx) != client.ErrLeaseLost || d < 79*time.Second || d > 81*time.Second {
+					if d := time.Since(began); context.Cause(ctx) != spillway.ErrLeaseLost || d < 79*time.Second || d > 81*time.Second {
 						t.Errorf("%v after %v", context.Cause(ctx), d)
 					}
 				}
 				return ctx.Err()
-			}, client.WorkerConfig{})
+			}, spillway.WorkerConfig{})
 			time.Sleep(11 * time.Minute)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
-			if n := counts(t, j); deliveries.Load() != 2 || n != (client.Counts{}) {
+			if n := counts(t, j); deliveries.Load() != 2 || n != (spillway.Counts{}) {
 				t.Errorf("%d deliveries, %+v", deliveries.Load(), n)
 			}
 		})
@@ -434,17 +434,17 @@ func TestWorkStopsWhenItsHandlersHaveEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		j := openJobs(t, clienttest.NewQueues())
-		publish(t, j, "welcome", "x", client.PublishOptions{})
-		stop := work(t, j, func(ctx context.Context, _ client.Job) error {
+		publish(t, j, "welcome", "x", spillway.PublishOptions{})
+		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
 			time.Sleep(20 * time.Second)
 			return ctx.Err()
-		}, client.WorkerConfig{})
+		}, spillway.WorkerConfig{})
 		time.Sleep(time.Second)
 		began := time.Now()
 		if err := stop(); err != nil || time.Since(began) != 19*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if n := counts(t, j); n != (client.Counts{}) {
+		if n := counts(t, j); n != (spillway.Counts{}) {
 			t.Errorf("got %+v", n)
 		}
 	})
@@ -454,11 +454,11 @@ func TestAHandlerThatDoesNotEndIsCutOffAndItsJobGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		j := openJobs(t, clienttest.NewQueues())
-		publish(t, j, "welcome", "x", client.PublishOptions{})
-		stop := work(t, j, func(ctx context.Context, _ client.Job) error {
+		publish(t, j, "welcome", "x", spillway.PublishOptions{})
+		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
-		}, client.WorkerConfig{StopTimeout: 5 * time.Second, TTR: time.Hour})
+		}, spillway.WorkerConfig{StopTimeout: 5 * time.Second, TTR: time.Hour})
 		time.Sleep(time.Second)
 		began := time.Now()
 		if err := stop(); err != nil || time.Since(began) != 5*time.Second {
@@ -482,10 +482,10 @@ func TestWorkOutlivesOutagesWithBackoff(t *testing.T) {
 			return nil, nil
 		}
 		j := openJobs(t, service)
-		publish(t, j, "welcome", "x", client.PublishOptions{})
+		publish(t, j, "welcome", "x", spillway.PublishOptions{})
 		down.Store(true)
 		var done atomic.Int64
-		stop := work(t, j, func(context.Context, client.Job) error { done.Add(1); return nil }, client.WorkerConfig{})
+		stop := work(t, j, func(context.Context, spillway.Job) error { done.Add(1); return nil }, spillway.WorkerConfig{})
 		time.Sleep(10 * time.Minute)
 		if n := service.Requests(); n > 600 || n < 100 {
 			t.Errorf("%d requests in 10 minutes", n)
@@ -504,16 +504,59 @@ func TestWorkEndsWhenTheServiceRejectsIt(t *testing.T) {
 		status int
 		code   string
 		want   error
-	}{{401, "unauthorized", client.ErrUnauthorized}, {404, "no_such_namespace", client.ErrNoNamespace}, {400, "bad_ttr", client.ErrInvalid}} {
+	}{{401, "unauthorized", spillway.ErrUnauthorized}, {404, "no_such_namespace", spillway.ErrNoNamespace}, {400, "bad_ttr", spillway.ErrInvalid}} {
 		j := openJobs(t, &answers{status: row.status, body: `{"error":"` + row.code + `","message":"m"}`})
-		err := j.Work(t.Context(), []string{"welcome"}, func(context.Context, client.Job) error { return nil }, client.WorkerConfig{})
+		err := j.Work(t.Context(), []string{"welcome"}, func(context.Context, spillway.Job) error { return nil },
+			spillway.WorkerConfig{GiveUpAfter: spillway.None})
 		if !errors.Is(err, row.want) {
 			t.Errorf("got %v, want %v", err, row.want)
 		}
 	}
 	j := openJobs(t, clienttest.NewQueues())
-	if err := j.Work(t.Context(), nil, nil, client.WorkerConfig{Concurrency: -1}); err == nil || !strings.Contains(err.Error(), "concurrency") {
+	if err := j.Work(t.Context(), nil, nil, spillway.WorkerConfig{Concurrency: -1}); err == nil || !strings.Contains(err.Error(), "concurrency") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Such as for the time until a rotated token is known, or a namespace is made.
+func TestWorkOutlivesARejectedTokenForAsLongAsItIsTold(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"unauthorized", "no_such_namespace"} {
+		synctest.Test(t, func(t *testing.T) {
+			service := clienttest.NewQueues()
+			var rejects atomic.Bool
+			service.Fail = func(*http.Request) (*http.Response, error) {
+				if rejects.Load() {
+					return clienttest.Answer(401, `{"error":"`+code+`","message":"m"}`), nil
+				}
+				return nil, nil
+			}
+			j := openJobs(t, service)
+			publish(t, j, "welcome", "x", spillway.PublishOptions{})
+			publish(t, j, "welcome", "x", spillway.PublishOptions{})
+			var claims, settlements atomic.Int64
+			stop := work(t, j, func(context.Context, spillway.Job) error {
+				rejects.Store(true) // the ack, too
+				return nil
+			}, spillway.WorkerConfig{
+				OnError:        func(spillway.Job, error) { settlements.Add(1) },
+				OnRequestError: func(error) { claims.Add(1) },
+			})
+			for range 2 {
+				time.Sleep(30 * time.Second)
+				rejects.Store(false)
+				time.Sleep(30 * time.Second)
+			}
+			if err := stop(); err != nil || counts(t, j) != (spillway.Counts{}) || settlements.Load() < 4 {
+				t.Errorf("%v, %+v, %d settlements and %d claims failed", err, counts(t, j), settlements.Load(), claims.Load())
+			}
+			rejects.Store(true)
+			began := time.Now()
+			err := j.Work(t.Context(), []string{"welcome"}, nil, spillway.WorkerConfig{GiveUpAfter: time.Hour})
+			if took := time.Since(began); err == nil || took < time.Hour || took > time.Hour+time.Minute {
+				t.Errorf("%v after %v", err, took)
+			}
+		})
 	}
 }
 
@@ -527,13 +570,13 @@ func TestJobsThatEndTogetherAreSettledTogether(t *testing.T) {
 			return nil, nil
 		}
 		j := openJobs(t, service)
-		if _, err := j.PublishMany(t.Context(), "welcome", slices.Repeat([][]byte{[]byte("x")}, 128), client.PublishOptions{}); err != nil {
+		if _, err := j.PublishMany(t.Context(), "welcome", slices.Repeat([][]byte{[]byte("x")}, 128), spillway.PublishOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		before := service.Requests()
-		stop := work(t, j, func(context.Context, client.Job) error { return nil }, client.WorkerConfig{Concurrency: 128})
+		stop := work(t, j, func(context.Context, spillway.Job) error { return nil }, spillway.WorkerConfig{Concurrency: 128})
 		time.Sleep(time.Second)
-		if n := service.Requests() - before; n > 5 || counts(t, j) != (client.Counts{}) {
+		if n := service.Requests() - before; n > 5 || counts(t, j) != (spillway.Counts{}) {
 			t.Errorf("%d requests for 128 jobs, %+v", n, counts(t, j))
 		}
 		if err := stop(); err != nil {
@@ -601,12 +644,12 @@ func TestASettlementThatFailsCostsItsNeighboursNothing(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				j := openJobs(t, &shaky{Queues: clienttest.NewQueues(), most: row.most, code: row.code})
-				if _, err := j.PublishMany(t.Context(), "welcome", slices.Repeat([][]byte{[]byte("x")}, 20), client.PublishOptions{}); err != nil {
+				if _, err := j.PublishMany(t.Context(), "welcome", slices.Repeat([][]byte{[]byte("x")}, 20), spillway.PublishOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				var told, done atomic.Int64
-				stop := work(t, j, func(context.Context, client.Job) error { done.Add(1); return nil },
-					client.WorkerConfig{Concurrency: 20, OnError: func(client.Job, error) { told.Add(1) }})
+				stop := work(t, j, func(context.Context, spillway.Job) error { done.Add(1); return nil },
+					spillway.WorkerConfig{Concurrency: 20, OnError: func(spillway.Job, error) { told.Add(1) }})
 				time.Sleep(30 * time.Second)
 				if n := counts(t, j); n.Pending != row.left || n.Ready+n.Dead != 0 || told.Load() != row.told || done.Load() != 20 {
 					t.Errorf("%d errors, %d done, %+v", told.Load(), done.Load(), n)
@@ -626,26 +669,26 @@ func TestATimeThatNoServiceTakesIsTakenForTheNearest(t *testing.T) {
 		j := openJobs(t, clienttest.NewQueues())
 		for _, row := range []struct {
 			after time.Duration
-			want  client.Counts
+			want  spillway.Counts
 		}{
-			{-999 * time.Millisecond, client.Counts{Ready: 1}}, {math.MinInt64, client.Counts{Ready: 1}},
-			{1000 * time.Hour, client.Counts{Pending: 1, Delayed: 1}}, {math.MaxInt64, client.Counts{Pending: 1, Delayed: 1}},
+			{-999 * time.Millisecond, spillway.Counts{Ready: 1}}, {math.MinInt64, spillway.Counts{Ready: 1}},
+			{1000 * time.Hour, spillway.Counts{Pending: 1, Delayed: 1}}, {math.MaxInt64, spillway.Counts{Pending: 1, Delayed: 1}},
 		} {
-			id := publish(t, j, "welcome", "x", client.PublishOptions{})
+			id := publish(t, j, "welcome", "x", spillway.PublishOptions{})
 			if err := j.Nack(t.Context(), takeOne(t, j, "welcome", time.Minute), row.after, nil); err != nil || counts(t, j) != row.want {
 				t.Errorf("nack after %v: %v, %+v", row.after, err, counts(t, j))
 			}
 			if err := j.Delete(t.Context(), "welcome", id); err != nil {
 				t.Fatal(err)
 			}
-			id = publish(t, j, "welcome", "x", client.PublishOptions{})
-			stop := work(t, j, func(_ context.Context, job client.Job) error {
+			id = publish(t, j, "welcome", "x", spillway.PublishOptions{})
+			stop := work(t, j, func(_ context.Context, job spillway.Job) error {
 				if job.Attempt == 1 {
-					return client.RetryIn(errors.New("busy"), row.after)
+					return spillway.RetryIn(errors.New("busy"), row.after)
 				}
 				time.Sleep(time.Hour)
 				return nil
-			}, client.WorkerConfig{StopTimeout: time.Nanosecond})
+			}, spillway.WorkerConfig{StopTimeout: time.Nanosecond})
 			time.Sleep(time.Second)
 			if job, err := j.Get(t.Context(), "welcome", id); err != nil || (job.State == "delayed") != (row.want.Delayed == 1) || job.Attempt != 2-int(row.want.Delayed) {
 				t.Errorf("retry in %v: %+v, %v", row.after, job, err)
@@ -653,7 +696,7 @@ func TestATimeThatNoServiceTakesIsTakenForTheNearest(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
-			if err := j.Delete(t.Context(), "welcome", id); err != nil && !errors.Is(err, client.ErrNoJob) {
+			if err := j.Delete(t.Context(), "welcome", id); err != nil && !errors.Is(err, spillway.ErrNoJob) {
 				t.Fatal(err)
 			}
 		}
@@ -704,12 +747,12 @@ func BenchmarkWork(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	var done atomic.Int64
 	b.ReportAllocs()
-	err := j.Work(ctx, []string{"welcome"}, func(context.Context, client.Job) error {
+	err := j.Work(ctx, []string{"welcome"}, func(context.Context, spillway.Job) error {
 		if done.Add(1) == int64(b.N) {
 			cancel()
 		}
 		return nil
-	}, client.WorkerConfig{Concurrency: 128})
+	}, spillway.WorkerConfig{Concurrency: 128})
 	if err != nil {
 		b.Fatal(err)
 	}

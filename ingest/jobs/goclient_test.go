@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
@@ -38,7 +38,7 @@ func (noBuffers) Stats(context.Context, *partition.Namespace, string) (partition
 
 // serveQueues serves the queues of the namespace mail, which are in a Redis, and returns a
 // client of it.
-func serveQueues(t *testing.T) *client.Jobs {
+func serveQueues(t *testing.T) *spillway.Queues {
 	t.Helper()
 	log := zap.NewNop()
 	reg := prometheus.NewRegistry()
@@ -82,7 +82,7 @@ func serveQueues(t *testing.T) *client.Jobs {
 			t.Error(err)
 		}
 	})
-	c, err := client.NewJobs("http://"+listener.Addr().String(), client.JobsConfig{Namespace: "mail"})
+	c, err := spillway.NewQueues("http://"+listener.Addr().String(), spillway.QueuesConfig{Namespace: "mail"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,9 +93,9 @@ func serveQueues(t *testing.T) *client.Jobs {
 func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 	t.Parallel()
 	j, ctx := serveQueues(t), t.Context()
-	take := func(o client.TakeOptions, queues ...string) client.Job {
+	take := func(o spillway.ClaimOptions, queues ...string) spillway.Job {
 		t.Helper()
-		list, err := j.Take(ctx, queues, o)
+		list, err := j.Claim(ctx, queues, o)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("got %v, %v", list, err)
 		}
@@ -108,9 +108,9 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 		}
 	}
 	payload := "a\n\x00\xff"
-	p, err := j.Publish(ctx, "welcome", []byte(payload), client.PublishOptions{Tries: 2, ID: "order-7", TTL: time.Hour})
+	p, err := j.Publish(ctx, "welcome", []byte(payload), spillway.PublishOptions{Tries: 2, ID: "order-7", TTL: time.Hour})
 	check(err, nil)
-	again, err := j.Publish(ctx, "welcome", []byte("other"), client.PublishOptions{ID: "order-7"})
+	again, err := j.Publish(ctx, "welcome", []byte("other"), spillway.PublishOptions{ID: "order-7"})
 	if check(err, nil); !again.Exists || !slices.Equal(again.IDs, p.IDs) {
 		t.Errorf("got %+v, want %+v", again, p)
 	}
@@ -118,13 +118,13 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 	if check(err, nil); peeked.ID != p.IDs[0] || peeked.State != "ready" || string(peeked.Payload) != payload {
 		t.Errorf("got %+v", peeked)
 	}
-	got := take(client.TakeOptions{}, "none", "welcome")
+	got := take(spillway.ClaimOptions{}, "none", "welcome")
 	if got.Attempt != 1 || got.Tries != 2 || string(got.Payload) != payload || got.Expires.Sub(got.Published).Round(time.Minute) != time.Hour {
 		t.Errorf("got %+v", got)
 	}
 	check(j.Touch(ctx, got, time.Hour), nil)
 	check(j.Requeue(ctx, got), nil)
-	if got = take(client.TakeOptions{}, "welcome"); got.Attempt != 1 {
+	if got = take(spillway.ClaimOptions{}, "welcome"); got.Attempt != 1 {
 		t.Errorf("a requeued job has attempt %d", got.Attempt)
 	}
 	n, err := j.Counts(ctx, "welcome")
@@ -132,17 +132,17 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 		t.Errorf("got %+v", n)
 	}
 	check(j.Nack(ctx, got, time.Hour, nil), nil)
-	check(j.Nack(ctx, got, 0, nil), client.ErrGone)
+	check(j.Nack(ctx, got, 0, nil), spillway.ErrGone)
 	check(j.Ack(ctx, got), nil)
-	check(j.Ack(ctx, got), client.ErrGone)
+	check(j.Ack(ctx, got), spillway.ErrGone)
 
-	_, err = j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2")}, client.PublishOptions{Key: "k", KeyTTL: time.Minute})
+	_, err = j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2")}, spillway.PublishOptions{Key: "k", Dedup: time.Minute})
 	check(err, nil)
-	repeat, err := j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2")}, client.PublishOptions{Key: "k", KeyTTL: time.Minute})
+	repeat, err := j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2")}, spillway.PublishOptions{Key: "k", Dedup: time.Minute})
 	if check(err, nil); !repeat.Repeated || len(repeat.IDs) != 2 {
 		t.Errorf("got %+v", repeat)
 	}
-	buried := take(client.TakeOptions{TTR: time.Minute}, "bulk")
+	buried := take(spillway.ClaimOptions{TTR: time.Minute}, "bulk")
 	check(j.Bury(ctx, buried, errors.New("no\u202e\xff "+strings.Repeat("é", 1<<19))), nil)
 	dead, err := j.Get(ctx, "bulk", buried.ID)
 	if check(err, nil); dead.State != "dead" || dead.Reason != "buried" || dead.Attempt != 0 ||
@@ -150,22 +150,22 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 		t.Errorf("got %+v", dead)
 	}
 	check(j.Delete(ctx, "bulk", buried.ID), nil)
-	check(j.Delete(ctx, "bulk", buried.ID), client.ErrNoJob)
+	check(j.Delete(ctx, "bulk", buried.ID), spillway.ErrNoJob)
 	_, err = j.Get(ctx, "bulk", "nonsense")
-	check(err, client.ErrNoJob)
+	check(err, spillway.ErrNoJob)
 
-	_, err = j.Publish(ctx, "wide", []byte("x"), client.PublishOptions{Shards: 2})
+	_, err = j.Publish(ctx, "wide", []byte("x"), spillway.PublishOptions{Shards: 2})
 	check(err, nil)
-	list, err := j.Take(ctx, []string{"wide"}, client.TakeOptions{Count: 10})
+	list, err := j.Claim(ctx, []string{"wide"}, spillway.ClaimOptions{Count: 10})
 	if check(err, nil); len(list) != 2 || list[1].Attributes["shard_index"] != "1" || list[1].Attributes["shard_total"] != "2" {
 		t.Errorf("got %+v", list)
 	}
-	_, err = j.Publish(ctx, "welcome", []byte("x"), client.PublishOptions{Delay: time.Hour, TTL: time.Minute})
-	check(err, client.ErrInvalid)
-	other, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Attempts: 1})
+	_, err = j.Publish(ctx, "welcome", []byte("x"), spillway.PublishOptions{Delay: time.Hour, TTL: time.Minute})
+	check(err, spillway.ErrInvalid)
+	other, err := spillway.NewQueues("http://127.0.0.1:1", spillway.QueuesConfig{Attempts: 1})
 	check(err, nil)
 	_, err = other.Peek(ctx, "x")
-	check(err, client.ErrUnavailable)
+	check(err, spillway.ErrUnavailable)
 }
 
 // A worker with two failures in three, and request and reply, over real connections.
@@ -177,28 +177,28 @@ func TestTheGoClientWorksAndReplies(t *testing.T) {
 	var done, deliveries atomic.Int64
 	ended := make(chan error, 1)
 	go func() {
-		ended <- j.Work(ctx, []string{"double", "welcome"}, func(ctx context.Context, job client.Job) error {
+		ended <- j.Work(ctx, []string{"double", "welcome"}, func(ctx context.Context, job spillway.Job) error {
 			if job.Queue == "double" {
-				_, err := j.Publish(ctx, job.ID, append(job.Payload, job.Payload...), client.PublishOptions{Key: "reply"})
+				_, err := j.Publish(ctx, job.ID, append(job.Payload, job.Payload...), spillway.PublishOptions{Key: "reply"})
 				return err
 			}
 			if deliveries.Add(1)%3 != 0 {
-				return client.RetryIn(errors.New("busy"), time.Millisecond)
+				return spillway.RetryIn(errors.New("busy"), time.Millisecond)
 			}
 			done.Add(1)
 			return nil
-		}, client.WorkerConfig{Concurrency: 8, TTR: time.Minute, BackoffBase: time.Millisecond})
+		}, spillway.WorkerConfig{Concurrency: 8, TTR: time.Minute, BackoffBase: time.Millisecond})
 	}()
 	for i := range 50 {
-		if _, err := j.Publish(ctx, "welcome", fmt.Append(nil, i), client.PublishOptions{Tries: 1000}); err != nil {
+		if _, err := j.Publish(ctx, "welcome", fmt.Append(nil, i), spillway.PublishOptions{Tries: 1000}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	request, err := j.Publish(ctx, "double", []byte("kart "), client.PublishOptions{TTL: time.Minute})
+	request, err := j.Publish(ctx, "double", []byte("kart "), spillway.PublishOptions{TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := j.Take(ctx, request.IDs, client.TakeOptions{Wait: 20 * time.Second})
+	reply, err := j.Claim(ctx, request.IDs, spillway.ClaimOptions{Wait: 20 * time.Second})
 	if err != nil || len(reply) != 1 || string(reply[0].Payload) != "kart kart " {
 		t.Fatalf("got %v, %v", reply, err)
 	}
@@ -208,7 +208,7 @@ func TestTheGoClientWorksAndReplies(t *testing.T) {
 		t.Error(err)
 	}
 	n, err := j.Counts(t.Context(), "welcome")
-	if err != nil || n != (client.Counts{}) || done.Load() != 50 {
+	if err != nil || n != (spillway.Counts{}) || done.Load() != 50 {
 		t.Errorf("%+v, %v, %d done", n, err, done.Load())
 	}
 }
@@ -230,12 +230,12 @@ func TestTheGoClientSchedulesPreparesAndDefers(t *testing.T) {
 		}
 	}
 	s, grace := j.Schedules(), time.Duration(0)
-	spec := client.Spec{
+	spec := spillway.Spec{
 		Cron: "30 2 * * *", Zone: "Europe/Berlin", Jitter: time.Minute, Payload: []byte("a\n\x00\xff"), Attributes: map[string]string{"team": "growth"},
 		Tries: 5, TTL: 20 * time.Hour, Overlap: "skip", Missed: "all", Grace: &grace, Window: 12 * time.Hour,
 		Until: time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC), MaxRuns: 1000, OnEnd: "done", Track: true,
 	}
-	next, err := s.Put(ctx, "reports", "daily", spec, client.PutOptions{})
+	next, err := s.Put(ctx, "reports", "daily", spec, spillway.PutOptions{})
 	check(err, nil)
 	same("next ticks", len(next), 5)
 	times, err := s.Times(ctx, spec, next[0].Add(-time.Millisecond), 5)
@@ -248,11 +248,11 @@ func TestTheGoClientSchedulesPreparesAndDefers(t *testing.T) {
 	}
 	same("a new schedule", []any{got.Queue, got.Name, got.State, got.Revision, got.Next[0].Equal(next[0]), got.Ticks.Waiting},
 		[]any{"reports", "daily", "active", 1, true, 0})
-	_, err = s.Put(ctx, "reports", "daily", spec, client.PutOptions{Revision: 7})
-	check(err, client.ErrInvalid)
-	_, err = s.Put(ctx, "reports", "bad", client.Spec{Cron: "* * *"}, client.PutOptions{})
-	check(err, client.ErrInvalid)
-	_, err = s.Put(ctx, "reports", "hourly", client.Spec{Every: time.Hour}, client.PutOptions{})
+	_, err = s.Put(ctx, "reports", "daily", spec, spillway.PutOptions{Revision: 7})
+	check(err, spillway.ErrInvalid)
+	_, err = s.Put(ctx, "reports", "bad", spillway.Spec{Cron: "* * *"}, spillway.PutOptions{})
+	check(err, spillway.ErrInvalid)
+	_, err = s.Put(ctx, "reports", "hourly", spillway.Spec{Every: time.Hour}, spillway.PutOptions{})
 	check(err, nil)
 	var names []string
 	for one, err := range s.List(ctx, "reports") {
@@ -262,16 +262,16 @@ func TestTheGoClientSchedulesPreparesAndDefers(t *testing.T) {
 	same("names", names, []string{"daily", "hourly"})
 
 	check(s.Pause(ctx, "reports", "daily"), nil)
-	run, err := s.Trigger(ctx, "reports", "daily", client.TriggerOptions{Key: "k"})
+	run, err := s.Trigger(ctx, "reports", "daily", spillway.TriggerOptions{Key: "k"})
 	check(err, nil)
-	again, err := s.Trigger(ctx, "reports", "daily", client.TriggerOptions{Key: "k"})
+	again, err := s.Trigger(ctx, "reports", "daily", spillway.TriggerOptions{Key: "k"})
 	check(err, nil)
 	same("a repeat", []any{again.Repeated, again.IDs}, []any{true, run.IDs})
-	_, err = s.Trigger(ctx, "reports", "daily", client.TriggerOptions{})
-	check(err, client.ErrUnfinished)
-	_, err = s.Trigger(ctx, "reports", "daily", client.TriggerOptions{Force: true})
+	_, err = s.Trigger(ctx, "reports", "daily", spillway.TriggerOptions{})
+	check(err, spillway.ErrUnfinished)
+	_, err = s.Trigger(ctx, "reports", "daily", spillway.TriggerOptions{Force: true})
 	check(err, nil)
-	jobs, err := j.Take(ctx, []string{"reports"}, client.TakeOptions{Count: 9})
+	jobs, err := j.Claim(ctx, []string{"reports"}, spillway.ClaimOptions{Count: 9})
 	check(err, nil)
 	same("a run", []any{len(jobs), jobs[0].ID, string(jobs[0].Payload), jobs[0].Attributes["schedule"], jobs[0].Attributes["team"]},
 		[]any{2, run.IDs[0], "a\n\x00\xff", "daily", "growth"})
@@ -281,38 +281,38 @@ func TestTheGoClientSchedulesPreparesAndDefers(t *testing.T) {
 	check(err, nil)
 	same("backfilled", filled, 3)
 	check(s.Delete(ctx, "reports", "daily"), nil)
-	check(s.Delete(ctx, "reports", "daily"), client.ErrNoSchedule)
+	check(s.Delete(ctx, "reports", "daily"), spillway.ErrNoSchedule)
 	_, err = s.Get(ctx, "reports", "daily")
-	check(err, client.ErrNoSchedule)
+	check(err, spillway.ErrNoSchedule)
 
-	prepare := func(o client.PrepareOptions) client.Prepared {
+	prepare := func(o spillway.PrepareOptions) spillway.Prepared {
 		t.Helper()
 		p, err := j.Prepare(ctx, "orders", []byte("x"), o)
 		check(err, nil)
 		return p
 	}
-	kept := prepare(client.PrepareOptions{Check: "asked", CheckAfter: time.Minute, Checks: 3, PublishOptions: client.PublishOptions{OnEnd: "done"}})
-	dropped := prepare(client.PrepareOptions{})
-	check(j.Delete(ctx, "orders", kept.ID), client.ErrPrepared)
+	kept := prepare(spillway.PrepareOptions{Check: "asked", CheckAfter: time.Minute, Checks: 3, PublishOptions: spillway.PublishOptions{OnEnd: "done"}})
+	dropped := prepare(spillway.PrepareOptions{})
+	check(j.Delete(ctx, "orders", kept.ID), spillway.ErrPrepared)
 	for range 2 {
 		check(kept.Commit(ctx), nil)
 		check(dropped.Rollback(ctx), nil)
 	}
-	check(kept.Rollback(ctx), client.ErrDecided)
-	check(j.Prepared("orders", dropped.ID).Commit(ctx), client.ErrDecided)
-	check(j.Prepared("reports", run.IDs[0]).Commit(ctx), client.ErrNotPrepared)
+	check(kept.Rollback(ctx), spillway.ErrDecided)
+	check(j.Prepared("orders", dropped.ID).Commit(ctx), spillway.ErrDecided)
+	check(j.Prepared("reports", run.IDs[0]).Commit(ctx), spillway.ErrNotPrepared)
 
 	at := time.Now().Add(time.Hour)
-	later, err := j.Publish(ctx, "later", []byte("before"), client.PublishOptions{At: at})
+	later, err := j.Publish(ctx, "later", []byte("before"), spillway.PublishOptions{At: at})
 	check(err, nil)
-	check(j.Reschedule(ctx, "later", later.IDs[0], client.Change{At: at.Add(time.Hour), Payload: []byte("after")}), nil)
-	check(j.Reschedule(ctx, "later", later.IDs[0], client.Change{Delay: time.Microsecond}), nil)
-	jobs, err = j.Take(ctx, []string{"later"}, client.TakeOptions{Wait: 20 * time.Second})
+	check(j.Reschedule(ctx, "later", later.IDs[0], spillway.Change{At: at.Add(time.Hour), Payload: []byte("after")}), nil)
+	check(j.Reschedule(ctx, "later", later.IDs[0], spillway.Change{Delay: time.Microsecond}), nil)
+	jobs, err = j.Claim(ctx, []string{"later"}, spillway.ClaimOptions{Wait: 20 * time.Second})
 	check(err, nil)
 	same("rescheduled", string(jobs[0].Payload), "after")
-	check(j.Reschedule(ctx, "later", later.IDs[0], client.Change{Delay: time.Hour}), client.ErrNotDelayed)
+	check(j.Reschedule(ctx, "later", later.IDs[0], spillway.Change{Delay: time.Hour}), spillway.ErrNotDelayed)
 	check(j.Defer(ctx, jobs[0], time.Hour), nil)
-	check(j.Ack(ctx, client.Job{Queue: "later", ID: jobs[0].ID, Attempt: jobs[0].Attempt}), nil)
+	check(j.Ack(ctx, spillway.Job{Queue: "later", ID: jobs[0].ID, Attempt: jobs[0].Attempt}), nil)
 }
 
 func TestTheGoClientRegistersItsSchedules(t *testing.T) {
@@ -321,15 +321,15 @@ func TestTheGoClientRegistersItsSchedules(t *testing.T) {
 	ended := make(chan error, 3)
 	register := func(ctx context.Context, version int64, every time.Duration) {
 		go func() {
-			ended <- s.Register(ctx, client.Registration{
+			ended <- s.Register(ctx, spillway.Registration{
 				Owner:     "billing",
 				Version:   version,
 				TTL:       3 * time.Second,
-				Schedules: []client.RegisteredSchedule{{Queue: "reports", Name: "a", Spec: client.Spec{Every: every}}},
+				Schedules: []spillway.RegisteredSchedule{{Queue: "reports", Name: "a", Spec: spillway.Spec{Every: every}}},
 			})
 		}()
 	}
-	until := func(what string, done func(client.Schedule) bool) {
+	until := func(what string, done func(spillway.Schedule) bool) {
 		t.Helper()
 		for {
 			got, err := s.Get(t.Context(), "reports", "a")
@@ -343,27 +343,27 @@ func TestTheGoClientRegistersItsSchedules(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	register(ctx, 1, time.Hour)
-	until("version 1", func(got client.Schedule) bool { return got.Spec.Every == time.Hour })
+	until("version 1", func(got spillway.Schedule) bool { return got.Spec.Every == time.Hour })
 	register(ctx, 2, time.Second)
-	until("version 2", func(got client.Schedule) bool { return got.Spec.Every == time.Second })
-	if err := <-ended; !errors.Is(err, client.ErrOldVersion) {
+	until("version 2", func(got spillway.Schedule) bool { return got.Spec.Every == time.Second })
+	if err := <-ended; !errors.Is(err, spillway.ErrOldVersion) {
 		t.Errorf("version 1 ended with %v", err)
 	}
-	if err := s.Register(ctx, client.Registration{Owner: "billing", Version: 1}); !errors.Is(err, client.ErrOldVersion) {
+	if err := s.Register(ctx, spillway.Registration{Owner: "billing", Version: 1}); !errors.Is(err, spillway.ErrOldVersion) {
 		t.Errorf("version 1 again: %v", err)
 	}
-	until("it fires beyond a TTL, as it sends heartbeats", func(got client.Schedule) bool { return got.Ticks.Fired >= 5 })
+	until("it fires beyond a TTL, as it sends heartbeats", func(got spillway.Schedule) bool { return got.Ticks.Fired >= 5 })
 	if err := s.Deregister(ctx, "billing"); err != nil {
 		t.Error(err)
 	}
 	fired := int64(0)
-	until("a tick is unregistered", func(got client.Schedule) bool { fired = got.Ticks.Fired; return got.Ticks.Unregistered > 0 })
-	until("it registers again", func(got client.Schedule) bool { return got.Ticks.Fired > fired })
-	other := client.Registration{Owner: "mailer", Version: 1, Schedules: []client.RegisteredSchedule{{Queue: "reports", Name: "a", Spec: client.Spec{Every: time.Second}}}}
-	if err := s.Register(ctx, other); !errors.Is(err, client.ErrOtherOwner) {
+	until("a tick is unregistered", func(got spillway.Schedule) bool { fired = got.Ticks.Fired; return got.Ticks.Unregistered > 0 })
+	until("it registers again", func(got spillway.Schedule) bool { return got.Ticks.Fired > fired })
+	other := spillway.Registration{Owner: "mailer", Version: 1, Schedules: []spillway.RegisteredSchedule{{Queue: "reports", Name: "a", Spec: spillway.Spec{Every: time.Second}}}}
+	if err := s.Register(ctx, other); !errors.Is(err, spillway.ErrOtherOwner) {
 		t.Errorf("another owner: %v", err)
 	}
-	if _, err := s.Put(ctx, "reports", "a", client.Spec{Every: time.Hour}, client.PutOptions{}); !errors.Is(err, client.ErrOtherOwner) {
+	if _, err := s.Put(ctx, "reports", "a", spillway.Spec{Every: time.Hour}, spillway.PutOptions{}); !errors.Is(err, spillway.ErrOtherOwner) {
 		t.Errorf("a put by nobody: %v", err)
 	}
 	cancel()
@@ -373,7 +373,7 @@ func TestTheGoClientRegistersItsSchedules(t *testing.T) {
 	if err := s.DeleteOwner(t.Context(), "billing"); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Get(t.Context(), "reports", "a"); !errors.Is(err, client.ErrNoSchedule) {
+	if _, err := s.Get(t.Context(), "reports", "a"); !errors.Is(err, spillway.ErrNoSchedule) {
 		t.Error(err)
 	}
 }

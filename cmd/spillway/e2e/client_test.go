@@ -36,7 +36,7 @@ func TestTheGoClientCountsAsTheServerDoesThoughAnswersAreLost(t *testing.T) {
 	redis := redistest.Start(t)
 	s := serve(t, "--redis", redis.URL(), "--sink", "file://"+out, "--linger", "10ms").ready(200)
 	network := &flaky{}
-	c, err := sdk.New("http://"+s.data, sdk.Config{
+	c, err := sdk.NewReporter("http://"+s.data, sdk.ReporterConfig{
 		Transport: network, Linger: 10 * time.Millisecond, Batch: 64, BackoffBase: time.Millisecond, BackoffMax: 20 * time.Millisecond, Attempts: 20,
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func TestTheGoClientCountsAsTheServerDoesThoughAnswersAreLost(t *testing.T) {
 	const entries, partitions = 3000, 17
 	for i := range entries {
 		name := fmt.Sprint("p", i%partitions)
-		if err := c.ReportAt(name, fmt.Appendf(nil, `{"n":%d}`, i), time.Now(), fmt.Sprint("id-", i)); err != nil {
+		if err := c.ReportEvent(sdk.Event{Partition: name, Payload: fmt.Appendf(nil, `{"n":%d}`, i), ID: fmt.Sprint("id-", i)}); err != nil {
 			t.Fatal(err)
 		}
 		if i%100 == 0 { // bytes that are no JSON travel alone

@@ -229,11 +229,11 @@ func TestJobsMoveBetweenPHPAndAQueue(t *testing.T) {
 	}
 	move("250 jobs are ready and would be moved", "shop", "default", "--to=orders/default", "--dry-run")
 	// A run that died after its publish.
-	orders, err := sdk.NewJobs("http://"+s.data, sdk.JobsConfig{Namespace: "orders"})
+	orders, err := sdk.NewQueues("http://"+s.data, sdk.QueuesConfig{Namespace: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := orders.Publish(t.Context(), "default", []byte(payload(7)), sdk.PublishOptions{Key: "php:u7", KeyTTL: 24 * time.Hour, Tries: 3}); err != nil {
+	if _, err := orders.Publish(t.Context(), "default", []byte(payload(7)), sdk.PublishOptions{Key: "php:u7", Dedup: 24 * time.Hour, Tries: 3}); err != nil {
 		t.Fatal(err)
 	}
 	s.redis.LRem(t.Context(), "app_queues:default", 1, payload(7))
@@ -259,7 +259,7 @@ func TestJobsMoveBetweenPHPAndAQueue(t *testing.T) {
 func TestTheGoClientWorksOnQueuesOfPHP(t *testing.T) {
 	t.Parallel()
 	s := servePHP(t, "think3", "")
-	j, err := sdk.NewJobs("http://"+s.data, sdk.JobsConfig{Namespace: "shop", Token: "root"})
+	j, err := sdk.NewQueues("http://"+s.data, sdk.QueuesConfig{Namespace: "shop", Token: "root"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestTheGoClientWorksOnQueuesOfPHP(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
-	jobs, err := j.Take(t.Context(), []string{"mail", "default"}, sdk.TakeOptions{Count: 2})
+	jobs, err := j.Claim(t.Context(), []string{"mail", "default"}, sdk.ClaimOptions{Count: 2})
 	if err != nil || len(jobs) != 2 || jobs[0].PHP == nil || jobs[0].PHP.Job != welcome.Job || jobs[0].PHP.TimeoutMS != 30_000 || jobs[0].Tries != 3 {
 		t.Fatalf("%+v, %v", jobs, err)
 	}

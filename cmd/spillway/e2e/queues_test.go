@@ -60,7 +60,7 @@ func workOn(t *testing.T, s *reloading, on string, env []string, args ...string)
 }
 
 // mailJobs are the jobs of an embedded server's queues.
-func mailJobs(t *testing.T, extra string) (*reloading, *sdk.Jobs) {
+func mailJobs(t *testing.T, extra string) (*reloading, *sdk.Queues) {
 	t.Helper()
 	s := serveFile(t, "redis: \"embedded:\"\nnamespaces:\n  mail: {kind: queue"+extra+"}\n")
 	s.ready(200)
@@ -68,7 +68,7 @@ func mailJobs(t *testing.T, extra string) (*reloading, *sdk.Jobs) {
 	if extra != "" {
 		token = "c4n4ry"
 	}
-	jobs, err := sdk.NewJobs("http://"+s.data, sdk.JobsConfig{Namespace: "mail", Token: token})
+	jobs, err := sdk.NewQueues("http://"+s.data, sdk.QueuesConfig{Namespace: "mail", Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func mailJobs(t *testing.T, extra string) (*reloading, *sdk.Jobs) {
 	return s, jobs
 }
 
-func publishMail(t *testing.T, jobs *sdk.Jobs, n int, payload string) {
+func publishMail(t *testing.T, jobs *sdk.Queues, n int, payload string) {
 	t.Helper()
 	payloads := make([][]byte, n)
 	for i := range payloads {
@@ -164,7 +164,7 @@ func TestAKilledWorkerLeavesNoChildAndNoJobBehind(t *testing.T) {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
-	got, err := jobs.Take(t.Context(), []string{"welcome"}, sdk.TakeOptions{Wait: 20e9})
+	got, err := jobs.Claim(t.Context(), []string{"welcome"}, sdk.ClaimOptions{Wait: 20e9})
 	if err != nil || len(got) != 1 || got[0].Attempt != 2 {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -298,7 +298,7 @@ namespaces:
 `
 	s := serveFile(t, config)
 	s.ready(200)
-	jobs, err := sdk.NewJobs("http://"+s.data, sdk.JobsConfig{Namespace: "mail"})
+	jobs, err := sdk.NewQueues("http://"+s.data, sdk.QueuesConfig{Namespace: "mail"})
 	if err != nil {
 		t.Fatal(err)
 	}

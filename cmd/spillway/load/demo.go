@@ -15,7 +15,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -94,7 +94,7 @@ func (c *Demo) Show(ctx context.Context, p config.Process, newService NewService
 	defer stopFeeding()
 	fed := make(chan error, 1)
 	go func() {
-		fed <- feed(feeding, client.NewPoster("http://"+data, client.PosterConfig{
+		fed <- feed(feeding, spillway.NewPoster("http://"+data, spillway.PosterConfig{
 			Namespace: "default",
 			Timeout:   10 * time.Second,
 			Transport: http.DefaultTransport,

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // feed sends events of the sample games until ctx ends, as a client does: over
 // HTTP, in small batches, with retries.
-func feed(ctx context.Context, p *client.Poster, pace demoPace) error {
+func feed(ctx context.Context, p *spillway.Poster, pace demoPace) error {
 	tick := time.NewTicker(pace.every)
 	defer tick.Stop()
 	for n := bench.SampleGames; ; n = pace.events { // the first ones at once, so that something is seen

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/guard"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -127,8 +127,8 @@ func (c *Report) Run(ctx context.Context, p config.Process) error {
 	return nil
 }
 
-func (c *Report) poster(transport http.RoundTripper) *client.Poster {
-	return client.NewPoster(c.Server, client.PosterConfig{
+func (c *Report) poster(transport http.RoundTripper) *spillway.Poster {
+	return spillway.NewPoster(c.Server, spillway.PosterConfig{
 		Namespace: c.Namespace,
 		Token:     c.Token,
 		Timeout:   c.Timeout,
@@ -142,7 +142,7 @@ var errInterrupted = errors.New("interrupted before the end of the input")
 type reporter struct {
 	cmd    *Report
 	stderr io.Writer
-	poster *client.Poster
+	poster *spillway.Poster
 	start  time.Time
 	shown  time.Time // last progress line
 	batch  [][]byte  // encoded items of the next request

@@ -41,12 +41,12 @@ func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 	if c.Namespace == namespace && c.Queue == queue {
 		return usageError{errors.New("to: it is the queue itself")}
 	}
-	from, err := sdk.NewJobs(c.Server, sdk.JobsConfig{Namespace: c.Namespace, Token: c.Token})
+	from, err := sdk.NewQueues(c.Server, sdk.QueuesConfig{Namespace: c.Namespace, Token: c.Token})
 	if err != nil {
 		return usageError{err}
 	}
 	defer from.Close()
-	to, err := sdk.NewJobs(c.Server, sdk.JobsConfig{Namespace: namespace, Token: cmp.Or(c.ToToken, c.Token)})
+	to, err := sdk.NewQueues(c.Server, sdk.QueuesConfig{Namespace: namespace, Token: cmp.Or(c.ToToken, c.Token)})
 	if err != nil {
 		return usageError{err}
 	}

@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // runChild is what the children of the tests do. Of the mode lines, a payload says what becomes of
@@ -198,14 +198,14 @@ func TestAJobThatWaitsForAChildForTooLongGoesBack(t *testing.T) {
 		d := newDesk()
 		d.seat(1)
 		began := time.Now()
-		if err := d.handle(t.Context(), client.Job{ID: "a"}); err != client.ErrNotBegun || time.Since(began) != staleAfter {
+		if err := d.handle(t.Context(), spillway.Job{ID: "a"}); err != spillway.ErrNotBegun || time.Since(began) != staleAfter {
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
 		go func() {
 			task := d.next(t.Context(), nil)
 			task.done <- errors.New("no")
 		}()
-		if err := d.handle(t.Context(), client.Job{ID: "a"}); err == nil || err.Error() != "no" {
+		if err := d.handle(t.Context(), spillway.Job{ID: "a"}); err == nil || err.Error() != "no" {
 			t.Errorf("got %v", err)
 		}
 		d.paused = true
@@ -214,7 +214,7 @@ func TestAJobThatWaitsForAChildForTooLongGoesBack(t *testing.T) {
 				t.Error("a job begins while the worker is paused")
 			}
 		}()
-		if err := d.handle(t.Context(), client.Job{ID: "a"}); err != client.ErrNotBegun {
+		if err := d.handle(t.Context(), spillway.Job{ID: "a"}); err != spillway.ErrNotBegun {
 			t.Errorf("got %v", err)
 		}
 		synctest.Wait()

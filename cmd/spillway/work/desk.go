@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // A desk is where claimed jobs meet idle children.
@@ -36,7 +36,7 @@ const (
 
 // A task is a job that is to be done.
 type task struct {
-	client.Job
+	spillway.Job
 	ctx  context.Context // ends when the child is to be ended
 	done chan error      // holds one: as a handler of the client returns it
 }
@@ -76,7 +76,7 @@ func (d *desk) want() int {
 	return n
 }
 
-// places is that of a client.WorkerConfig.
+// places is that of a spillway.WorkerConfig.
 func (d *desk) places(ctx context.Context, unused int) int {
 	d.note(func() { d.promised -= unused })
 	for {
@@ -92,7 +92,7 @@ func (d *desk) places(ctx context.Context, unused int) int {
 }
 
 // handle gives a job to a child, and returns what becomes of it.
-func (d *desk) handle(ctx context.Context, job client.Job) error {
+func (d *desk) handle(ctx context.Context, job spillway.Job) error {
 	t := &task{Job: job, ctx: ctx, done: make(chan error, 1)}
 	stale := time.NewTimer(staleAfter)
 	defer stale.Stop()
@@ -116,7 +116,7 @@ func (d *desk) handle(ctx context.Context, job client.Job) error {
 		}
 	})
 	if !begun {
-		return client.ErrNotBegun
+		return spillway.ErrNotBegun
 	}
 	return <-t.done
 }

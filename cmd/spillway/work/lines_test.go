@@ -18,7 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -310,7 +310,7 @@ func TestAServiceThatRejectsClaimsEndsTheWorker(t *testing.T) {
 	f := newFake(t)
 	f.change(func() { f.status = 401 })
 	r := f.start("lines")
-	if err := r.waited(); err == nil || !errors.Is(err, client.ErrUnauthorized) {
+	if err := r.waited(); err == nil || !errors.Is(err, spillway.ErrUnauthorized) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/process"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // A line is what a child reads: one job.
@@ -142,7 +142,7 @@ func (w *worker) do(c *child, t *task) error {
 	}
 	text, err := json.Marshal(l)
 	if err != nil {
-		t.done <- client.Permanent(err)
+		t.done <- spillway.Permanent(err)
 		return nil
 	}
 	text = append(text, '\n')
@@ -165,7 +165,7 @@ func (w *worker) do(c *child, t *task) error {
 		end(w.verdict(t, m, backoff), m.Error)
 		return nil
 	case (unheard != nil || c.Unread >= len(text)) && (c.Why() == "" || c.Why() == "protocol"): // it ended before it began
-		end(client.ErrNotBegun, "")
+		end(spillway.ErrNotBegun, "")
 	default:
 		end(w.death(c, t, backoff), errDied.Error())
 	}
@@ -182,7 +182,7 @@ func (w *worker) begin(c *child, t *task, timeout time.Duration) (end func(err e
 	w.hooks.tell("before_job", n, t, "")
 	unlimited := c.Limit(timeout, w.Term)
 	unleased := context.AfterFunc(t.ctx, func() {
-		if errors.Is(context.Cause(t.ctx), client.ErrStopped) {
+		if errors.Is(context.Cause(t.ctx), spillway.ErrStopped) {
 			c.End("drain")
 		} else {
 			c.End("gone")
@@ -215,7 +215,7 @@ func (w *worker) verdict(t *task, m message, backoff time.Duration) error {
 	case "delete":
 		return nil
 	case "failed":
-		return client.Permanent(failed)
+		return spillway.Permanent(failed)
 	case "forgot": // PHP would run it again after that time
 		backoff = w.TTR
 	case "release":
@@ -233,9 +233,9 @@ const maxDelay = 30 * 24 * time.Hour
 // release gives a job back. Only those of PHP keep their try.
 func release(t *task, err error, after time.Duration) error {
 	if t.PHP != nil {
-		return client.ReleaseIn(err, after)
+		return spillway.ReleaseIn(err, after)
 	}
-	return client.RetryIn(err, after)
+	return spillway.RetryIn(err, after)
 }
 
 // death is what becomes of a job whose child has died. One of PHP's comes again even at its last
@@ -245,7 +245,7 @@ func (w *worker) death(c *child, t *task, backoff time.Duration) error {
 	if c.Why() == "drain" {
 		backoff = 0
 	} else if n := w.tries(t); t.PHP != nil && n > 0 && t.Attempt > n {
-		return client.Permanent(errDied)
+		return spillway.Permanent(errDied)
 	}
 	return release(t, errDied, backoff)
 }
@@ -275,7 +275,7 @@ func (w *worker) each(s *process.Slot) error {
 	}
 	c, err := w.start(s, program, false, append([]byte{}, t.Payload...))
 	if err != nil {
-		t.done <- client.ErrNotBegun
+		t.done <- spillway.ErrNotBegun
 		return err
 	}
 	end := w.begin(c, t, timeout)
@@ -285,11 +285,11 @@ func (w *worker) each(s *process.Slot) error {
 	case c.Err == nil:
 		end(nil, "")
 	case c.Why() == "drain":
-		end(client.RetryIn(c.Err, 0), c.Err.Error())
+		end(spillway.RetryIn(c.Err, 0), c.Err.Error())
 	case c.Why() == "" && errors.As(c.Err, &exit) && exit.ExitCode() == exitDataErr:
-		end(client.Permanent(c.Err), c.Err.Error())
+		end(spillway.Permanent(c.Err), c.Err.Error())
 	default:
-		end(client.RetryIn(c.Err, backoff), c.Err.Error())
+		end(spillway.RetryIn(c.Err, backoff), c.Err.Error())
 	}
 	guard.Sleep(w.stopping, w.Rest)
 	return nil

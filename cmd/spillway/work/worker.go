@@ -17,7 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/process"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // A worker supervises children.
@@ -31,7 +31,7 @@ type worker struct {
 	hooks    *hooks
 	metrics  *metrics
 	http     http.RoundTripper
-	jobs     *client.Jobs
+	jobs     *spillway.Queues
 	asked    int // jobs, by the last claim
 	busy     atomic.Int64
 	stopping context.Context // ends when no new job is to begin
@@ -47,7 +47,7 @@ func newWorker(s *settings, version string, log *zap.Logger) (w *worker, err err
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxQueues + 1
 	w.http = transport
-	w.jobs, err = client.NewJobs(s.Server, client.JobsConfig{Namespace: s.Namespace,
+	w.jobs, err = spillway.NewQueues(s.Server, spillway.QueuesConfig{Namespace: s.Namespace,
 		Token: s.Token, Transport: w})
 	return w, err
 }
@@ -79,13 +79,10 @@ func (w *worker) run(ctx context.Context) error {
 	own.Go(w.scale)
 	own.Go(w.signals)
 	if w.Mode != "self" {
-		err = w.jobs.Work(ctx, w.queues, w.desk.handle, client.WorkerConfig{
-			Concurrency: client.Concurrency(2*w.most + 2*maxAhead), Places: w.places, TTR: w.TTR, BackoffBase: w.Backoff.Base, BackoffMax: w.Backoff.Max, StopTimeout: max(w.Drain, 1),
-			OnError: func(job client.Job, err error) {
-				if job.ID == "" {
-					w.log.Warn("claim", zap.Error(err))
-				}
-			},
+		err = w.jobs.Work(ctx, w.queues, w.desk.handle, spillway.WorkerConfig{
+			Concurrency: spillway.Concurrency(2*w.most + 2*maxAhead), Places: w.places, TTR: w.TTR, BackoffBase: w.Backoff.Base, BackoffMax: w.Backoff.Max, StopTimeout: max(w.Drain, 1),
+			GiveUpAfter:    spillway.None, // whoever starts it gives it the new token
+			OnRequestError: func(err error) { w.log.Warn("claim", zap.Error(err)) },
 		})
 		stop()
 	}

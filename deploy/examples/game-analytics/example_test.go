@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
 	"github.com/spillway-io/spillway/lua/proc"
 )
@@ -125,7 +125,7 @@ func (p *pipeline) count(t *testing.T, sql string) (n int64) {
 
 func TestEveryEventOfTheGameAndThePlayersCanBeAskedFor(t *testing.T) {
 	p := startPipeline(t)
-	var total client.Stats
+	var total spillway.Stats
 	played := make(chan error, 1)
 	go func() {
 		var err error
@@ -189,7 +189,7 @@ func TestEveryEventOfTheGameAndThePlayersCanBeAskedFor(t *testing.T) {
 		// A bucket of ten seconds has all players, and perhaps the page.
 		"concurrent_players": fmt.Sprintf(` (%d|%d|%d) `, players, players+1, players+2),
 		"funnel":             "completed the second",
-		"client_drops":       fmt.Sprintf("%s|%s", client.Stale, client.RetriesExhausted),
+		"client_drops":       fmt.Sprintf("%s|%s", spillway.Stale, spillway.RetriesExhausted),
 	} {
 		answer, err := p.ask(t.Context(), question)
 		if err != nil || !regexp.MustCompile(want).MatchString(answer) {
@@ -198,7 +198,7 @@ func TestEveryEventOfTheGameAndThePlayersCanBeAskedFor(t *testing.T) {
 	}
 }
 
-func sumOf(dropped map[client.Reason]int64) (sum int64) {
+func sumOf(dropped map[spillway.Reason]int64) (sum int64) {
 	for _, n := range dropped {
 		sum += n
 	}

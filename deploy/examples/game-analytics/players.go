@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // trainShare of the players sit in a train: there is no network for most of the time. What they
@@ -25,12 +25,12 @@ const (
 
 // simulate lets players play, and returns the sum of their clients' counts.
 func simulate(ctx context.Context, server string, players int,
-	duration time.Duration) (total client.Stats, err error) {
+	duration time.Duration) (total spillway.Stats, err error) {
 	playing, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	var mu sync.Mutex
 	var errs []error
-	total.Dropped = map[client.Reason]int64{}
+	total.Dropped = map[spillway.Reason]int64{}
 	shared := &http.Transport{MaxIdleConnsPerHost: 64}
 	var all sync.WaitGroup
 	for i := range players {
@@ -54,21 +54,21 @@ func simulate(ctx context.Context, server string, players int,
 type player struct {
 	name   string
 	ctx    context.Context
-	client *client.Client
+	client *spillway.Reporter
 }
 
 // play reports a session to its end.
 func (p *player) play(server string, transport http.RoundTripper,
-	inTrain bool) (client.Stats, error) {
-	cfg := client.Config{Namespace: "game", Transport: transport, OnDrop: func(reason client.Reason, n int64) {
+	inTrain bool) (spillway.Stats, error) {
+	cfg := spillway.ReporterConfig{Namespace: "game", Transport: transport, OnDrop: func(reason spillway.Reason, n int64) {
 		p.report("client_dropped", map[string]any{"reason": reason, "n": n})
 	}}
 	if inTrain {
 		cfg.Transport, cfg.MaxAge = &train{transport: transport}, trainAge
 	}
 	var err error
-	if p.client, err = client.New(server, cfg); err != nil {
-		return client.Stats{}, err
+	if p.client, err = spillway.NewReporter(server, cfg); err != nil {
+		return spillway.Stats{}, err
 	}
 	p.report("session_start", nil)
 	skill := 0.5 + rand.Float64()/2

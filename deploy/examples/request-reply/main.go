@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // queue is where requests go.
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, cfg *client.JobsConfig, out io.Writer) error {
+func run(ctx context.Context, args []string, cfg *spillway.QueuesConfig, out io.Writer) error {
 	flags := flag.NewFlagSet("request-reply", flag.ContinueOnError)
 	url := flags.String("url", "http://127.0.0.1:8080", "URL of the service")
 	namespace := flags.String("namespace", "mail", "a namespace of kind queue")
@@ -44,10 +44,10 @@ func run(ctx context.Context, args []string, cfg *client.JobsConfig, out io.Writ
 		return err
 	}
 	if cfg == nil {
-		cfg = &client.JobsConfig{Token: os.Getenv("SPILLWAY_TOKEN")}
+		cfg = &spillway.QueuesConfig{Token: os.Getenv("SPILLWAY_TOKEN")}
 	}
 	cfg.Namespace = *namespace
-	jobs, err := client.NewJobs(*url, *cfg)
+	jobs, err := spillway.NewQueues(*url, *cfg)
 	if err != nil {
 		return err
 	}
@@ -65,27 +65,27 @@ func run(ctx context.Context, args []string, cfg *client.JobsConfig, out io.Writ
 }
 
 // work answers requests until ctx ends.
-func work(ctx context.Context, jobs *client.Jobs, out io.Writer) error {
-	return jobs.Work(ctx, []string{queue}, func(ctx context.Context, job client.Job) error {
+func work(ctx context.Context, jobs *spillway.Queues, out io.Writer) error {
+	return jobs.Work(ctx, []string{queue}, func(ctx context.Context, job spillway.Job) error {
 		fmt.Fprintf(out, "attempt %d of %s\n", job.Attempt, job.ID)
 		reply := []byte(strings.ToUpper(string(job.Payload)))
 		// With the same key a request that is delivered twice is answered once.
-		_, err := jobs.Publish(ctx, job.ID, reply, client.PublishOptions{Key: "reply"})
+		_, err := jobs.Publish(ctx, job.ID, reply, spillway.PublishOptions{Key: "reply"})
 		return err
-	}, client.WorkerConfig{Concurrency: 8})
+	}, spillway.WorkerConfig{Concurrency: 8})
 }
 
 var errNoReply = errors.New("no reply in time")
 
 // request publishes a request and waits for its reply.
-func request(ctx context.Context, jobs *client.Jobs, payload []byte,
+func request(ctx context.Context, jobs *spillway.Queues, payload []byte,
 	wait time.Duration) ([]byte, error) {
 	// A request that nobody waits for any more need not be answered.
-	published, err := jobs.Publish(ctx, queue, payload, client.PublishOptions{TTL: wait})
+	published, err := jobs.Publish(ctx, queue, payload, spillway.PublishOptions{TTL: wait})
 	if err != nil {
 		return nil, err
 	}
-	replies, err := jobs.Take(ctx, published.IDs, client.TakeOptions{Wait: wait})
+	replies, err := jobs.Claim(ctx, published.IDs, spillway.ClaimOptions{Wait: wait})
 	if err != nil {
 		return nil, err
 	}

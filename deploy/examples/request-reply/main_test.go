@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
 )
 
@@ -15,7 +15,7 @@ func TestARequestGetsItsReply(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		service := clienttest.NewQueues()
-		cfg := func() *client.JobsConfig { return &client.JobsConfig{Transport: service} }
+		cfg := func() *spillway.QueuesConfig { return &spillway.QueuesConfig{Transport: service} }
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		var worked, replied strings.Builder

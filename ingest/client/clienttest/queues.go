@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Queues is a Spillway with namespaces of queues in memory, as the transport of a client.Jobs.
+// Queues is a Spillway with namespaces of queues in memory, as the transport of a spillway.Queues.
 // Leases lapse, delayed jobs come due and jobs die by the clock of the process, so it also
 // serves in a bubble of testing/synctest. It knows no TTL and no rates, and asks no publisher
 // of a prepared job. Schedules run only when they are triggered.

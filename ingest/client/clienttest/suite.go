@@ -17,7 +17,7 @@ import (
 )
 
 // Options are the knobs that the suite turns; 0 means the library's default. They are
-// those of client.Config.
+// those of spillway.ReporterConfig.
 type Options struct {
 	Token                   string
 	Batch, Queue            int

@@ -8,7 +8,7 @@ import (
 )
 
 // Transport is a service without a network, for the tests of programs that report events:
-// client.Config{Transport: clienttest.NewTransport()}. It follows a script as Server does, and
+// spillway.ReporterConfig{Transport: clienttest.NewTransport()}. It follows a script as Server does, and
 // takes everything without one.
 type Transport struct{ server *Server }
 

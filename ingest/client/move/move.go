@@ -12,15 +12,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // Move is a move of the ready jobs of a queue. What it had in hand when it ended comes again after a
 // minute, and is moved once.
 type Move struct {
-	From, To      *client.Jobs
+	From, To      *spillway.Queues
 	Queue, Target string // of From, and of To
-	Count         int64  // jobs to move in Per; 0: as fast as they are taken
+	Count         int64  // jobs to move in Per; 0: as fast as they are claimed
 	Per           time.Duration
 	Follow        bool // go on, and move what becomes ready
 
@@ -40,7 +40,7 @@ const (
 
 // Run moves until there are no more jobs, or with Follow until ctx ends, with its error.
 func (m *Move) Run(ctx context.Context) error {
-	o := client.TakeOptions{Count: moveBatch, TTR: moveTTR}
+	o := spillway.ClaimOptions{Count: moveBatch, TTR: moveTTR}
 	if m.Follow {
 		o.Wait = moveWait
 	}
@@ -49,7 +49,7 @@ func (m *Move) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		began := time.Now()
-		jobs, err := m.From.Take(ctx, []string{m.Queue}, o)
+		jobs, err := m.From.Claim(ctx, []string{m.Queue}, o)
 		switch {
 		case err != nil:
 			return err
@@ -71,7 +71,7 @@ func (m *Move) Run(ctx context.Context) error {
 }
 
 // all moves jobs, and gives those back that the target did not take.
-func (m *Move) all(ctx context.Context, jobs []client.Job) error {
+func (m *Move) all(ctx context.Context, jobs []spillway.Job) error {
 	if !m.php { // the first learns what the target is
 		if err := m.one(ctx, jobs[0]); err != nil {
 			return m.giveBack(ctx, jobs, err)
@@ -89,7 +89,7 @@ func (m *Move) all(ctx context.Context, jobs []client.Job) error {
 		})
 	}
 	moving.Wait()
-	var failed []client.Job
+	var failed []spillway.Job
 	for i, err := range errs {
 		if err != nil {
 			failed = append(failed, jobs[i])
@@ -102,9 +102,9 @@ func (m *Move) all(ctx context.Context, jobs []client.Job) error {
 }
 
 // giveBack requeues the jobs that were not moved, the last first, so that they keep their order.
-func (m *Move) giveBack(ctx context.Context, jobs []client.Job, err error) error {
+func (m *Move) giveBack(ctx context.Context, jobs []spillway.Job, err error) error {
 	for i := len(jobs) - 1; i >= 0; i-- {
-		if back := m.From.Requeue(ctx, jobs[i]); back != nil && !errors.Is(back, client.ErrGone) {
+		if back := m.From.Requeue(ctx, jobs[i]); back != nil && !errors.Is(back, spillway.ErrGone) {
 			return errors.Join(err, back)
 		}
 	}
@@ -113,7 +113,7 @@ func (m *Move) giveBack(ctx context.Context, jobs []client.Job, err error) error
 
 // keyOf names a job the same way in each run. A job of kind queue has one id for ever. A delivery of
 // PHP's has another each time, so there the payload's own id stands for it.
-func (m *Move) keyOf(j client.Job) string {
+func (m *Move) keyOf(j spillway.Job) string {
 	if j.PHP == nil {
 		return "move:" + j.ID
 	}
@@ -128,7 +128,7 @@ func (m *Move) keyOf(j client.Job) string {
 // one publishes a job and acks it. A repeat stores nothing. Of PHP's, a payload with the same id that
 // was never delivered is another job, such as one that queue:retry pushed; one that was delivered
 // before, or whose first answer was lost, may be either, and is buried rather than lost or doubled.
-func (m *Move) one(ctx context.Context, j client.Job) error {
+func (m *Move) one(ctx context.Context, j spillway.Job) error {
 	key := m.keyOf(j)
 	published, err := m.publish(ctx, j, key)
 	if err == nil && published.Repeated && !published.Retried && j.PHP != nil && j.Attempt == 1 {
@@ -136,7 +136,7 @@ func (m *Move) one(ctx context.Context, j client.Job) error {
 		published.Repeated = false // of this delivery alone
 	}
 	switch {
-	case errors.Is(err, client.ErrUnknown):
+	case errors.Is(err, spillway.ErrUnknown):
 		return m.mayBeThere(ctx, j, err)
 	case err != nil:
 		return err
@@ -154,7 +154,7 @@ func (m *Move) one(ctx context.Context, j client.Job) error {
 
 // mayBeThere gives a job of PHP's back, counted, that failed with err when the target may have it.
 // Requeued it would look as if it had never been delivered, and the next run would double it.
-func (m *Move) mayBeThere(ctx context.Context, j client.Job, err error) error {
+func (m *Move) mayBeThere(ctx context.Context, j spillway.Job, err error) error {
 	if err == nil || j.PHP == nil {
 		return err
 	}
@@ -163,22 +163,22 @@ func (m *Move) mayBeThere(ctx context.Context, j client.Job, err error) error {
 
 // ended is nil where the lease was over: the job comes again, and is moved once.
 func ended(err error) error {
-	if errors.Is(err, client.ErrGone) {
+	if errors.Is(err, spillway.ErrGone) {
 		return nil
 	}
 	return err
 }
 
-func (m *Move) publish(ctx context.Context, j client.Job, key string) (client.Published, error) {
+func (m *Move) publish(ctx context.Context, j spillway.Job, key string) (spillway.Published, error) {
 	if !m.php {
-		o := client.PublishOptions{Tries: j.Tries, Key: key, KeyTTL: moveKey}
+		o := spillway.PublishOptions{Tries: j.Tries, Key: key, Dedup: moveKey}
 		p, err := m.To.Publish(ctx, m.Target, j.Payload, o)
-		var said *client.Error
+		var said *spillway.Error
 		if !errors.As(err, &said) || said.Code != "bad_parameter" {
 			return p, err
 		}
 		m.php = true
 	}
 	return m.To.PublishPHPPayloads(ctx, m.Target, [][]byte{j.Payload},
-		client.PublishOptions{Key: key, KeyTTL: moveKey})
+		spillway.PublishOptions{Key: key, Dedup: moveKey})
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
 // moved is a data port that notes what a move asks.
@@ -77,14 +77,14 @@ func TestAMoveOfPHPsJobsDoublesNoneWhoseAnswerWasLost(t *testing.T) {
 			port := &moved{publish: tt.publish, lostAck: tt.lostAck}
 			server := httptest.NewServer(port)
 			defer server.Close()
-			c, err := client.NewJobs(server.URL, client.JobsConfig{Attempts: 2, BackoffBase: time.Millisecond})
+			c, err := spillway.NewQueues(server.URL, spillway.QueuesConfig{Attempts: 2, BackoffBase: time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
 			m := &Move{From: c, To: c, Queue: "a", Target: "b", php: true}
-			job := client.Job{Queue: "a", ID: "D1", Attempt: 1, Payload: []byte(`{}`), PHP: &client.PHPFacts{ID: "7"}}
-			_ = m.all(t.Context(), []client.Job{job})
+			job := spillway.Job{Queue: "a", ID: "D1", Attempt: 1, Payload: []byte(`{}`), PHP: &spillway.PHPFacts{ID: "7"}}
+			_ = m.all(t.Context(), []spillway.Job{job})
 			if keys, done := fmt.Sprint(port.keys), fmt.Sprint(port.done); keys != tt.keys || done != tt.done {
 				t.Errorf("keys %s, did %s; want %s, %s", keys, done, tt.keys, tt.done)
 			}

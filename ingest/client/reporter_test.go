@@ -1,4 +1,4 @@
-package client_test
+package spillway_test
 
 import (
 	"bytes"
@@ -12,9 +12,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
 )
 
@@ -38,9 +39,9 @@ type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
 
-func open(t testing.TB, cfg client.Config) *client.Client {
+func open(t testing.TB, cfg spillway.ReporterConfig) *spillway.Reporter {
 	t.Helper()
-	c, err := client.New("http://127.0.0.1:1", cfg)
+	c, err := spillway.NewReporter("http://127.0.0.1:1", cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,31 +55,31 @@ func open(t testing.TB, cfg client.Config) *client.Client {
 
 func TestWhatCannotBeSentIsRejectedAndCounted(t *testing.T) {
 	t.Parallel()
-	c := open(t, client.Config{Transport: &answers{status: 204}, MaxEntry: 10})
+	c := open(t, spillway.ReporterConfig{Transport: &answers{status: 204}, MaxEntry: 10})
 	for _, row := range []struct {
 		partition, payload, id string
 		want                   error
 	}{
-		{"kart", `"0123456789"`, "", client.ErrTooLarge},
-		{"kart", "", "", client.ErrEmpty},
-		{"", "1", "", client.ErrBadPartition},
-		{"a b", "1", "", client.ErrBadPartition},
-		{strings.Repeat("p", 129), "1", "", client.ErrBadPartition},
-		{"kart", "1", "a b", client.ErrBadID},
-		{"kart", "1", strings.Repeat("i", 65), client.ErrBadID},
+		{"kart", `"0123456789"`, "", spillway.ErrTooLarge},
+		{"kart", "", "", spillway.ErrEmpty},
+		{"", "1", "", spillway.ErrBadPartition},
+		{"a b", "1", "", spillway.ErrBadPartition},
+		{strings.Repeat("p", 129), "1", "", spillway.ErrBadPartition},
+		{"kart", "1", "a b", spillway.ErrBadID},
+		{"kart", "1", strings.Repeat("i", 65), spillway.ErrBadID},
 	} {
-		if err := c.ReportAt(row.partition, []byte(row.payload), time.Now(), row.id); err != row.want {
+		if err := c.ReportEvent(spillway.Event{Partition: row.partition, Payload: []byte(row.payload), ID: row.id}); err != row.want {
 			t.Errorf("%.20q %.20q: got %v, want %v", row.partition, row.payload, err, row.want)
 		}
 	}
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := c.Report("kart", []byte("1")); err != client.ErrClosed {
+	if err := c.Report("kart", []byte("1")); err != spillway.ErrClosed {
 		t.Errorf("after Close: got %v", err)
 	}
 	s := c.Stats()
-	if s.Reported != 8 || s.Dropped[client.TooLarge] != 1 || s.Dropped[client.Invalid] != 6 || s.Dropped[client.Shutdown] != 1 || s.Pending != 0 {
+	if s.Reported != 8 || s.Dropped[spillway.TooLarge] != 1 || s.Dropped[spillway.Invalid] != 6 || s.Dropped[spillway.Shutdown] != 1 || s.Pending != 0 {
 		t.Errorf("stats: %+v", s)
 	}
 }
@@ -86,25 +87,41 @@ func TestWhatCannotBeSentIsRejectedAndCounted(t *testing.T) {
 func TestSettingsThatCannotWorkAreRejected(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "127.0.0.1:8080", "ftp://h", "http://", "http://u:p@h", "http://h?x=1", "http://h#x", "http://h/%zz"} {
-		if _, err := client.New(url, client.Config{}); err == nil {
+		if _, err := spillway.NewReporter(url, spillway.ReporterConfig{}); err == nil {
 			t.Errorf("%q: got no error", url)
 		} else if strings.Contains(err.Error(), "u:p@") {
 			t.Errorf("%q: the error shows the password: %v", url, err)
 		}
 	}
-	for name, cfg := range map[string]client.Config{
+	for name, cfg := range map[string]spillway.ReporterConfig{
 		"namespace": {Namespace: "a b"}, "token": {Token: "a\nb"}, "batch": {Batch: 1001}, "negative batch": {Batch: -1},
 		"entry beyond the batch": {MaxEntry: 1 << 20}, "queue": {Queue: 1}, "bytes": {QueueBytes: 1}, "in flight": {InFlight: -1},
-		"attempts": {Attempts: -1}, "breaker": {BreakAfter: -1}, "linger": {Linger: -1}, "back-off": {BackoffBase: time.Second, BackoffMax: time.Millisecond},
+		"attempts": {Attempts: -1}, "breaker": {BreakAfter: -1}, "linger": {Linger: -2}, "timeout": {Timeout: spillway.None}, "back-off": {BackoffBase: time.Second, BackoffMax: time.Millisecond},
 	} {
-		if _, err := client.New("http://127.0.0.1:1", cfg); err == nil {
+		if _, err := spillway.NewReporter("http://127.0.0.1:1", cfg); err == nil {
 			t.Errorf("%s: got no error", name)
 		}
 	}
 }
 
+func TestNoneIsADurationOfZero(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		transport := clienttest.NewTransport(clienttest.Step{Status: 503}, clienttest.Step{})
+		c := open(t, spillway.ReporterConfig{Transport: transport, Linger: spillway.None, BackoffBase: spillway.None, MaxAge: spillway.None})
+		began := time.Now()
+		if err := c.ReportEvent(spillway.Event{Partition: "kart", Payload: []byte("1"), Time: time.UnixMilli(1)}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if s := c.Stats(); s.Acked != 1 || time.Since(began) != 0 {
+			t.Errorf("after %v: %+v", time.Since(began), s)
+		}
+	})
+}
+
 func TestReportDoesNotAllocate(t *testing.T) {
-	c := open(t, client.Config{Transport: &answers{status: 503}, Linger: time.Hour, Queue: 100, Batch: 1000, MaxAge: time.Hour})
+	c := open(t, spillway.ReporterConfig{Transport: &answers{status: 503}, Linger: time.Hour, Queue: 100, Batch: 1000, MaxAge: time.Hour})
 	payload := []byte(strings.Repeat("x", 200))
 	for range 1000 { // the queue is full: each takes the memory of the oldest
 		_ = c.Report("kart", payload)
@@ -115,7 +132,7 @@ func TestReportDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkReport(b *testing.B) {
-	c := open(b, client.Config{Transport: &answers{status: 204}})
+	c := open(b, spillway.ReporterConfig{Transport: &answers{status: 204}})
 	payload := []byte(`{"text":"` + strings.Repeat("x", 190) + `"}`)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -124,7 +141,7 @@ func BenchmarkReport(b *testing.B) {
 }
 
 func BenchmarkReportManyGoroutines(b *testing.B) {
-	c := open(b, client.Config{Transport: &answers{status: 204}})
+	c := open(b, spillway.ReporterConfig{Transport: &answers{status: 204}})
 	payload := []byte(`{"text":"` + strings.Repeat("x", 190) + `"}`)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -138,9 +155,9 @@ func TestOnDropHearsOfWhatCloseDrops(t *testing.T) {
 	t.Parallel()
 	for range 30 {
 		var told atomic.Int64
-		c, err := client.New("http://127.0.0.1:1", client.Config{
+		c, err := spillway.NewReporter("http://127.0.0.1:1", spillway.ReporterConfig{
 			Transport: clienttest.NewTransport(clienttest.Step{Hang: true}), Batch: 10, Linger: time.Millisecond,
-			OnDrop: func(_ client.Reason, n int64) { told.Add(n) },
+			OnDrop: func(_ spillway.Reason, n int64) { told.Add(n) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +168,7 @@ func TestOnDropHearsOfWhatCloseDrops(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_ = c.Close(ctx)
-		if n := c.Stats().Dropped[client.Shutdown]; n != 100 || told.Load() != n {
+		if n := c.Stats().Dropped[spillway.Shutdown]; n != 100 || told.Load() != n {
 			t.Fatalf("%d dropped, OnDrop heard of %d", n, told.Load())
 		}
 	}
@@ -185,7 +202,7 @@ func TestCloseEndsTheConnectionsOfItsOwn(t *testing.T) {
 		}
 	}
 	url, events := counted(t, `{"accepted":1}`)
-	c, err := client.New(url, client.Config{Linger: time.Millisecond})
+	c, err := spillway.NewReporter(url, spillway.ReporterConfig{Linger: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,10 +210,10 @@ func TestCloseEndsTheConnectionsOfItsOwn(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil || c.Stats().Acked != 1 {
 		t.Fatalf("%v, %+v", err, c.Stats())
 	}
-	eventually("the client's connections are closed", func() bool { return events() == 0 })
+	eventually("the connections of Reporter are closed", func() bool { return events() == 0 })
 
 	url, jobs := counted(t, `{"ready":1}`)
-	j, err := client.NewJobs(url, client.JobsConfig{})
+	j, err := spillway.NewQueues(url, spillway.QueuesConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,13 +222,13 @@ func TestCloseEndsTheConnectionsOfItsOwn(t *testing.T) {
 			t.Fatalf("%v, %d connections", err, jobs())
 		}
 		j.Close()
-		eventually("the connections of Jobs are closed", func() bool { return jobs() == 0 })
+		eventually("the connections of Queues are closed", func() bool { return jobs() == 0 })
 	}
 
 	url, shared := counted(t, `{"ready":1}`)
 	own := &http.Transport{}
 	defer own.CloseIdleConnections()
-	if j, err = client.NewJobs(url, client.JobsConfig{Transport: own}); err != nil {
+	if j, err = spillway.NewQueues(url, spillway.QueuesConfig{Transport: own}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // on one connection
@@ -248,7 +265,7 @@ func (e *early) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestABodyIsNotChangedWhileATransportMayReadIt(t *testing.T) {
 	t.Parallel()
 	e := &early{second: make(chan struct{}), bodies: make(chan []byte, 1)}
-	c := open(t, client.Config{Transport: e, InFlight: 1, Batch: 1, Linger: time.Millisecond, CompressFrom: -1})
+	c := open(t, spillway.ReporterConfig{Transport: e, InFlight: 1, Batch: 1, Linger: time.Millisecond, CompressFrom: -1})
 	for _, payload := range []string{`"aaaaaaaa"`, `"bbbbbbbb"`} {
 		if err := c.Report("kart", []byte(payload)); err != nil {
 			t.Fatal(err)
@@ -269,7 +286,7 @@ func TestPostSaysWhatBecameOfEachEntry(t *testing.T) {
 		_, _ = io.WriteString(w, `{"accepted":1,"evicted":3,"results":[{"i":1,"result":"drop","reason":"stale"}]}`)
 	}))
 	defer server.Close()
-	p := client.NewPoster(server.URL+"/", client.PosterConfig{Namespace: "kart", Token: "secret", Timeout: time.Minute})
+	p := spillway.NewPoster(server.URL+"/", spillway.PosterConfig{Namespace: "kart", Token: "secret", Timeout: time.Minute})
 	got, err := p.Post(t.Context(), [][]byte{[]byte("{\"a\":1}\n"), []byte("{\"b\":2}\n")})
 	if err != nil || got.Accepted != 1 || got.Evicted != 3 || got.Retried != 0 || !maps.Equal(got.Rejected, map[string]int{"stale": 1}) {
 		t.Errorf("got %+v, %v", got, err)
@@ -290,32 +307,32 @@ func TestAPostWhoseContextEndedFinishesItsRequestAndRepeatsNone(t *testing.T) {
 		_, _ = io.WriteString(w, `{"error":"overloaded","message":"full"}`)
 	}))
 	defer server.Close()
-	p := client.NewPoster(server.URL, client.PosterConfig{Namespace: "kart", Timeout: time.Minute})
+	p := spillway.NewPoster(server.URL, spillway.PosterConfig{Namespace: "kart", Timeout: time.Minute})
 	got, err := p.Post(ctx, [][]byte{[]byte("1\n")})
 	if err == nil || !strings.Contains(err.Error(), "503 overloaded: full") || requests != 1 || got.Rejected["overloaded"] != 1 {
 		t.Errorf("got %+v, %v after %d requests", got, err, requests)
 	}
 }
 
-// sdk is the Client as the suite drives it.
-type sdk struct{ *client.Client }
+// sdk is the Reporter as the suite drives it.
+type sdk struct{ *spillway.Reporter }
 
-func (s sdk) Report(partition, payload string) { _ = s.Client.Report(partition, []byte(payload)) }
+func (s sdk) Report(partition, payload string) { _ = s.Reporter.Report(partition, []byte(payload)) }
 
 func (s sdk) ReportAt(partition, payload string, at time.Time) {
-	_ = s.Client.ReportAt(partition, []byte(payload), at, "")
+	_ = s.ReportEvent(spillway.Event{Partition: partition, Payload: []byte(payload), Time: at})
 }
 
 func (s sdk) Flush(timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return s.Client.Flush(ctx)
+	return s.Reporter.Flush(ctx)
 }
 
 func (s sdk) Close(timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return s.Client.Close(ctx)
+	return s.Reporter.Close(ctx)
 }
 
 func (s sdk) Counts() clienttest.Counts {
@@ -330,7 +347,7 @@ func (s sdk) Counts() clienttest.Counts {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	clienttest.Run(t, func(t testing.TB, url string, o clienttest.Options) clienttest.SDK {
-		c, err := client.New(url, client.Config{
+		c, err := spillway.NewReporter(url, spillway.ReporterConfig{
 			Token: o.Token, Batch: o.Batch, Queue: o.Queue, Linger: o.Linger, MaxAge: o.MaxAge, Timeout: o.Timeout,
 			Attempts: o.Attempts, BackoffBase: o.BackoffBase, BackoffMax: o.BackoffMax, BreakAfter: o.BreakAfter, ProbeEvery: o.ProbeEvery,
 		}.WithKeyWindow(o.KeyWindow))

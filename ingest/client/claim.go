@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ type Job struct {
 	Errors     []JobError // of Get: why attempts failed, the newest first, the last three
 	Reason     string     // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
 
-	deadlineMS int64 // of the lease that Take got
+	deadlineMS int64 // of the lease that Claim got
 }
 
 // A JobError is why an attempt failed, as its worker said.
@@ -75,22 +75,22 @@ func (f *jobForm) job() Job {
 	return j
 }
 
-// TakeOptions are what a take may say. A zero field means its default.
-type TakeOptions struct {
+// ClaimOptions are what a claim may say. A zero field means its default.
+type ClaimOptions struct {
 	Count int           // jobs at most, 1 to 1000; default 1
 	TTR   time.Duration // how long they are leased; default 1m
 	Wait  time.Duration // how long to wait for the first job, 10m at most; default not at all
 }
 
-// Take leases ready jobs of queues, the most wanted queue first. It returns none when there
+// Claim leases ready jobs of queues, the most wanted queue first. It returns none when there
 // are none until Wait is over. Each job is to be given to one of Ack, Nack, Bury and Requeue
 // before its TTR is over, or it comes again, until its tries are used up. Work does all
 // this.
-func (j *Jobs) Take(ctx context.Context, queues []string, o TakeOptions) ([]Job, error) {
-	return j.take(ctx, queues, o, 0)
+func (q *Queues) Claim(ctx context.Context, queues []string, o ClaimOptions) ([]Job, error) {
+	return q.claim(ctx, queues, o, 0)
 }
 
-func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions,
+func (q *Queues) claim(ctx context.Context, queues []string, o ClaimOptions,
 	attempts int) ([]Job, error) {
 	if len(queues) == 0 {
 		return nil, checkQueue("")
@@ -115,7 +115,7 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions,
 		r.query.Set("wait", o.Wait.String())
 	}
 	var said struct{ Jobs []jobForm }
-	if _, err := j.do(ctx, r, &said); err != nil {
+	if _, err := q.do(ctx, r, &said); err != nil {
 		return nil, err
 	}
 	if said.Jobs == nil || slices.ContainsFunc(said.Jobs,
@@ -138,44 +138,44 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions,
 
 // Ack says that a job is done: it does not come again, even if its lease is over. ErrGone: it
 // was acked or deleted before, or it expired.
-func (j *Jobs) Ack(ctx context.Context, job Job) error {
-	return j.settle(ctx, job, "ack", 0, nil, 0)
+func (q *Queues) Ack(ctx context.Context, job Job) error {
+	return q.settle(ctx, job, "ack", 0, nil, 0)
 }
 
 // Nack gives a job back, to be ready again after a while, 0 to 30 days; one beyond is taken for
 // the nearest. When its tries are used up, it is dead. cause is why, which Get shows: 1 KiB of its
 // text; nil says nothing. ErrGone: the lease was over, so it comes again, or has come, anyway.
-func (j *Jobs) Nack(ctx context.Context, job Job, after time.Duration, cause error) error {
-	return j.settle(ctx, job, "nack", after, cause, 0)
+func (q *Queues) Nack(ctx context.Context, job Job, after time.Duration, cause error) error {
+	return q.settle(ctx, job, "nack", after, cause, 0)
 }
 
 // Bury gives a job up: it is dead, and stays to be looked at, respawned or deleted. cause is as in Nack.
-func (j *Jobs) Bury(ctx context.Context, job Job, cause error) error {
-	return j.settle(ctx, job, "bury", 0, cause, 0)
+func (q *Queues) Bury(ctx context.Context, job Job, cause error) error {
+	return q.settle(ctx, job, "bury", 0, cause, 0)
 }
 
 // Release gives a job of a queue of PHP's back, to be ready again after a while, whatever its try: for
 // handlers in which PHP's library decides. Elsewhere it is ErrInvalid.
-func (j *Jobs) Release(ctx context.Context, job Job, after time.Duration) error {
-	return j.settle(ctx, job, "release", after, nil, 0)
+func (q *Queues) Release(ctx context.Context, job Job, after time.Duration) error {
+	return q.settle(ctx, job, "release", after, nil, 0)
 }
 
 // Touch leases a job for ttr from now on. ErrGone: the lease was over.
-func (j *Jobs) Touch(ctx context.Context, job Job, ttr time.Duration) error {
-	return j.settle(ctx, job, "touch", ttr, nil, 0)
+func (q *Queues) Touch(ctx context.Context, job Job, ttr time.Duration) error {
+	return q.settle(ctx, job, "touch", ttr, nil, 0)
 }
 
 // Defer leases a job for ttr from now on, and notes that somebody else will settle it, who has
 // its queue, id and attempt. ErrGone: the lease was over.
-func (j *Jobs) Defer(ctx context.Context, job Job, ttr time.Duration) error {
-	return j.settle(ctx, job, "defer", ttr, nil, 0)
+func (q *Queues) Defer(ctx context.Context, job Job, ttr time.Duration) error {
+	return q.settle(ctx, job, "defer", ttr, nil, 0)
 }
 
-// Requeue gives a job back to the head of its queue, as if it had not been taken. It is sent
+// Requeue gives a job back to the head of its queue, as if it had not been claimed. It is sent
 // once: the next delivery has the same attempt, and a repeat could take the job from it.
-func (j *Jobs) Requeue(ctx context.Context, job Job) error {
+func (q *Queues) Requeue(ctx context.Context, job Job) error {
 	job.deadlineMS = 0 // a Touch may have moved it
-	return j.settle(ctx, job, "requeue", 0, nil, 1)
+	return q.settle(ctx, job, "requeue", 0, nil, 1)
 }
 
 // maxAfter is the longest time that a nack may give.
@@ -217,13 +217,13 @@ func newSettlement(job Job, do string, after time.Duration, cause error) settlem
 }
 
 // settle sends one settlement, in that many attempts; 0: as configured.
-func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration, cause error,
+func (q *Queues) settle(ctx context.Context, job Job, do string, after time.Duration, cause error,
 	attempts int) error {
 	if err := checkQueue(job.Queue); err != nil {
 		return err
 	}
 	lines := []settlement{newSettlement(job, do, after, cause)}
-	errs, err := j.settleAll(ctx, job.Queue, lines, attempts)
+	errs, err := q.settleAll(ctx, job.Queue, lines, attempts)
 	if err != nil {
 		return err
 	}
@@ -232,13 +232,13 @@ func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Durati
 
 // settleAll sends settlements of one queue together. errs has what became of each: nil, ErrGone or
 // an *Error.
-func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement,
+func (q *Queues) settleAll(ctx context.Context, queue string, lines []settlement,
 	attempts int) (errs []error, err error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	for i := range lines {
 		if err := encoder.Encode(&lines[i]); err != nil {
-			return nil, fmt.Errorf("client: write a settlement: %w", err)
+			return nil, fmt.Errorf("spillway: write a settlement: %w", err)
 		}
 	}
 	var said struct {
@@ -251,7 +251,7 @@ func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement,
 		body:        body.Bytes(),
 		attempts:    attempts,
 	}
-	maybe, err := j.do(ctx, r, &said)
+	maybe, err := q.do(ctx, r, &said)
 	if err != nil {
 		return nil, err
 	}
@@ -280,21 +280,21 @@ func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement,
 }
 
 // Get returns a job, in whatever state it is, or ErrNoJob.
-func (j *Jobs) Get(ctx context.Context, queue, id string) (Job, error) {
-	return j.read(ctx, queue, "/jobs/"+url.PathEscape(id))
+func (q *Queues) Get(ctx context.Context, queue, id string) (Job, error) {
+	return q.read(ctx, queue, "/jobs/"+url.PathEscape(id))
 }
 
-// Peek returns the job that is taken next, without taking it, or ErrNoJob.
-func (j *Jobs) Peek(ctx context.Context, queue string) (Job, error) {
-	return j.read(ctx, queue, "/peek")
+// Peek returns the job that is claimed next, without claiming it, or ErrNoJob.
+func (q *Queues) Peek(ctx context.Context, queue string) (Job, error) {
+	return q.read(ctx, queue, "/peek")
 }
 
-func (j *Jobs) read(ctx context.Context, queue, path string) (Job, error) {
+func (q *Queues) read(ctx context.Context, queue, path string) (Job, error) {
 	if err := checkQueue(queue); err != nil {
 		return Job{}, err
 	}
 	var said jobForm
-	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue + path},
+	if _, err := q.do(ctx, jobRequest{method: http.MethodGet, path: queue + path},
 		&said); err != nil {
 		return Job{}, err
 	}
@@ -333,7 +333,7 @@ type ListedJob struct {
 
 // List returns a page of the jobs of a queue that are in a state. It may be short, or empty, and have
 // a Next. Jobs that move between two pages may be missing or come twice.
-func (j *Jobs) List(ctx context.Context, queue string, o ListOptions) (page JobPage, err error) {
+func (q *Queues) List(ctx context.Context, queue string, o ListOptions) (page JobPage, err error) {
 	if err := checkQueue(queue); err != nil {
 		return JobPage{}, err
 	}
@@ -347,7 +347,7 @@ func (j *Jobs) List(ctx context.Context, queue string, o ListOptions) (page JobP
 	if o.Data {
 		query.Set("data", "1")
 	}
-	_, err = j.do(ctx, jobRequest{method: http.MethodGet, path: queue + "/jobs", query: query}, &page)
+	_, err = q.do(ctx, jobRequest{method: http.MethodGet, path: queue + "/jobs", query: query}, &page)
 	return page, err
 }
 
@@ -366,7 +366,7 @@ type TraceEvent struct {
 
 // Trace returns what happened to a job, which may be gone since, the oldest event first; or
 // ErrNoTrace, where no rule of its queue keeps it. It is best effort: it may lack events.
-func (j *Jobs) Trace(ctx context.Context, queue, id string) ([]TraceEvent, error) {
+func (q *Queues) Trace(ctx context.Context, queue, id string) ([]TraceEvent, error) {
 	if err := checkQueue(queue); err != nil {
 		return nil, err
 	}
@@ -378,7 +378,7 @@ func (j *Jobs) Trace(ctx context.Context, queue, id string) ([]TraceEvent, error
 		}
 	}
 	path := queue + "/jobs/" + url.PathEscape(id) + "/trace"
-	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: path}, &said); err != nil {
+	if _, err := q.do(ctx, jobRequest{method: http.MethodGet, path: path}, &said); err != nil {
 		return nil, err
 	}
 	events := make([]TraceEvent, 0, len(said.Events))
@@ -390,12 +390,12 @@ func (j *Jobs) Trace(ctx context.Context, queue, id string) ([]TraceEvent, error
 }
 
 // Delete ends a job, in whatever state it is, or returns ErrNoJob.
-func (j *Jobs) Delete(ctx context.Context, queue, id string) error {
+func (q *Queues) Delete(ctx context.Context, queue, id string) error {
 	if err := checkQueue(queue); err != nil {
 		return err
 	}
 	var said struct{ State string }
-	maybe, err := j.do(ctx, jobRequest{method: http.MethodDelete,
+	maybe, err := q.do(ctx, jobRequest{method: http.MethodDelete,
 		path: queue + "/jobs/" + url.PathEscape(id)}, &said)
 	if err == nil && said.State == "" {
 		return errForeign
@@ -417,7 +417,7 @@ type Counts struct {
 }
 
 // Counts counts the jobs of a queue.
-func (j *Jobs) Counts(ctx context.Context, queue string) (Counts, error) {
+func (q *Queues) Counts(ctx context.Context, queue string) (Counts, error) {
 	if err := checkQueue(queue); err != nil {
 		return Counts{}, err
 	}
@@ -426,7 +426,7 @@ func (j *Jobs) Counts(ctx context.Context, queue string) (Counts, error) {
 		OldestAge                             int64 `json:"oldest_age_ms"`
 		Reserved                              int64
 	}{Ready: -1, Delayed: -1, Leased: -1}
-	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue}, &said); err != nil {
+	if _, err := q.do(ctx, jobRequest{method: http.MethodGet, path: queue}, &said); err != nil {
 		return Counts{}, err
 	}
 	if said.Ready < 0 {

@@ -1,4 +1,4 @@
-package client_test
+package spillway_test
 
 import (
 	"context"
@@ -13,20 +13,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
 )
 
-func openJobs(t testing.TB, transport http.RoundTripper) *client.Jobs {
+func openJobs(t testing.TB, transport http.RoundTripper) *spillway.Queues {
 	t.Helper()
-	j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Namespace: "mail", Transport: transport})
+	j, err := spillway.NewQueues("http://127.0.0.1:1", spillway.QueuesConfig{Namespace: "mail", Transport: transport})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return j
 }
 
-func publish(t testing.TB, j *client.Jobs, queue, payload string, o client.PublishOptions) string {
+func publish(t testing.TB, j *spillway.Queues, queue, payload string, o spillway.PublishOptions) string {
 	t.Helper()
 	p, err := j.Publish(t.Context(), queue, []byte(payload), o)
 	if err != nil || len(p.IDs) != 1 {
@@ -35,9 +35,9 @@ func publish(t testing.TB, j *client.Jobs, queue, payload string, o client.Publi
 	return p.IDs[0]
 }
 
-func takeOne(t testing.TB, j *client.Jobs, queue string, ttr time.Duration) client.Job {
+func takeOne(t testing.TB, j *spillway.Queues, queue string, ttr time.Duration) spillway.Job {
 	t.Helper()
-	jobs, err := j.Take(t.Context(), []string{"none", queue}, client.TakeOptions{TTR: ttr})
+	jobs, err := j.Claim(t.Context(), []string{"none", queue}, spillway.ClaimOptions{TTR: ttr})
 	if err != nil || len(jobs) != 1 {
 		t.Fatalf("got %v, %v", jobs, err)
 	}
@@ -45,10 +45,10 @@ func takeOne(t testing.TB, j *client.Jobs, queue string, ttr time.Duration) clie
 }
 
 // wantState asks for a job; empty: it is gone.
-func wantState(t testing.TB, j *client.Jobs, queue, id, want string) {
+func wantState(t testing.TB, j *spillway.Queues, queue, id, want string) {
 	t.Helper()
 	job, err := j.Get(t.Context(), queue, id)
-	if want == "" && errors.Is(err, client.ErrNoJob) {
+	if want == "" && errors.Is(err, spillway.ErrNoJob) {
 		return
 	}
 	if err != nil || job.State != want || job.ID != id {
@@ -57,11 +57,11 @@ func wantState(t testing.TB, j *client.Jobs, queue, id, want string) {
 }
 
 // jobsWalk does everything once, with any service.
-func jobsWalk(t *testing.T, j *client.Jobs) {
+func jobsWalk(t *testing.T, j *spillway.Queues) {
 	ctx := t.Context()
 	payload := "a\n\x00\xff"
-	id := publish(t, j, "welcome", payload, client.PublishOptions{Tries: 2, ID: "order-7", TTL: time.Hour})
-	if p, err := j.Publish(ctx, "welcome", []byte("other"), client.PublishOptions{ID: "order-7"}); err != nil || !p.Exists || p.IDs[0] != id {
+	id := publish(t, j, "welcome", payload, spillway.PublishOptions{Tries: 2, ID: "order-7", TTL: time.Hour})
+	if p, err := j.Publish(ctx, "welcome", []byte("other"), spillway.PublishOptions{ID: "order-7"}); err != nil || !p.Exists || p.IDs[0] != id {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	if peeked, err := j.Peek(ctx, "welcome"); err != nil || peeked.ID != id || peeked.State != "ready" || string(peeked.Payload) != payload {
@@ -92,19 +92,19 @@ func jobsWalk(t *testing.T, j *client.Jobs) {
 		func() error { return j.Nack(ctx, got, 0, nil) }, func() error { return j.Touch(ctx, got, time.Second) }, func() error { return j.Bury(ctx, got, nil) },
 		func() error { return j.Requeue(ctx, got) },
 	} {
-		if err := f(); !errors.Is(err, client.ErrGone) {
+		if err := f(); !errors.Is(err, spillway.ErrGone) {
 			t.Errorf("got %v, want ErrGone", err)
 		}
 	}
 	if err := j.Ack(ctx, got); err != nil {
 		t.Errorf("a late ack: %v", err)
 	}
-	if err := j.Ack(ctx, got); !errors.Is(err, client.ErrGone) {
+	if err := j.Ack(ctx, got); !errors.Is(err, spillway.ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
 	wantState(t, j, "welcome", id, "")
 
-	dead := publish(t, j, "welcome", "x", client.PublishOptions{})
+	dead := publish(t, j, "welcome", "x", spillway.PublishOptions{})
 	if err := j.Bury(ctx, takeOne(t, j, "welcome", time.Minute), nil); err != nil {
 		t.Error(err)
 	}
@@ -112,32 +112,32 @@ func jobsWalk(t *testing.T, j *client.Jobs) {
 	if err := j.Delete(ctx, "welcome", dead); err != nil {
 		t.Error(err)
 	}
-	if err := j.Delete(ctx, "welcome", dead); !errors.Is(err, client.ErrNoJob) {
+	if err := j.Delete(ctx, "welcome", dead); !errors.Is(err, spillway.ErrNoJob) {
 		t.Errorf("got %v, want ErrNoJob", err)
 	}
 
-	first, err := j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2"), []byte("3")}, client.PublishOptions{Key: "batch-1", KeyTTL: time.Minute})
+	first, err := j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2"), []byte("3")}, spillway.PublishOptions{Key: "batch-1", Dedup: time.Minute})
 	if err != nil || len(first.IDs) != 3 || first.Repeated {
 		t.Errorf("got %+v, %v", first, err)
 	}
-	again, err := j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2"), []byte("3")}, client.PublishOptions{Key: "batch-1", KeyTTL: time.Minute})
+	again, err := j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2"), []byte("3")}, spillway.PublishOptions{Key: "batch-1", Dedup: time.Minute})
 	if err != nil || !again.Repeated || !slices.Equal(first.IDs, again.IDs) {
 		t.Errorf("got %+v, %v", again, err)
 	}
-	if jobs, err := j.Take(ctx, []string{"bulk"}, client.TakeOptions{Count: 10}); err != nil || len(jobs) != 3 || string(jobs[2].Payload) != "3" {
+	if jobs, err := j.Claim(ctx, []string{"bulk"}, spillway.ClaimOptions{Count: 10}); err != nil || len(jobs) != 3 || string(jobs[2].Payload) != "3" {
 		t.Errorf("got %v, %v", jobs, err)
 	}
-	if _, err := j.Publish(ctx, "wide", []byte("x"), client.PublishOptions{Shards: 2}); err != nil {
+	if _, err := j.Publish(ctx, "wide", []byte("x"), spillway.PublishOptions{Shards: 2}); err != nil {
 		t.Error(err)
 	}
-	jobs, err := j.Take(ctx, []string{"wide"}, client.TakeOptions{Count: 10})
+	jobs, err := j.Claim(ctx, []string{"wide"}, spillway.ClaimOptions{Count: 10})
 	if err != nil || len(jobs) != 2 || jobs[1].Attributes["shard_index"] != "1" || jobs[1].Attributes["shard_total"] != "2" {
 		t.Errorf("got %v, %v", jobs, err)
 	}
-	if jobs, err := j.Take(ctx, []string{"idle"}, client.TakeOptions{Wait: 20 * time.Millisecond}); err != nil || len(jobs) != 0 {
+	if jobs, err := j.Claim(ctx, []string{"idle"}, spillway.ClaimOptions{Wait: 20 * time.Millisecond}); err != nil || len(jobs) != 0 {
 		t.Errorf("got %v, %v", jobs, err)
 	}
-	if _, err := j.Peek(ctx, "idle"); !errors.Is(err, client.ErrNoJob) {
+	if _, err := j.Peek(ctx, "idle"); !errors.Is(err, spillway.ErrNoJob) {
 		t.Errorf("got %v, want ErrNoJob", err)
 	}
 }
@@ -162,7 +162,7 @@ func TestAPublishWhoseAnswerIsLostStoresOneJob(t *testing.T) {
 			return nil
 		}
 		j := openJobs(t, service)
-		id := publish(t, j, "welcome", "x", client.PublishOptions{})
+		id := publish(t, j, "welcome", "x", spillway.PublishOptions{})
 		got := takeOne(t, j, "welcome", time.Minute)
 		if n, err := j.Counts(t.Context(), "welcome"); err != nil || n.Ready+n.Pending != 1 || got.ID != id {
 			t.Errorf("got %+v, %v of %s, %s", n, err, got.ID, id)
@@ -188,14 +188,14 @@ func TestAttemptsWaitAsLongAsTheServiceSays(t *testing.T) {
 		}
 		began := time.Now()
 		j := openJobs(t, service)
-		publish(t, j, "welcome", "x", client.PublishOptions{})
+		publish(t, j, "welcome", "x", spillway.PublishOptions{})
 		if took := time.Since(began); took < 14*time.Second || took > 15*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		failures = 100
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := j.Peek(ctx, "welcome"); !errors.Is(err, client.ErrUnavailable) || ctx.Err() != nil {
+		if _, err := j.Peek(ctx, "welcome"); !errors.Is(err, spillway.ErrUnavailable) || ctx.Err() != nil {
 			t.Errorf("got %v, want ErrUnavailable at once", err)
 		}
 	})
@@ -209,28 +209,28 @@ func TestAnswersAreErrorsThatTellWhatToDo(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{404, `{"error":"no_such_job","message":"m"}`, client.ErrNoJob, "no_such_job: m"},
-		{429, `{"error":"too_many_jobs","message":"m"}`, client.ErrTooManyJobs, ""},
-		{429, `{"error":"too_many_queues","message":"m"}`, client.ErrTooManyQueues, ""},
-		{429, `{"error":"rate_limited","message":"m"}`, client.ErrRateLimited, ""},
-		{429, ``, client.ErrRateLimited, "429"},
-		{401, `{"error":"unauthorized","message":"m"}`, client.ErrUnauthorized, ""},
-		{413, `{"error":"entry_too_large","message":"m"}`, client.ErrTooLarge, ""},
-		{400, `{"error":"bad_delay","message":"m"}`, client.ErrInvalid, "bad_delay: m"},
-		{404, `<html>`, client.ErrInvalid, "404 Not Found"},
-		{503, `{"error":"store_unavailable","message":"m"}`, client.ErrUnavailable, ""},
-		{503, `{"error":"store_unavailable","message":"m","outcome":"unknown"}`, client.ErrUnknown, ""},
-		{502, `<html>`, client.ErrUnknown, "502"},
-		{200, `<html>`, client.ErrUnknown, "none of Spillway's"},
-		{302, ``, client.ErrInvalid, "302"},
+		{404, `{"error":"no_such_job","message":"m"}`, spillway.ErrNoJob, "no_such_job: m"},
+		{429, `{"error":"too_many_jobs","message":"m"}`, spillway.ErrTooManyJobs, ""},
+		{429, `{"error":"too_many_queues","message":"m"}`, spillway.ErrTooManyQueues, ""},
+		{429, `{"error":"rate_limited","message":"m"}`, spillway.ErrRateLimited, ""},
+		{429, ``, spillway.ErrRateLimited, "429"},
+		{401, `{"error":"unauthorized","message":"m"}`, spillway.ErrUnauthorized, ""},
+		{413, `{"error":"entry_too_large","message":"m"}`, spillway.ErrTooLarge, ""},
+		{400, `{"error":"bad_delay","message":"m"}`, spillway.ErrInvalid, "bad_delay: m"},
+		{404, `<html>`, spillway.ErrInvalid, "404 Not Found"},
+		{503, `{"error":"store_unavailable","message":"m"}`, spillway.ErrUnavailable, ""},
+		{503, `{"error":"store_unavailable","message":"m","outcome":"unknown"}`, spillway.ErrUnknown, ""},
+		{502, `<html>`, spillway.ErrUnknown, "502"},
+		{200, `<html>`, spillway.ErrUnknown, "none of Spillway's"},
+		{302, ``, spillway.ErrInvalid, "302"},
 	} {
-		j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Attempts: 1, Transport: &answers{status: row.status, body: row.body}})
+		j, err := spillway.NewQueues("http://127.0.0.1:1", spillway.QueuesConfig{Attempts: 1, Transport: &answers{status: row.status, body: row.body}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = j.Peek(t.Context(), "welcome")
-		var e *client.Error
-		if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.text) || !errors.As(err, &e) || e.Unknown != (row.want == client.ErrUnknown) {
+		var e *spillway.Error
+		if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.text) || !errors.As(err, &e) || e.Unknown != (row.want == spillway.ErrUnknown) {
 			t.Errorf("%d %s: got %v", row.status, row.body, err)
 		}
 	}
@@ -239,12 +239,12 @@ func TestAnswersAreErrorsThatTellWhatToDo(t *testing.T) {
 func TestATraceIsRead(t *testing.T) {
 	t.Parallel()
 	body := `{"events":[{"at_ms":1764000000000,"event":"claimed","by":"push","attempt":1},{"at_ms":1764000000040,"event":"written","attempt":1,"sink":"crm","outcome":"retried","status":503,"ms":40}]}`
-	j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Attempts: 1, Transport: &answers{status: 200, body: body}})
+	j, err := spillway.NewQueues("http://127.0.0.1:1", spillway.QueuesConfig{Attempts: 1, Transport: &answers{status: 200, body: body}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := j.Trace(t.Context(), "welcome", "0AT")
-	want := []client.TraceEvent{
+	want := []spillway.TraceEvent{
 		{At: time.UnixMilli(1764000000000), Event: "claimed", By: "push", Attempt: 1},
 		{At: time.UnixMilli(1764000000040), Event: "written", Attempt: 1, Sink: "crm", Outcome: "retried", Status: 503, Took: 40 * time.Millisecond},
 	}
@@ -269,11 +269,11 @@ func TestEveryCodeHasAnError(t *testing.T) {
 		if slices.Contains(others, code) {
 			continue
 		}
-		j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Attempts: 1, Transport: &answers{status: 400, body: `{"error":"` + code + `","message":"m"}`}})
+		j, err := spillway.NewQueues("http://127.0.0.1:1", spillway.QueuesConfig{Attempts: 1, Transport: &answers{status: 400, body: `{"error":"` + code + `","message":"m"}`}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := j.Peek(t.Context(), "welcome"); errors.Is(err, client.ErrInvalid) != invalid.MatchString(code) {
+		if _, err := j.Peek(t.Context(), "welcome"); errors.Is(err, spillway.ErrInvalid) != invalid.MatchString(code) {
 			t.Errorf("%s: got %v", code, err)
 		}
 	}
@@ -288,31 +288,31 @@ func TestWhatNoServiceTakesIsNotSent(t *testing.T) {
 	j := openJobs(t, service)
 	ctx := t.Context()
 	for _, queue := range []string{"", "_x", ".x", "a/b", "a,b", "ü", strings.Repeat("x", 256)} {
-		_, publishErr := j.Publish(ctx, queue, []byte("x"), client.PublishOptions{})
-		_, takeErr := j.Take(ctx, []string{"a", queue}, client.TakeOptions{})
+		_, publishErr := j.Publish(ctx, queue, []byte("x"), spillway.PublishOptions{})
+		_, takeErr := j.Claim(ctx, []string{"a", queue}, spillway.ClaimOptions{})
 		_, countErr := j.Counts(ctx, queue)
-		for _, err := range []error{publishErr, takeErr, countErr, j.Ack(ctx, client.Job{Queue: queue}), j.Delete(ctx, queue, "x")} {
-			if !errors.Is(err, client.ErrInvalid) {
+		for _, err := range []error{publishErr, takeErr, countErr, j.Ack(ctx, spillway.Job{Queue: queue}), j.Delete(ctx, queue, "x")} {
+			if !errors.Is(err, spillway.ErrInvalid) {
 				t.Errorf("%q: got %v", queue, err)
 			}
 		}
 	}
-	_, empty := j.Publish(ctx, "q", nil, client.PublishOptions{})
-	_, none := j.PublishMany(ctx, "q", nil, client.PublishOptions{})
-	_, lines := j.PublishMany(ctx, "q", [][]byte{[]byte("a\nb")}, client.PublishOptions{})
-	_, noQueue := j.Take(ctx, nil, client.TakeOptions{})
-	if !errors.Is(empty, client.ErrEmpty) || !errors.Is(none, client.ErrEmpty) || !errors.Is(lines, client.ErrInvalid) || !errors.Is(noQueue, client.ErrInvalid) {
+	_, empty := j.Publish(ctx, "q", nil, spillway.PublishOptions{})
+	_, none := j.PublishMany(ctx, "q", nil, spillway.PublishOptions{})
+	_, lines := j.PublishMany(ctx, "q", [][]byte{[]byte("a\nb")}, spillway.PublishOptions{})
+	_, noQueue := j.Claim(ctx, nil, spillway.ClaimOptions{})
+	if !errors.Is(empty, spillway.ErrEmpty) || !errors.Is(none, spillway.ErrEmpty) || !errors.Is(lines, spillway.ErrInvalid) || !errors.Is(noQueue, spillway.ErrInvalid) {
 		t.Error(empty, none, lines, noQueue)
 	}
 	if n := service.Requests(); n != 0 {
 		t.Errorf("%d requests", n)
 	}
-	for _, cfg := range []client.JobsConfig{{Namespace: "/"}, {Token: "a b"}, {Timeout: -1}, {BackoffBase: time.Second, BackoffMax: time.Millisecond}} {
-		if _, err := client.NewJobs("http://127.0.0.1:1", cfg); err == nil {
+	for _, cfg := range []spillway.QueuesConfig{{Namespace: "/"}, {Token: "a b"}, {Timeout: -1}, {BackoffBase: time.Second, BackoffMax: time.Millisecond}} {
+		if _, err := spillway.NewQueues("http://127.0.0.1:1", cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}
 	}
-	if _, err := client.NewJobs("ftp://x", client.JobsConfig{}); err == nil {
+	if _, err := spillway.NewQueues("ftp://x", spillway.QueuesConfig{}); err == nil {
 		t.Error("ftp is taken")
 	}
 }
@@ -326,7 +326,7 @@ func TestTheTokenIsSentAndNotShown(t *testing.T) {
 		}
 		return nil, errors.New("connection reset")
 	}
-	j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Token: "secret", Transport: service, Attempts: 1})
+	j, err := spillway.NewQueues("http://127.0.0.1:1", spillway.QueuesConfig{Token: "secret", Transport: service, Attempts: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,20 +341,20 @@ func TestACallWhoseContextEndsSaysWhetherItMayHaveBeenDone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	service.Lose = func(r *http.Request) error { cancel(); return r.Context().Err() }
 	j := openJobs(t, service)
-	_, sent := j.Publish(ctx, "welcome", []byte("x"), client.PublishOptions{})
-	var e *client.Error
-	if !errors.Is(sent, client.ErrUnknown) || !errors.Is(sent, context.Canceled) || !errors.As(sent, &e) || !e.Unknown {
+	_, sent := j.Publish(ctx, "welcome", []byte("x"), spillway.PublishOptions{})
+	var e *spillway.Error
+	if !errors.Is(sent, spillway.ErrUnknown) || !errors.Is(sent, context.Canceled) || !errors.As(sent, &e) || !e.Unknown {
 		t.Errorf("a publish that may be stored: got %v", sent)
 	}
-	_, not := j.Publish(ctx, "welcome", []byte("x"), client.PublishOptions{})
-	if errors.Is(not, client.ErrUnknown) || !errors.Is(not, context.Canceled) || service.Requests() != 1 {
+	_, not := j.Publish(ctx, "welcome", []byte("x"), spillway.PublishOptions{})
+	if errors.Is(not, spillway.ErrUnknown) || !errors.Is(not, context.Canceled) || service.Requests() != 1 {
 		t.Errorf("a publish that was not sent: got %v after %d requests", not, service.Requests())
 	}
 	service.Lose = nil
 	service.Fail = func(*http.Request) (*http.Response, error) {
 		return nil, &net.OpError{Op: "dial", Err: errors.New("rejected")}
 	}
-	if _, err := j.Publish(t.Context(), "welcome", []byte("x"), client.PublishOptions{}); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknown) {
+	if _, err := j.Publish(t.Context(), "welcome", []byte("x"), spillway.PublishOptions{}); !errors.Is(err, spillway.ErrUnavailable) || errors.Is(err, spillway.ErrUnknown) {
 		t.Errorf("no service: got %v", err)
 	}
 }
@@ -373,9 +373,9 @@ func TestAnAttemptThatMayHaveBeenDoneIsNotForgotten(t *testing.T) {
 				return clienttest.Answer(503, `{"error":"`+last+`","message":"m"}`), nil
 			}
 			j := openJobs(t, service)
-			_, err := j.Publish(t.Context(), "welcome", []byte("x"), client.PublishOptions{})
-			var e *client.Error
-			if !errors.Is(err, client.ErrUnknown) || !errors.As(err, &e) || !e.Unknown || e.Code != last || service.Requests() != 4 {
+			_, err := j.Publish(t.Context(), "welcome", []byte("x"), spillway.PublishOptions{})
+			var e *spillway.Error
+			if !errors.Is(err, spillway.ErrUnknown) || !errors.As(err, &e) || !e.Unknown || e.Code != last || service.Requests() != 4 {
 				t.Errorf("got %v after %d requests", err, service.Requests())
 			}
 		}
@@ -396,8 +396,8 @@ func TestAPublishIsNotRepeatedWhenItsKeyMayBeForgotten(t *testing.T) {
 				answer.Header.Set("Retry-After", "118")
 				return answer, nil
 			}
-			_, err := openJobs(t, service).Publish(t.Context(), "welcome", []byte("x"), client.PublishOptions{Key: "k", KeyTTL: ttl})
-			if !errors.Is(err, client.ErrUnknown) || service.Requests() != requests {
+			_, err := openJobs(t, service).Publish(t.Context(), "welcome", []byte("x"), spillway.PublishOptions{Key: "k", Dedup: ttl})
+			if !errors.Is(err, spillway.ErrUnknown) || service.Requests() != requests {
 				t.Errorf("ttl %v: %v after %d requests", ttl, err, service.Requests())
 			}
 		}
@@ -406,19 +406,19 @@ func TestAPublishIsNotRepeatedWhenItsKeyMayBeForgotten(t *testing.T) {
 
 func TestAnAnswerThatIsNotOfTheServiceIsNone(t *testing.T) {
 	t.Parallel()
-	job := client.Job{Queue: "q", ID: "x"}
+	job := spillway.Job{Queue: "q", ID: "x"}
 	for _, body := range []string{
 		"", "null", "7", "[]", "{}", `{"ids":null}`, `{"ids":[]}`, `{"ids":[1]}`, `{"jobs":null}`, `{"jobs":[null]}`, `{"jobs":[{"queue":"q"}]}`,
 		`{"jobs":[{"id":"x","queue":"other"}]}`, `{"jobs":7}`, `{"results":null}`, `{"results":[]}`, `{"results":[null]}`, `{"results":[{}]}`, `{"results":[{"state":7}]}`,
 		`{"results":[{"state":"acked"},{"state":"acked"}]}`, `{"id":7}`, `{"data":"?"}`,
 	} {
 		j := openJobs(t, &answers{status: 200, body: body})
-		_, publish := j.Publish(t.Context(), "q", []byte("x"), client.PublishOptions{})
-		_, take := j.Take(t.Context(), []string{"q"}, client.TakeOptions{})
+		_, publish := j.Publish(t.Context(), "q", []byte("x"), spillway.PublishOptions{})
+		_, claim := j.Claim(t.Context(), []string{"q"}, spillway.ClaimOptions{})
 		_, get := j.Get(t.Context(), "q", "x")
 		_, count := j.Counts(t.Context(), "q")
-		for call, err := range map[string]error{"publish": publish, "take": take, "get": get, "counts": count, "ack": j.Ack(t.Context(), job), "delete": j.Delete(t.Context(), "q", "x")} {
-			if !errors.Is(err, client.ErrUnknown) {
+		for call, err := range map[string]error{"publish": publish, "claim": claim, "get": get, "counts": count, "ack": j.Ack(t.Context(), job), "delete": j.Delete(t.Context(), "q", "x")} {
+			if !errors.Is(err, spillway.ErrUnknown) {
 				t.Errorf("%s answered %q: got %v", call, body, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package client
+package spillway
 
 import (
 	"bytes"
@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// JobsConfig is how a Jobs works. A zero field means its default.
-type JobsConfig struct {
+// QueuesConfig is how a Queues works. A zero field means its default, None a duration of 0.
+type QueuesConfig struct {
 	// Namespace of the queues; default "default".
 	Namespace string
 	// Token of the namespace, sent as a bearer token; default none.
 	Token string
-	// Timeout bounds one attempt, beyond what a Take waits; default 10s.
+	// Timeout bounds one attempt, beyond what a Claim waits; default 10s.
 	Timeout time.Duration
 	// Attempts is how often a request is tried while the service cannot be reached, is
 	// overloaded or limits the rate; default 4. Between attempts it waits a random time between
@@ -35,45 +35,35 @@ type JobsConfig struct {
 	Transport http.RoundTripper
 }
 
-func (c *JobsConfig) fill() {
-	if c.Namespace == "" {
-		c.Namespace = "default"
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
-	}
-	if c.Attempts == 0 {
-		c.Attempts = 4
-	}
-	if c.BackoffBase == 0 {
-		c.BackoffBase = 100 * time.Millisecond
-	}
-	if c.BackoffMax == 0 {
-		c.BackoffMax = 5 * time.Second
-	}
+func (c *QueuesConfig) fill() {
+	fill(&c.Namespace, "default")
+	fill(&c.Timeout, 10*time.Second)
+	fill(&c.Attempts, 4)
+	fill(&c.BackoffBase, 100*time.Millisecond)
+	fill(&c.BackoffMax, 5*time.Second)
 	if c.Transport == nil {
 		c.Transport = newTransport(64)
 	}
 }
 
-func (c *JobsConfig) check() error {
+func (c *QueuesConfig) check() error {
 	switch {
 	case !validName(c.Namespace, 64):
-		return fmt.Errorf("client: namespace %q: want a letter or digit, then letters, digits, ._- up to 64",
+		return fmt.Errorf("spillway: namespace %q: want a letter or digit, then letters, digits, ._- up to 64",
 			c.Namespace)
 	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return errors.New("client: the token holds a character that no token has")
-	case c.Timeout < 0 || c.Attempts < 0 || c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase:
-		return errors.New("client: a duration or the attempts are negative, or the longest back-off is less than the first")
+		return errors.New("spillway: the token holds a character that no token has")
+	case c.Timeout <= 0 || c.Attempts < 0 || c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase:
+		return errors.New("spillway: a duration or the attempts are negative, the timeout is none, or the longest back-off is less than the first")
 	}
 	return nil
 }
 
-// Jobs publishes and takes the jobs of a namespace's queues. Unlike a Client it keeps
+// Queues publishes and claims the jobs of a namespace's queues. Unlike a Reporter it keeps
 // nothing: each call is a request, and its error says what became of it. It is safe for
 // concurrent use.
-type Jobs struct {
-	cfg     JobsConfig
+type Queues struct {
+	cfg     QueuesConfig
 	base    string // URL of the namespace
 	http    *http.Client
 	own     bool          // its transport is of its own
@@ -81,9 +71,9 @@ type Jobs struct {
 	numbers atomic.Uint64 // what they go on with
 }
 
-// NewJobs returns a Jobs for the service at url, such as "http://127.0.0.1:8080". It
+// NewQueues returns a Queues for the service at url, such as "http://127.0.0.1:8080". It
 // connects to nothing yet. The caller closes it.
-func NewJobs(url string, cfg JobsConfig) (*Jobs, error) {
+func NewQueues(url string, cfg QueuesConfig) (*Queues, error) {
 	own := cfg.Transport == nil
 	cfg.fill()
 	base, err := endpoint(url)
@@ -93,7 +83,7 @@ func NewJobs(url string, cfg JobsConfig) (*Jobs, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Jobs{
+	return &Queues{
 		cfg:  cfg,
 		own:  own,
 		base: base + "/v1/" + cfg.Namespace + "/",
@@ -107,9 +97,9 @@ func NewJobs(url string, cfg JobsConfig) (*Jobs, error) {
 
 // Close ends the connections that carry no request, unless the Transport is the caller's. Calls
 // under way, and those that follow, make connections of their own.
-func (j *Jobs) Close() {
-	if j.own {
-		j.http.CloseIdleConnections()
+func (q *Queues) Close() {
+	if q.own {
+		q.http.CloseIdleConnections()
 	}
 }
 
@@ -132,21 +122,21 @@ const maxJobsAnswer = 64 << 20
 
 // do makes attempts until one is answered for good, and decodes that answer into result. maybe:
 // an attempt before the last may have done what was asked.
-func (j *Jobs) do(ctx context.Context, r jobRequest, result any) (maybe bool, err error) {
+func (q *Queues) do(ctx context.Context, r jobRequest, result any) (maybe bool, err error) {
 	attempts := r.attempts
 	if attempts == 0 {
-		attempts = j.cfg.Attempts
+		attempts = q.cfg.Attempts
 	}
 	var forgotten time.Time // when the service may not know the key any more of an attempt that may have been done
 	for attempt := 1; ; attempt++ {
 		if err := ctx.Err(); err != nil && attempt == 1 {
-			return false, fmt.Errorf("client: %w", err)
+			return false, fmt.Errorf("spillway: %w", err)
 		}
-		sent, timeout := time.Now(), j.cfg.Timeout+r.wait
+		sent, timeout := time.Now(), q.cfg.Timeout+r.wait
 		if maybe && r.key != "" {
 			timeout = min(timeout, forgotten.Sub(sent))
 		}
-		body, err := j.post(ctx, r, timeout)
+		body, err := q.post(ctx, r, timeout)
 		if err == nil {
 			if json.Unmarshal(body, result) != nil {
 				return maybe, errForeign
@@ -163,7 +153,7 @@ func (j *Jobs) do(ctx context.Context, r jobRequest, result any) (maybe bool, er
 		if maybe { // whatever this attempt came to
 			e.Unknown, e.is = true, ErrUnknown
 		}
-		wait := max(backoff(j.cfg.BackoffBase, j.cfg.BackoffMax, attempt), e.RetryAfter)
+		wait := max(backoff(q.cfg.BackoffBase, q.cfg.BackoffMax, attempt), e.RetryAfter)
 		end, bounded := ctx.Deadline()
 		switch {
 		case attempt >= attempts || ctx.Err() != nil:
@@ -177,16 +167,16 @@ func (j *Jobs) do(ctx context.Context, r jobRequest, result any) (maybe bool, er
 }
 
 // post is one attempt. Its errors are *Error, which the caller may change.
-func (j *Jobs) post(ctx context.Context, r jobRequest, timeout time.Duration) ([]byte, error) {
+func (q *Queues) post(ctx context.Context, r jobRequest, timeout time.Duration) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	target := j.base + r.path
+	target := q.base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
 	request, err := http.NewRequestWithContext(limited, r.method, target, bytes.NewReader(r.body))
 	if err != nil {
-		return nil, fmt.Errorf("client: make a request: %w", err)
+		return nil, fmt.Errorf("spillway: make a request: %w", err)
 	}
 	h := request.Header
 	if r.contentType != "" {
@@ -198,10 +188,10 @@ func (j *Jobs) post(ctx context.Context, r jobRequest, timeout time.Duration) ([
 	if r.ifMatch != "" {
 		h.Set("If-Match", r.ifMatch)
 	}
-	if j.cfg.Token != "" {
-		h.Set("Authorization", "Bearer "+j.cfg.Token)
+	if q.cfg.Token != "" {
+		h.Set("Authorization", "Bearer "+q.cfg.Token)
 	}
-	response, err := j.http.Do(request)
+	response, err := q.http.Do(request)
 	if err != nil {
 		return nil, notAnswered(err)
 	}
@@ -217,7 +207,7 @@ func (j *Jobs) post(ctx context.Context, r jobRequest, timeout time.Duration) ([
 }
 
 // newKey is an idempotency key that no other request has.
-func (j *Jobs) newKey() string { return j.keys + "-" + strconv.FormatUint(j.numbers.Add(1), 36) }
+func (q *Queues) newKey() string { return q.keys + "-" + strconv.FormatUint(q.numbers.Add(1), 36) }
 
 // validQueue is the rule for names of queues.
 func validQueue(name string) bool {
