@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -78,7 +79,7 @@ func (q *Queues) PublishMany(ctx context.Context, queue string, payloads [][]byt
 func (q *Queues) publish(ctx context.Context, queue, contentType string, body []byte,
 	o PublishOptions, query url.Values) (Published, error) {
 	said, err := q.sendJobs(ctx, queue, contentType, body, o, query)
-	if err == nil && len(said.IDs) == 0 {
+	if err == nil && (len(said.IDs) == 0 || slices.Contains(said.IDs, "")) {
 		return Published{}, errForeign
 	}
 	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists,

@@ -13,16 +13,20 @@ import (
 	"time"
 )
 
-// Process opens an SDK in another language: a program that reads a command a line from
-// its standard input, as JSON, and writes an answer a line.
-//
-//	{"op":"open","url":…,"options":{…}}               → {}   durations in ms, 0 left out
-//	{"op":"report","partition":…,"payload":base64}    → nothing; with "at", ms since 1970, if not now
-//	{"op":"flush","timeout":ms}                       → {"ok":bool}
-//	{"op":"close","timeout":ms}                       → {"ok":bool}
-//	{"op":"counts"}                                   → {"reported":…,"acked":…,"pending":…,"dropped":{…}}
+// Process opens an SDK in another language: a program that does what lines of JSON say, by
+// PROTOCOL.md.
 func Process(name string, args ...string) Open {
+	start := Program(name, args...)
 	return func(t testing.TB, url string, o Options) SDK {
+		t.Helper()
+		in, out := start(t)
+		return Drive(t, in, out, url, o)
+	}
+}
+
+// Program starts such a program. It ends with the test.
+func Program(name string, args ...string) Start {
+	return func(t testing.TB) (io.Writer, io.Reader) {
 		t.Helper()
 		cmd := exec.Command(name, args...)
 		cmd.Stderr = os.Stderr
@@ -42,12 +46,11 @@ func Process(name string, args ...string) Open {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		})
-		return Drive(t, in, out, url, o)
+		return in, out
 	}
 }
 
-// Drive opens an SDK by the commands of Process, however they travel: each Write to in is
-// one line.
+// Drive opens an SDK by the same commands, however they travel: each Write to in is one line.
 func Drive(t testing.TB, in io.Writer, out io.Reader, url string, o Options) SDK {
 	t.Helper()
 	p := &process{t: t, in: in, out: bufio.NewReader(out)}

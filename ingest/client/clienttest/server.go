@@ -67,17 +67,24 @@ func newServer(script []Step) *Server {
 func NewServer(t testing.TB, script ...Step) *Server {
 	t.Helper()
 	s := newServer(script)
-	web := httptest.NewServer(http.HandlerFunc(s.serve))
-	s.URL = web.URL
 	t.Cleanup(func() {
-		close(s.gone)
-		web.CloseClientConnections()
-		web.Close()
 		for _, fault := range s.faults {
 			t.Error(fault)
 		}
 	})
+	s.URL = serveHTTP(t, s.gone, http.HandlerFunc(s.serve))
 	return s
+}
+
+// serveHTTP serves until the test ends; gone closes first.
+func serveHTTP(t testing.TB, gone chan struct{}, handler http.Handler) (url string) {
+	web := httptest.NewServer(handler)
+	t.Cleanup(func() {
+		close(gone)
+		web.CloseClientConnections()
+		web.Close()
+	})
+	return web.URL
 }
 
 // Script sets what happens from now on.

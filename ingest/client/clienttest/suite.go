@@ -1,6 +1,6 @@
-// Package clienttest is the conformance suite of Spillway's client libraries, in
-// whatever language: a server that follows a script, and the account that every
-// library must keep.
+// Package clienttest is the conformance suite of Spillway's client libraries, in whatever language:
+// servers that follow a script, and what every library must make of them, events and jobs. PROTOCOL.md
+// says how it drives a program.
 //
 //	func TestConformance(t *testing.T) {
 //		clienttest.Run(t, func(t testing.TB, url string, o clienttest.Options) clienttest.SDK { … })
@@ -54,43 +54,60 @@ type Open func(t testing.TB, url string, o Options) SDK
 // patience bounds whatever a case waits for.
 const patience = 20 * time.Second
 
-// Run tries a library with every case, in parallel.
-func Run(t *testing.T, open Open) {
+// cases are those of Run. PROTOCOL.md lists them, too.
+var cases = map[string]func(*bench){
+	"what is accepted is stored once and in order":           whatIsAcceptedIsStoredOnceAndInOrder,
+	"a batch goes before its linger, the rest after it":      aBatchGoesBeforeItsLinger,
+	"payloads that are no JSON arrive as they are":           payloadsThatAreNoJSONArriveAsTheyAre,
+	"payloads that nest too deep cost no other entry":        payloadsThatNestTooDeepCostNoOtherEntry,
+	"a clock that goes back harms nobody":                    aClockThatGoesBackHarmsNobody,
+	"429 waits as long as it is told":                        tooManyWaitsAsLongAsItIsTold,
+	"503 is tried again under the same key":                  unavailableIsTriedAgain,
+	"a hanging server is left after the timeout":             aHangingServerIsLeft,
+	"a lost answer counts once":                              aLostAnswerCountsOnce,
+	"a cut connection is tried again":                        aCutConnectionIsTriedAgain,
+	"a slow server blocks nobody":                            aSlowServerBlocksNobody,
+	"entries that the server wants again come again":         entriesWantedAgainComeAgain,
+	"entries that may be stored come again under their key":  entriesThatMayBeStoredComeOnce,
+	"no key is used for longer than the server remembers it": noKeyIsUsedForTooLong,
+	"malformed answers are tried again":                      malformedAnswersAreTriedAgain,
+	"results of kinds that are new are taken":                resultsOfOtherKindsAreTaken,
+	"entries that the server drops are counted":              entriesDroppedByTheServerAreCounted,
+	"a rejected request is dropped, not repeated":            aRejectedRequestIsDropped,
+	"entries that the server always wants again are dropped": entriesWantedForEverAreDropped,
+	"a partition is in one request at a time":                aPartitionIsInOneRequestAtATime,
+	"the oldest of all partitions make room":                 theOldestOfAllMakeRoom,
+	"attempts end":                                           attemptsEnd,
+	"the oldest make room":                                   theOldestMakeRoom,
+	"one partition leaves half of the queue to others":       onePartitionLeavesHalfToOthers,
+	"nothing stale is sent":                                  nothingStaleIsSent,
+	"a dead server is probed, not hammered":                  aDeadServerIsProbed,
+	"drops are told to the server":                           dropsAreToldToTheServer,
+	"close ends in time and counts what it drops":            closeEndsInTime,
+	"many reporters at once lose nothing":                    manyReportersLoseNothing,
+}
+
+// Run tries a library with every case, in parallel, but for those that it leaves out.
+func Run(t *testing.T, open Open, except ...string) {
 	t.Helper()
-	for name, try := range map[string]func(*bench){
-		"what is accepted is stored once and in order":           whatIsAcceptedIsStoredOnceAndInOrder,
-		"a batch goes before its linger, the rest after it":      aBatchGoesBeforeItsLinger,
-		"payloads that are no JSON arrive as they are":           payloadsThatAreNoJSONArriveAsTheyAre,
-		"payloads that nest too deep cost no other entry":        payloadsThatNestTooDeepCostNoOtherEntry,
-		"a clock that goes back harms nobody":                    aClockThatGoesBackHarmsNobody,
-		"429 waits as long as it is told":                        tooManyWaitsAsLongAsItIsTold,
-		"503 is tried again under the same key":                  unavailableIsTriedAgain,
-		"a hanging server is left after the timeout":             aHangingServerIsLeft,
-		"a lost answer counts once":                              aLostAnswerCountsOnce,
-		"a cut connection is tried again":                        aCutConnectionIsTriedAgain,
-		"a slow server blocks nobody":                            aSlowServerBlocksNobody,
-		"entries that the server wants again come again":         entriesWantedAgainComeAgain,
-		"entries that may be stored come again under their key":  entriesThatMayBeStoredComeOnce,
-		"no key is used for longer than the server remembers it": noKeyIsUsedForTooLong,
-		"malformed answers are tried again":                      malformedAnswersAreTriedAgain,
-		"results of kinds that are new are taken":                resultsOfOtherKindsAreTaken,
-		"entries that the server drops are counted":              entriesDroppedByTheServerAreCounted,
-		"a rejected request is dropped, not repeated":            aRejectedRequestIsDropped,
-		"entries that the server always wants again are dropped": entriesWantedForEverAreDropped,
-		"a partition is in one request at a time":                aPartitionIsInOneRequestAtATime,
-		"the oldest of all partitions make room":                 theOldestOfAllMakeRoom,
-		"attempts end":                                           attemptsEnd,
-		"the oldest make room":                                   theOldestMakeRoom,
-		"one partition leaves half of the queue to others":       onePartitionLeavesHalfToOthers,
-		"nothing stale is sent":                                  nothingStaleIsSent,
-		"a dead server is probed, not hammered":                  aDeadServerIsProbed,
-		"drops are told to the server":                           dropsAreToldToTheServer,
-		"close ends in time and counts what it drops":            closeEndsInTime,
-		"many reporters at once lose nothing":                    manyReportersLoseNothing,
-	} {
+	each(t, cases, except, func(t *testing.T, try func(*bench)) { try(&bench{T: t, open: open}) })
+}
+
+// each runs cases in parallel, but for those that are left out.
+func each[B any](t *testing.T, cases map[string]func(B), except []string, run func(*testing.T, func(B))) {
+	t.Helper()
+	for _, name := range except {
+		if cases[name] == nil {
+			t.Errorf("%q is left out, and no case", name)
+		}
+	}
+	for name, try := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			try(&bench{T: t, open: open})
+			if slices.Contains(except, name) {
+				t.Skip("this library leaves it out")
+			}
+			run(t, try)
 		})
 	}
 }

@@ -1,0 +1,241 @@
+package spillway_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	spillway "github.com/spillway-io/spillway/ingest/client"
+	"github.com/spillway-io/spillway/ingest/client/clienttest"
+)
+
+func TestConformanceOfQueues(t *testing.T) {
+	t.Parallel()
+	clienttest.RunQueues(t, func(t testing.TB) (io.Writer, io.Reader) {
+		commands, in := io.Pipe()
+		out, answers := io.Pipe()
+		d := &driver{ctx: t.Context(), calls: map[string]int{}}
+		go func() {
+			for lines := json.NewDecoder(commands); ; {
+				var c driverCommand
+				if lines.Decode(&c) != nil || json.NewEncoder(answers).Encode(d.run(c)) != nil {
+					return
+				}
+			}
+		}()
+		t.Cleanup(func() { _, _ = in.Close(), out.Close() })
+		return in, out
+	})
+}
+
+// driver drives Queues as PROTOCOL.md says.
+type driver struct {
+	ctx    context.Context // of the test
+	queues *spillway.Queues
+	cancel context.CancelFunc
+	ended  chan error // of Work
+
+	mu    sync.Mutex
+	calls map[string]int // of handlers, by job
+	now   driverReply
+}
+
+type driverCommand struct {
+	Op, URL, Queue, ID, Do, Error string
+	Queues                        []string
+	Payloads                      [][]byte
+	Attempt                       int
+	MS                            int64
+	Options                       struct {
+		Namespace, Token, ID, Key             string
+		Attempts, Tries, Count, Concurrency   int
+		Timeout, Delay, TTL, Dedup, TTR, Wait ms
+		OnEnd                                 string `json:"on_end"`
+		BackoffBase                           ms     `json:"backoff_base"`
+		BackoffMax                            ms     `json:"backoff_max"`
+		StopTimeout                           ms     `json:"stop_timeout"`
+		GiveUpAfter                           ms     `json:"give_up_after"`
+	}
+}
+
+type ms int64
+
+func (m ms) d() time.Duration { return time.Duration(m) * time.Millisecond }
+
+type driverJob struct {
+	Queue, ID, State string
+	Attempt, Tries   int
+	Payload          []byte
+}
+
+type driverReply struct {
+	Error            string        `json:"error,omitempty"`
+	IDs              []string      `json:"ids,omitempty"`
+	Repeated, Exists bool          `json:",omitempty"`
+	Jobs             []driverJob   `json:"jobs,omitempty"`
+	Handled          []driverEnded `json:"handled,omitempty"`
+
+	Ready, Delayed, Leased, Dead int64
+	Running, Most, Errors        int
+	RequestErrors                int `json:"request_errors"`
+}
+
+type driverEnded struct {
+	Queue, ID, Cause string
+	Attempt          int
+}
+
+// word is the error's word in the protocol.
+func word(err error) string {
+	for is, word := range map[error]string{
+		spillway.ErrNoJob: "no_job", spillway.ErrGone: "gone", spillway.ErrEmpty: "empty", spillway.ErrTooLarge: "too_large", spillway.ErrTooManyJobs: "too_many_jobs",
+		spillway.ErrInvalid: "invalid", spillway.ErrUnauthorized: "unauthorized", spillway.ErrNoNamespace: "no_namespace", spillway.ErrRateLimited: "rate_limited",
+		spillway.ErrUnavailable: "unavailable", spillway.ErrUnknown: "unknown",
+	} {
+		if errors.Is(err, is) {
+			return word
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func (d *driver) run(c driverCommand) (r driverReply) {
+	var err error
+	o := c.Options
+	job := spillway.Job{Queue: c.Queue, ID: c.ID, Attempt: c.Attempt}
+	switch c.Op {
+	case "queues":
+		d.queues, err = spillway.NewQueues(c.URL, spillway.QueuesConfig{
+			Namespace: o.Namespace, Token: o.Token, Timeout: o.Timeout.d(), Attempts: o.Attempts,
+			BackoffBase: o.BackoffBase.d(), BackoffMax: o.BackoffMax.d(),
+		})
+	case "publish":
+		p, options := spillway.Published{}, spillway.PublishOptions{
+			Delay: o.Delay.d(), TTL: o.TTL.d(), Tries: o.Tries, ID: o.ID, Key: o.Key, Dedup: o.Dedup.d(), OnEnd: o.OnEnd,
+		}
+		if len(c.Payloads) == 1 {
+			p, err = d.queues.Publish(d.ctx, c.Queue, c.Payloads[0], options)
+		} else {
+			p, err = d.queues.PublishMany(d.ctx, c.Queue, c.Payloads, options)
+		}
+		r.IDs, r.Repeated, r.Exists = p.IDs, p.Repeated, p.Exists
+	case "claim":
+		var jobs []spillway.Job
+		jobs, err = d.queues.Claim(d.ctx, c.Queues, spillway.ClaimOptions{Count: o.Count, TTR: o.TTR.d(), Wait: o.Wait.d()})
+		for _, j := range jobs {
+			r.Jobs = append(r.Jobs, driverJob{j.Queue, j.ID, j.State, j.Attempt, j.Tries, j.Payload})
+		}
+	case "settle":
+		err = d.settle(c, job)
+	case "get":
+		job, err = d.queues.Get(d.ctx, c.Queue, c.ID)
+		r.Jobs = []driverJob{{job.Queue, job.ID, job.State, job.Attempt, job.Tries, job.Payload}}
+	case "delete":
+		err = d.queues.Delete(d.ctx, c.Queue, c.ID)
+	case "counts":
+		var n spillway.Counts
+		n, err = d.queues.Counts(d.ctx, c.Queue)
+		r.Ready, r.Delayed, r.Leased, r.Dead = n.Ready, n.Delayed, n.Leased, n.Dead
+	case "work":
+		d.work(c)
+	case "stop", "wait":
+		if c.Op == "stop" {
+			d.cancel()
+		}
+		err = <-d.ended
+		d.cancel()
+	case "worked":
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.now
+	}
+	r.Error = word(err)
+	return r
+}
+
+func (d *driver) settle(c driverCommand, job spillway.Job) error {
+	var cause error
+	if c.Error != "" {
+		cause = errors.New(c.Error)
+	}
+	switch after := ms(c.MS).d(); c.Do {
+	case "ack":
+		return d.queues.Ack(d.ctx, job)
+	case "nack":
+		return d.queues.Nack(d.ctx, job, after, cause)
+	case "bury":
+		return d.queues.Bury(d.ctx, job, cause)
+	case "requeue":
+		return d.queues.Requeue(d.ctx, job)
+	default:
+		return d.queues.Touch(d.ctx, job, after)
+	}
+}
+
+func (d *driver) work(c driverCommand) {
+	o := c.Options
+	ctx, cancel := context.WithCancel(d.ctx)
+	d.cancel, d.ended = cancel, make(chan error, 1)
+	count := func(n *int) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		*n++
+	}
+	go func() {
+		d.ended <- d.queues.Work(ctx, c.Queues, d.handle, spillway.WorkerConfig{
+			Concurrency: spillway.Concurrency(o.Concurrency), TTR: o.TTR.d(), Wait: o.Wait.d(), BackoffBase: o.BackoffBase.d(), BackoffMax: o.BackoffMax.d(),
+			StopTimeout: o.StopTimeout.d(), GiveUpAfter: o.GiveUpAfter.d(),
+			OnError: func(spillway.Job, error) { count(&d.now.Errors) }, OnRequestError: func(error) { count(&d.now.RequestErrors) },
+		})
+	}()
+}
+
+func (d *driver) handle(ctx context.Context, job spillway.Job) error {
+	var act struct {
+		Do       string
+		MS       ms
+		Attempts int
+	}
+	if err := json.Unmarshal(job.Payload, &act); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.now.Running++
+	d.now.Most = max(d.now.Most, d.now.Running)
+	if d.calls[job.ID]++; d.calls[job.ID] > act.Attempts {
+		act.Do = "ok"
+	}
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.now.Running--
+		cause := map[error]string{spillway.ErrLeaseLost: "lease_lost", spillway.ErrStopped: "stopped"}[context.Cause(ctx)]
+		d.now.Handled = append(d.now.Handled, driverEnded{job.Queue, job.ID, cause, job.Attempt})
+	}()
+	switch failed := errors.New("as the payload says"); act.Do {
+	case "fail":
+		return failed
+	case "throw":
+		panic(failed)
+	case "permanent":
+		return spillway.Permanent(failed)
+	case "retry":
+		return spillway.RetryIn(failed, act.MS.d())
+	case "not_begun":
+		return spillway.ErrNotBegun
+	case "sleep":
+		time.Sleep(act.MS.d())
+	case "hang":
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
