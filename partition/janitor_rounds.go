@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"hash/crc32"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -31,7 +32,7 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 		j.looked[h.sh] = time.Now()
 		j.reschedule(ctx, h, now)
 		// A partition that is behind by half of max_age may have stale entries.
-		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
+		took := j.expire(ctx, h, h.overdue(now, h.ns.Policy.MaxAge/2))
 		rest += restFactor * took
 	}
 	for _, ns := range j.store.Namespaces() {
@@ -64,7 +65,18 @@ func (j *Janitor) goOn(ctx context.Context) (rest time.Duration) {
 		return 0
 	}
 	now, _ := j.store.backend.Now()
-	return restFactor * j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds())
+	return restFactor * j.expire(ctx, h, h.overdue(now, h.ns.Policy.MaxAge))
+}
+
+// overdue is since when a partition must be due, in ms, to be looked at because it is behind.
+// Whatever an older layout holds is stale once it was replaced for max_age.
+func (h home) overdue(now int64, behind time.Duration) int64 {
+	for _, l := range h.ns.home.Layouts().All {
+		if l.N > h.sh.Layout && l.Made < now-h.ns.Policy.MaxAge.Milliseconds() {
+			return math.MaxInt64
+		}
+	}
+	return now - behind.Milliseconds()
 }
 
 // reschedule repairs a page of partitions whose due time is furthest ahead. Where they

@@ -800,3 +800,28 @@ func TestARecordThatNoProcessKnowsIsFoundInClosedLedgers(t *testing.T) {
 	}
 	last.put(t, "p", "after a further reshard")
 }
+
+// Behind a sink that is down partitions wait for a retry, some for longer than their entries may live.
+func TestTheJanitorLooksAtAllOfAnOlderLayoutOnceItIsStale(t *testing.T) {
+	t.Parallel()
+	p := others(t, redistest.Start(t).URL(), 1, 2)[0]
+	p.put(t, "p", "1")
+	older := home{p.ns, p.ns.shardOf("p")}
+	p.reshard(t, 3)
+	newest := home{p.ns, p.ns.shardOf("p")}
+	replaced, maxAge := p.ns.home.Layouts().Current().Made, p.ns.Policy.MaxAge
+	for _, c := range []struct {
+		of         home
+		after      time.Duration
+		everything bool
+	}{{older, maxAge, false}, {older, maxAge + time.Millisecond, true}, {newest, time.Hour, false}} {
+		now := replaced + c.after.Milliseconds()
+		want := now - 1000
+		if c.everything {
+			want = math.MaxInt64
+		}
+		if got := c.of.overdue(now, time.Second); got != want {
+			t.Errorf("layout %d, %v after it was replaced: got %d, want %d", c.of.sh.Layout, c.after, got, want)
+		}
+	}
+}
