@@ -46,6 +46,7 @@ type action struct {
 	verb      string // produce, claim, commit, release
 	entries   string // produce
 	token     string
+	moving    bool // the shards change, so there may be two homes: each has its depth, and claims that found nothing are left out; nothing is evicted
 }
 
 type answer struct {
@@ -60,16 +61,22 @@ func (q queue) step(in action, out answer) (bool, queue) {
 	switch in.verb {
 	case "produce":
 		q.entries += in.entries
-		over := max(0, len(q.entries)/nameSize-historyCapacity)
+		over := 0
+		if !in.moving {
+			over = max(0, len(q.entries)/nameSize-historyCapacity)
+		}
 		q.entries = q.entries[over*nameSize:]
 		q.held = max(0, q.held-over)
-		return out.unknown || out.believed || out.evicted == over && out.depth == len(q.entries)/nameSize, q
+		return out.unknown || out.believed || out.evicted == over && (in.moving && out.depth < len(q.entries)/nameSize || out.depth == len(q.entries)/nameSize), q
 	case "claim":
 		if q.token != "" || q.entries == "" {
 			return out.unknown || out.entries == "", q
 		}
 		if q.held == 0 {
 			q.held = min(historyBatch, len(q.entries)/nameSize)
+		}
+		if in.moving && !out.unknown { // what an older home has may be less than a batch
+			q.held = min(q.held, len(out.entries)/nameSize)
 		}
 		q.token = in.token
 		return out.unknown || out.entries == q.entries[:q.held*nameSize], q
@@ -104,9 +111,10 @@ var queueModel = porcupine.Model{
 
 // A historian runs the clients and records their calls.
 type historian struct {
-	s     *site
-	c     *redis.Client
-	began time.Time
+	sites  []*site // processes; the clients share them
+	c      *redis.Client
+	began  time.Time
+	moving bool
 
 	retries   bool // seeded: repeat a produce with an unknown outcome, unrecorded
 	believes  bool // seeded: take a produce with an unknown outcome for stored
@@ -120,6 +128,7 @@ type historian struct {
 
 // note runs one call and records it. A call with answer.unknown never ends.
 func (h *historian) note(client int, in action, call func() answer) answer {
+	in.moving = h.moving
 	begin := time.Since(h.began).Nanoseconds()
 	out := call()
 	end := time.Since(h.began).Nanoseconds()
@@ -129,12 +138,18 @@ func (h *historian) note(client int, in action, call func() answer) answer {
 		end = math.MaxInt64
 		h.unknown++
 	}
+	if in.verb == "claim" && h.moving && !out.unknown && out.entries == "" {
+		return out // it says nothing
+	}
 	h.history = append(h.history, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: begin, Return: end})
 	return out
 }
 
+func (h *historian) site(client int) *site { return h.sites[client%len(h.sites)] }
+
 func (h *historian) produce(client int, name string, n int) {
-	g := &partition.Group{Namespace: h.s.ns, Partition: name}
+	s := h.site(client)
+	g := &partition.Group{Namespace: s.ns, Partition: name}
 	in := action{partition: name, verb: "produce"}
 	h.mu.Lock()
 	for range n {
@@ -147,7 +162,7 @@ func (h *historian) produce(client int, name string, n int) {
 	h.note(client, in, func() answer {
 		for {
 			ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
-			h.s.Produce(ctx, []*partition.Group{g})
+			s.Produce(ctx, []*partition.Group{g})
 			cancel()
 			switch {
 			case g.Err == nil:
@@ -157,21 +172,22 @@ func (h *historian) produce(client int, name string, n int) {
 			case errors.Is(g.Err, partition.ErrUnknown) && !h.retries:
 				return answer{unknown: true}
 			case !errors.Is(g.Err, partition.ErrUnknown) && !errors.Is(g.Err, partition.ErrUnavailable):
-				h.s.t.Errorf("produce: %v", g.Err)
+				s.t.Errorf("produce: %v", g.Err)
 			}
 		}
 	})
 }
 
-// drain claims one range and commits or releases it.
-func (h *historian) drain(client int, name string, release bool) {
+// drain claims one range in a shard and commits or releases it.
+func (h *historian) drain(client int, name string, shard int, release bool) {
+	s := h.site(client)
 	var claim partition.ClaimResult
 	var lease *partition.Lease
 	token := fmt.Sprintf("claim %p", &claim) // who holds it; the store's own is seen by the holder only
 	out := h.note(client, action{partition: name, verb: "claim", token: token}, func() answer {
 		ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 		defer cancel()
-		claim = h.s.Claim(ctx, []partition.ClaimRequest{{Namespace: h.s.ns, Partition: name, MaxBatches: 1}}, time.Hour)[0]
+		claim = s.Claim(ctx, []partition.ClaimRequest{{Namespace: s.ns, Partition: name, MaxBatches: 1, Shard: shard}}, time.Hour)[0]
 		if claim.Err != nil {
 			// Unavailable is written down as unknown, too: it may never have happened.
 			return answer{unknown: true}
@@ -183,7 +199,7 @@ func (h *historian) drain(client int, name string, release bool) {
 		h.note(client, action{partition: name, verb: "release", token: token}, func() answer {
 			ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 			defer cancel()
-			return answer{unknown: h.s.ReleaseUnknown(ctx, []partition.ClaimResult{claim}) != nil}
+			return answer{unknown: s.ReleaseUnknown(ctx, []partition.ClaimResult{claim}) != nil}
 		})
 		return
 	}
@@ -196,14 +212,14 @@ func (h *historian) drain(client int, name string, release bool) {
 	verb := "commit"
 	settle := func(ctx context.Context) error {
 		c := &partition.Commit{Lease: lease, Lo: lease.From, Hi: lease.To, Delivered: int(lease.To - lease.From)}
-		h.s.Commit(ctx, []*partition.Commit{c})
+		s.Commit(ctx, []*partition.Commit{c})
 		return c.Err
 	}
 	if release {
 		verb = "release"
 		settle = func(ctx context.Context) error {
 			r := &partition.Release{Lease: lease, Attempt: lease.Attempt}
-			h.s.Release(ctx, []*partition.Release{r})
+			s.Release(ctx, []*partition.Release{r})
 			return r.Err
 		}
 	}
@@ -233,16 +249,25 @@ func payloads(l *partition.Lease) string {
 	return b.String()
 }
 
-// record lets clients use three partitions and returns their history.
-func record(t *testing.T, seed uint64, seeded func(*historian)) *historian {
+// record lets clients use three partitions and returns their history. Where there are several
+// processes the shards change meanwhile.
+func record(t *testing.T, seed uint64, processes int, seeded func(*historian)) *historian {
 	t.Helper()
+	capacity, n := historyCapacity, 5
+	if processes > 1 {
+		capacity, n = 1000, 3 // so that there are not too many orders
+	}
 	server := redistest.Start(t)
 	line := redistest.StartFaultLine(t, server.Addr)
-	s := open(t, line.URL, func(p *partition.Policy) {
-		p.Capacity, p.Batch, p.Linger = historyCapacity, historyBatch, 0
-	})
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
+	h := &historian{c: server.Client(), began: time.Now(), moving: processes > 1}
+	for range processes {
+		s := open(t, line.URL, func(p *partition.Policy) {
+			p.Capacity, p.Batch, p.Linger = capacity, historyBatch, 0
+		})
+		if _, err := s.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.sites = append(h.sites, s)
 	}
 	faults := rand.New(rand.NewPCG(seed, 0))
 	line.Set(func() (redistest.Fault, float64) {
@@ -251,26 +276,47 @@ func record(t *testing.T, seed uint64, seeded func(*historian)) *historian {
 		}
 		return []redistest.Fault{redistest.LosesRequest, redistest.LosesReply, redistest.LosesReply, redistest.StallsReply, redistest.StallsRequest}[faults.IntN(5)], 0
 	})
-	h := &historian{s: s, c: server.Client(), began: time.Now()}
 	if seeded != nil {
 		seeded(h)
 	}
 	var clients sync.WaitGroup
-	for i := range 5 {
+	for i := range n {
 		roll := rand.New(rand.NewPCG(seed, uint64(i)+1))
 		clients.Go(func() {
-			for range 45 {
-				name := fmt.Sprint("p", roll.IntN(3))
-				if roll.IntN(5) < 3 {
+			for k := range 45 {
+				if h.moving && i == 0 && k == 15 {
+					redistest.Until(t, time.Minute, "the shards change", func() bool {
+						_, err := h.sites[0].Reshard(t.Context(), h.sites[0].ns, partition.ReshardRequest{Shards: 3})
+						return err == nil
+					})
+				}
+				if name := fmt.Sprint("p", roll.IntN(3)); roll.IntN(5) < 3 {
 					h.produce(i, name, 1+roll.IntN(3))
+				} else if !h.moving {
+					h.drain(i, name, 0, roll.IntN(4) == 0)
 				} else {
-					h.drain(i, name, roll.IntN(4) == 0)
+					h.drainDue(i, roll)
 				}
 			}
 		})
 	}
 	clients.Wait()
 	return h
+}
+
+// drainDue drains a partition that is due in one of the shards, if there is one.
+func (h *historian) drainDue(client int, roll *rand.Rand) {
+	s := h.site(client)
+	numbers, _ := s.ns.OpenShards()
+	for _, i := range roll.Perm(len(numbers)) {
+		ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
+		due, _, _ := s.Due(ctx, s.ns, numbers[i], 0, 10) // after an error there are others
+		cancel()
+		if len(due) > 0 {
+			h.drain(client, due[roll.IntN(len(due))].Partition, numbers[i], roll.IntN(4) == 0)
+			return
+		}
+	}
 }
 
 func judge(h *historian) porcupine.CheckResult {
@@ -282,7 +328,7 @@ func TestHistoriesAreThoseOfABoundedQueue(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			h := record(t, seed, nil)
+			h := record(t, seed, 1, nil)
 			if got := judge(h); got != porcupine.Ok {
 				t.Errorf("%d operations, %d unknown: %s", len(h.history), h.unknown, got)
 			}
@@ -305,11 +351,44 @@ func TestHistoriesOfSeededBugsAreRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(5) {
-				if judge(record(t, seed, seeded)) == porcupine.Illegal {
+				if judge(record(t, seed, 1, seeded)) == porcupine.Illegal {
 					return
 				}
 			}
 			t.Error("no history of it was turned down")
+		})
+		t.Run(name+", over reshards", func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(15) {
+				if judge(record(t, seed, 2, seeded)) == porcupine.Illegal {
+					return
+				}
+			}
+			t.Error("no history of it was turned down")
+		})
+	}
+}
+
+// Two processes serve the clients while the shards change.
+func TestHistoriesOverReshardsAreThoseOfAQueue(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			h := record(t, seed, 2, nil)
+			if got := judge(h); got == porcupine.Illegal { // a busy machine may be too slow for a verdict
+				t.Errorf("%d operations, %d unknown: %s", len(h.history), h.unknown, got)
+			}
+			drained := 0
+			for _, op := range h.history {
+				if op.Output.(answer).entries != "" {
+					drained++
+				}
+			}
+			if drained < 10 || len(h.history) < 100 {
+				t.Errorf("%d operations, %d claims of entries: this proves little", len(h.history), drained)
+			}
+			t.Logf("%d operations, %d of them unknown, %d claims of entries", len(h.history), h.unknown, drained)
 		})
 	}
 }
