@@ -94,10 +94,6 @@ func takeWalk(t *testing.T, server *redistest.Server, seed uint64) {
 	for range 2 + rnd.IntN(2) {
 		w.open(shards)
 	}
-	// The namespace is new to the store once. Other tests have two first users with different shards.
-	if _, err := w.processes[0].store.Check(context.Background()); err != nil {
-		t.Fatal(err)
-	}
 	steps := 60 + rnd.IntN(80)
 	for w.step = 1; w.step <= steps; w.step++ {
 		w.takeStep()
