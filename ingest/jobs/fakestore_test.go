@@ -36,8 +36,9 @@ type fakeStore struct {
 	readErr   error
 	begins    bool // acts on many jobs fail only after they did all
 	dead      []job.Job
-	due       []int64 // of the first steps of a forecast
-	ticks     []int64 // too, of too many schedules
+	deadAct   job.DeadAct // the last
+	due       []int64     // of the first steps of a forecast
+	ticks     []int64     // too, of too many schedules
 	wakes     *jobtest.Wakes
 }
 
@@ -177,12 +178,14 @@ func (s *fakeStore) Purge(_ context.Context, _ *job.Namespace, queue string, all
 	return s.acted(len(queue)), s.readErr
 }
 
-func (s *fakeStore) Respawn(_ context.Context, _ *job.Namespace, _ string, limit int, _ time.Duration) (int, error) {
-	return int(s.acted(limit)), s.readErr
-}
-
-func (s *fakeStore) DeleteDead(_ context.Context, _ *job.Namespace, _ string, limit int) (int, error) {
-	return int(s.acted(limit)), s.readErr
+func (s *fakeStore) ActOnDead(_ context.Context, a *job.DeadAct) (int, error) {
+	s.deadAct = *a
+	if a.Did = make([]bool, len(a.Named)); s.readErr == nil {
+		for i, ref := range a.Named {
+			a.Did[i] = ref.Seq%2 == 1
+		}
+	}
+	return int(s.acted(a.Limit)), s.readErr
 }
 
 // acted is how many jobs an act did before it failed, if it does.

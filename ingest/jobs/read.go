@@ -1,9 +1,12 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -301,30 +304,116 @@ func (a *api) list(c *call) *ingest.Rejection {
 	})
 }
 
-// dead respawns or deletes dead letters, the oldest first.
+// dead respawns or deletes dead letters: the oldest that a selection matches, or those that the body names.
 func (a *api) dead(c *call) *ingest.Rejection {
-	do, rejected := c.choice("do", "respawn", "delete")
+	do, rejected := c.choice("do", string(job.RespawnDead), string(job.DeleteDead))
 	if rejected != nil {
 		return rejected
 	}
-	limit, rejected := c.number("limit", 100, 1, maxDead)
-	if rejected != nil {
+	act := &job.DeadAct{Namespace: c.namespace, Queue: c.queue(), Verb: job.DeadVerb(do)}
+	if act.Limit, rejected = c.number("limit", 100, 1, maxDead); rejected != nil {
 		return rejected
 	}
-	ttl, rejected := c.duration("ttl", 0, 0, job.MaxTTL)
-	if rejected != nil {
+	if act.TTL, rejected = c.duration("ttl", 0, 0, job.MaxTTL); rejected != nil {
 		return rejected
 	}
-	if _, given := c.args["ttl"]; given && do == "delete" {
+	if act.Age, rejected = c.duration("age", 0, 0, job.MaxTTL); rejected != nil {
+		return rejected
+	}
+	if act.Error = c.args["error"]; len(act.Error) > job.MaxError {
+		return ingest.Reject(wire.CodeBadError, "")
+	}
+	if reason, given := c.args["reason"]; given {
+		if act.Reason = job.ReasonOf(reason); act.Reason == job.UnknownReason {
+			return ingest.Reject(wire.CodeBadReason, "")
+		}
+	}
+	if _, given := c.args["ttl"]; given && act.Verb == job.DeleteDead {
 		return ingest.Reject(wire.CodeBadTTL, "ttl is for do=respawn")
 	}
+	body, rejected := c.Body()
+	switch {
+	case rejected == nil:
+		return a.deadByID(c, act, body)
+	case rejected.Code != wire.CodeEmptyBody:
+		return rejected
+	}
+	what := map[job.DeadVerb]string{job.RespawnDead: "respawned", job.DeleteDead: "deleted"}[act.Verb]
 	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
-		if do == "respawn" {
-			n, err := a.store.Respawn(ctx, c.namespace, c.queue(), limit, ttl)
-			return counted("respawned", int64(n), err)
+		n, err := a.store.ActOnDead(ctx, act)
+		return counted(what, int64(n), err)
+	})
+}
+
+// deadByID acts on the dead letters that the body names, and answers about each.
+func (a *api) deadByID(c *call, act *job.DeadAct, body []byte) *ingest.Rejection {
+	for _, name := range []string{"limit", "reason", "error", "age"} {
+		if _, given := c.args[name]; given {
+			return ingest.Reject(wire.CodeBadParameter, name+" selects dead letters, and the body names some: leave one of them out")
 		}
-		n, err := a.store.DeleteDead(ctx, c.namespace, c.queue(), limit)
-		return counted("deleted", int64(n), err)
+	}
+	if rejected := c.Reserve(4 * len(body)); rejected != nil {
+		return rejected
+	}
+	var named struct {
+		IDs []string `json:"ids"`
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	err := d.Decode(&named)
+	if _, end := d.Token(); err != nil || end != io.EOF || len(named.IDs) == 0 || len(named.IDs) > job.MaxNamed {
+		return ingest.Reject(wire.CodeBadJSON, fmt.Sprintf(`the body is {"ids":["…"]}, with 1 to %d ids`, job.MaxNamed))
+	}
+	at := make([]int, len(named.IDs)) // of each id, in act.Named; -1: no job has it
+	act.Named = []job.Ref{}
+	for i, id := range named.IDs {
+		at[i] = -1
+		if ref, exists := c.namespace.ParseID(c.queue(), id); exists {
+			at[i] = len(act.Named)
+			act.Named = append(act.Named, ref)
+		}
+	}
+	state := map[job.DeadVerb]string{job.RespawnDead: "ready", job.DeleteDead: "deleted"}[act.Verb]
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		done, err := a.store.ActOnDead(ctx, act)
+		if err != nil && done == 0 {
+			return nil, err
+		}
+		results := make([]deadResult, len(at))
+		for i := range results {
+			switch {
+			case at[i] >= 0 && act.Did[at[i]]:
+				results[i] = deadResult{I: i, State: state}
+			case err != nil:
+				results[i] = deadResult{I: i, Error: string(wire.CodeStoreUnavailable)}
+			default:
+				results[i] = deadResult{I: i, State: job.Gone.String()}
+			}
+		}
+		return json.Marshal(map[string]any{"results": results})
+	})
+}
+
+// deadResult is what became of a dead letter that a request named.
+type deadResult struct {
+	I     int    `json:"i"`
+	State string `json:"state,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// promote makes a delayed job ready now.
+func (a *api) promote(c *call) *ingest.Rejection {
+	ref, exists := c.namespace.ParseID(c.queue(), c.id)
+	if !exists {
+		return ingest.Reject(wire.CodeNoSuchJob, "")
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		return []byte(`{"state":"ready"}`), a.store.Reschedule(ctx, &job.Reschedule{
+			Namespace: c.namespace,
+			Queue:     c.queue(),
+			Ref:       ref,
+			Promote:   true,
+		})
 	})
 }
 

@@ -1,9 +1,11 @@
 package jobs
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -76,6 +78,30 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 	}
 	if p.metric("requests_total", "200", "purge") != 2 || p.metric("requests_total", "404", "delete_job") != 1 {
 		t.Error("requests are not counted by route")
+	}
+}
+
+func TestDeadLettersAreNamedByIDEachAnsweredOnItsOwn(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	ids := p.do("POST", "/v1/mail/q", "1\n2\n3", asNDJSON).IDs
+	body, _ := json.Marshal(map[string][]string{"ids": {ids[0], "none", ids[1], ids[2]}})
+	refs := []job.Ref{}
+	for _, id := range ids {
+		ref, _ := p.store.Namespace("mail").ParseID("q", id)
+		refs = append(refs, ref)
+	}
+	state := func(i int) string { // as the store of the test does it
+		return map[bool]string{true: "ready", false: "gone"}[refs[i].Seq%2 == 1]
+	}
+	want := fmt.Sprintf(`{"results":[{"i":0,"state":%q},{"i":1,"state":"gone"},{"i":2,"state":%q},{"i":3,"state":%q}]}`, state(0), state(1), state(2))
+	if r := p.do("POST", "/v1/mail/q/dead?do=respawn&ttl=1h", string(body)); r.status != 200 || r.raw != want+"\n" {
+		t.Errorf("got %d %s, want %s", r.status, r.raw, want)
+	}
+	p.do("POST", "/v1/mail/q/dead?do=delete&limit=5&reason=lapsed&error=time+out&age=1h", "")
+	a := p.store.deadAct
+	if a.Verb != job.DeleteDead || a.Limit != 5 || a.Reason != job.Lapsed || a.Error != "time out" || a.Age != time.Hour {
+		t.Errorf("the store was asked %+v", a)
 	}
 }
 

@@ -159,9 +159,9 @@ func (f *fakeQueues) Counts(ctx context.Context, ns *job.Namespace, queue string
 	return f.Store.Counts(ctx, ns, queue)
 }
 
-func (f *fakeQueues) Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error) {
+func (f *fakeQueues) ActOnDead(ctx context.Context, a *job.DeadAct) (int, error) {
 	defer f.wake()
-	return f.Store.Respawn(ctx, ns, queue, limit, ttl)
+	return f.Store.ActOnDead(ctx, a)
 }
 
 var errDown = errors.Join(partition.ErrUnavailable, errors.New("dial tcp 10.0.0.1:6379: connection refused"))

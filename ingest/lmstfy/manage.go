@@ -170,7 +170,13 @@ func (c *call) respawn() *rejection {
 	}
 	ctx, cancel := c.workDeadline()
 	defer cancel()
-	n, err := c.Store.Respawn(ctx, c.namespace, c.queue, limit, ttl)
+	n, err := c.Store.ActOnDead(ctx, &job.DeadAct{
+		Namespace: c.namespace,
+		Queue:     c.queue,
+		Verb:      job.RespawnDead,
+		Limit:     limit,
+		TTL:       ttl,
+	})
 	if err != nil && n == 0 { // else the client hears how many, and may ask again
 		return c.failed("respawn", err)
 	}
@@ -187,7 +193,12 @@ func (c *call) deleteDead() *rejection {
 	}
 	ctx, cancel := c.workDeadline()
 	defer cancel()
-	if _, err := c.Store.DeleteDead(ctx, c.namespace, c.queue, limit); err != nil {
+	if _, err := c.Store.ActOnDead(ctx, &job.DeadAct{
+		Namespace: c.namespace,
+		Queue:     c.queue,
+		Verb:      job.DeleteDead,
+		Limit:     limit,
+	}); err != nil {
 		return c.failed("delete dead letters", err)
 	}
 	c.Ctx.Response.SetStatusCode(fasthttp.StatusNoContent)

@@ -1,5 +1,5 @@
--- reschedule: give a delayed job another due time or another payload. One that was ever claimed keeps both: its
--- worker knows them.
+-- reschedule: give a delayed job another due time or another payload. One that was ever claimed keeps both, since its
+-- worker knows them; but it may be due now.
 --
 -- The record keeps its expiry, tries, caller's id and attributes. A ttl counts from the publish, so it bounds the new time.
 --
@@ -10,13 +10,13 @@
 -- KEYS[5] zset      its dead jobs
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    sequence, and behind a colon the caller's id
--- ARGV[3] ms        delay from now on; -1 = due as before
+-- ARGV[3] ms        delay from now on; -1 = due as before; -2 = due now, also where it was claimed before
 -- ARGV[4] bytes     payload; left out = as before
 -- RETURNS {now, status, ms}  1 done, with when it is due. Rejected, with 0: 0 there is no such job, 2 it is in another state or was
 --                   claimed before, 3 its ttl ends before that time
 --
 -- USES whole, int, time, caller_id, ends_of, is_over
-local delay, j, wait = KEYS[1], KEYS[3], whole(ARGV[3], -1)
+local delay, j, wait = KEYS[1], KEYS[3], whole(ARGV[3], -2)
 local seq, id = string.match(ARGV[2] or '', '^(%d+):?(.*)$')
 if #KEYS ~= 5 or #ARGV < 3 or #ARGV > 4 or not (wait and seq) then
   return redis.error_reply('ERR reschedule: bad arguments')
@@ -33,10 +33,11 @@ if is_over(record, now) and not dead and tonumber(leased or 0) <= now then
   return { now, 0, 0 }
 end
 local due = redis.call('ZSCORE', delay, member)
-if not due or tonumber(due) < 0 or redis.call('HEXISTS', KEYS[2], member) == 1 then
+if not due or tonumber(due) < 0 or wait ~= -2 and redis.call('HEXISTS', KEYS[2], member) == 1 then
   return { now, 2, 0 }
 end
 due = tonumber(due)
+wait = wait == -2 and 0 or wait
 if wait >= 0 then
   due = now + wait
   local ends = ends_of(record)

@@ -525,12 +525,12 @@ func (s *shard) promote(groups ...due) []int64 {
 }
 
 func (s *shard) respawnArgs(queue, verb string) []any {
-	return []any{queue, verb, 10, 0, s.channel(), "publish"}
+	return []any{queue, verb, 10, 0, s.channel(), "publish", 0, 0, "", "", ""}
 }
 
 func (s *shard) respawn(queue, verb string, count int, ttl int64) int64 {
 	s.t.Helper()
-	return num(s.must(luajob.Respawn, s.common(queue), queue, verb, count, ttl, s.channel(), "publish")[1])
+	return num(s.must(luajob.Respawn, s.common(queue), queue, verb, count, ttl, s.channel(), "publish", 0, 0, "", "", "")[1])
 }
 
 // purge gives {looked at, deleted}.

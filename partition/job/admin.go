@@ -19,6 +19,7 @@ import (
 const (
 	purgePage   = 500
 	respawnPage = 100
+	countPage   = 1000
 )
 
 // Purge deletes the ready jobs of a queue, and with all those in every other state, too. It
@@ -97,52 +98,125 @@ func (sh *shard) allOf(queue string) []string {
 	}
 }
 
-// Respawn makes the oldest dead letters of a queue ready again, for one try more within ttl
-// (0: for ever). It returns how many, also beside an error.
-func (s *Store) Respawn(ctx context.Context, ns *Namespace, queue string, limit int,
-	ttl time.Duration) (int, error) {
-	if ttl < 0 || ttl > MaxTTL {
-		return 0, ErrBadArgument
-	}
-	keep := ms(ttl)
-	if ttl > 0 {
-		keep = max(1, keep)
-	}
-	return s.respawn(ctx, ns, queue, "respawn", limit, keep)
+// DeadVerb is what a DeadAct does.
+type DeadVerb string
+
+// The verbs of a DeadAct.
+const (
+	RespawnDead DeadVerb = "respawn" // ready again, for one try more within TTL
+	DeleteDead  DeadVerb = "delete"
+	CountDead   DeadVerb = "count"
+)
+
+// A DeadAct is about the oldest dead letters of a queue that match its selection, or about those
+// that it names.
+type DeadAct struct {
+	Namespace *Namespace
+	Queue     string
+	Verb      DeadVerb
+	TTL       time.Duration // of those that respawn, 0 to MaxTTL; 0: for ever
+
+	Limit  int           // at most so many, 1 or more; not of named ones
+	Reason Reason        // that they died of; UnknownReason: any
+	Error  string        // a part of what their last attempt said, which is at most MaxError; "": any
+	Age    time.Duration // since they died, at least
+
+	Named []Ref  // only these
+	Did   []bool // of each of Named: it was dead, and the act is done
 }
 
-// DeleteDead deletes the oldest dead letters of a queue. It returns how many, also beside
-// an error.
-func (s *Store) DeleteDead(ctx context.Context, ns *Namespace, queue string,
-	limit int) (int, error) {
-	return s.respawn(ctx, ns, queue, "delete", limit, 0)
+// MaxNamed bounds DeadAct.Named.
+const MaxNamed = 1000
+
+// Selects is whether the act is about some dead letters only, and not the oldest of any kind.
+func (a *DeadAct) Selects() bool {
+	return a.Reason != UnknownReason || a.Error != "" || a.Age > 0 || a.Named != nil
 }
 
-func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, limit int,
-	ttl int64) (done int, err error) {
-	if !ValidQueue(queue) || limit < 1 {
+// ActOnDead runs an act, at an operator's pace: at most a fifth of Redis's time. It returns of how
+// many it is done, also beside an error. Errors: ErrBadArgument and those of the store.
+func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error) {
+	if !ValidQueue(a.Queue) || a.TTL < 0 || a.TTL > MaxTTL || a.Age < 0 || len(a.Named) > MaxNamed ||
+		a.Named == nil && a.Limit < 1 {
 		return 0, ErrBadArgument
 	}
-	for _, number := range ns.Shards(queue) {
-		sh := ns.shard(number)
-		for done < limit {
-			n := min(respawnPage, limit-done)
-			c := backend.NewCall(luajob.Respawn, sh.Breaker, sh.allOf(queue), queue, verb,
-				n, ttl, sh.channel, s.wake)
-			if err := s.paced(ctx, c); err != nil {
+	if a.Named != nil {
+		return s.actOnNamed(ctx, a)
+	}
+	for _, number := range a.Namespace.Shards(a.Queue) {
+		score, seq := "", ""
+		for more := true; more && done < a.Limit; more = seq != "" {
+			page := respawnPage
+			if a.Verb == CountDead {
+				page = countPage
+			}
+			c, err := s.deadCall(ctx, a, a.Namespace.shard(number), min(page, a.Limit-done), score, seq, nil)
+			if err != nil {
 				return done, err
 			}
-			got, left := int(c.Rest.Int()), c.Rest.Int()
+			done += int(c.Rest.Int())
+			score = string(c.Rest.Bulk())
+			seq = string(c.Rest.Bulk())
 			if c.Rest.Broken {
 				return done, c.Misread()
-			}
-			done += got
-			if left == 0 {
-				break
 			}
 		}
 	}
 	return done, nil
+}
+
+func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error) {
+	a.Did = make([]bool, len(a.Named))
+	places := map[*shard][]int{} // in Named
+	for i, ref := range a.Named {
+		sh, err := s.findJob(ctx, a.Namespace, a.Queue, ref)
+		switch {
+		case err == nil:
+			places[sh] = append(places[sh], i)
+		case !errors.Is(err, ErrNoJob):
+			return 0, err
+		}
+	}
+	for sh, left := range places {
+		for len(left) > 0 {
+			page := left[:min(respawnPage, len(left))]
+			left = slices.Clone(left[len(page):])
+			c, err := s.deadCall(ctx, a, sh, 1, "", "", page)
+			if err != nil {
+				return done, err
+			}
+			done += int(c.Rest.Int())
+			c.Rest.Bulk()
+			c.Rest.Bulk()
+			for _, i := range page {
+				switch c.Rest.Int() {
+				case 1:
+					a.Did[i] = true
+				case 2: // a call reads so much only
+					left = append(left, i)
+				}
+			}
+			if c.Rest.Broken {
+				return done, c.Misread()
+			}
+		}
+	}
+	return done, nil
+}
+
+// deadCall runs one call of an act, about the places of Named, or the limit oldest behind a score and
+// a sequence.
+func (s *Store) deadCall(ctx context.Context, a *DeadAct, sh *shard, limit int, score, seq string, named []int) (*backend.Call, error) {
+	ttl := ms(a.TTL)
+	if a.TTL > 0 {
+		ttl = max(1, ttl)
+	}
+	argv := []any{a.Queue, string(a.Verb), limit, ttl, sh.channel, s.wake, int(a.Reason), ms(a.Age), a.Error, score, seq}
+	for _, i := range named {
+		argv = append(argv, a.Named[i].text())
+	}
+	c := backend.NewCall(luajob.Respawn, sh.Breaker, sh.allOf(a.Queue), argv...)
+	return c, s.paced(ctx, c)
 }
 
 // Dead lists dead letters of a queue, oldest first, at most 100 and about 1 MiB, after

@@ -275,7 +275,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 		Settles: []*Settle{{Namespace: ns, Queue: "q", Ref: c.Jobs[1].Ref, Attempt: 1, Verb: Bury}},
 	}, most)
 	_, _, errDead := s.Dead(t.Context(), ns, "q", 0, 10)
-	_, errRespawn := s.Respawn(t.Context(), ns, "q", 10, 0)
+	_, errRespawn := s.ActOnDead(t.Context(), &DeadAct{Namespace: ns, Queue: "q", Verb: RespawnDead, Limit: 10})
 	_, errPeek := s.Peek(t.Context(), ns, "q")
 	_, errCounts := s.Counts(t.Context(), ns, "q")
 	_, errForecast := s.Forecast(t.Context(), ns, "q", time.Second, 5)

@@ -161,7 +161,7 @@ func lifeOf(t *testing.T, store *job.Store, queue string) (story string) {
 		say("nack", n.Err, n.State)
 		dead, total, err := store.Dead(t.Context(), ns, queue, 0, 10)
 		say("dead", err, len(dead), total)
-		respawned, err := store.Respawn(t.Context(), ns, queue, 10, 0)
+		respawned, err := store.ActOnDead(t.Context(), &job.DeadAct{Namespace: ns, Queue: queue, Verb: job.RespawnDead, Limit: 10})
 		say("respawn", err, respawned)
 	}
 	counts, err := store.Counts(t.Context(), ns, queue)

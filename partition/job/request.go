@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Request and result are one struct for speed: a flush reuses its requests.
 
@@ -196,10 +199,13 @@ const (
 	Unreadable           // of PHP's queues: it is no JSON object
 )
 
+var reasonNames = [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable"}
+
 // String is the reason in lower case, "" for UnknownReason.
-func (r Reason) String() string {
-	return [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable"}[r]
-}
+func (r Reason) String() string { return reasonNames[r] }
+
+// ReasonOf is the reason of that name, UnknownReason for "" and others.
+func ReasonOf(name string) Reason { return Reason(max(0, slices.Index(reasonNames[:], name))) }
 
 // Settle changes or ends the lease of a job.
 type Settle struct {

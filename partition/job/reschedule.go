@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
@@ -17,9 +18,13 @@ type Reschedule struct {
 	Delay *time.Duration
 	// Payload is the new one; nil: as before. Attributes, tries and expiry stay.
 	Payload []byte
+	// Promote makes it ready now, also one that was claimed before. Delay and Payload mean nothing then.
+	Promote bool
 
 	Due int64 // Unix ms when the job is ready
 }
+
+const dueNow = -2 // for the script: due now, whatever became of it before
 
 var rescheduleErrors = map[int64]error{0: ErrNoJob, 2: ErrNotDelayed, 3: ErrExpiresBefore}
 
@@ -36,8 +41,11 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 		}
 		delay = ms(*r.Delay)
 	}
+	if r.Promote {
+		delay = dueNow
+	}
 	argv := []any{r.Queue, r.Ref.text(), delay}
-	if r.Payload != nil {
+	if r.Payload != nil && !r.Promote {
 		argv = append(argv, r.Payload)
 	}
 	c := backend.NewCall(luajob.Reschedule, sh.Breaker,
@@ -55,6 +63,18 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 	if delay >= 0 {
 		s.comesDue(sh, r.Due)
 	}
-	s.note(r.Namespace, sh.Number, r.Queue, r.Ref.Seq, TraceEvent{AtMS: c.Now, Event: "rescheduled"})
+	event := "rescheduled"
+	if r.Promote {
+		event = "promoted"
+		s.promote(ctx, place{r.Namespace, sh}, r.Queue, r.Ref)
+	}
+	s.note(r.Namespace, sh.Number, r.Queue, r.Ref.Seq, TraceEvent{AtMS: c.Now, Event: event})
 	return c.Unconfirmed
+}
+
+// promote makes a job that is due ready. Should it fail, the promoter does it a moment later.
+func (s *Store) promote(ctx context.Context, at place, queue string, ref Ref) {
+	p := page{place: at, groups: map[string]*duePerQueue{queue: {delayed: []string{strconv.FormatInt(ref.Seq, 10)}}}}
+	s.comesDue(at.sh, 0)
+	s.backend.Run(ctx, s.backend.In, []*backend.Call{p.call(s, []string{queue})})
 }

@@ -377,7 +377,7 @@ func (w *walker) tidy(p *walkProcess) {
 // dead makes dead letters ready again, which then have a further try, or deletes them.
 func (w *walker) dead(p *walkProcess) {
 	queue := w.queues[w.rnd.IntN(len(w.queues))]
-	if n, err := p.store.Respawn(context.Background(), p.ns, queue, 100, 0); err == nil {
+	if n, err := p.store.ActOnDead(context.Background(), &DeadAct{Namespace: p.ns, Queue: queue, Verb: RespawnDead, Limit: 100}); err == nil {
 		w.note("%s respawns %d of %s", p.name, n, queue)
 	}
 	for _, j := range w.order {

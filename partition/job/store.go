@@ -83,8 +83,7 @@ type Operations interface {
 	Counts(ctx context.Context, ns *Namespace, queue string) (Counts, error)
 	Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error)
 	Dead(ctx context.Context, ns *Namespace, queue string, offset, limit int) (dead []Job, total int64, err error)
-	Respawn(ctx context.Context, ns *Namespace, queue string, limit int, ttl time.Duration) (int, error)
-	DeleteDead(ctx context.Context, ns *Namespace, queue string, limit int) (int, error)
+	ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 	Purge(ctx context.Context, ns *Namespace, queue string, all bool) (deleted int64, err error)
 	List(ctx context.Context, ns *Namespace, l List) (list []Job, next string, err error)
 }

@@ -64,7 +64,7 @@ func aJobSaysWhyItsAttemptsFailed(b *bench) {
 	list, _, err := b.store.Dead(b.Context(), b.ns, "q", 0, 10)
 	b.is("dead", err, nil)
 	b.same("dead", []any{len(list), texts(list[0].Errors)}, []any{1, want})
-	n, err := b.store.Respawn(b.Context(), b.ns, "q", 1, 0)
+	n, err := b.store.ActOnDead(b.Context(), &job.DeadAct{Namespace: b.ns, Queue: "q", Verb: job.RespawnDead, Limit: 1})
 	b.same("respawned", []any{n, err}, []any{1, nil})
 	again := b.claim(1, "q")[0]
 	j, _, _ = b.store.Get(b.Context(), b.ns, "q", ref)
@@ -606,6 +606,13 @@ func aDelayedJobIsRescheduled(b *bench) {
 	got := b.claimSome(1, "q")
 	b.same("got", []any{got[0].ID, string(got[0].Payload), got[0].Attempt, got[0].Now >= r.Due}, []any{ids[0], "", 1, true})
 	b.is("claimed", b.store.Reschedule(b.Context(), r), job.ErrNotDelayed)
+	b.settle(got[0], job.Nack, time.Hour)
+	b.is("claimed, and delayed", b.store.Reschedule(b.Context(), r), job.ErrNotDelayed)
+	b.is("promote", b.store.Reschedule(b.Context(), &job.Reschedule{Namespace: b.ns, Queue: "q", Ref: ref, Promote: true}), nil)
+	b.ledger(job.Ledger{Published: 1, Ready: 1})
+	got = b.claim(1, "q")
+	b.same("promoted", []any{got[0].ID, got[0].Attempt}, []any{ids[0], 2})
+	b.is("promote a leased one", b.store.Reschedule(b.Context(), &job.Reschedule{Namespace: b.ns, Queue: "q", Ref: ref, Promote: true}), job.ErrNotDelayed)
 	b.ack(got[0])
 	b.ledger(job.Ledger{Published: 1, Acked: 1})
 }

@@ -114,6 +114,7 @@ func runSuite(t *testing.T, on target, leftOut ...string) {
 		"a forecast counts what comes due":                  aForecastCountsWhatComesDue,
 		"a purge deletes jobs":                              aPurgeDeletesJobs,
 		"dead letters are listed, respawned, deleted":       deadLettersAreListed,
+		"dead letters are chosen":                           deadLettersAreChosen,
 		"an end has a follow-up":                            anEndHasAFollowUp,
 		"a prepared job waits for its publisher":            aPreparedJobWaitsForItsPublisher,
 		"a deferred job is leased":                          aDeferredJobIsLeased,
@@ -417,11 +418,48 @@ func deadLettersAreListed(b *bench) {
 		}
 	}
 	b.same("letters", got, want)
-	n, err := b.store.Respawn(b.Context(), b.ns, "q", 2, time.Hour)
+	n, err := b.store.ActOnDead(b.Context(), &job.DeadAct{Namespace: b.ns, Queue: "q", Verb: job.RespawnDead, Limit: 2, TTL: time.Hour})
 	b.same("respawned", []any{n, err}, []any{2, nil})
-	n, err = b.store.DeleteDead(b.Context(), b.ns, "q", 100)
+	n, err = b.store.ActOnDead(b.Context(), &job.DeadAct{Namespace: b.ns, Queue: "q", Verb: job.DeleteDead, Limit: 100})
 	b.same("deleted", []any{n, err}, []any{4, nil})
 	b.ledger(job.Ledger{Published: 6, Deleted: 4, Ready: 2, Died: 6, Respawned: 2})
 	j := b.claim(1, "q")[0]
 	b.same("one try more", []any{j.Tries, j.Attempt, b.settle(j, job.Nack, 0)}, []any{4, 4, job.Dead})
+}
+
+func deadLettersAreChosen(b *bench) {
+	b.open(func(p *job.Policy) { p.Shards, p.Spread = 3, map[string]int{"q": 2} })
+	var refs []job.Ref
+	for _, shard := range b.ns.Shards("q") {
+		p := b.message("q", "a", "b", "c", "d")
+		p.Shard, p.Tries = shard, 1
+		b.store1(p)
+		c := &job.Claim{Namespace: b.ns, Shard: shard, Queues: []string{"q"}, TTR: time.Minute, Count: 4}
+		b.run(job.Batch{Claims: []*job.Claim{c}})
+		for i, j := range c.Jobs {
+			x := &job.Settle{Namespace: b.ns, Queue: "q", Ref: j.Ref, Attempt: 1, Verb: job.Nack, Error: []string{"read timeout", "refused"}[i%2]}
+			if i == 3 {
+				x.Verb = job.Bury
+			}
+			b.run(job.Batch{Settles: []*job.Settle{x}})
+			refs = append(refs, j.Ref)
+		}
+	}
+	act := func(what string, a job.DeadAct, want int) {
+		a.Namespace, a.Queue = b.ns, "q"
+		n, err := b.store.ActOnDead(b.Context(), &a)
+		b.same(what, []any{n, err}, []any{want, nil})
+	}
+	act("count", job.DeadAct{Verb: job.CountDead, Limit: 100}, 8)
+	act("count some", job.DeadAct{Verb: job.CountDead, Limit: 3}, 3)
+	act("count a reason", job.DeadAct{Verb: job.CountDead, Limit: 100, Reason: job.Buried}, 2)
+	act("count an error", job.DeadAct{Verb: job.CountDead, Limit: 100, Error: "timeout"}, 4)
+	act("count none", job.DeadAct{Verb: job.CountDead, Limit: 100, Age: time.Hour}, 0)
+	act("respawn an error", job.DeadAct{Verb: job.RespawnDead, Limit: 3, Error: "refused", Reason: job.Nacked}, 2)
+	act("delete the buried", job.DeadAct{Verb: job.DeleteDead, Limit: 100, Reason: job.Buried}, 2)
+	named := job.DeadAct{Namespace: b.ns, Queue: "q", Verb: job.DeleteDead, Named: []job.Ref{refs[0], refs[4], refs[1], refs[0],
+		{Shard: refs[4].Shard, Seq: refs[4].Seq, CallerID: "other"}, {Seq: 7}}}
+	n, err := b.store.ActOnDead(b.Context(), &named)
+	b.same("delete some", []any{n, err, named.Did}, []any{2, nil, []bool{true, true, false, false, false, false}})
+	b.ledger(job.Ledger{Published: 8, Deleted: 4, Ready: 2, Dead: 2, Died: 8, Respawned: 2})
 }

@@ -214,17 +214,14 @@ func (s *Store) Dead(ctx context.Context, ns *job.Namespace, queue string, offse
 	return dead, total, nil
 }
 
-// Respawn makes the oldest dead letters ready again, as if they had never been delivered, and
-// returns how many. What PHP could not read stays dead. There is no ttl.
-func (s *Store) Respawn(ctx context.Context, ns *job.Namespace, queue string,
-	limit int, _ time.Duration) (int, error) {
-	return s.letters(ctx, ns, queue, "respawn", limit)
-}
-
-// DeleteDead deletes the oldest dead letters, and returns how many.
-func (s *Store) DeleteDead(ctx context.Context, ns *job.Namespace, queue string,
-	limit int) (int, error) {
-	return s.letters(ctx, ns, queue, "delete", limit)
+// ActOnDead makes the oldest dead letters ready again, as if they had never been delivered, or deletes
+// them, and returns how many. What PHP could not read stays dead. There is no ttl. To select or to
+// count is job.ErrOtherKind: the errors of PHP's jobs are in its own table.
+func (s *Store) ActOnDead(ctx context.Context, a *job.DeadAct) (done int, err error) {
+	if a.Selects() || a.Verb == job.CountDead {
+		return 0, job.ErrOtherKind
+	}
+	return s.letters(ctx, a.Namespace, a.Queue, string(a.Verb), a.Limit)
 }
 
 func (s *Store) letters(ctx context.Context, ns *job.Namespace, queue, do string,

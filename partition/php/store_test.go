@@ -209,7 +209,7 @@ func TestAJobIsClaimedSettledAndCounted(t *testing.T) {
 			if j, state, err := s.Get(t.Context(), s.ns, "mail", ref); !ok || err != nil || state != job.Dead || j.ID != dead[0].ID {
 				t.Errorf("got %v, %v, %v", j, state, err)
 			}
-			if n, err := s.Respawn(t.Context(), s.ns, "mail", 10, 0); n != 1 || err != nil {
+			if n, err := s.ActOnDead(t.Context(), &job.DeadAct{Namespace: s.ns, Queue: "mail", Verb: job.RespawnDead, Limit: 10}); n != 1 || err != nil {
 				t.Errorf("respawned %d, %v", n, err)
 			}
 			for range 3 {
@@ -219,7 +219,7 @@ func TestAJobIsClaimedSettledAndCounted(t *testing.T) {
 					t.Errorf("attempt %d", j[0].Attempt)
 				}
 			}
-			if n, err := s.DeleteDead(t.Context(), s.ns, "mail", 2); n != 2 || err != nil {
+			if n, err := s.ActOnDead(t.Context(), &job.DeadAct{Namespace: s.ns, Queue: "mail", Verb: job.DeleteDead, Limit: 2}); n != 2 || err != nil {
 				t.Errorf("deleted %d, %v", n, err)
 			}
 			if due, err := s.Forecast(t.Context(), s.ns, "mail", 40*time.Minute, 3); err != nil || fmt.Sprint(due) != "[0 2 0]" {

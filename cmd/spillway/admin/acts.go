@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -133,18 +132,6 @@ func (v View) notePurged(namespace, name, who string, entries int64) {
 	}
 }
 
-// DeadJobsRequest says how many dead letters of a queue to delete, the oldest first.
-type DeadJobsRequest struct {
-	Limit int64 `json:"limit,omitempty"` // 0: no limit
-	Approval
-}
-
-// RespawnRequest says how many dead letters of a queue to make ready again, the oldest first.
-type RespawnRequest struct {
-	DeadJobsRequest
-	TTLMS int64 `json:"ttl_ms,omitempty"` // how long they live from then on; 0: for ever
-}
-
 // PurgeJobsRequest says which jobs of a queue to delete.
 type PurgeJobsRequest struct {
 	State string `json:"state"` // ready or all
@@ -156,27 +143,6 @@ type ActedJobs struct {
 	DryRun   bool  `json:"dry_run"`
 	Jobs     int64 `json:"jobs"`
 	Complete bool  `json:"complete"` // it ran to its end
-}
-
-// actOnDead runs act on as many dead letters as were confirmed, at most.
-func (s *Server) actOnDead(r *request, space jobSpace, queue string, body DeadJobsRequest, action string,
-	act func(context.Context, int) (int, error)) (any, error) {
-	if body.Limit < 0 {
-		r.fail(badRequest("limit: want 0 or more"))
-	}
-	r.fail(body.check())
-	most := body.bound(body.Limit)
-	if body.DryRun {
-		counts, err := s.count(r, space, queue)
-		if most > 0 {
-			counts.Dead = min(counts.Dead, most)
-		}
-		return ActedJobs{DryRun: true, Jobs: counts.Dead, Complete: true}, err
-	}
-	return s.actOnJobs(r, space, queue, action, "", body.Approval, func(ctx context.Context) (int64, error) {
-		n, err := act(ctx, int(min(most, math.MaxInt32)))
-		return int64(n), err
-	})
 }
 
 // actOnJobs runs an act, and records it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -175,7 +174,7 @@ func jobRejection(err error) *rejection {
 		return badRequest(err.Error())
 	case errors.Is(err, job.ErrNoSchedule):
 		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
-	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err,
+	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrNotDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err,
 		job.ErrNotPrepared),
 		errors.Is(err, job.ErrDecided), errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished),
 		errors.Is(err, job.ErrOtherOwner), errors.Is(err, job.ErrTooManySchedules), errors.Is(err,
@@ -393,77 +392,4 @@ func (s *Server) listJobs(r *request) (any, error) {
 		page.Jobs[i].Error = maskQuote(page.Jobs[i].Error, list[i].Payload, masks)
 	}
 	return page, nil
-}
-
-func (s *Server) respawnJobs(r *request) (any, error) {
-	var body RespawnRequest
-	space, queue := r.queue()
-	if r.decode(&body); body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() {
-		r.fail(badRequest(fmt.Sprintf("ttl_ms: want 0 to %d", job.MaxTTL.Milliseconds())))
-	}
-	return s.actOnDead(r, space, queue, body.DeadJobsRequest, "respawn_jobs",
-		func(ctx context.Context, limit int) (int, error) {
-			return space.store.Respawn(ctx, space.ns, queue, limit, time.Duration(body.TTLMS)*time.Millisecond)
-		})
-}
-
-func (s *Server) deleteDeadJobs(r *request) (any, error) {
-	var body DeadJobsRequest
-	space, queue := r.queue()
-	r.decode(&body)
-	return s.actOnDead(r, space, queue, body, "delete_dead_jobs",
-		func(ctx context.Context, limit int) (int, error) {
-			return space.store.DeleteDead(ctx, space.ns, queue, limit)
-		})
-}
-
-// deleteJob deletes one job, in whatever state: who has it claimed finds it gone.
-func (s *Server) deleteJob(r *request) (any, error) {
-	space, queue, ref := r.job()
-	if r.decode(&struct{}{}); r.err != nil {
-		return nil, r.err
-	}
-	ack := &job.Ack{Namespace: space.ns, Queue: queue, Ref: ref, By: r.who.name}
-	space.store.Run(r.ctx, space.store.NewLane(), &job.Batch{Acks: []*job.Ack{ack}})
-	if ack.Err == nil && !ack.Acked && !ack.Deleted {
-		return nil, job.ErrNoJob // which is no act
-	}
-	return s.actedOn(r, space, queue, "delete_job", ack.Err)
-}
-
-// actedOn is the answer and the record of an act on one job.
-func (s *Server) actedOn(r *request, space jobSpace, queue, action string, err error) (any, error) {
-	n := int64(0)
-	if err == nil {
-		n = 1
-	}
-	s.record(r, Act{
-		Action:    action,
-		Namespace: space.ns.Name,
-		Queue:     queue,
-		Detail:    r.PathValue("job"),
-		Entries:   &n,
-	}, err)
-	return ActedJobs{Jobs: n, Complete: true}, err
-}
-
-// decide commits a prepared job for its publisher, or rolls it back.
-func (s *Server) decide(rollback bool) func(*request) (any, error) {
-	action := "commit_job"
-	if rollback {
-		action = "rollback_job"
-	}
-	return func(r *request) (any, error) {
-		space, queue, ref := r.job()
-		if r.decode(&struct{}{}); r.err != nil {
-			return nil, r.err
-		}
-		err := space.store.Decide(r.ctx, &job.Decision{
-			Namespace: space.ns,
-			Queue:     queue,
-			Ref:       ref,
-			Rollback:  rollback,
-		})
-		return s.actedOn(r, space, queue, action, err)
-	}
 }

@@ -268,6 +268,24 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 	if q.ask("POST", "/queues/q/dead/delete", `{"confirm":100}`, &done); done != (ActedJobs{false, 3, true}) {
 		t.Errorf("delete: %+v", done)
 	}
+	q.publish("s", 0, "1", "2", "3", "4")
+	q.bury("s", 4)
+	q.ask("GET", "/queues/s/dead?limit=9", "", &page)
+	for body, want := range map[string]int64{`{"dry_run":true,"reason":"lapsed"}`: 0, `{"dry_run":true,"reason":"buried"}`: 4, `{"dry_run":true,"age_ms":3600000}`: 0,
+		`{"dry_run":true,"error":"never said"}`: 0, `{"dry_run":true,"ids":["` + page.Jobs[1].ID + `"]}`: 1} {
+		if q.ask("POST", "/queues/s/dead/respawn", body, &done); done != (ActedJobs{true, want, true}) {
+			t.Errorf("%s: %+v", body, done)
+		}
+	}
+	if q.ask("POST", "/queues/s/dead/respawn", `{"confirm":1,"ids":["`+page.Jobs[1].ID+`"]}`, &done); done != (ActedJobs{false, 1, true}) {
+		t.Errorf("respawn by id: %+v", done)
+	}
+	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"ids":["`+page.Jobs[1].ID+`"],"limit":3}`, 400, "give one of both")
+	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"ids":["x"]}`, 400, "the id of no job")
+	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"reason":"bored"}`, 400, "want nacked")
+	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"age_ms":-1}`, 400, "age_ms: want")
+	q.rejected("POST", "/queues/s/jobs/"+page.Jobs[1].ID+"/promote", "operator", `{}`, 409, "not delayed")
+	q.rejected("POST", "/queues/s/jobs/"+page.Jobs[1].ID+"/promote", "viewer", `{}`, 403, "forbidden")
 	var j Job
 	if q.ask("GET", "/queues/q/peek", "", &j); j.Attempt == nil || j.Tries != *j.Attempt+1 || j.ExpiresMS == 0 {
 		t.Errorf("respawned: %+v", j)

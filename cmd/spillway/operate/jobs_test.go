@@ -71,6 +71,13 @@ func TestActsOnJobsCountAndAskFirst(t *testing.T) {
 	}{
 		{"jobs respawn mail out --limit=5 --ttl=1h --yes", "/dead/respawn", []string{`{"dry_run":true,"jobs":5}`, `{"jobs":3}`, `{"jobs":2,"complete":true}`}, 0, "made ready 5 dead letters",
 			`{"limit":5,"dry_run":true,"ttl_ms":3600000}|{"limit":5,"confirm":5,"ttl_ms":3600000}|{"limit":5,"confirm":2,"ttl_ms":3600000}`},
+		{"jobs respawn mail out --reason=lapsed --error=timeout --age=1h --yes", "/dead/respawn", []string{`{"dry_run":true,"jobs":5}`, `{"jobs":5,"complete":true}`}, 0, "made ready 5 dead letters",
+			`{"reason":"lapsed","error":"timeout","age_ms":3600000,"confirm":5}`},
+		{"jobs respawn mail out " + jobID + " --yes", "/dead/respawn", []string{`{"dry_run":true,"jobs":1}`, `{"jobs":1,"complete":true}`}, 0, "made ready 1 dead letter",
+			`{"ids":["` + jobID + `"],"dry_run":true}|{"ids":["` + jobID + `"],"confirm":1}`},
+		{"jobs respawn mail out " + jobID + " --error=x", "", nil, 2, "by their ids, or select", ""},
+		{"jobs delete mail out " + jobID + " --error=x", "", nil, 2, "add --dead", ""},
+		{"jobs promote mail out " + jobID + " --yes", "/jobs/" + jobID + "/promote", []string{`{"jobs":1,"complete":true}`}, 0, "made ready 1 job", `{}`},
 		{"jobs purge mail out --yes", "/purge", []string{`{"jobs":7}`, `{"jobs":8,"complete":true}`}, 0, "deleted 8 ready jobs", `{"state":"ready","dry_run":true}|{"state":"ready","confirm":7}`},
 		{"jobs purge mail out --all", "/purge", []string{`{"jobs":7}`}, 2, "add --yes", `{"state":"all","dry_run":true}`},
 		{"jobs purge mail out --dry-run", "/purge", []string{`{"jobs":7}`}, 0, "nothing was changed", `{"state":"ready","dry_run":true}`},

@@ -18,21 +18,54 @@ type ofQueue struct {
 	Queue     string `arg:"" help:"The queue."`
 }
 
+// deadSelection says which dead letters are meant.
+type deadSelection struct {
+	Limit  int64         `placeholder:"N" help:"At most this many, the oldest first. Without it, all."`
+	Reason string        `enum:",nacked,lapsed,buried,undecided" default:"" placeholder:"REASON" help:"Only those that died so: nacked, lapsed, buried or undecided."`
+	Error  string        `placeholder:"TEXT" help:"Only those whose last error has this in it."`
+	Age    time.Duration `default:"0" help:"Only those that died so long ago, or longer."`
+}
+
+func (d *deadSelection) empty() bool { return *d == deadSelection{} }
+
+func (d *deadSelection) request(ids []string) admin.DeadJobsRequest {
+	return admin.DeadJobsRequest{
+		Limit:  d.Limit,
+		Reason: d.Reason,
+		Error:  d.Error,
+		AgeMS:  d.Age.Milliseconds(),
+		IDs:    ids,
+	}
+}
+
+func (d *deadSelection) check(ids []string) error {
+	switch {
+	case d.Limit < 0 || d.Age < 0:
+		return usageError{errors.New("limit and age: want 0 or more")}
+	case len(ids) > 0 && !d.empty():
+		return usageError{errors.New("name dead letters by their ids, or select some by flags")}
+	}
+	return nil
+}
+
 // JobsRespawn makes dead letters ready.
 type JobsRespawn struct {
-	ofQueue `embed:""`
+	ofQueue       `embed:""`
+	deadSelection `embed:""`
 
-	Limit int64         `placeholder:"N" help:"At most this many, the oldest first. Without it, all."`
-	TTL   time.Duration `help:"How long they live from then on; 0 is for ever." default:"0"`
+	ID  []string      `arg:"" optional:"" help:"Ids of dead letters. Without one, the oldest."`
+	TTL time.Duration `help:"How long they live from then on; 0 is for ever." default:"0"`
 }
 
 // Run counts, asks and respawns.
 func (c *JobsRespawn) Run(ctx context.Context, s Streams) error {
-	if c.Limit < 0 || c.TTL < 0 {
-		return usageError{errors.New("limit and ttl: want 0 or more")}
+	if err := c.deadSelection.check(c.ID); err != nil {
+		return err
 	}
-	request := &admin.RespawnRequest{DeadJobsRequest: admin.DeadJobsRequest{Limit: c.Limit},
-		TTLMS: c.TTL.Milliseconds()}
+	if c.TTL < 0 {
+		return usageError{errors.New("ttl: want 0 or more")}
+	}
+	request := &admin.RespawnRequest{DeadJobsRequest: c.request(c.ID), TTLMS: c.TTL.Milliseconds()}
 	return c.run(ctx, s, "/dead/respawn", act{
 		ask:     "make them ready",
 		done:    "made ready",
@@ -40,6 +73,18 @@ func (c *JobsRespawn) Run(ctx context.Context, s Streams) error {
 		request: request,
 		agreed:  &request.Approval,
 	})
+}
+
+// JobsPromote makes delayed jobs ready.
+type JobsPromote struct {
+	ofQueue `embed:""`
+
+	ID []string `arg:"" help:"Ids of delayed jobs."`
+}
+
+// Run asks and promotes.
+func (c *JobsPromote) Run(ctx context.Context, s Streams) error {
+	return c.each(ctx, s, c.ID, "promote", "make them ready now", "made ready")
 }
 
 // JobsPurge deletes what waits in a queue.
@@ -69,11 +114,11 @@ func (c *JobsPurge) Run(ctx context.Context, s Streams) error {
 
 // JobsDelete deletes jobs by id, or dead letters.
 type JobsDelete struct {
-	ofQueue `embed:""`
+	ofQueue       `embed:""`
+	deadSelection `embed:""`
 
-	ID    []string `arg:"" optional:"" help:"Ids of jobs, in whatever state."`
-	Dead  bool     `help:"Delete the dead letters of the queue instead, the oldest first."`
-	Limit int64    `placeholder:"N" help:"With --dead: at most this many. Without it, all."`
+	ID   []string `arg:"" optional:"" help:"Ids of jobs, in whatever state."`
+	Dead bool     `help:"Delete dead letters of the queue instead: all, or those that the other flags select."`
 }
 
 // Run asks and deletes.
@@ -81,15 +126,18 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 	switch {
 	case c.Dead == (len(c.ID) > 0):
 		return usageError{errors.New("name jobs by their ids, or add --dead for the dead letters of the queue")}
-	case c.Limit < 0 || c.Limit > 0 && !c.Dead:
-		return usageError{errors.New("limit: want 1 or more, with --dead")}
+	case !c.Dead && !c.empty():
+		return usageError{errors.New("limit, reason, error and age select dead letters: add --dead")}
 	case c.Dead:
-		request := &admin.DeadJobsRequest{Limit: c.Limit}
+		if err := c.deadSelection.check(nil); err != nil {
+			return err
+		}
+		request := c.request(nil)
 		return c.run(ctx, s, "/dead/delete", act{
 			ask:     "delete them",
 			done:    "deleted",
 			one:     "dead letter",
-			request: request,
+			request: &request,
 			agreed:  &request.Approval,
 		})
 	}

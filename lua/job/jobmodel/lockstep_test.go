@@ -101,10 +101,12 @@ func (l *lockstep) Promote(due []jobmodel.Due) jobmodel.Promoted {
 	return want
 }
 
-func (l *lockstep) Respawn(queue string, remove bool, limit int, ttl int64) int {
-	wakes, want := len(l.model.Wakes), l.model.Respawn(queue, remove, limit, ttl)
-	l.same("respawn", l.scripts.Respawn(queue, remove, limit, ttl), want, wakes)
-	return want
+func (l *lockstep) Respawn(queue, verb string, d jobmodel.DeadSelection, ttl int64) (count int, found string) {
+	wakes := len(l.model.Wakes)
+	count, found = l.model.Respawn(queue, verb, d, ttl)
+	got, which := l.scripts.Respawn(queue, verb, d, ttl)
+	l.same(verb+" dead", []any{got, which}, []any{count, found}, wakes)
+	return count, found
 }
 
 func (l *lockstep) Purge(queue string, all bool, limit int) (looked, deleted int) {

@@ -18,13 +18,51 @@ func (q *Queue) deadOldest(limit int) []int64 {
 	return seqs[:min(limit, len(seqs))]
 }
 
+// A DeadSelection says which dead jobs of a queue are meant: the oldest of those that match, or some by name.
+type DeadSelection struct {
+	Limit  int
+	Reason Reason // NoReason: any
+	Age    int64  // ms since they died, at least
+	Error  string // part of the last error
+	Named  []AckRef
+}
+
+// selected are the dead jobs that a selection means, and of each that it names whether it is one.
+func (s *Shard) selected(q *Queue, d DeadSelection) (seqs []int64, found string) {
+	for _, ref := range d.Named {
+		_, dead := q.Dead[ref.Seq]
+		j := q.Jobs[ref.Seq]
+		if dead && j != nil && j.CallerID == ref.CallerID && !slices.Contains(seqs, ref.Seq) {
+			seqs = append(seqs, ref.Seq)
+			found += "1"
+		} else {
+			found += "0"
+		}
+	}
+	if d.Named != nil {
+		return seqs, found
+	}
+	for _, seq := range q.deadOldest(len(q.Dead)) {
+		last := ""
+		if list := q.Errors[seq]; len(list) > 0 {
+			last = strings.SplitN(list[0], " ", 3)[2]
+		}
+		death := q.Dead[seq]
+		if (d.Reason == NoReason || reasonOf(death) == d.Reason) && (d.Age == 0 || death <= float64(s.now()-d.Age)) && strings.Contains(last, d.Error) {
+			seqs = append(seqs, seq)
+		}
+	}
+	return seqs[:min(d.Limit, len(seqs))], ""
+}
+
 // Respawn makes the oldest dead jobs of a queue ready again, with one try more and a
-// new ttl (ms, 0 = never), or deletes them. Their attempts go on behind their tries.
-func (s *Shard) Respawn(name string, remove bool, limit int, ttl int64) (count int) {
+// new ttl (ms, 0 = never), or deletes them, or counts them. Their attempts go on behind their tries.
+func (s *Shard) Respawn(name, verb string, d DeadSelection, ttl int64) (count int, found string) {
 	q := s.queue(name)
-	seqs := q.deadOldest(limit)
-	if len(seqs) == 0 {
-		return 0
+	remove := verb == "delete"
+	seqs, found := s.selected(q, d)
+	if len(seqs) == 0 || verb == "count" {
+		return len(seqs), found
 	}
 	for _, seq := range seqs {
 		delete(q.Dead, seq)
@@ -58,7 +96,7 @@ func (s *Shard) Respawn(name string, remove bool, limit int, ttl int64) (count i
 		s.wake(name, len(q.Ready), count)
 	}
 	s.forget(name)
-	return count
+	return count, found
 }
 
 // Purge deletes jobs of a queue: the oldest ready ones, and then, where all is set,
@@ -259,7 +297,9 @@ func (w *World) operate() {
 	case 0:
 		w.respawn(s, queue)
 	case 1:
-		s.store.Respawn(queue, true, 1+w.rand.Intn(3), 0)
+		d := w.deadSelection(s, queue)
+		s.store.Respawn(queue, "count", d, 0)
+		s.store.Respawn(queue, "delete", d, 0)
 		w.ran(s, "delete dead", func(t *truth) bool { return t.ref.Queue == queue && (t.claims > 0 || t.buried) })
 	case 2:
 		all, limit := w.rand.Intn(4) == 0, 1+w.rand.Intn(4)
@@ -341,7 +381,8 @@ func (w *World) list(s *shard, queue string) {
 	limit, q := 1+w.rand.Intn(3), s.model.queue(queue)
 	place := func(seq int64) float64 {
 		ref := Ref{queue, seq}
-		return map[State]float64{Delayed: s.model.Delay[ref], Leased: s.model.Lease[ref], Dead: q.Dead[seq]}[state]
+		came := float64(s.model.Attempts[ref]) // it came back to the tail so often
+		return map[State]float64{Ready: came, Delayed: s.model.Delay[ref], Leased: s.model.Lease[ref], Dead: q.Dead[seq]}[state]
 	}
 	there := map[int64]float64{}
 	for seq := range q.Jobs {
@@ -384,11 +425,35 @@ func (w *World) ackTwice(s *shard, queue string, refs []AckRef) {
 	w.ran(s, "ack", func(t *truth) bool { return t.acked })
 }
 
+// deadSelection is by the oldest, by a reason, an age or an error, or by name, of which some are not dead.
+func (w *World) deadSelection(s *shard, queue string) DeadSelection {
+	d := DeadSelection{Limit: 1 + w.rand.Intn(3)}
+	switch w.rand.Intn(5) {
+	case 0:
+		d.Reason = Reason(1 + w.rand.Intn(3))
+	case 1:
+		d.Age = int64(w.rand.Intn(2000))
+	case 2:
+		d.Error = []string{"e", "1", "no such"}[w.rand.Intn(3)]
+	case 3:
+		q := s.model.queue(queue)
+		for _, seq := range slices.Concat(q.deadOldest(3), q.Ready[:min(1, len(q.Ready))]) {
+			if j := q.Jobs[seq]; j != nil {
+				d.Named = append(d.Named, AckRef{seq, j.CallerID + []string{"", "", "", "x"}[w.rand.Intn(4)]})
+			}
+		}
+		if len(d.Named) > 0 && w.rand.Intn(3) == 0 {
+			d.Named = append(d.Named, d.Named[0])
+		}
+	}
+	return d
+}
+
 func (w *World) respawn(s *shard, queue string) {
 	ttl := int64(w.rand.Intn(2) * (1 + w.rand.Intn(5000)))
 	q := s.model.queue(queue)
 	dead := maps.Clone(q.Dead)
-	s.store.Respawn(queue, false, 1+w.rand.Intn(3), ttl)
+	s.store.Respawn(queue, "respawn", w.deadSelection(s, queue), ttl)
 	for seq := range dead {
 		t := s.jobs[Ref{queue, seq}]
 		if _, still := q.Dead[seq]; still || t.vanished {

@@ -448,12 +448,16 @@ func (s *scripts) Promote(due []jobmodel.Due) jobmodel.Promoted {
 	return jobmodel.Promoted{Ready: number(v[1]), Dead: number(v[2]), Expired: number(v[3]), Lost: number(v[4])}
 }
 
-func (s *scripts) Respawn(queue string, remove bool, limit int, ttl int64) int {
-	verb := "respawn"
-	if remove {
-		verb = "delete"
+func (s *scripts) Respawn(queue, verb string, d jobmodel.DeadSelection, ttl int64) (count int, found string) {
+	argv := []any{queue, verb, max(1, d.Limit), ttl, "w:", "publish", int(d.Reason), d.Age, d.Error, "", ""}
+	for _, ref := range d.Named {
+		argv = append(argv, fmt.Sprintf("%d:%s", ref.Seq, ref.CallerID))
 	}
-	return int(number(s.call(luajob.Respawn, s.keys([]string{queue}, shardKeys, "rjdu"), queue, verb, limit, ttl, "w:", "publish")[1]))
+	v := s.call(luajob.Respawn, s.keys([]string{queue}, shardKeys, "rjdu"), argv...)
+	for _, state := range v[4:] {
+		found += fmt.Sprint(state)
+	}
+	return int(number(v[1])), found
 }
 
 func (s *scripts) Purge(queue string, all bool, limit int) (looked, deleted int) {

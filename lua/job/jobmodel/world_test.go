@@ -19,7 +19,7 @@ type Store interface {
 	Revert(lane, token string, queues []string) int
 	Due() []Due
 	Promote(due []Due) Promoted
-	Respawn(queue string, remove bool, limit int, ttl int64) int
+	Respawn(queue, verb string, d DeadSelection, ttl int64) (count int, found string)
 	Purge(queue string, all bool, limit int) (looked, deleted int)
 	Expire(queue string) Swept
 	Peek(queue string) *Claimed
@@ -362,7 +362,7 @@ func (w *World) claimRest(s *shard, queue, token string) {
 	for _, c := range r.Jobs[0] {
 		w.ack(s, []AckGroup{{queue, []AckRef{{c.Job.Seq, c.Job.CallerID}}}})
 	}
-	s.store.Respawn(queue, true, 100, 0)
+	s.store.Respawn(queue, "delete", DeadSelection{Limit: 100}, 0)
 	w.ran(s, "delete dead", func(t *truth) bool { return t.claims > 0 })
 }
 

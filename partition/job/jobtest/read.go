@@ -3,7 +3,7 @@ package jobtest
 import (
 	"context"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -150,42 +150,43 @@ func (s *Store) Dead(_ context.Context, ns *job.Namespace, queue string, offset,
 	return page, int64(len(all)), nil
 }
 
-// Respawn makes dead letters ready, for one more try.
-func (s *Store) Respawn(_ context.Context, ns *job.Namespace, queue string, limit int,
-	ttl time.Duration) (int, error) {
+// ActOnDead acts on the oldest dead letters, or on those that are named.
+func (s *Store) ActOnDead(_ context.Context, a *job.DeadAct) (done int, err error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Down != nil {
 		return 0, s.Down
 	}
-	dead := s.of(ns, queue, job.Dead)
-	dead = dead[:min(limit, len(dead))]
-	for _, j := range dead {
-		j.Attempt = j.Tries
-		j.Tries++
-		j.Reason = job.UnknownReason
-		if ttl > 0 {
-			j.Expires = s.now() + ttl.Milliseconds()
+	a.Did = make([]bool, len(a.Named))
+	for _, j := range s.of(a.Namespace, a.Queue, job.Dead) {
+		at := slices.Index(a.Named, j.Ref)
+		switch {
+		case a.Named != nil && at < 0, a.Named == nil && done == a.Limit:
+			continue
+		case a.Reason != job.UnknownReason && j.Reason != a.Reason, s.now()-j.At < a.Age.Milliseconds():
+			continue
+		case a.Error != "" && (len(j.Errors) == 0 || !strings.Contains(j.Errors[0].Error, a.Error)):
+			continue
 		}
-		s.ledgers[ns.Name].Respawned++
-		s.push(j, false, true)
+		done++
+		if at >= 0 {
+			a.Did[at] = true
+		}
+		switch a.Verb {
+		case job.RespawnDead:
+			j.Attempt = j.Tries
+			j.Tries++
+			j.Reason = job.UnknownReason
+			if a.TTL > 0 {
+				j.Expires = s.now() + a.TTL.Milliseconds()
+			}
+			s.ledgers[a.Namespace.Name].Respawned++
+			s.push(j, false, true)
+		case job.DeleteDead:
+			s.leave(j, &s.ledgers[a.Namespace.Name].Deleted)
+		}
 	}
-	return len(dead), nil
-}
-
-// DeleteDead deletes dead letters.
-func (s *Store) DeleteDead(_ context.Context, ns *job.Namespace, queue string, limit int) (int, error) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Down != nil {
-		return 0, s.Down
-	}
-	dead := s.of(ns, queue, job.Dead)
-	dead = dead[:min(limit, len(dead))]
-	for _, j := range dead {
-		s.leave(j, &s.ledgers[ns.Name].Deleted)
-	}
-	return len(dead), nil
+	return done, nil
 }
 
 // Purge deletes the ready jobs of a queue, or all.

@@ -1,0 +1,261 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// DeadJobsRequest says which dead letters of a queue to delete: the oldest that match, or those that
+// IDs names.
+type DeadJobsRequest struct {
+	Limit  int64    `json:"limit,omitempty"`  // 0: no limit
+	Reason string   `json:"reason,omitempty"` // that they died of
+	Error  string   `json:"error,omitempty"`  // a part of their last error
+	AgeMS  int64    `json:"age_ms,omitempty"` // since they died, at least
+	IDs    []string `json:"ids,omitempty"`    // only these, 1,000 at most
+	Approval
+}
+
+// act checks what a request selects.
+func (b *DeadJobsRequest) act(r *request, space jobSpace, queue string, verb job.DeadVerb) *job.DeadAct {
+	a := &job.DeadAct{
+		Namespace: space.ns,
+		Queue:     queue,
+		Verb:      verb,
+		Reason:    job.ReasonOf(b.Reason),
+		Error:     b.Error,
+		Age:       time.Duration(b.AgeMS) * time.Millisecond,
+		Limit:     math.MaxInt32,
+	}
+	switch {
+	case b.Limit < 0:
+		r.fail(badRequest("limit: want 0 or more"))
+	case b.Reason != "" && a.Reason == job.UnknownReason:
+		r.fail(badRequest("reason: want nacked, lapsed, buried or undecided"))
+	case b.AgeMS < 0 || b.AgeMS > job.MaxTTL.Milliseconds():
+		r.fail(badRequest(fmt.Sprintf("age_ms: want 0 to %d", job.MaxTTL.Milliseconds())))
+	case len(b.Error) > job.MaxError:
+		r.fail(badRequest(fmt.Sprintf("error: want %d bytes at most", job.MaxError)))
+	case len(b.IDs) > job.MaxNamed:
+		r.fail(badRequest(fmt.Sprintf("ids: want %d at most", job.MaxNamed)))
+	case b.IDs != nil && (b.Limit > 0 || a.Selects()):
+		r.fail(badRequest("ids name dead letters, and limit, reason, error and age_ms select some: give one of both"))
+	}
+	if b.IDs != nil {
+		a.Named = []job.Ref{}
+	}
+	for _, id := range b.IDs {
+		ref, ok := space.ns.ParseID(queue, id)
+		if !ok {
+			r.fail(badRequest(fmt.Sprintf("ids: %.64q is the id of no job of the queue", id)))
+			break
+		}
+		a.Named = append(a.Named, ref)
+	}
+	return a
+}
+
+// selection is what the audit trail says of it.
+func (b *DeadJobsRequest) selection() (text string) {
+	if b.Reason != "" {
+		text += "reason " + b.Reason + ", "
+	}
+	if b.Error != "" {
+		text += fmt.Sprintf("error %.64q, ", b.Error)
+	}
+	if b.AgeMS > 0 {
+		text += fmt.Sprintf("age %s, ", time.Duration(b.AgeMS)*time.Millisecond)
+	}
+	if len(b.IDs) > 0 {
+		text += fmt.Sprintf("%d by id, ", len(b.IDs))
+	}
+	return text
+}
+
+// RespawnRequest says which dead letters of a queue to make ready again.
+type RespawnRequest struct {
+	DeadJobsRequest
+	TTLMS int64 `json:"ttl_ms,omitempty"` // how long they live from then on; 0: for ever
+}
+
+// actOnDead does what a request asks, for as many dead letters as were confirmed at most.
+func (s *Server) actOnDead(r *request, action string, verb job.DeadVerb, body DeadJobsRequest, ttl time.Duration) (any, error) {
+	space, queue := r.queue()
+	if r.fail(body.check()); r.err != nil {
+		return nil, r.err
+	}
+	a := body.act(r, space, queue, verb)
+	a.TTL = ttl
+	most := body.bound(body.Limit)
+	if most > 0 {
+		a.Limit = int(min(most, math.MaxInt32))
+	}
+	if body.DryRun {
+		return s.countDead(r, space, queue, a)
+	}
+	return s.actOnJobs(r, space, queue, action, body.selection(), body.Approval, func(ctx context.Context) (int64, error) {
+		n, err := space.store.ActOnDead(ctx, a)
+		return int64(n), err
+	})
+}
+
+// countDead says how many dead letters an act would be about.
+func (s *Server) countDead(r *request, space jobSpace, queue string, a *job.DeadAct) (any, error) {
+	if a.Selects() {
+		if r.err != nil {
+			return nil, r.err
+		}
+		a.Verb = job.CountDead
+		n, err := space.store.ActOnDead(r.ctx, a)
+		return ActedJobs{DryRun: true, Jobs: int64(n), Complete: err == nil}, err
+	}
+	counts, err := s.count(r, space, queue)
+	return ActedJobs{DryRun: true, Jobs: min(counts.Dead, int64(a.Limit)), Complete: true}, err
+}
+
+func (s *Server) respawnJobs(r *request) (any, error) {
+	var body RespawnRequest
+	if r.decode(&body); body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() {
+		r.fail(badRequest(fmt.Sprintf("ttl_ms: want 0 to %d", job.MaxTTL.Milliseconds())))
+	}
+	return s.actOnDead(r, "respawn_jobs", job.RespawnDead, body.DeadJobsRequest, time.Duration(body.TTLMS)*time.Millisecond)
+}
+
+func (s *Server) deleteDeadJobs(r *request) (any, error) {
+	var body DeadJobsRequest
+	r.decode(&body)
+	return s.actOnDead(r, "delete_dead_jobs", job.DeleteDead, body, 0)
+}
+
+// promoteJob makes a delayed job ready now.
+func (s *Server) promoteJob(r *request) (any, error) {
+	space, queue, ref := r.job()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
+	}
+	err := space.store.Reschedule(r.ctx, &job.Reschedule{Namespace: space.ns, Queue: queue, Ref: ref, Promote: true})
+	if errors.Is(err, job.ErrNoJob) {
+		return nil, err // which is no act
+	}
+	return s.actedOn(r, space, queue, "promote_job", err)
+}
+
+// deleteJob deletes one job, in whatever state: who has it claimed finds it gone.
+func (s *Server) deleteJob(r *request) (any, error) {
+	space, queue, ref := r.job()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
+	}
+	ack := &job.Ack{Namespace: space.ns, Queue: queue, Ref: ref, By: r.who.name}
+	space.store.Run(r.ctx, space.store.NewLane(), &job.Batch{Acks: []*job.Ack{ack}})
+	if ack.Err == nil && !ack.Acked && !ack.Deleted {
+		return nil, job.ErrNoJob // which is no act
+	}
+	return s.actedOn(r, space, queue, "delete_job", ack.Err)
+}
+
+// actedOn is the answer and the record of an act on one job.
+func (s *Server) actedOn(r *request, space jobSpace, queue, action string, err error) (any, error) {
+	n := int64(0)
+	if err == nil {
+		n = 1
+	}
+	s.record(r, Act{
+		Action:    action,
+		Namespace: space.ns.Name,
+		Queue:     queue,
+		Detail:    r.PathValue("job"),
+		Entries:   &n,
+	}, err)
+	return ActedJobs{Jobs: n, Complete: true}, err
+}
+
+// decide commits a prepared job for its publisher, or rolls it back.
+func (s *Server) decide(rollback bool) func(*request) (any, error) {
+	action := "commit_job"
+	if rollback {
+		action = "rollback_job"
+	}
+	return func(r *request) (any, error) {
+		space, queue, ref := r.job()
+		if r.decode(&struct{}{}); r.err != nil {
+			return nil, r.err
+		}
+		err := space.store.Decide(r.ctx, &job.Decision{
+			Namespace: space.ns,
+			Queue:     queue,
+			Ref:       ref,
+			Rollback:  rollback,
+		})
+		return s.actedOn(r, space, queue, action, err)
+	}
+}
+
+// Rule is what holds for queues of a namespace, over all processes and workers.
+type Rule struct {
+	Match     job.Pattern   `json:"match"`      // a queue, or a pattern in which each * stands for any characters
+	Rate      job.RateLimit `json:"rate"`       // jobs that are claimed, such as 50/s, or none; empty: it does not say
+	Burst     int           `json:"burst"`      // jobs at once after a rest; 0: those of a tenth of a second
+	Tries     int           `json:"tries"`      // default of a publish; 0: it does not say
+	TTR       job.Span      `json:"ttr"`        // default lease of a claim; empty: it does not say
+	Delay     job.Span      `json:"delay"`      // default delay of a publish; empty: it does not say
+	KeepTrace job.Span      `json:"keep_trace"` // how long a trace is kept, such as 24h; empty: it does not say
+}
+
+// MadeRule is a rule and where it comes from.
+type MadeRule struct {
+	Rule
+	CreatedAtMS int64  `json:"created_at_ms"` // 0: the file has it
+	CreatedBy   string `json:"created_by"`
+	FromFile    bool   `json:"from_file"`
+}
+
+func (s *Server) rules(r *request) (any, error) {
+	c, ns := r.queues()
+	if r.err != nil {
+		return nil, r.err
+	}
+	list := []MadeRule{}
+	for _, rule := range c.Snapshot().Rules(ns.Name) {
+		list = append(list, MadeRule{Rule(rule.Rule), rule.CreatedMS, rule.CreatedBy, rule.FromFile})
+	}
+	return map[string]any{"rules": list}, nil
+}
+
+func (s *Server) putRule(r *request) (any, error) {
+	var body Rule
+	c, ns := r.queues()
+	if r.decode(&body); r.err != nil {
+		return nil, r.err
+	}
+	rule := control.Rule{Namespace: ns.Name, Rule: job.Rule(body), CreatedBy: r.who.name}
+	act := Act{
+		Action:    "set_rule",
+		Namespace: ns.Name,
+		Detail: fmt.Sprintf("match %s, rate %q, burst %d, tries %d, ttr %q, delay %q, keep_trace %q",
+			body.Match, body.Rate, body.Burst, body.Tries, body.TTR, body.Delay, body.KeepTrace),
+	}
+	return s.changed(r, act, c.PutRule(r.ctx, rule), body)
+}
+
+func (s *Server) deleteRule(r *request) (any, error) {
+	var body struct {
+		Match string `json:"match"`
+	}
+	c, ns := r.queues()
+	if r.decode(&body); r.err != nil {
+		return nil, r.err
+	}
+	act := Act{
+		Action:    "delete_rule",
+		Namespace: ns.Name,
+		Detail:    fmt.Sprintf("match %.255s", body.Match),
+	}
+	return s.changed(r, act, c.DeleteRule(r.ctx, ns.Name, body.Match), body)
+}
