@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -63,6 +64,13 @@ func (s *Queues) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests
+}
+
+// Serve serves it over HTTP until the test ends.
+func (s *Queues) Serve(t testing.TB) (url string) {
+	server := newJobServer(t)
+	server.service = s
+	return server.url
 }
 
 // RoundTrip serves a request.

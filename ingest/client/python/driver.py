@@ -1,0 +1,136 @@
+"""Drives the client for the conformance suites: a command a line, an answer a line."""
+
+import base64
+import json
+import re
+import sys
+import threading
+import time
+
+import spillway
+
+
+class Driver:
+    def open(self, c, o):
+        if "key_window" in o:
+            o["_key_window"] = o.pop("key_window")
+        self.reporter = spillway.Reporter(c["url"], **o)
+
+    def report(self, c, o):
+        at = c.get("at")
+        self.reporter.report(c["partition"], base64.b64decode(c["payload"]), time=at / 1000 if at else None)
+
+    def flush(self, c, o):
+        return {"ok": self.reporter.flush(c["timeout"] / 1000)}
+
+    def close(self, c, o):
+        return {"ok": self.reporter.close(c["timeout"] / 1000)}
+
+    def counts(self, c, o):
+        if "queue" in c:
+            return self.queues_.counts(c["queue"])._asdict()
+        return self.reporter.stats()._asdict()
+
+    def queues(self, c, o):
+        self.queues_ = spillway.Queues(c["url"], **o)
+
+    def publish(self, c, o):
+        payloads = [base64.b64decode(p) for p in c["payloads"]]
+        if len(payloads) == 1:
+            return self.queues_.publish(c["queue"], payloads[0], **o)._asdict()
+        return self.queues_.publish_many(c["queue"], payloads, **o)._asdict()
+
+    def claim(self, c, o):
+        return {"jobs": [shown(j) for j in self.queues_.claim(c["queues"], **o)]}
+
+    def settle(self, c, o):
+        job, after, q = spillway.Job(c["queue"], c["id"], c["attempt"]), c.get("ms", 0) / 1000, self.queues_
+        {
+            "ack": lambda: q.ack(job), "nack": lambda: q.nack(job, after, c.get("error")), "bury": lambda: q.bury(job, c.get("error")),
+            "touch": lambda: q.touch(job, after), "requeue": lambda: q.requeue(job),
+        }[c["do"]]()
+
+    def get(self, c, o):
+        return {"jobs": [shown(self.queues_.get(c["queue"], c["id"]))]}
+
+    def delete(self, c, o):
+        self.queues_.delete(c["queue"], c["id"])
+
+    def work(self, c, o):
+        self.lock, self.calls, self.now, self.failed = threading.Lock(), {}, {"running": 0, "most": 0, "errors": 0, "request_errors": 0}, None
+        self.handled = []
+        self.worker = spillway.Worker(
+            self.queues_, c["queues"], self.handle, on_error=lambda job, error: self.count("errors", 1),
+            on_request_error=lambda error: self.count("request_errors", 1), **o)
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        try:
+            self.worker.run()
+        except spillway.SpillwayError as e:
+            self.failed = e
+
+    def worked(self, c, o):
+        with self.lock:
+            return {**self.now, "handled": list(self.handled)}
+
+    def stop(self, c, o):
+        self.worker.stop()
+        self.wait(c, o)
+
+    def wait(self, c, o):
+        self.thread.join()
+        if self.failed:
+            raise self.failed
+
+    def count(self, name, n):
+        with self.lock:
+            self.now[name] += n
+            self.now["most"] = max(self.now["most"], self.now["running"])
+
+    def handle(self, job):
+        act = job.json()
+        with self.lock:
+            self.calls[job.id] = calls = self.calls.get(job.id, 0) + 1
+        self.count("running", 1)
+        try:
+            self.act(job, act["do"] if calls <= act["attempts"] else "ok", act["ms"] / 1000)
+        finally:
+            self.count("running", -1)
+            with self.lock:
+                self.handled.append({"queue": job.queue, "id": job.id, "attempt": job.attempt, "cause": job.cause})
+
+    def act(self, job, do, seconds):
+        if do == "sleep":
+            time.sleep(seconds)
+        if do == "hang":
+            job.ended.wait()
+        failures = {
+            "fail": ValueError("failed"), "throw": SystemExit("thrown"), "permanent": spillway.Permanent("for good"),
+            "retry": spillway.RetryIn("busy", seconds), "not_begun": spillway.NotBegun(), "hang": TimeoutError("hung"),
+        }
+        if do in failures:
+            raise failures[do]
+
+
+def shown(job):
+    return {"queue": job.queue, "id": job.id, "state": job.state, "attempt": job.attempt, "tries": job.tries, "payload": base64.b64encode(job.payload).decode()}
+
+
+def word(error):
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", type(error).__name__).lower()
+
+
+TIMES = {"linger", "max_age", "timeout", "backoff_base", "backoff_max", "probe_every", "key_window", "delay", "ttl", "dedup", "ttr", "wait", "stop_timeout", "give_up_after"}
+
+driver = Driver()
+for line in sys.stdin:
+    c = json.loads(line)
+    options = {name: value / 1000 if name in TIMES else value for name, value in (c.get("options") or {}).items()}
+    try:
+        answer = getattr(driver, c["op"])(c, options) or {}
+    except spillway.SpillwayError as e:
+        answer = {"error": word(e)}
+    if c["op"] != "report":
+        print(json.dumps(answer), flush=True)

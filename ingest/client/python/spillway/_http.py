@@ -1,0 +1,184 @@
+"""Requests over kept connections, and what their answers mean."""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import json
+import random
+import re
+import select
+import socket
+import time
+import urllib.parse
+from typing import Any, NamedTuple
+
+
+class SpillwayError(Exception):
+    """The service says no, or does not answer: status of HTTP (0: no answer), its code, the seconds that it asks to wait."""
+
+    def __init__(self, message: str, *, status: int = 0, code: str = "", retry_after: float = 0.0) -> None:
+        super().__init__(f"{code}: {message}" if code else message)
+        self.status, self.code, self.retry_after = status, code, retry_after
+
+
+class NoJob(SpillwayError): """There is no such job, or the queue has none."""
+class Gone(SpillwayError): """The job is not leased to this attempt any more."""
+class Empty(SpillwayError): """A payload is empty, or there is none."""
+class TooLarge(SpillwayError): """The request is larger than the service takes."""
+class TooManyJobs(SpillwayError): """The namespace has max_jobs jobs."""
+class TooManyKeys(SpillwayError): """The namespace remembers max_keys idempotency keys."""
+class TooManyQueues(SpillwayError): """The namespace has max_queues queues."""
+class NoNamespace(SpillwayError): """There is no such namespace, or none of kind queue."""
+class Unauthorized(SpillwayError): """The token is missing, or not one of this namespace."""
+class Invalid(SpillwayError): """The service rejects the request, and would again."""
+class Temporary(SpillwayError): """Another attempt may help."""
+class RateLimited(Temporary): """The token has used its rate."""
+class Unavailable(Temporary): """The service cannot serve the request now; nothing was done."""
+class Unknown(Temporary): """The service may have done what was asked."""
+
+
+CODES: dict[str, type[SpillwayError]] = {
+    "no_such_job": NoJob, "too_many_jobs": TooManyJobs, "too_many_keys": TooManyKeys, "too_many_queues": TooManyQueues,
+    "no_such_namespace": NoNamespace, "unauthorized": Unauthorized, "forbidden": Unauthorized, "cross_origin": Unauthorized,
+    "rate_limited": RateLimited, "empty_body": Empty, "empty_batch": Empty, "body_too_large": TooLarge,
+    "entry_too_large": TooLarge, "too_many_entries": TooLarge, "hung_up": Unknown, "internal": Unknown,
+    "request_timeout": Unavailable, "store_unavailable": Unavailable, "store_full": Unavailable, "overloaded": Unavailable,
+    "shutting_down": Unavailable, "not_ready": Unavailable,
+}
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Any
+    body: bytes
+
+    def error(self) -> SpillwayError:
+        """The error that it is."""
+        said = parse(self.body)
+        said = said if isinstance(said, dict) else {}
+        code = said["error"] if isinstance(said.get("error"), str) else ""
+        kind = CODES.get(code) or (RateLimited if self.status == 429 else Invalid if self.status < 500 else Unknown)
+        message = str(said.get("message", ""))[:200] if code else f"the service answered {self.status}"
+        after = retry_after(self.headers.get("Retry-After", ""))
+        return (Unknown if said.get("outcome") == "unknown" else kind)(message, status=self.status, code=code, retry_after=after)
+
+
+def foreign() -> Unknown:
+    """The error of a 200 without what Spillway says with it."""
+    return Unknown("an answer that is none of Spillway's", status=200)
+
+
+def parse(body: bytes) -> Any:
+    """JSON, or None."""
+    try:
+        return json.loads(body.decode())
+    except (ValueError, RecursionError):
+        return None
+
+
+def retry_after(header: str) -> float:
+    """Seconds, of a number or a date, an hour at most; 0 for anything else."""
+    try:
+        if header.strip().isdecimal():
+            return min(float(header), 3600.0)
+        return min(max(email.utils.parsedate_to_datetime(header).timestamp() - time.time(), 0.0), 3600.0)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return 0.0
+
+
+def backoff(base: float, most: float, n: int) -> float:
+    """A random time up to the nth bound, full jitter."""
+    return random.random() * min(most, base * 2.0 ** min(n - 1, 60))
+
+
+def encode(value: Any) -> bytes:
+    """Bytes as they are; anything else as JSON."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def valid_name(name: str, longest: int) -> bool:
+    """The rule for names of namespaces and partitions."""
+    return len(name) <= longest and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is not None
+
+
+class Endpoint:
+    """Where requests go, and what all of them carry."""
+
+    def __init__(self, url: str, namespace: str, token: str) -> None:
+        try:
+            at = urllib.parse.urlsplit(url)
+            self.host, self.port, self.tls = at.hostname or "", at.port, at.scheme == "https"
+        except ValueError:
+            raise ValueError("the URL is malformed: want http://host:port or https://host:port") from None
+        if at.scheme not in ("http", "https") or not self.host or at.username or at.password or at.query or at.fragment:
+            raise ValueError("the URL: want http://host:port or https://host:port, without user and query")
+        if not valid_name(namespace, 64):
+            raise ValueError(f"namespace {namespace!r}: want a letter or digit, then letters, digits, ._- up to 64")
+        if any(not "!" <= c <= "~" for c in token):
+            raise ValueError("the token holds a character that no token has")
+        self.path = at.path.rstrip("/") + "/v1/" + namespace
+        self.headers = {"Authorization": "Bearer " + token} if token else {}
+
+
+class Connection:
+    """A kept connection, for one request at a time."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        kind = http.client.HTTPSConnection if endpoint.tls else http.client.HTTPConnection
+        self._http, self._endpoint, self._aborted = kind(endpoint.host, endpoint.port), endpoint, False
+
+    def request(self, method: str, path: str, headers: dict[str, str], body: bytes, timeout: float, limit: int) -> Answer:
+        """Sends one request, and reads limit bytes of its answer. Without one it raises Unavailable or Unknown."""
+        c, deadline = self._http, time.monotonic() + timeout
+        if c.sock is not None and readable(c.sock):  # closed while it was idle
+            c.close()
+        try:
+            if c.sock is None:
+                c.timeout = max(timeout, 0.001)
+                c.connect()
+        except OSError as e:
+            c.close()
+            raise Unavailable(f"no connection: {e}") from e
+        try:
+            if self._aborted:
+                raise ConnectionAbortedError("the call was given up")
+            c.sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            c.request(method, self._endpoint.path + path, body, {**self._endpoint.headers, **headers})
+            response, answer, part = c.getresponse(), b"", b"-"
+            while part and len(answer) < limit:
+                if c.sock is not None:
+                    c.sock.settimeout(max(deadline - time.monotonic(), 0.001))
+                part = response.read1(1 << 20)
+                answer += part
+            if response.length:
+                raise http.client.IncompleteRead(answer, response.length)
+            response.close()
+            return Answer(response.status, response.headers, answer)
+        except (OSError, http.client.HTTPException, ValueError) as e:
+            c.close()
+            raise Unknown(f"no answer: {e}") from e
+
+    def abort(self) -> None:
+        """Ends the request of another thread, and those that follow."""
+        self._aborted = True
+        try:
+            if self._http.sock is not None:
+                self._http.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Closes it; a request opens it again."""
+        self._http.close()
+
+
+def readable(sock: socket.socket) -> bool:
+    """Whether the other end has closed, or said something."""
+    if not hasattr(select, "poll"):
+        return bool(select.select([sock], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))

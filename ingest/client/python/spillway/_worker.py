@@ -1,0 +1,291 @@
+"""Gives jobs to a handler."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Any, Callable, Optional, Sequence
+
+from ._http import Connection, Gone, NoNamespace, SpillwayError, Temporary, TooLarge, Unauthorized, backoff
+from ._queues import Job, Queues, settlement
+
+MAX_CLAIM = 1000
+LAST_SETTLE = 2.0  # how long a request that settles may take once stop_timeout is over
+
+
+class Permanent(Exception):
+    """Raised by a handler: no other delivery mends it, and the job is buried."""
+
+
+class RetryIn(Exception):
+    """Raised by a handler: the job comes again after so many seconds."""
+
+    def __init__(self, error: object, after: float) -> None:
+        super().__init__(error)
+        self.after = after
+
+
+class NotBegun(Exception):
+    """Raised by a handler that has done nothing: the job goes back as if it had not been claimed."""
+
+
+class Deferred(Exception):
+    """Raised by a handler: the work goes on elsewhere, and whoever does it settles the job within ttr seconds."""
+
+    def __init__(self, ttr: float) -> None:
+        super().__init__(f"deferred for {ttr} s")
+        self.ttr = ttr
+
+
+class Worker:
+    """Claims jobs of queues, the most wanted first, and gives each to handle, in concurrency threads.
+
+    A handler that returns acks its job. What it raises decides: Permanent buries, RetryIn nacks with its time, NotBegun
+    requeues, Deferred defers, anything else nacks with a random time up to min(backoff_max, backoff_base·2^(attempt-1)).
+    While it runs the lease is prolonged each ttr/3. job.ended is set when the lease is lost, or stop_timeout after stop().
+    While the service cannot be reached, or rejects the token, the worker goes on; give_up_after bounds the latter.
+    on_error is told of handlers and settlements that failed, on_request_error of claims. Times are in seconds.
+    """
+
+    def __init__(
+        self, queues: Queues, names: Sequence[str], handle: Callable[[Job], object], *, concurrency: int = 1, ttr: float = 60.0,
+        wait: float = 30.0, backoff_base: float = 1.0, backoff_max: float = 600.0, stop_timeout: float = 30.0,
+        give_up_after: Optional[float] = None, on_error: Optional[Callable[[Job, BaseException], object]] = None,
+        on_request_error: Optional[Callable[[SpillwayError], object]] = None,
+    ) -> None:
+        if concurrency < 1 or min(ttr, wait) < 0.001 or min(backoff_base, stop_timeout) < 0 or backoff_max < backoff_base:
+            raise ValueError("concurrency is below 1, a time is negative or none, or backoff_max is below backoff_base")
+        self._queues, self._names, self._handle, self._concurrency = queues, list(names), handle, concurrency
+        self._ttr, self._wait, self._backoff, self._stop_timeout, self._give_up_after = ttr, wait, (backoff_base, backoff_max), stop_timeout, give_up_after
+        self._on_error = on_error or (lambda job, error: None)
+        self._on_request_error = on_request_error or (lambda error: None)
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put is safe in a signal handler
+        self._stopping = threading.Event()
+        self._cut = threading.Event()  # stop_timeout is over
+        self._over = threading.Event()  # every handler has ended
+        self._jobs: queue.SimpleQueue[Optional[tuple[Job, float]]] = queue.SimpleQueue()
+        self._endings: queue.SimpleQueue[Optional[tuple[Job, dict[str, Any]]]] = queue.SimpleQueue()
+        self._claiming = Connection(queues._endpoint)
+        self._lock = threading.Lock()
+        self._freed, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._busy = self._running = 0  # jobs that are not settled; handlers that run
+        self._leases: dict[Job, list[float]] = {}  # of those: when to touch it, its end, failures in a row
+        self._error: Optional[SpillwayError] = None
+
+    def stop(self) -> None:
+        """Makes run() end, from any thread or a signal handler."""
+        self._wake.put(None)
+
+    def run(self) -> None:
+        """Works until stop(); then claims no more, waits for handlers, and returns. Once only.
+
+        It raises what the service rejects for good. A KeyboardInterrupt is a stop(), and raised at the end.
+        """
+        claims, settler, beats = (threading.Thread(target=run, name="spillway-worker", daemon=True) for run in (self._claims, self._settler, self._beats))
+        for t in (claims, settler, beats):
+            t.start()
+        interrupt = None
+        try:
+            self._wake.get()
+        except KeyboardInterrupt as e:
+            interrupt = e
+        self._stopping.set()
+        self._claiming.abort()
+        with self._lock:
+            self._freed.notify_all()
+        claims.join()
+        self._claiming.close()
+        with self._lock:
+            if not self._idle.wait_for(lambda: not self._running, self._stop_timeout):
+                for job in self._leases:
+                    self._end(job, "stopped")
+            self._cut.set() if self._running else threading.Timer(self._stop_timeout, self._cut.set)
+            self._idle.wait_for(lambda: not self._running)
+        self._over.set()
+        for _ in range(self._concurrency):
+            self._jobs.put(None)
+        self._endings.put(None)
+        settler.join(self._stop_timeout)
+        self._cut.set()
+        settler.join()
+        beats.join()
+        if interrupt:
+            raise interrupt
+        if self._error:
+            raise self._error
+
+    def _end(self, job: Job, cause: str) -> None:
+        if not job.cause:
+            job.cause = cause
+            job.ended.set()
+
+    def _claims(self) -> None:
+        """Claims jobs as long as handlers may run, one request at a time."""
+        failures, barred, threads = 0, 0.0, 0
+        while True:
+            with self._lock:
+                self._freed.wait_for(lambda: self._stopping.is_set() or self._busy < self._concurrency)
+                free = min(self._concurrency - self._busy, MAX_CLAIM)
+            if self._stopping.is_set():
+                return
+            try:
+                jobs = self._queues.claim(self._names, count=free, ttr=self._ttr, wait=self._wait, _attempts=1,
+                                          _connection=self._claiming)
+            except SpillwayError as e:
+                if self._stopping.is_set():
+                    return
+                self._on_request_error(e)
+                failures += 1
+                if isinstance(e, (Unauthorized, NoNamespace)):
+                    barred = barred or time.monotonic()
+                else:
+                    barred = 0.0
+                limit = self._give_up_after
+                if not barred and not isinstance(e, Temporary) or barred and limit is not None and time.monotonic() - barred >= limit:
+                    self._error = e
+                    self._wake.put(None)
+                    return
+                self._stopping.wait(max(backoff(*self._queues.backoff, failures), e.retry_after, 0.001))
+                continue
+            failures, barred, leased = 0, 0.0, time.monotonic()
+            with self._lock:
+                self._busy += len(jobs)
+                self._running += len(jobs)
+                while threads < self._busy:
+                    threads += 1
+                    threading.Thread(target=self._handlers, name="spillway-handler", daemon=True).start()
+            for job in jobs:
+                self._jobs.put((job, leased))
+
+    def _handlers(self) -> None:
+        while True:
+            item = self._jobs.get()
+            if item is None:
+                return
+            job, leased = item
+            error: Optional[BaseException] = None
+            if self._stopping.is_set():  # it came with the last answer
+                error = NotBegun()
+            else:
+                with self._lock:
+                    self._leases[job] = [leased + self._ttr / 3, leased + self._ttr, 0]
+                try:
+                    self._handle(job)
+                except BaseException as e:
+                    error = e
+                with self._lock:
+                    self._leases.pop(job, None)
+            ending = self._ending(job, error)
+            with self._lock:
+                self._running -= 1
+                if ending is None:
+                    self._busy -= 1
+                    self._freed.notify()
+                else:
+                    self._endings.put((job, ending))
+                if not self._running:
+                    self._idle.notify_all()
+
+    def _ending(self, job: Job, error: Optional[BaseException]) -> Optional[dict[str, Any]]:
+        """The settlement of a job; None: there is nothing to settle."""
+        if error is not None and not isinstance(error, (NotBegun, Deferred)):
+            self._on_error(job, error)
+        if error is None:
+            return settlement(job, "ack")  # which counts after the lease, too
+        if job.cause == "lease_lost":
+            return None
+        if isinstance(error, NotBegun):
+            return settlement(job, "requeue")
+        if isinstance(error, Deferred):
+            return settlement(job, "defer", error.ttr)
+        text = str(error) or type(error).__name__
+        if isinstance(error, Permanent):
+            return settlement(job, "bury", 0.0, text)
+        if isinstance(error, RetryIn):
+            return settlement(job, "nack", error.after, text)
+        after = 0.0 if job.cause else backoff(*self._backoff, job.attempt)  # a stop is not the job's fault
+        return settlement(job, "nack", after, text)
+
+    def _settler(self) -> None:
+        """Tells the service what became of jobs: what ends during one request goes together in the next."""
+        connection, waiting, last, failures = Connection(self._queues._endpoint), [], False, 0  # type: ignore[var-annotated]
+        while waiting or not last:
+            if not waiting:
+                self._take(waiting, self._endings.get())
+                last = not waiting
+            while not last and not self._endings.empty():
+                last = not self._take(waiting, self._endings.get())
+            again = []
+            for name in {job.queue for job, _ in waiting}:
+                again += self._settle(connection, name, [w for w in waiting if w[0].queue == name])
+            with self._lock:
+                self._busy -= len(waiting) - len(again)
+                self._freed.notify()
+            waiting = again
+            failures = failures + 1 if again else 0
+            if again:
+                self._cut.wait(backoff(*self._queues.backoff, failures) + 0.001)
+        connection.close()
+
+    @staticmethod
+    def _take(waiting: list[Any], item: Any) -> bool:
+        if item is not None:
+            waiting.append(item)
+        return item is not None
+
+    def _settle(self, connection: Connection, name: str, batch: list[Any]) -> list[Any]:
+        """Sends endings of one queue, and returns those to be sent again."""
+        cut, errors = self._cut.is_set(), [None] * len(batch)  # type: list[Any]
+        try:
+            errors = self._queues._settle_all(name, [line for _, line in batch], 1, connection, LAST_SETTLE if cut else 0)
+        except TooLarge as e:
+            half = len(batch) // 2
+            if half:
+                return self._settle(connection, name, batch[:half]) + self._settle(connection, name, batch[half:])
+            errors = [e]
+        except SpillwayError as e:
+            errors = [e] * len(batch)
+        again = []
+        for item, e in zip(batch, errors):
+            if e is None or isinstance(e, Gone):
+                continue
+            self._on_error(item[0], e)
+            if not cut and isinstance(e, (Temporary, Unauthorized, NoNamespace)):
+                again.append(item)
+        return again
+
+    def _beats(self) -> None:
+        """Prolongs the leases of handlers that run."""
+        connection = Connection(self._queues._endpoint)
+        while not self._over.is_set():
+            now = time.monotonic()
+            with self._lock:
+                due = [(job, lease) for job, lease in self._leases.items() if lease[0] <= now and not job.cause]
+            for job, lease in due:
+                if now >= lease[1]:
+                    self._end(job, "lease_lost")
+            due = [(job, lease) for job, lease in due if not job.cause]
+            for name in {job.queue for job, _ in due}:
+                self._touch(connection, name, [d for d in due if d[0].queue == name])
+            with self._lock:
+                next_due = min((lease[0] for job, lease in self._leases.items() if not job.cause), default=float("inf"))
+            self._over.wait(min(max(next_due - time.monotonic(), 0.001), self._ttr / 3))
+        connection.close()
+
+    def _touch(self, connection: Connection, name: str, due: list[Any]) -> None:
+        sent = time.monotonic()
+        limit = min(min(lease[1] for _, lease in due) - sent, self._ttr / 3)  # one that hangs must not take the time of all
+        try:
+            errors = self._queues._settle_all(name, [settlement(job, "touch", self._ttr) for job, _ in due], 1, connection, max(limit, 0.001))
+        except SpillwayError as e:
+            errors = [e] * len(due)
+        for (job, lease), e in zip(due, errors):
+            if e is None:
+                lease[:] = [sent + self._ttr / 3, sent + self._ttr, 0]
+                job._deadline = 0
+            elif isinstance(e, Gone):
+                self._end(job, "lease_lost")
+            else:
+                lease[2] += 1
+                lease[0] = min(time.monotonic() + max(backoff(*self._queues.backoff, int(lease[2])), 0.001), lease[1])
