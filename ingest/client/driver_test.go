@@ -230,6 +230,7 @@ func (d *driver) handle(ctx context.Context, job spillway.Job) error {
 	case "retry":
 		return spillway.RetryIn(failed, act.MS.d())
 	case "not_begun":
+		time.Sleep(act.MS.d())
 		return spillway.ErrNotBegun
 	case "sleep":
 		time.Sleep(act.MS.d())

@@ -209,7 +209,7 @@ func (w *worker) work(job Job, leased time.Time) {
 		l.timer.Stop()
 		l.mu.Unlock()
 		w.learn(began, err, cause)
-		w.ended(job, err, cause)
+		w.ended(l.job, err, cause)
 	}()
 	err = w.call(l.ctx, job)
 }
@@ -287,6 +287,7 @@ func (l *lease) touch() {
 	switch err := l.w.jobs.settle(limited, l.job, "touch", ttr, nil, 1); {
 	case err == nil:
 		l.failures, l.end = 0, sent.Add(ttr)
+		l.job.deadlineMS = 0 // it has moved
 		l.timer.Reset(ttr/3 - time.Since(sent))
 	case errors.Is(err, ErrGone):
 		l.cancel(ErrLeaseLost)

@@ -102,7 +102,9 @@ func tooManyWaitsAsLongAsItIsTold(b *bench) {
 }
 
 func unavailableIsTriedAgain(b *bench) {
-	b.start(quick(), Step{Status: 503, Code: "store_unavailable"}, Step{Status: 500,
+	o := quick()
+	o.Batch, o.Linger = 5, time.Hour
+	b.start(o, Step{Status: 503, Code: "store_unavailable"}, Step{Status: 500,
 		Code: "internal"}, Step{Status: 408, Code: "request_timeout"}, Step{})
 	b.report(0, 5, 1)
 	b.flush()

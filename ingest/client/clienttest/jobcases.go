@@ -37,6 +37,7 @@ var jobCases = map[string]func(*jobBench){
 	"one handler runs at a time by default":                         oneHandlerRunsAtATime,
 	"a lease is prolonged while its handler runs":                   aLeaseIsProlongedWhileItsHandlerRuns,
 	"a handler whose lease is lost is told":                         aHandlerWhoseLeaseIsLostIsTold,
+	"a job given back unbegun after a touch is uncounted":           aJobGivenBackAfterATouchIsUncounted,
 	"a touch that fails is tried again before the lease ends":       aTouchThatFailsIsTriedAgain,
 	"a handler that hangs is told to stop, and its job comes again": aHandlerThatHangsIsToldToStop,
 	"a stop waits for handlers and leaves other jobs uncounted":     aStopWaitsForHandlers,

@@ -45,6 +45,7 @@ type queueJob struct {
 	Data      []byte            `json:"data"`
 	State     string            `json:"state,omitempty"`
 	Reason    string            `json:"reason,omitempty"`
+	Deadline  int64             `json:"deadline_ms,omitempty"` // of a claim
 
 	path  string    // namespace and queue
 	until time.Time // of a delayed or leased job
@@ -254,7 +255,7 @@ func (s *Queues) claim(r *http.Request, space string, queues []string) (*http.Re
 					j.State, j.until = "leased", time.Now().Add(ttr)
 					j.Attempt++
 					taken := *j
-					taken.State = ""
+					taken.State, taken.Deadline = "", j.until.UnixMilli()
 					jobs = append(jobs, &taken)
 				}
 			}
@@ -293,9 +294,10 @@ func (s *Queues) settle(name string, body []byte) *http.Response {
 // apply applies a line of a settle, and returns the state of its job.
 func (s *Queues) apply(name string, text []byte) string {
 	var line struct {
-		ID, Do  string
-		Attempt int
-		MS      int64
+		ID, Do   string
+		Attempt  int
+		MS       int64
+		Deadline int64 `json:"deadline_ms"`
 	}
 	if err := json.Unmarshal(text, &line); err != nil || line.MS < 0 || line.MS > 30*24*3600*1000 {
 		return "bad_item"
@@ -309,7 +311,8 @@ func (s *Queues) apply(name string, text []byte) string {
 		s.jobs = slices.Delete(s.jobs, i, i+1)
 		return "acked"
 	}
-	if j.State != "leased" || line.Attempt != 0 && line.Attempt != j.Attempt {
+	if j.State != "leased" || line.Attempt != 0 && line.Attempt != j.Attempt ||
+		line.Deadline != 0 && line.Deadline != j.until.UnixMilli() {
 		return "gone"
 	}
 	after := time.Duration(line.MS) * time.Millisecond

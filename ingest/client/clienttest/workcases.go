@@ -98,6 +98,17 @@ func aHandlerWhoseLeaseIsLostIsTold(b *jobBench) {
 	b.wantSettled(id)
 }
 
+func aJobGivenBackAfterATouchIsUncounted(b *jobBench) {
+	b.open(quickJobs())
+	id := b.put("welcome", act("not_begun", 3_000, 1))
+	b.work(with(quickWork(), "ttr", 6_000))
+	b.until("it is done", func() bool { return b.state(id).State == "" })
+	if h := b.stop("").Handled; len(h) != 2 || h[1].Attempt != 1 || h[1].Cause != "" {
+		b.Errorf("got %+v", h)
+	}
+	b.wantSettled(id, "requeue", "ack")
+}
+
 func aTouchThatFailsIsTriedAgain(b *jobBench) {
 	b.open(with(quickJobs(), "backoff_max", 200))
 	b.server.script("settle", Step{Cut: true}, Step{Status: 503, Code: "overloaded"}, Step{Hang: true}, Step{})

@@ -102,7 +102,7 @@ class Driver:
                 self.handled.append({"queue": job.queue, "id": job.id, "attempt": job.attempt, "cause": job.cause})
 
     def act(self, job, do, seconds):
-        if do == "sleep":
+        if do in ("sleep", "not_begun"):
             time.sleep(seconds)
         if do == "hang":
             job.ended.wait()

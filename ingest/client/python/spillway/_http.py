@@ -10,8 +10,9 @@ import re
 import select
 import socket
 import time
+import traceback
 import urllib.parse
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 
 class SpillwayError(Exception):
@@ -92,6 +93,17 @@ def backoff(base: float, most: float, n: int) -> float:
     return random.random() * min(most, base * 2.0 ** min(n - 1, 60))
 
 
+def guarded(callback: Optional[Callable[..., object]]) -> Callable[..., None]:
+    """A caller's callback, whose own mistakes are printed."""
+    def call(*args: Any) -> None:
+        try:
+            if callback:
+                callback(*args)
+        except Exception:
+            traceback.print_exc()
+    return call
+
+
 def encode(value: Any) -> bytes:
     """Bytes as they are; anything else as JSON."""
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -137,7 +149,7 @@ class Connection:
             c.close()
         try:
             if c.sock is None:
-                c.timeout = max(timeout, 0.001)
+                c.timeout = min(max(timeout, 0.001), 10.0)
                 c.connect()
         except OSError as e:
             c.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import os
 import re
 import threading
 import time
@@ -80,6 +81,7 @@ class Queues:
         self._endpoint = Endpoint(url, namespace, token)
         self._timeout, self._attempts, self.backoff = timeout, attempts, (backoff_base, backoff_max)
         self._idle: list[Connection] = []  # connections without a request
+        self._pid = os.getpid()
 
     def publish(
         self, queue: str, payload: Any, *, delay: float = 0, at: Optional[datetime.datetime] = None, ttl: float = 0,
@@ -215,6 +217,8 @@ class Queues:
         self.close()
 
     def _take(self) -> Connection:
+        if self._pid != os.getpid():  # the connections are those of the parent
+            self._idle, self._pid = [], os.getpid()
         try:
             return self._idle.pop()
         except IndexError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import threading
 import time
 import uuid
@@ -13,11 +14,14 @@ import zlib
 from collections import OrderedDict, deque
 from typing import Any, Callable, NamedTuple, Optional
 
-from ._http import Connection, Endpoint, SpillwayError, Unknown, backoff, encode, foreign, parse, valid_name
+from ._http import Connection, Endpoint, SpillwayError, Unknown, backoff, encode, foreign, guarded, parse, valid_name
 
 MAX_ANSWER = 1 << 20
 MAX_DEPTH = 510  # of a payload in a shared body: the service takes 512 levels, and the array and the item are two
 MAX_DISCARDS = 999_999_999  # the largest count that X-Client-Discards may say
+
+
+_clock = time.time
 
 
 class Stats(NamedTuple):
@@ -47,14 +51,6 @@ class _Entry:
     def __init__(self, seq: int, part: _Part, payload: bytes, occurred: float, id: str) -> None:
         self.seq, self.part, self.payload, self.occurred, self.id = seq, part, payload, occurred, id
         self.queued = time.monotonic()
-
-
-class _Request:
-    """Entries on their way."""
-
-    def __init__(self) -> None:
-        self.entries: list[_Entry] = []
-        self.parts: list[_Part] = []
 
 
 class Reporter:
@@ -101,7 +97,7 @@ class Reporter:
         self._parts: dict[str, _Part] = {}
         self._all: OrderedDict[int, _Entry] = OrderedDict()  # those that wait, the oldest first
         self._bytes = self._sendable = self._sendable_bytes = 0  # sendable: of partitions that are not in flight
-        self._flying: set[_Request] = set()
+        self._flying: set[int] = set()  # the first sequence of each request on its way
         self._reported = self._acked = self._seq = self._urgent = 0
         self._dropped: dict[str, int] = {}
         self._untold: dict[str, int] = {}  # drops that the service has not been told of
@@ -118,7 +114,7 @@ class Reporter:
         is not taken, which is counted: too large, empty, a partition or id that is none, or after close().
         """
         try:
-            payload = encode(value)
+            payload, at = encode(value), _clock() if time is None else time
         except (TypeError, ValueError, RecursionError):
             payload = b""
         with self._lock:
@@ -137,7 +133,7 @@ class Reporter:
             if part is None:
                 part = self._parts[partition] = _Part(partition)
             self._seq += 1
-            e = _Entry(self._seq, part, payload, _now() if time is None else time, id)
+            e = _Entry(self._seq, part, payload, at, id)
             part.entries.append(e)
             self._all[e.seq] = e
             self._count(part, 1, len(payload))
@@ -238,14 +234,13 @@ class Reporter:
             self._parts.pop(part.name, None)
 
     def _holds(self, last: int) -> bool:
-        oldest = next(iter(self._all), last + 1)
-        return oldest <= last or any(r.entries[0].seq <= last for r in self._flying)
+        return next(iter(self._all), last + 1) <= last or any(first <= last for first in self._flying)
 
     def _fresh(self, e: _Entry) -> bool:
-        return _now() < e.occurred + self._max_age
+        return time.time() < e.occurred + self._max_age
 
-    def _next(self) -> Optional[_Request]:
-        """Waits until entries are due, and takes them; None at the end."""
+    def _next(self) -> tuple[list[_Entry], list[_Part]]:
+        """Waits until entries are due, and takes them; none at the end."""
         while not self._ended.is_set():
             while self._all and not self._fresh(next(iter(self._all.values()))):
                 self._lose(next(iter(self._all.values())), "stale")
@@ -253,51 +248,52 @@ class Reporter:
             wait = 3600.0
             if self._sendable:
                 first = next(e for e in self._all.values() if not e.part.in_flight)
-                due = first.queued + self._linger - time.monotonic()
-                if self._full() or self._closed or first.seq <= self._urgent or due <= 0:
-                    r = self._gather()
-                    if r.entries:
-                        return r
+                wait = first.queued + self._linger - time.monotonic()
+                if wait <= 0 or self._full() or self._closed or first.seq <= self._urgent:
+                    entries, parts = self._gather()
+                    if entries:
+                        return entries, parts
                     continue
-                wait = due
             if self._all:
-                wait = min(wait, next(iter(self._all.values())).occurred + self._max_age - _now() + 0.001)
+                wait = min(wait, next(iter(self._all.values())).occurred + self._max_age - time.time() + 0.001)
             self._work.wait(max(wait, 0.001))
-        return None
+        return [], []
 
-    def _gather(self) -> _Request:
+    def _gather(self) -> tuple[list[_Entry], list[_Part]]:
         """Takes a request: of the partition with the oldest entry, then of the next, as much as fits."""
-        r, size = _Request(), 0
+        entries: list[_Entry] = []
+        parts: list[_Part] = []
+        size, stale = 0, time.time() - self._max_age
         for first in list(self._all.values()):
             part = first.part
             if part.in_flight:
                 continue
-            if r.entries and (len(r.entries) >= self._batch or size + len(first.payload) > self._batch_bytes):
+            if entries and (len(entries) >= self._batch or size + len(first.payload) > self._batch_bytes):
                 break
             self._sendable -= len(part.entries)
             self._sendable_bytes -= part.bytes
             part.in_flight = True
-            r.parts.append(part)
-            while part.entries and len(r.entries) < self._batch:
+            parts.append(part)
+            while part.entries and len(entries) < self._batch:
                 e = part.entries[0]
-                if r.entries and size + len(e.payload) > self._batch_bytes:
+                if entries and size + len(e.payload) > self._batch_bytes:
                     break
                 self._remove(e)
-                if self._fresh(e):
-                    r.entries.append(e)
+                if e.occurred > stale:
+                    entries.append(e)
                     size += len(e.payload)
                 else:
                     self._drop("stale", 1)
-        if r.entries:
-            self._flying.add(r)
+        if entries:
+            self._flying.add(entries[0].seq)
             if self._full():
                 self._work.notify()
         else:
-            self._release(r)
-        return r
+            self._release(parts)
+        return entries, parts
 
-    def _release(self, r: _Request) -> None:
-        for part in r.parts:
+    def _release(self, parts: list[_Part]) -> None:
+        for part in parts:
             part.in_flight = False
             self._sendable += len(part.entries)
             self._sendable_bytes += part.bytes
@@ -310,20 +306,18 @@ class Reporter:
             self._connections.append(connection)
         while True:
             with self._lock:
-                r = self._next()
-            if r is None:
+                entries, parts = self._next()
+            if not entries:
                 connection.close()
                 return
-            rest = list(r.entries)
+            rest = entries
             while rest:
-                n = 0
-                while n < len(rest) and _is_json(rest[n].payload):
-                    n += 1
+                n = next((i for i, e in enumerate(rest) if not _is_json(e.payload)), len(rest))
                 self._send(connection, rest[:max(n, 1)], n > 0)
                 rest = rest[max(n, 1):]
             with self._lock:
-                self._flying.discard(r)
-                self._release(r)
+                self._flying.discard(entries[0].seq)
+                self._release(parts)
 
     def _send(self, connection: Connection, entries: list[_Entry], is_json: bool) -> None:
         """Sends entries that share a body until they are stored, or dropped."""
@@ -361,7 +355,7 @@ class Reporter:
         attempt = 0
         while self._pass(latest):
             attempt += 1
-            sent, timeout = _now(), self._timeout
+            sent, timeout = time.time(), self._timeout
             if late == "unknown":
                 timeout = min(timeout, latest - sent)
             verdicts, after, trouble, told = None, 0.0, None, self._take_untold()  # type: ignore[var-annotated]
@@ -410,7 +404,7 @@ class Reporter:
             if attempt >= self._attempts:
                 return "retries_exhausted"
             wait = max(backoff(self._base, self._most, attempt), trouble.retry_after if trouble else 0.0)
-            if latest - _now() < wait or self._ended.wait(wait):
+            if latest - time.time() < wait or self._ended.wait(wait):
                 break
         return "shutdown" if self._ended.is_set() else late
 
@@ -423,7 +417,7 @@ class Reporter:
                     if self._failures >= self._break_after:
                         self._probe = time.monotonic() + self._probe_every
                     return not self._ended.is_set()
-            if latest - _now() < wait or self._ended.wait(wait):
+            if latest - time.time() < wait or self._ended.wait(wait):
                 return False
 
     def _note(self, answered: bool) -> None:
@@ -450,45 +444,33 @@ class Reporter:
             news, trouble = self._news, self._trouble
             self._news, self._trouble = {}, None
         for why, n in news.items():
-            if self._on_drop:
-                self._on_drop(why, n)
-        if trouble is not None and self._on_error:
-            self._on_error(trouble)
+            guarded(self._on_drop)(why, n)
+        if trouble is not None:
+            guarded(self._on_error)(trouble)
 
 
-def _now() -> float:
-    return time.time()
+def _not_json(name: str) -> None:
+    raise ValueError(name)  # NaN, Infinity
+
+
+_DECODER = json.JSONDecoder(parse_constant=_not_json)
 
 
 def _is_json(payload: bytes) -> bool:
     """Whether the service takes it into a shared body."""
     try:
-        text = payload.decode()
-        json.loads(text, parse_constant=_no_constant)
+        text = payload.decode().strip(" \t\r\n")
+        if _DECODER.raw_decode(text)[1] != len(text):
+            return False
     except (ValueError, RecursionError):
         return False
-    return payload.count(b"[") + payload.count(b"{") <= MAX_DEPTH or _depth(text) <= MAX_DEPTH
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(name)  # NaN and Infinity are none
-
-
-def _depth(text: str) -> int:
+    if payload.count(b"[") + payload.count(b"{") <= MAX_DEPTH:
+        return True
     depth = deepest = 0
-    quoted = escaped = False
-    for c in text:
-        if quoted:
-            quoted = escaped or c != '"'
-            escaped = c == "\\" and not escaped
-        elif c == '"':
-            quoted = True
-        elif c in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif c in "]}":
-            depth -= 1
-    return deepest
+    for c in re.sub(r'"(?:[^"\\]|\\.)*"|[^][{}]', "", text):
+        depth += 1 if c in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest <= MAX_DEPTH
 
 
 def _item(e: _Entry) -> bytes:

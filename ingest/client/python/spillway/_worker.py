@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, Optional, Sequence
 
-from ._http import Connection, Gone, NoNamespace, SpillwayError, Temporary, TooLarge, Unauthorized, backoff
+from ._http import Connection, Gone, NoNamespace, SpillwayError, Temporary, TooLarge, Unauthorized, backoff, guarded
 from ._queues import Job, Queues, settlement
 
 MAX_CLAIM = 1000
@@ -58,8 +58,7 @@ class Worker:
             raise ValueError("concurrency is below 1, a time is negative or none, or backoff_max is below backoff_base")
         self._queues, self._names, self._handle, self._concurrency = queues, list(names), handle, concurrency
         self._ttr, self._wait, self._backoff, self._stop_timeout, self._give_up_after = ttr, wait, (backoff_base, backoff_max), stop_timeout, give_up_after
-        self._on_error = on_error or (lambda job, error: None)
-        self._on_request_error = on_request_error or (lambda error: None)
+        self._on_error, self._on_request_error = guarded(on_error), guarded(on_request_error)
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put is safe in a signal handler
         self._stopping = threading.Event()
         self._cut = threading.Event()  # stop_timeout is over
@@ -71,7 +70,8 @@ class Worker:
         self._freed, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
         self._busy = self._running = 0  # jobs that are not settled; handlers that run
         self._leases: dict[Job, list[float]] = {}  # of those: when to touch it, its end, failures in a row
-        self._error: Optional[SpillwayError] = None
+        self._error: Optional[BaseException] = None
+        self._touching = threading.Lock()  # held during a touch
 
     def stop(self) -> None:
         """Makes run() end, from any thread or a signal handler."""
@@ -96,17 +96,18 @@ class Worker:
             self._freed.notify_all()
         claims.join()
         self._claiming.close()
+        patience = time.monotonic() + self._stop_timeout
         with self._lock:
             if not self._idle.wait_for(lambda: not self._running, self._stop_timeout):
                 for job in self._leases:
                     self._end(job, "stopped")
-            self._cut.set() if self._running else threading.Timer(self._stop_timeout, self._cut.set)
+                self._cut.set()
             self._idle.wait_for(lambda: not self._running)
         self._over.set()
         for _ in range(self._concurrency):
             self._jobs.put(None)
         self._endings.put(None)
-        settler.join(self._stop_timeout)
+        settler.join(max(patience - time.monotonic(), 0.0))
         self._cut.set()
         settler.join()
         beats.join()
@@ -121,7 +122,14 @@ class Worker:
             job.ended.set()
 
     def _claims(self) -> None:
-        """Claims jobs as long as handlers may run, one request at a time."""
+        try:
+            self._claim()
+        except BaseException as e:
+            self._error = e
+        self._wake.put(None)
+
+    def _claim(self) -> None:
+        """Claims jobs as long as handlers may run, one request at a time, and raises what ends that."""
         failures, barred, threads = 0, 0.0, 0
         while True:
             with self._lock:
@@ -143,9 +151,7 @@ class Worker:
                     barred = 0.0
                 limit = self._give_up_after
                 if not barred and not isinstance(e, Temporary) or barred and limit is not None and time.monotonic() - barred >= limit:
-                    self._error = e
-                    self._wake.put(None)
-                    return
+                    raise
                 self._stopping.wait(max(backoff(*self._queues.backoff, failures), e.retry_after, 0.001))
                 continue
             failures, barred, leased = 0, 0.0, time.monotonic()
@@ -176,6 +182,9 @@ class Worker:
                     error = e
                 with self._lock:
                     self._leases.pop(job, None)
+            if isinstance(error, NotBegun):
+                self._touching.acquire()  # the next delivery has the same attempt: a touch of this one ends first
+                self._touching.release()
             ending = self._ending(job, error)
             with self._lock:
                 self._running -= 1
@@ -267,13 +276,16 @@ class Worker:
                     self._end(job, "lease_lost")
             due = [(job, lease) for job, lease in due if not job.cause]
             for name in {job.queue for job, _ in due}:
-                self._touch(connection, name, [d for d in due if d[0].queue == name])
+                with self._touching:
+                    self._touch(connection, name, [d for d in due if d[0].queue == name and d[0] in self._leases])
             with self._lock:
                 next_due = min((lease[0] for job, lease in self._leases.items() if not job.cause), default=float("inf"))
             self._over.wait(min(max(next_due - time.monotonic(), 0.001), self._ttr / 3))
         connection.close()
 
     def _touch(self, connection: Connection, name: str, due: list[Any]) -> None:
+        if not due:
+            return
         sent = time.monotonic()
         limit = min(min(lease[1] for _, lease in due) - sent, self._ttr / 3)  # one that hangs must not take the time of all
         try:
