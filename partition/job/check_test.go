@@ -85,13 +85,19 @@ func TestABufferAndQueuesDoNotShareANamespace(t *testing.T) {
 	}
 }
 
-func TestCheckWantsTheRecordedLayout(t *testing.T) {
+func TestCheckFollowsTheRecordedLayout(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Shared(t)
-	if _, err := openAt(t, url, "layout", true, nil).Check(t.Context()); err != nil {
+	two := func(p *Policy) { p.Shards = 2 }
+	if _, err := openAt(t, url, "layout", true, two).Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rejection(t, openAt(t, url, "layout", true, func(p *Policy) { p.Shards = 2 }), "configure shards 1")
+	for _, edit := range []func(*Policy){nil, two, func(p *Policy) { p.Shards = 3 }} {
+		s := openAt(t, url, "layout", true, edit)
+		if _, err := s.Check(t.Context()); err != nil || s.Namespace("mail").NewestShards() != 2 {
+			t.Errorf("%d shards, %v", s.Namespace("mail").NewestShards(), err)
+		}
+	}
 	redistest.SharedClient(t).HSet(t.Context(), "layout:{mail.0}:ledger", "format", 5)
 	rejection(t, openAt(t, url, "layout", true, nil), "upgrade the program")
 }
@@ -148,7 +154,7 @@ func TestADeniedNamespaceIsRejectedWithoutARoundTrip(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	admin := server.Client()
-	admin.Do(t.Context(), "acl", "setuser", "worker", "reset", "on", ">secret", "~sw:{mail.*", "&*", "+@all")
+	admin.Do(t.Context(), "acl", "setuser", "worker", "reset", "on", ">secret", "~sw:{mail*", "&*", "+@all")
 	s := openAt(t, "redis://worker:secret@"+server.Addr, "sw", true, nil)
 	if err := s.SetNamespaces(t.Context(), map[string]Policy{"mail": DefaultPolicy(), "late": DefaultPolicy()}); !errors.Is(err, backend.ErrIncompatible) {
 		t.Fatalf("got %v", err)

@@ -71,9 +71,7 @@ func (e *Expirer) run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { e.store.space.Watch(ctx, e.store.homes) })
-	if e.store.space.Kind.Layouts > 0 {
-		watching.Go(func() { e.store.keepLayouts(ctx) })
-	}
+	watching.Go(func() { e.store.keepLayouts(ctx) })
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
 	for {

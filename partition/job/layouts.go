@@ -187,7 +187,7 @@ func (s *Store) find(ctx context.Context, ns *Namespace, number int) (*shard, er
 	if err := s.space.Resolve(ctx, ns.Home); err != nil {
 		return nil, backend.Wrap(backend.ErrUnavailable, err)
 	}
-	if sh := ns.shard(number); sh != nil || s.space.Kind.Layouts == 0 {
+	if sh := ns.shard(number); sh != nil {
 		return sh, nil
 	}
 	if err := s.space.Learn(ctx, ns.Home, nil); err != nil {

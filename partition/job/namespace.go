@@ -27,7 +27,6 @@ type Namespace struct {
 // home is what all generations of a namespace share.
 type home struct {
 	*space.Home
-	grows     bool                      // the store lets it have other shards while it serves
 	placement atomic.Pointer[placement] // see placed
 	absent    atomic.Int64              // when a flush found last that it cannot be checked; Unix ns
 }
@@ -89,7 +88,7 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 		traces: policy.MaxTraces > 0 &&
 			slices.ContainsFunc(policy.Rules, func(r Rule) bool { return r.KeepTrace > 0 }),
 	}
-	if before != nil && (before.grows || len(before.newest()) == policy.Shards) {
+	if before != nil {
 		n.home = before.home
 		n.Want(policy.Shards)
 	} else {
@@ -119,3 +118,6 @@ func (n *Namespace) ZoneOf(shard int) int { return n.shard(shard).Zone }
 func (n *Namespace) Serves(queue string) bool {
 	return !n.PHP || slices.ContainsFunc(n.Policy.Rules, func(r Rule) bool { return r.Match.Matches(queue) })
 }
+
+// NewestShards is how many shards take new jobs.
+func (n *Namespace) NewestShards() int { return len(n.newest()) }

@@ -120,7 +120,7 @@ func (w *walker) open(shards int) {
 	w.Cleanup(func() { p.wire.open(); _ = b.Close() })
 	policy := DefaultPolicy()
 	policy.Shards = shards
-	if p.store, err = Open(Config{Prefix: w.prefix, Volatile: true, older: 8, Namespaces: map[string]Policy{"mail": policy}}, b,
+	if p.store, err = Open(Config{Prefix: w.prefix, Volatile: true, Namespaces: map[string]Policy{"mail": policy}}, b,
 		prometheus.NewRegistry(), zap.NewNop()); err != nil {
 		w.Fatal(err)
 	}

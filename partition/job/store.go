@@ -34,11 +34,10 @@ type Config struct {
 	// warning, and only that namespace is rejected. Default none: those of a configuration file
 	// belong here, and not those that came at run time.
 	Required []string
-
-	// older is how many older layouts of a namespace may be open at once. 0: namespaces keep the shards
-	// that they were first used with.
-	older int
 }
+
+// openLayouts is how many older layouts of a namespace may be open at once.
+const openLayouts = 8
 
 // Reads are limited, so that no number of readers slows down those who work.
 const (
@@ -52,7 +51,6 @@ type Store struct {
 	backend    *backend.Backend
 	prefix     string
 	required   []string
-	older      int
 	space      *space.Space
 	metrics    *metrics
 	log        *zap.Logger
@@ -139,7 +137,6 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		backend:  b,
 		prefix:   cfg.Prefix,
 		required: cfg.Required,
-		older:    cfg.older,
 		log:      log,
 		wake:     "publish",
 		pace:     backend.NewPace(),
@@ -218,7 +215,6 @@ func (s *Store) swap(policies map[string]Policy) error {
 		if before[name] == nil || before[name].Home != ns.Home { // else others read it already
 			ns.Required = slices.Contains(s.required, name)
 			ns.Moved = s.tellMoved
-			ns.grows = s.older > 0
 			s.space.Adopt(ns.Home)
 		}
 		all[name] = ns
@@ -264,7 +260,7 @@ func (s *Store) kind() *space.Kind {
 		Name:     "queue",
 		Format:   2,
 		Newest:   newestFormat,
-		Layouts:  s.older,
+		Layouts:  openLayouts,
 		Named:    true,
 		Total:    "published",
 		Unit:     "jobs",

@@ -158,7 +158,7 @@ func (k *Kind) mismatch(namespace string, shards int, fields map[string]string) 
 		case fields[name] == "":
 		case err != nil:
 			return fmt.Errorf("namespace %s: its ledger holds %s=%q, which is no number; another program wrote there", namespace, name, fields[name])
-		case name == "format" && (got > k.Newest || k.Layouts > 0 && !k.Named && got != k.Format && got != layoutFormat):
+		case name == "format" && (got > k.Newest || !k.Named && got != k.Format && got != layoutFormat):
 			return fmt.Errorf("namespace %s: the store holds format %d, this program knows up to %d: upgrade the program", namespace, got, k.Newest)
 		case name == "shards" && got != shards:
 			return fmt.Errorf("namespace %s: shards is %d, but the store was first used with %d: configure shards %[3]d, or use a new namespace or prefix",

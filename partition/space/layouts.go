@@ -33,8 +33,8 @@ import (
 var (
 	// ErrResharding: an older layout is open still, or another process was first.
 	ErrResharding = errors.New("the shards of the namespace are changing")
-	// ErrNoLayouts: the kind of the namespace cannot change its shards while it serves.
-	ErrNoLayouts = errors.New("namespaces of this kind keep the number of shards that they were first used with")
+	// ErrNoLayouts: something of the namespace cannot go to other shards; the error names it.
+	ErrNoLayouts = errors.New("the namespace keeps its shards")
 )
 
 // recordKey holds the record of a namespace.
@@ -54,7 +54,7 @@ func (s *Space) resolve(ctx context.Context, homes []*Home) map[*Home]error {
 
 // Resolve has the layouts of a home be those that the store knows. It does nothing the next time.
 func (s *Space) Resolve(ctx context.Context, h *Home) error {
-	if s.Kind.Layouts == 0 || h.resolved.Load() {
+	if h.resolved.Load() {
 		return nil
 	}
 	record, err := s.readRecord(ctx, h)
@@ -113,9 +113,6 @@ func (s *Space) readRecord(ctx context.Context, h *Home) (Record, error) {
 // ReadRecords takes up what other processes recorded, and mends a record that knows less than this
 // process does, as after a failover.
 func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
-	if s.Kind.Layouts == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
 	pipe := s.backend.Background.Pipeline()
@@ -324,9 +321,6 @@ var errAnother = backend.Wrap(backend.ErrUnavailable, fmt.Errorf("%w: another pr
 // error says what. With dry it writes nothing.
 func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, even,
 	dry bool) (n int64, err error) {
-	if s.Kind.Layouts == 0 {
-		return 0, backend.Wrap(backend.ErrIncompatible, ErrNoLayouts)
-	}
 	if err := s.Usable(ctx, h); err != nil {
 		return 0, err
 	}
@@ -389,7 +383,7 @@ func (s *Space) Grow(ctx context.Context, h *Home, reshard func(shards int) (lay
 	layouts := h.Layouts()
 	have, want := layouts.Current().LayoutRecord.Shards, int(h.wanted.Load())
 	auto := want == Auto && layouts.Record.Version == 0
-	if s.Kind.Layouts == 0 || !auto && want <= max(have, layouts.Record.Wanted) ||
+	if !auto && want <= max(have, layouts.Record.Wanted) ||
 		len(layouts.Older(layouts.Current().N)) >= s.Kind.Layouts || time.Since(h.asked) < growEvery {
 		return
 	}

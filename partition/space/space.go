@@ -35,8 +35,7 @@ type Kind struct {
 	// ARGV for a shard.
 	Probe   *lua.Script
 	ProbeOf func(*Shard) (keys []string, args []any)
-	// Layouts: a namespace may get other shards while it serves; then so many older layouts may be open
-	// at once. 0: it keeps those that it was first used with.
+	// Layouts is how many older layouts of a namespace may be open at once.
 	Layouts int
 }
 

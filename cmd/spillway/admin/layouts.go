@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // LayoutList is the layouts of a namespace of partitions, the oldest first.
@@ -25,14 +27,16 @@ type Layout struct {
 	OldestAgeMS int64  `json:"oldest_age_ms"` // of the oldest entry of the partitions that are looked at next
 	SinceMS     int64  `json:"since_ms,omitempty"`
 	By          string `json:"by,omitempty"`
+	// Queues are some of those that keep an older layout open, dead letters included.
+	Queues []string `json:"queues,omitempty"`
 }
 
 func (s *Server) layouts(r *request) (any, error) {
-	ns := r.buffersOnly()
+	ns := r.sharded()
 	if r.err != nil {
 		return nil, r.err
 	}
-	list, err := r.view.Store.Layouts(r.ctx, ns)
+	list, err := ns.layouts()
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +53,7 @@ func (s *Server) layouts(r *request) (any, error) {
 			Partitions:  l.Partitions,
 			OldestAgeMS: l.OldestAge.Milliseconds(),
 			By:          l.By,
+			Queues:      l.Names,
 		}
 		if !l.Since.IsZero() {
 			row.SinceMS = l.Since.UnixMilli()
@@ -58,11 +63,45 @@ func (s *Server) layouts(r *request) (any, error) {
 	return answer, nil
 }
 
+// layered is a store of jobs whose namespaces get other shards; PHP's have none.
+type layered interface {
+	Layouts(context.Context, *job.Namespace) ([]partition.LayoutInfo, error)
+	Reshard(context.Context, *job.Namespace, partition.ReshardRequest) (int64, error)
+}
+
+// sharded is what a namespace of either kind has of layouts.
+type sharded struct {
+	shards  func() int
+	layouts func() ([]partition.LayoutInfo, error)
+	reshard func(partition.ReshardRequest) (int64, error)
+}
+
+// sharded is the namespace in the path.
+func (r *request) sharded() (s sharded) {
+	name := r.PathValue("namespace")
+	space, queues := r.view.jobSpace(name)
+	if !queues {
+		if ns := r.namespace(); r.err == nil {
+			store := r.view.Store
+			s = sharded{ns.Shards, func() ([]partition.LayoutInfo, error) { return store.Layouts(r.ctx, ns) },
+				func(q partition.ReshardRequest) (int64, error) { return store.Reshard(r.ctx, ns, q) }}
+		}
+		return s
+	}
+	store, has := space.store.(layered)
+	if !has || space.ns.PHP {
+		r.fail(notHere(name, kindPHP, ", which has no shards of its own"))
+		return s
+	}
+	return sharded{space.ns.NewestShards, func() ([]partition.LayoutInfo, error) { return store.Layouts(r.ctx, space.ns) },
+		func(q partition.ReshardRequest) (int64, error) { return store.Reshard(r.ctx, space.ns, q) }}
+}
+
 // buffersOnly is the namespace of partitions in the path.
 func (r *request) buffersOnly() *partition.Namespace {
 	name := r.PathValue("namespace")
 	if _, queues := r.view.jobSpace(name); queues {
-		r.fail(notHere(name, kindQueue, ", which keeps the number of shards that it was first used with"))
+		r.fail(notHere(name, kindQueue, ", whose layouts close once their jobs have ended"))
 	}
 	return r.namespace()
 }
@@ -84,19 +123,19 @@ type Resharded struct {
 // reshard gives the namespace in the path another number of shards.
 func (s *Server) reshard(r *request) (any, error) {
 	var body ReshardRequest
-	ns := r.buffersOnly()
+	ns := r.sharded()
 	if r.decode(&body); body.Shards < 1 || body.Shards > 1024 {
 		r.fail(badRequest("shards: want 1 to 1024"))
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
-	answer := Resharded{From: ns.Shards(), Shards: body.Shards}
+	answer := Resharded{From: ns.shards(), Shards: body.Shards}
 	var err error
-	answer.Layout, err = r.view.Store.Reshard(r.ctx, ns, partition.ReshardRequest{
+	answer.Layout, err = ns.reshard(partition.ReshardRequest{
 		Shards: body.Shards, Again: body.Again, By: r.who.name, DryRun: body.DryRun})
 	if !body.DryRun {
-		s.record(r, Act{Action: "reshard", Namespace: ns.Name,
+		s.record(r, Act{Action: "reshard", Namespace: r.PathValue("namespace"),
 			Detail: fmt.Sprintf("%d → %d shards", answer.From, body.Shards)}, err)
 	}
 	return answer, err

@@ -249,7 +249,6 @@ func TestARestartRejectsWhatWouldLeaveDataBehind(t *testing.T) {
 		"another pool of a buffer":   {pools + strings.Replace(first, "kart: {pool: fast", "kart: {pool: default", 1), "namespace kart: pool is default, but entries, dead letters or jobs of it are in pool fast"},
 		"another pool of queues":     {pools + strings.Replace(first, "queue, pool: fast", "queue, pool: default", 1), "namespace mail: pool is default, but entries, dead letters or jobs of it are in pool fast"},
 		"a pool that is gone":        {strings.ReplaceAll(first, "pool: fast, ", ""), "it was last used in pool fast, which the file does not have"},
-		"other shards of queues":     {pools + strings.Replace(first, "fast, shards: 2}\n  chess", "fast, shards: 1}\n  chess", 1), "shards is 1, but the store was first used with 2"},
 		"queues where a buffer was":  {pools + strings.Replace(first, "kart: {", "kart: {kind: queue, ", 1), "the store holds a buffer under this name"},
 		"a buffer where queues were": {pools + strings.Replace(first, "kind: queue, ", "", 1), "the store holds queues under this name"},
 	} {

@@ -138,3 +138,102 @@ func TestANamespaceGetsOtherShardsUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// Two processes on a cluster; a namespace of kind queue gets four times its shards while they
+// serve, and then as many as before.
+func TestANamespaceOfQueuesGetsOtherShardsUnderLoad(t *testing.T) {
+	t.Parallel()
+	text := fmt.Sprintf("redis: %s\npools: {default: {volatile: true}}\nnamespaces:\n  mail: {kind: queue, shards: 3}\n", redistest.StartCluster(t).URL())
+	servers := []*reloading{serveFile(t, text), serveFile(t, text)}
+	for _, s := range servers {
+		s.ready(200)
+	}
+	const queues = 8
+	var published, acked [queues]atomic.Int64
+	var ended atomic.Bool
+	var working sync.WaitGroup
+	send := func(s *reloading, path, body string) (a answer, ok bool) {
+		if a = s.post(path, "application/json", body); a.status != 200 {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+		return a, a.status == 200
+	}
+	for q := range queues {
+		queue := fmt.Sprint("/v1/mail/q", q)
+		working.Go(func() {
+			for i := 0; !ended.Load(); i++ {
+				if _, ok := send(servers[i%2], queue, fmt.Sprint(i)); !ok {
+					return
+				}
+				published[q].Add(1)
+			}
+		})
+		working.Go(func() {
+			for i := 0; !ended.Load() || acked[q].Load() < published[q].Load(); i++ {
+				var got struct {
+					Jobs []struct {
+						ID      string
+						Attempt int
+						Data    []byte
+					}
+				}
+				a, ok := send(servers[i%2], queue+"/claim?wait=1s&ttr=10m", "")
+				if !ok || json.Unmarshal([]byte(a.body), &got) != nil {
+					t.Errorf("claim: %s", a.body)
+					return
+				}
+				for _, j := range got.Jobs {
+					if want := fmt.Sprint(acked[q].Load()); string(j.Data) != want {
+						t.Errorf("queue %d: job %s comes, want %s", q, j.Data, want)
+						return
+					}
+					if _, ok := send(servers[(i+1)%2], queue+"/settle", fmt.Sprintf(`{"id":%q,"attempt":%d,"do":"ack"}`, j.ID, j.Attempt)); !ok {
+						return
+					}
+					acked[q].Add(1)
+				}
+			}
+		})
+	}
+	sum := func(of *[queues]atomic.Int64) (n int64) {
+		for q := range of {
+			n += of[q].Load()
+		}
+		return n
+	}
+	some := func() {
+		before := sum(&acked)
+		eventually(t, "jobs are acked", func() bool { return t.Failed() || sum(&acked) > before+200 })
+	}
+	some()
+	for _, shards := range []string{"12", "3"} {
+		servers[0].command("reshard", "mail", shards, "--yes", "--wait")
+		some()
+	}
+	ended.Store(true)
+	working.Wait()
+	layouts := servers[1].command("layouts", "ls", "mail")
+	if !regexp.MustCompile(`\d+ +3  current`).MatchString(layouts) || strings.Contains(layouts, "older") {
+		t.Errorf("got %s", layouts)
+	}
+	t.Logf("%d jobs\n%s", sum(&acked), layouts)
+	for _, s := range servers {
+		eventually(t, "the ledger adds up", func() bool {
+			var found struct {
+				Ledger   struct{ Published, Acked int64 }
+				Residual *int64
+			}
+			resp, err := http.Get("http://" + s.admin + "/api/v1/namespaces/mail?audit=1")
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			return json.NewDecoder(resp.Body).Decode(&found) == nil && found.Residual != nil && *found.Residual == 0 &&
+				found.Ledger.Published == sum(&published) && found.Ledger.Acked == found.Ledger.Published
+		})
+	}
+	if out, err := exec.Command(binary, "layouts", "forget", "mail", "1", "--yes", "--admin", "http://"+servers[0].admin).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "is of kind queue") {
+		t.Errorf("forget: %v, %s", err, out)
+	}
+}

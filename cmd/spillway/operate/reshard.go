@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -13,7 +14,7 @@ import (
 type Reshard struct {
 	command `embed:""`
 
-	Namespace string `arg:"" help:"The namespace, of kind buffer."`
+	Namespace string `arg:"" help:"The namespace, of kind buffer or queue."`
 	Shards    int    `arg:"" help:"How many shards it gets, 1 to 1024: two to four a master of a Redis Cluster."`
 	Again     bool   `help:"Also where it has as many already: spread them over the masters that there are now."`
 	Wait      bool   `help:"Wait until nothing is left in the older shards."`
@@ -33,7 +34,7 @@ func (c *Reshard) Run(ctx context.Context, s Streams) error {
 		return c.print(s, raw, fmt.Sprintf("%s: %d shards, %d wanted; nothing was changed",
 			c.Namespace, found.From, c.Shards))
 	}
-	_ = s.tell("%s: %d shards become %d. New entries go to the new ones at once; what lies in the old ones is delivered from there, and expires at max_age at the latest.",
+	_ = s.tell("%s: %d shards become %d. New entries go to the new ones at once; what lies in the old ones leaves from there: entries at max_age at the latest, jobs when they end.",
 		c.Namespace, found.From, c.Shards)
 	asking := consent{Yes: c.Yes}
 	if err := asking.ask(ctx, s, int64(c.Shards), "go on"); err != nil {
@@ -151,7 +152,7 @@ func (c *LayoutsAbandon) Run(ctx context.Context, s Streams) error {
 type LayoutsLs struct {
 	command `embed:""`
 
-	Namespace string `arg:"" help:"The namespace, of kind buffer."`
+	Namespace string `arg:"" help:"The namespace, of kind buffer or queue."`
 }
 
 // Run prints the list.
@@ -161,7 +162,7 @@ func (c *LayoutsLs) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	t := newTable(">LAYOUT", ">SHARDS", "STATE", ">FENCED", ">EMPTY", ">ENTRIES", ">PARTITIONS",
-		">OLDEST", "SINCE", "BY")
+		">OLDEST", "SINCE", "BY", "QUEUES LEFT")
 	for _, l := range list.Layouts {
 		at := "first use"
 		if l.SinceMS > 0 {
@@ -169,7 +170,7 @@ func (c *LayoutsLs) Run(ctx context.Context, s Streams) error {
 		}
 		t.add(fmt.Sprint(l.N), digits(int64(l.Shards)), l.State, digits(int64(l.Fenced)),
 			digits(int64(l.Empty)),
-			digits(l.Entries), digits(l.Partitions), since(l.OldestAgeMS), at, l.By)
+			digits(l.Entries), digits(l.Partitions), since(l.OldestAgeMS), at, l.By, strings.Join(l.Queues, " "))
 	}
 	return t.print(s.Out)
 }
