@@ -46,7 +46,7 @@ func TestALaneKeepsNothingOfWhatItHasRun(t *testing.T) {
 // that paused it; a list shows the jobs of all layouts.
 func TestAPauseHoldsInAllLayouts(t *testing.T) {
 	t.Parallel()
-	w := &walker{T: t, server: redistest.Start(t), prefix: "sw"}
+	w := &walker{T: t, addr: redistest.Start(t).Addr, prefix: "sw"}
 	w.open(1)
 	w.open(1)
 	knows, ns, l := w.processes[0].store, w.processes[0].ns, w.processes[0].lane

@@ -35,9 +35,10 @@ var (
 func TestQueuesChangeTheirShardsInWalks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
+	client := server.Client()
 	for i := range *walkCount {
 		seed := *walkSeed + uint64(i)
-		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { takeWalk(t, server, seed) }) {
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { takeWalk(t, server.Addr, client, seed) }) {
 			return
 		}
 	}
@@ -68,7 +69,8 @@ type walkProcess struct {
 type walker struct {
 	*testing.T
 	rnd       *rand.Rand
-	server    *redistest.Server
+	addr      string
+	client    *redis.Client
 	prefix    string
 	processes []*walkProcess
 	opened    int
@@ -83,13 +85,15 @@ type walker struct {
 	ending    bool
 }
 
-func takeWalk(t *testing.T, server *redistest.Server, seed uint64) {
-	w := &walker{T: t, rnd: rand.New(rand.NewPCG(seed, 24)), server: server, prefix: fmt.Sprint("w", seed),
+func takeWalk(t *testing.T, addr string, client *redis.Client, seed uint64) {
+	w := &walker{T: t, rnd: rand.New(rand.NewPCG(seed, 24)), addr: addr, client: client, prefix: fmt.Sprint("w", seed),
 		jobs: map[string]*walkJob{}, firstSent: map[string]int{}, firstOf: map[string]string{}}
 	for i := range 1 + w.rnd.IntN(4) {
 		w.queues = append(w.queues, fmt.Sprint("q", i))
 	}
-	server.Client().FlushAll(context.Background())
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
 	shards := 1 + w.rnd.IntN(3)
 	for range 2 + w.rnd.IntN(3) {
 		w.open(shards)
@@ -112,7 +116,7 @@ func (w *walker) note(format string, args ...any) {
 
 func (w *walker) open(shards int) {
 	w.opened++
-	p := &walkProcess{name: fmt.Sprint("#", w.opened), wire: newWalkWire(w.T, w.server.Addr)}
+	p := &walkProcess{name: fmt.Sprint("#", w.opened), wire: newWalkWire(w.T, w.addr)}
 	b, err := backend.Open(backend.Config{URL: "redis://" + p.wire.addr}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		w.Fatal(err)
@@ -422,9 +426,12 @@ func (w *walker) end() {
 		}
 		// What processes held that have ended comes back once its lease is over.
 		for _, sh := range p.ns.open() {
-			members := w.server.Client().ZRange(ctx, sh.lease, 0, -1).Val()
+			members, err := w.client.ZRange(ctx, sh.lease, 0, -1).Result()
 			for _, member := range members {
-				w.server.Client().ZAddXX(ctx, sh.lease, redis.Z{Score: 1, Member: member})
+				err = errors.Join(err, w.client.ZAddXX(ctx, sh.lease, redis.Z{Score: 1, Member: member}).Err())
+			}
+			if err != nil {
+				w.Fatal(err)
 			}
 		}
 		p.store.lookAtOlder(ctx, p.ns)
