@@ -232,7 +232,7 @@ func TestANamespaceOfQueuesGetsOtherShardsUnderLoad(t *testing.T) {
 				found.Ledger.Published == sum(&published) && found.Ledger.Acked == found.Ledger.Published
 		})
 	}
-	if out, err := exec.Command(binary, "layouts", "forget", "mail", "1", "--yes", "--admin", "http://"+servers[0].admin).CombinedOutput(); err == nil ||
+	if out, err := exec.Command(binary, "layouts", "forget", "mail", "1", "--admin", "http://"+servers[0].admin).CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "is of kind queue") {
 		t.Errorf("forget: %v, %s", err, out)
 	}
