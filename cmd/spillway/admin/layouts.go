@@ -1,12 +1,10 @@
 package admin
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // LayoutList is the layouts of a namespace of partitions, the oldest first.
@@ -63,12 +61,6 @@ func (s *Server) layouts(r *request) (any, error) {
 	return answer, nil
 }
 
-// layered is a store of jobs whose namespaces get other shards; PHP's have none.
-type layered interface {
-	Layouts(context.Context, *job.Namespace) ([]partition.LayoutInfo, error)
-	Reshard(context.Context, *job.Namespace, partition.ReshardRequest) (int64, error)
-}
-
 // sharded is what a namespace of either kind has of layouts.
 type sharded struct {
 	shards  func() int
@@ -89,7 +81,7 @@ func (r *request) sharded() (s sharded) {
 		return s
 	}
 	store, has := space.store.(layered)
-	if !has || space.ns.PHP {
+	if !has {
 		r.fail(notHere(name, kindPHP, ", which has no shards of its own"))
 		return s
 	}
