@@ -18,6 +18,10 @@ import (
 // process was first.
 var ErrResharding = space.ErrResharding
 
+// ErrNoLayouts is ErrIncompatible because something of the namespace cannot go to other shards, which the
+// error names.
+var ErrNoLayouts = space.ErrNoLayouts
+
 // ReshardRequest is other shards for a namespace.
 type ReshardRequest struct {
 	Shards int    // 1 to 1024

@@ -10,7 +10,8 @@
 -- KEYS[4] hash      paused queues
 -- ARGV[1] ms        for how long; 0 = only look, and write nothing
 -- RETURNS {now}     held, or there are none
--- RETURNS {now, schedule, owner, queue}  rejected: "<name> <queue>" of a schedule, an owner, a paused queue; '' = there is none
+-- RETURNS {now, schedule, owner, queue}  rejected: "<name> <queue>" of a schedule, an owner, a paused queue; '' = there is none.
+--                   All '': the namespace is being deleted
 --
 -- USES whole, int, time
 local ledger, wait = KEYS[1], whole(ARGV[1], 0)
@@ -21,7 +22,8 @@ local now = time()
 local schedule = redis.call('HRANDFIELD', KEYS[2]) or ''
 local owner = redis.call('ZRANGE', KEYS[3], 0, 0)[1] or ''
 local queue = redis.call('HRANDFIELD', KEYS[4]) or ''
-if schedule ~= '' or owner ~= '' or queue ~= '' then
+local closed = (tonumber(redis.call('HGET', ledger, 'closed') or 0) or 0) > now
+if schedule ~= '' or owner ~= '' or queue ~= '' or closed then
   return { now, schedule, owner, queue }
 end
 if wait > 0 then

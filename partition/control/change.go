@@ -13,6 +13,7 @@ import (
 
 	luacontrol "github.com/spillway-io/spillway/lua/control"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // The errors of changes. Nothing was changed. A value outside its bounds is a
@@ -101,17 +102,29 @@ func (c *Control) closeNamespace(ctx context.Context, n *Namespace, wait time.Du
 	if err != nil {
 		return err
 	}
-	calls := make([]*backend.Call, n.Policy.Shards)
-	for i := range calls {
-		calls[i] = backend.NewCall(luacontrol.Close, nil,
-			[]string{backend.ShardPrefix(c.prefix, n.Name, i) + "ledger"}, wait.Milliseconds())
+	record, err := b.Background.HGetAll(ctx, space.RecordKey(c.prefix, n.Name)).Result()
+	if err != nil {
+		return backend.Classify(err)
+	}
+	ledgers, err := space.Ledgers(c.prefix, n.Name, record, n.Policy.Shards)
+	if err != nil {
+		return err
+	}
+	calls := make([]*backend.Call, len(ledgers))
+	for i, ledger := range ledgers {
+		calls[i] = backend.NewCall(luacontrol.Close, nil, []string{ledger}, wait.Milliseconds())
 	}
 	b.Run(ctx, b.Background, calls)
 	for _, call := range calls {
-		err = errors.Join(err, call.Err)
+		if err = errors.Join(err, call.Err); call.Err == nil && call.More > 0 {
+			err = errors.Join(err, errMoving)
+		}
 	}
 	return err
 }
+
+var errMoving = backend.Wrap(backend.ErrUnavailable,
+	fmt.Errorf("%w: try again in half a minute", space.ErrResharding))
 
 func (c *Control) deleteNamespace(ctx context.Context, name string) error {
 	return c.change(ctx, func(v view) (edit, error) {

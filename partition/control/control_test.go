@@ -386,19 +386,35 @@ func TestADeletedNamespaceTakesNoJobOfAnyProcess(t *testing.T) {
 			}
 		}
 	}
+	reshard := func(shards int) error {
+		_, err := other.Reshard(ctx, other.Namespace("mail"), partition.ReshardRequest{Shards: shards})
+		return err
+	}
 	publish("before", nil)
 	busy := errors.New("it has jobs")
 	if err := a.DeleteNamespace(ctx, "mail", func(context.Context) error {
 		publish("while it is counted", job.ErrClosed)
+		if err := reshard(3); !errors.Is(err, job.ErrClosed) {
+			t.Errorf("other shards while it is counted: %v", err)
+		}
 		return busy
 	}); !errors.Is(err, busy) || a.Snapshot().Namespace("mail") == nil {
 		t.Errorf("got %v", err)
 	}
 	publish("taken back", nil)
+	ledger := backend.ShardPrefix(prefix, "mail", 0) + "ledger"
+	a.must(b.Background.HSet(ctx, ledger, "held", time.Now().Add(time.Hour).UnixMilli()).Err())
+	if err := a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }); !errors.Is(err, partition.ErrResharding) {
+		t.Errorf("while it gets other shards: %v", err)
+	}
+	publish("not deleted", nil)
+	a.must(b.Background.HDel(ctx, ledger, "held").Err())
 	a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
 	publish("after", job.ErrClosed)
 	create()
 	publish("made again", nil)
+	a.must(reshard(3))
+	publish("with other shards", nil)
 	a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
 	publish("deleted again", job.ErrClosed)
 	if _, err := a.Places(map[string]string{"mail": "default"}, control.Pools{"default": b}).Check(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Places compares where namespaces are to be with where Redis has them. Each pool has a hash of
@@ -133,22 +134,25 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 // have been deleted at run time, here or by a process that has another file. It is two round
 // trips. After an error the next look tries again.
 func (p *Places) open(ctx context.Context, pool string, b *backend.Backend) {
-	ledger := func(name string, shard int) string {
-		return backend.ShardPrefix(p.control.prefix, name, shard) + "ledger"
-	}
 	shards := map[string]*redis.StringCmd{}
+	records := map[string]*redis.MapStringStringCmd{}
 	asking := b.Background.Pipeline()
 	opening := b.Background.Pipeline()
 	for name, at := range p.named {
 		if at == pool {
-			shards[name] = asking.HGet(ctx, ledger(name, 0), "shards")
+			shards[name] = asking.HGet(ctx, backend.ShardPrefix(p.control.prefix, name, 0)+"ledger", "shards")
+			records[name] = asking.HGetAll(ctx, space.RecordKey(p.control.prefix, name))
 		}
 	}
 	_, _ = asking.Exec(ctx)
 	for name, asked := range shards {
 		n, _ := asked.Int() // 0: it was never used
-		for shard := range min(max(1, n), 1024) {
-			opening.HDel(ctx, ledger(name, shard), "closed")
+		ledgers, err := space.Ledgers(p.control.prefix, name, records[name].Val(), min(max(1, n), 1024))
+		if err != nil || records[name].Err() != nil {
+			continue // who serves it says so
+		}
+		for _, ledger := range ledgers {
+			opening.HDel(ctx, ledger, "closed")
 		}
 	}
 	_, _ = opening.Exec(ctx)

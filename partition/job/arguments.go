@@ -183,6 +183,9 @@ type shardKeys struct {
 	paused, taken                              string
 }
 
+// wakeChannel begins the channels of wakes, behind the prefix of the shard.
+const wakeChannel = "w:"
+
 func newShardKeys(at *space.Shard) shardKeys {
 	p := at.Prefix
 	return shardKeys{
@@ -192,7 +195,7 @@ func newShardKeys(at *space.Shard) shardKeys {
 		queues:     p + "queues",
 		delay:      p + "delay",
 		tombstones: p + "tombstones",
-		channel:    p + "w:",
+		channel:    p + wakeChannel,
 		states:     p + "state",
 		due:        p + "due",
 		owners:     p + "owners",

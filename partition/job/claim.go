@@ -30,7 +30,7 @@ func (c *Claim) bad() error {
 		}
 	}
 	if c.at = ns.shard(c.Shard); c.at == nil {
-		return ErrBadArgument
+		return errMoving // it was planned by what the process took for the shards before the store said
 	}
 	return nil
 }

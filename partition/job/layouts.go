@@ -208,16 +208,27 @@ func (s *Store) findJob(ctx context.Context, ns *Namespace, queue string, ref Re
 	return sh, err
 }
 
-// findJobs finds the shards of acks and settles.
+// findJobs finds the shards of acks and settles. It asks once for all ids of a shard that there is not.
 func (s *Store) findJobs(ctx context.Context, b *Batch) {
+	var asked []*home
+	find := func(ns *Namespace, number int) (*shard, error) {
+		if slices.Contains(asked, ns.home) {
+			return ns.shard(number), nil
+		}
+		sh, err := s.find(ctx, ns, number)
+		if sh == nil && err == nil {
+			asked = append(asked, ns.home)
+		}
+		return sh, err
+	}
 	for _, a := range b.Acks {
 		if a.at = nil; a.Err == nil {
-			a.at, a.Err = s.find(ctx, a.Namespace, a.Ref.Shard)
+			a.at, a.Err = find(a.Namespace, a.Ref.Shard)
 		}
 	}
 	for _, t := range b.Settles {
 		if t.at = nil; t.Err == nil {
-			t.at, t.Err = s.find(ctx, t.Namespace, t.Ref.Shard)
+			t.at, t.Err = find(t.Namespace, t.Ref.Shard)
 		}
 	}
 }
@@ -250,11 +261,11 @@ func (s *Store) place(ctx context.Context, list []*Publish) {
 		ns := p.Namespace
 		at := s.fence(ctx, ns)
 		current := at.layouts.Current()
-		if len(at.layouts.All) > 1 && !slices.Contains(ns.within(at, current, p.Queue), p.Shard) {
+		if !slices.Contains(ns.within(at, current, p.Queue), p.Shard) {
 			p.Shard = ns.HomeOf(p, uint64(p.Shard)) // #nosec G115 -- not negative
 		}
-		if p.Shard >= len(at.numbers) || at.numbers[p.Shard] == nil {
-			p.Err = ErrBadArgument
+		if p.Shard >= len(at.numbers) || at.numbers[p.Shard] == nil { // of a layout that is newer than at
+			p.Err = errMoving
 			continue
 		}
 		p.at = at.numbers[p.Shard]
@@ -302,6 +313,7 @@ func (s *Store) tellMoved() {
 	if before := s.moves.Swap(&next); before != nil {
 		close(*before)
 	}
+	s.alarm.ring() // the promoter sleeps until what it knows of is due, in the shards that it knew
 }
 
 // movedOff takes up the record of a call that a fenced shard rejected; its publishes are to be

@@ -298,7 +298,9 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 		}
 		err = backend.Classify(err)
 		page.sh.Breaker.Done(err)
-		if err == nil {
+		if err != nil {
+			s.backend.CountError(err)
+		} else {
 			page.total()
 			s.sortOut(page, now)
 			read = append(read, page)

@@ -199,6 +199,8 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 			name, queue, _ := strings.Cut(string(c.Rest.Bulk()), " ")
 			owner, paused := c.Rest.Bulk(), c.Rest.Bulk()
 			switch {
+			case name == "" && len(owner)+len(paused) == 0:
+				return 0, ErrClosed
 			case len(paused) > 0:
 				return refuse("queue %s is paused, which each shard keeps by itself: resume it first", paused)
 			case name == "":

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,4 +221,79 @@ func TestAFileWithMoreShardsHasThemMade(t *testing.T) {
 		layouts := large.Namespace("mail").Layouts()
 		return len(layouts.Older(layouts.Current().N)) == 0
 	})
+}
+
+// What a process plans before the store says of how many shards the namespace is must do no harm: with a
+// file that names more, a restart would otherwise publish where nobody claims, or end the process.
+func TestWhatWasPlannedForTheShardsOfTheFileFindsThoseOfTheStore(t *testing.T) {
+	t.Parallel()
+	url := "redis://" + redistest.Shared(t)
+	publishOne(t, openAt(t, url, "planned", true, nil), "first")
+	s := openAt(t, url, "planned", true, func(p *Policy) { p.Shards = 1024 })
+	ns := s.Namespace("mail")
+	planned := ns.Shards("q")[0]
+	if planned == 0 {
+		t.Fatal("the queue is in the only shard anyway")
+	}
+	w := NewWakes(s, func(WakeEvent) {})
+	w.Want(ns, planned, "q")
+	p := &Publish{Namespace: ns, Queue: "q", Shard: planned, Tries: 1, Messages: payload("x")}
+	c := &Claim{Namespace: ns, Queues: []string{"q"}, Shard: planned, TTR: time.Hour, Count: 1}
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Run(t.Context(), s.NewLane(), &Batch{Publishes: []*Publish{p}, Claims: []*Claim{c}})
+	if p.Err != nil || p.Shard != 0 || !errors.Is(c.Err, backend.ErrUnavailable) {
+		t.Errorf("published in shard %d, %v; claimed: %v", p.Shard, p.Err, c.Err)
+	}
+	if c := claimIn(t, s, "q", 0); len(c.Jobs) != 1 {
+		t.Errorf("got %+v", c)
+	}
+	w.Want(ns, planned, "q")
+	w.Unwant(ns, planned, "q")
+	if len(w.resting) != 1 || w.resting[0].wants != 0 {
+		t.Error("its subscription stays for ever")
+	}
+}
+
+func TestThePromoterLooksIntoNewShardsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	publishOne(t, s, "q")
+	select {
+	case <-s.alarm.wake:
+	default:
+	}
+	s.alarm.until.Store(math.MaxInt64)
+	reshardTo(t, s, 3)
+	select {
+	case <-s.alarm.wake:
+	default:
+		t.Error("it sleeps until something is due in the shards before")
+	}
+}
+
+func TestIDsOfUnknownShardsAreLookedUpTogether(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	publishOne(t, s, "q")
+	var asked atomic.Int64
+	s.backend.Observe(func(command string, _ time.Duration, _ bool) {
+		if command == "hgetall" {
+			asked.Add(1)
+		}
+	})
+	var b Batch
+	for i := range 50 {
+		b.Acks = append(b.Acks, &Ack{Namespace: s.Namespace("mail"), Queue: "q", Ref: Ref{Shard: 100 + i, Seq: 1}})
+	}
+	s.Run(t.Context(), s.NewLane(), &b)
+	for _, a := range b.Acks {
+		if a.Err != nil || a.Acked {
+			t.Errorf("%+v: %v, %v", a.Ref, a.Acked, a.Err)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the record was read %d times", n)
+	}
 }

@@ -112,9 +112,13 @@ func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
 	return w
 }
 
-// Want subscribes to a queue of a shard. Each Want has its Unwant.
+// Want subscribes to a queue of a shard. Each Want has its Unwant. It does nothing for a shard that
+// the namespace does not have: one that a process took for its own before the store said otherwise.
 func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
 	sh := ns.shard(shard)
+	if sh == nil {
+		return
+	}
 	channel := sh.channel + queue
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,9 +142,13 @@ func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
 
 // Unwant takes a Want back. The queue stays subscribed for 30s.
 func (w *Wakes) Unwant(ns *Namespace, shard int, queue string) {
+	channel := backend.ShardPrefix(w.store.prefix, ns.Name, shard) + wakeChannel + queue // of layout 1
+	if sh := ns.shard(shard); sh != nil {
+		channel = sh.channel + queue
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.entries[ns.shard(shard).channel+queue]
+	e := w.entries[channel]
 	if e == nil || e.wants == 0 {
 		return
 	}

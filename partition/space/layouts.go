@@ -38,7 +38,25 @@ var (
 )
 
 // recordKey holds the record of a namespace.
-func (h *Home) recordKey() string { return h.prefix + ":{" + h.Name + "}:layout" }
+func (h *Home) recordKey() string { return RecordKey(h.prefix, h.Name) }
+
+// RecordKey is the hash that holds the record of a namespace.
+func RecordKey(prefix, namespace string) string { return prefix + ":{" + namespace + "}:layout" }
+
+// Ledgers are those of the shards that take what is new, by the fields of the record of a namespace;
+// without any, of so many shards.
+func Ledgers(prefix, namespace string, fields map[string]string, shards int) (ledgers []string, err error) {
+	record, err := parseRecord(fields)
+	if err != nil {
+		return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("namespace %s: %w", namespace, err))
+	}
+	h := NewHome(prefix, namespace, shards, nil)
+	h.learn(record)
+	for _, sh := range h.Layouts().Current().Shards {
+		ledgers = append(ledgers, sh.Ledger)
+	}
+	return ledgers, nil
+}
 
 // resolve asks the store for the records of homes, and of how many shards layout 1 is where there
 // is none. It returns what went wrong.

@@ -195,7 +195,7 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 	case errors.Is(err, partition.ErrNoLayout):
 		rejected = notFound(codeNoSuchLayout, err.Error())
 	case errors.Is(err, partition.ErrTooManyPauses), errors.Is(err, partition.ErrResharding),
-		errors.Is(err, partition.ErrLayoutInUse):
+		errors.Is(err, partition.ErrNoLayouts), errors.Is(err, partition.ErrLayoutInUse):
 		rejected = conflict(err.Error())
 	default:
 		// An outage is in the log already, by the watch; a console asks every second.
