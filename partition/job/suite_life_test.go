@@ -514,7 +514,7 @@ func badRequestsRunNothing(b *bench) {
 	for _, edit := range []func(*job.Publish){
 		func(p *job.Publish) { p.Namespace = nil },
 		func(p *job.Publish) { p.Queue = "a b" },
-		func(p *job.Publish) { p.Shard = 1 },
+		func(p *job.Publish) { p.Shard = -1 },
 		func(p *job.Publish) { p.Tries = 0 },
 		func(p *job.Publish) { p.Tries = job.MaxTries + 1 },
 		func(p *job.Publish) { p.Delay = -1 },
