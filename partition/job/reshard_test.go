@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -295,5 +296,51 @@ func TestIDsOfUnknownShardsAreLookedUpTogether(t *testing.T) {
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("the record was read %d times", n)
+	}
+}
+
+// A layout that a job for tomorrow keeps open costs Redis a look each second and shard.
+func TestAnOpenLayoutCostsALookASecond(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client()
+	s := openStore(t, server.URL(), nil)
+	late := publishTo(t, s, "q", "late", func(p *Publish) { p.Delay = 24 * time.Hour })
+	if late.Err != nil {
+		t.Fatal(late.Err)
+	}
+	for _, c := range []interface {
+		Start(context.Context) error
+		Stop(context.Context) error
+	}{NewPromoter(s), NewExpirer(s), NewMover(s)} {
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	}
+	calls := func() float64 {
+		count := func() (n float64) {
+			for line := range strings.Lines(client.Info(t.Context(), "commandstats").Val()) {
+				if _, text, found := strings.Cut(line, "calls="); found && !strings.HasPrefix(line, "cmdstat_info") {
+					calls, _, _ := strings.Cut(text, ",")
+					v, _ := strconv.ParseFloat(calls, 64)
+					n += v
+				}
+			}
+			return n
+		}
+		began, before := time.Now(), count()
+		looked := s.Namespace("mail").shard(late.Shard).looked.Load()
+		redistest.Until(t, 30*time.Second, "it is looked at", func() bool {
+			return s.Namespace("mail").shard(late.Shard).looked.Load() >= looked+3000
+		})
+		return (count() - before) / time.Since(began).Seconds()
+	}
+	alone := calls()
+	reshardTo(t, s, 2)
+	with := calls()
+	t.Logf("%.0f commands a second, and %.0f beside two new shards", alone, with) // 15 and 47
+	if with-alone > 50 {
+		t.Error("they are too many")
 	}
 }
