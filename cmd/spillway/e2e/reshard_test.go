@@ -232,8 +232,25 @@ func TestANamespaceOfQueuesGetsOtherShardsUnderLoad(t *testing.T) {
 				found.Ledger.Published == sum(&published) && found.Ledger.Acked == found.Ledger.Published
 		})
 	}
-	if out, err := exec.Command(binary, "layouts", "forget", "mail", "1", "--admin", "http://"+servers[0].admin).CombinedOutput(); err == nil ||
-		!strings.Contains(string(out), "is of kind queue") {
-		t.Errorf("forget: %v, %s", err, out)
+	req, err := http.NewRequest("PUT", "http://"+servers[1].data+"/v1/mail/reports/schedules/nightly", strings.NewReader(`{"every":"24h"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 201 {
+		t.Fatalf("a schedule after it: %s", resp.Status)
+	}
+	for want, args := range map[string][]string{
+		"is of kind queue": {"layouts", "forget", "mail", "1"},
+		"schedule nightly of queue reports is kept by a shard": {"reshard", "mail", "6", "--yes"},
+	} {
+		out, err := exec.Command(binary, append(args, "--admin", "http://"+servers[0].admin)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
 	}
 }
