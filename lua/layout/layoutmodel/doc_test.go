@@ -4,6 +4,7 @@
 //	record_test.go  what is recorded of layouts, and how two records join
 //	shard_test.go   a shard: each method is one script
 //	ingest_test.go, drain_test.go, operate_test.go  the programs: each gives up control at every call
+//	queue_test.go, worker_test.go  the same of queues: their shards, and the programs
 //	world_test.go   processes that crash and stall, a network that loses, delays and refuses, and what must hold
 //	walk_test.go    one walk, from its start until everything has run empty
 //

@@ -36,7 +36,12 @@ func (p *Proc) learn(r Record) (news bool) {
 	return p.rec.current().n > n
 }
 
-func (w *World) raise(id ID, r Record) Fenced { return w.shard(id).raise(r) }
+func (w *World) raise(id ID, r Record) Fenced {
+	if w.q != nil {
+		return w.q.shard(w, id).raise(r)
+	}
+	return w.shard(id).raise(r)
+}
 
 func (w *World) fences(id ID) *fenceState { return &w.shard(id).fenceState }
 

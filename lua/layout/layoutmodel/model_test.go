@@ -13,13 +13,15 @@ var (
 
 func TestWalksBreakNoPromise(t *testing.T) {
 	t.Parallel()
-	for name, rollbacks := range map[string]bool{"no failovers": false, "failovers": true} {
+	for name, row := range map[string]struct{ ofQueues, rollbacks bool }{
+		"buffers": {}, "buffers, failovers": {false, true}, "queues": {true, false}, "queues, failovers": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			total := map[string]int{}
 			for i := range *walks / 2 {
 				at := *seed + uint64(i)
-				w, fault := walk(at, "", rollbacks, nil)
+				w, fault := walk(at, "", row.ofQueues, row.rollbacks, nil)
 				if fault != "" {
 					t.Fatalf("seed %d: %s", at, fault)
 				}
@@ -44,6 +46,13 @@ var bugs = []string{
 	"forget-open", "forget-adds", "forget-deletes", "sums-and-ledgers", "sums-of-now",
 }
 
+var queueBugs = []string{
+	"produce-unfenced", "publish-unfenced", "caller-id-not-looked-up", "key-not-looked-up", "closed-not-asked", "left-before-fence",
+	"claim-current-only", "claim-newest-first", "empty-before-fence", "older-not-asked", "ack-by-queue", "stale-says-gone",
+	"numbers-without-floor", "promote-current-only", "close-unfenced", "close-with-ready", "close-with-delayed", "close-with-leased",
+	"close-with-dead", "sum-of-current",
+}
+
 // Few walks meet what these break, so they are looked for with -layout-bug-walks=100000 only.
 var rareBugs = []string{"closed-not-asked", "pause-unfenced"}
 
@@ -53,16 +62,22 @@ func TestWalksFindEverySeededBug(t *testing.T) {
 	if *bugWalks >= 100_000 {
 		names = append(names, rareBugs...)
 	}
-	for _, bug := range names {
-		t.Run(bug, func(t *testing.T) {
+	find := func(name, bug string, ofQueues bool) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for i := range *bugWalks {
-				if _, fault := walk(*seed+uint64(i), bug, false, nil); fault != "" {
+				if _, fault := walk(*seed+uint64(i), bug, ofQueues, false, nil); fault != "" {
 					t.Logf("walk %d: %.150s", i+1, fault)
 					return
 				}
 			}
 			t.Fatalf("%d walks broke nothing", *bugWalks)
 		})
+	}
+	for _, bug := range names {
+		find(bug, bug, false)
+	}
+	for _, bug := range queueBugs {
+		find("queues/"+bug, bug, true)
 	}
 }

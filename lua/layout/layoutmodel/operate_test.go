@@ -86,6 +86,11 @@ func (w *World) knownAnywhere() (found Record) {
 	for _, s := range w.shards {
 		found = found.join(s.known)
 	}
+	if w.q != nil {
+		for _, s := range w.q.shards {
+			found = found.join(s.known)
+		}
+	}
 	return found
 }
 
@@ -202,7 +207,7 @@ func operator(a *Actor) {
 	}
 }
 
-// resharder appends layouts: at most one older one is open.
+// resharder appends layouts: at most one older one is open, of queues three.
 func resharder(a *Actor) {
 	w := a.w
 	for range 3 + w.rnd.IntN(6) {
@@ -215,14 +220,14 @@ func resharder(a *Actor) {
 		n := 1 + w.rnd.IntN(4)
 		call(a, func() bool {
 			cur := w.rec.current()
-			if len(w.rec.older(cur.n)) >= 1 {
+			if open := len(w.rec.older(cur.n)); open > 2 || open > 0 && w.q == nil {
 				return false
 			}
 			next := cur.n + 1
 			if w.rollbacks {
 				next = max(next, w.step+10) // from the clock: a number never comes twice
 			}
-			w.rec.layouts = append(w.rec.clone().layouts, Layout{n: next, shards: n})
+			w.rec.layouts = append(w.rec.clone().layouts, Layout{n: next, shards: n, first: w.rec.firstNumber(w, n)})
 			w.stats["reshards"]++
 			return true
 		})

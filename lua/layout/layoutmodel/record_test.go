@@ -7,6 +7,7 @@ import "slices"
 type Layout struct {
 	n      int
 	shards int
+	first  int // number of its first shard, in ids of jobs
 	closed bool
 	sums   *Ledger // totals of its ledgers, which are not read any more; nil: they are
 }

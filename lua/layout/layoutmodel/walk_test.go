@@ -6,7 +6,7 @@ import (
 )
 
 // walk takes one walk; fault is the first promise that it found broken.
-func walk(seed uint64, bug string, rollbacks bool, trace func(string)) (w *World, fault string) {
+func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string)) (w *World, fault string) {
 	defer func() {
 		if r := recover(); r != nil {
 			fault = fmt.Sprint("panic: ", r)
@@ -17,6 +17,9 @@ func walk(seed uint64, bug string, rollbacks bool, trace func(string)) (w *World
 		shown: map[int]bool{}, maxSend: map[int]int{}, maxSeq: map[int]int{}, seqOf: map[[2]int]int{}, stats: map[string]int{},
 		arrival: map[int][2]int{}, pausedSince: map[int]int{}, unsure: map[int]int{}, resumed: map[int]bool{}}
 	r, steps := w.rnd, 900
+	if ofQueues {
+		w.q = &queues{map[ID]*QShard{}, map[int]*jobGhost{}, map[int]int{}, map[[2]int]int{}, map[int]int{}, nil}
+	}
 	w.P, w.capacity, w.batch = 1+r.IntN(4), 3+r.IntN(10), 1+r.IntN(4)
 	w.maxAge = 40 + r.IntN(60)
 	if r.IntN(3) == 0 {
@@ -30,30 +33,13 @@ func walk(seed uint64, bug string, rollbacks bool, trace func(string)) (w *World
 	}
 	w.faultRate = []float64{0, 0.05, 0.15, 0.3}[r.IntN(4)]
 	w.rec = Record{layouts: []Layout{{n: 1, shards: 1 + r.IntN(3)}}}
-	for range 1 + r.IntN(3) {
-		w.spawn(receiver, lane(0), lane(1))
-	}
-	if r.IntN(2) == 0 {
-		w.spawn(oldProgram)
-	}
-	for range 2 + r.IntN(5) {
-		w.spawn(drainer)
-	}
-	if r.IntN(2) == 0 {
-		w.spawn(trimmer)
-	}
-	if r.IntN(2) == 0 {
-		w.spawn(operator)
-	}
-	w.spawn(closer)
-	if r.IntN(2) == 0 {
-		w.spawn(closer)
+	if ofQueues {
+		w.window = []int{36, 120, 360}[r.IntN(3)] // the longest ones outlive layouts
+		w.spawnQueues()
+	} else {
+		w.spawnBuffers()
 	}
 	w.spawn(resharder)
-	if r.IntN(2) == 0 {
-		w.spawn(forgetter)
-		w.spawn(accountant)
-	}
 	defer func() {
 		for _, a := range w.actors {
 			a.crash()
@@ -74,7 +60,7 @@ func walk(seed uint64, bug string, rollbacks bool, trace func(string)) (w *World
 	for i := 0; i < 300 && w.fault == ""; i++ { // late messages
 		w.tick()
 	}
-	if w.rollbacks { // a failover may have changed pauses, so somebody has to resume in the end
+	if w.rollbacks && w.q == nil { // a failover may have changed pauses, so somebody has to resume in the end
 		w.spawn(operator)
 	}
 	for i := 0; i < 60000 && w.fault == "" && !w.idle(); i++ {
@@ -95,7 +81,55 @@ func walk(seed uint64, bug string, rollbacks bool, trace func(string)) (w *World
 	return w, w.fault
 }
 
+func (w *World) spawnBuffers() {
+	r := w.rnd
+	for range 1 + r.IntN(3) {
+		w.spawn(receiver, lane(0), lane(1))
+	}
+	if r.IntN(2) == 0 {
+		w.spawn(oldProgram)
+	}
+	for range 2 + r.IntN(5) {
+		w.spawn(drainer)
+	}
+	if r.IntN(2) == 0 {
+		w.spawn(trimmer)
+	}
+	if r.IntN(2) == 0 {
+		w.spawn(operator)
+	}
+	w.spawn(closer)
+	if r.IntN(2) == 0 {
+		w.spawn(closer)
+	}
+	if r.IntN(2) == 0 {
+		w.spawn(forgetter)
+		w.spawn(accountant)
+	}
+}
+
+func (w *World) spawnQueues() {
+	for range 1 + w.rnd.IntN(3) {
+		w.spawn(publisher)
+	}
+	for range 1 + w.rnd.IntN(4) {
+		w.spawn(consumer)
+	}
+	w.spawn(client)
+	w.spawn(promoter)
+	for range 1 + w.rnd.IntN(2) {
+		w.spawn(tidier)
+	}
+}
+
 func (w *World) idle() bool {
+	if w.q != nil {
+		for _, s := range w.q.shards {
+			if len(s.jobs) > 0 {
+				return false
+			}
+		}
+	}
 	for _, s := range w.shards {
 		if len(s.parts) > 0 {
 			return false
@@ -118,6 +152,10 @@ func (w *World) checkShards() {
 }
 
 func (w *World) check() {
+	if w.q != nil {
+		w.q.check(w)
+		return
+	}
 	var sum Ledger
 	for id, s := range w.shards {
 		if s.L.accepted != s.L.settled() {

@@ -23,6 +23,7 @@ type World struct {
 	quiet                      bool // no more faults, no more new entries
 	stats                      map[string]int
 	trace                      func(string)
+	q                          *queues // nil: the namespace is of buffers
 
 	// ghosts
 	uid, key, token int
@@ -164,7 +165,8 @@ type Proc struct {
 	w        *World
 	number   int
 	rec      Record
-	fenced   map[ID]int // marks
+	fenced   map[ID]int          // marks
+	left     map[ID]map[int]bool // queues that fenced shards have jobs of
 	members  []*Actor
 	layout   Layout // of the lanes
 	lanes    [2][]*Part1
@@ -217,7 +219,7 @@ func (p *Proc) start() {
 		p.rec.floor = 0
 		w.stats["stale starts"]++
 	}
-	p.fenced, p.layout = map[ID]int{}, p.rec.current()
+	p.fenced, p.left, p.layout = map[ID]int{}, map[ID]map[int]bool{}, p.rec.current()
 	p.lanes, p.flushing = [2][]*Part1{}, [2]bool{}
 	for _, a := range p.members {
 		a.start()
@@ -396,8 +398,13 @@ func (w *World) remember() {
 	n := w.rnd.IntN(len(w.rec.layouts))
 	l := w.rec.layouts[n]
 	id := ID{l.n, w.rnd.IntN(l.shards)}
-	c := w.shard(id).copy()
-	w.hist = append(w.hist, func() { w.shards[id] = c.copy() })
+	if w.q != nil {
+		c := w.q.shard(w, id).copy()
+		w.hist = append(w.hist, func() { w.q.shards[id] = c.copy() })
+	} else {
+		c := w.shard(id).copy()
+		w.hist = append(w.hist, func() { w.shards[id] = c.copy() })
+	}
 	if len(w.hist) > 12 {
 		w.hist = w.hist[1:]
 	}
