@@ -39,7 +39,6 @@ func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string))
 	} else {
 		w.spawnBuffers()
 	}
-	w.spawn(resharder)
 	defer func() {
 		for _, a := range w.actors {
 			a.crash()
@@ -102,6 +101,7 @@ func (w *World) spawnBuffers() {
 	if r.IntN(2) == 0 {
 		w.spawn(closer)
 	}
+	w.spawn(resharder)
 	if r.IntN(2) == 0 {
 		w.spawn(forgetter)
 		w.spawn(accountant)
@@ -120,6 +120,7 @@ func (w *World) spawnQueues() {
 	for range 1 + w.rnd.IntN(2) {
 		w.spawn(tidier)
 	}
+	w.spawn(resharder)
 }
 
 func (w *World) idle() bool {
