@@ -22,21 +22,21 @@ import (
 // pageToken is in the pages, and must be in no log.
 const pageToken = "page-t0ken-of-kart"
 
-// site serves the JavaScript client and a page that imports it as Client.
+// site serves the JavaScript client and a page that imports its Reporter.
 func site(t *testing.T) (url string) {
 	t.Helper()
-	module, err := os.ReadFile("../../../ingest/client/js/spillway.js")
+	module, err := os.ReadFile("../../../ingest/client/js/reporter.js")
 	if err != nil {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/spillway.js" {
+		if r.URL.Path == "/reporter.js" {
 			w.Header().Set("Content-Type", "text/javascript")
 			_, _ = w.Write(module)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = io.WriteString(w, `<script type="module">import { Client } from "/spillway.js"; globalThis.Client = Client</script>`)
+		_, _ = io.WriteString(w, `<script type="module">import { Reporter } from "/reporter.js"; globalThis.Reporter = Reporter</script>`)
 	}))
 	t.Cleanup(web.Close)
 	return web.URL
@@ -106,7 +106,7 @@ func (p *forPages) endsWith(want []string) {
 // report makes a client in the page and reports entries with the ids a0, a1, … to it.
 func report(t *testing.T, page *chromium.Page, url, options string, a string, n int) (ids []string) {
 	t.Helper()
-	script := fmt.Sprintf(`globalThis.events = new Client(%q, { namespace: "kart", token: %q, %s })
+	script := fmt.Sprintf(`globalThis.events = new Reporter(%q, { namespace: "kart", token: %q, %s })
 		for (let i = 0; i < %d; i++) events.report("lap-" + i %% 3, { i, text: "x".repeat(50) }, { id: %q + i })`, url, pageToken, options, n, a)
 	if err := page.Eval(script+"; 0", nil); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func startPipeline(t *testing.T) *pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pipeline{site{ports[0], "../../../ingest/client/js/spillway.js", "http://" + ports[1]}, "http://" + ports[2], "http://" + ports[3]}
+	p := &pipeline{site{ports[0], "../../../ingest/client/js/reporter.js", "http://" + ports[1]}, "http://" + ports[2], "http://" + ports[3]}
 	moved := strings.NewReplacer(
 		"127.0.0.1:8000", ports[0], "127.0.0.1:8123", ports[1], ">8123<", ">"+proc.Port(ports[1])+"<",
 		"/tmp/spillway-clickhouse/", dir+"/clickhouse/", "/tmp/spillway-game", dir+"/game")

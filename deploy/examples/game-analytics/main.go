@@ -17,7 +17,7 @@ import (
 func main() {
 	var s site
 	flag.StringVar(&s.listen, "listen", "127.0.0.1:8000", "where the game is served")
-	flag.StringVar(&s.sdk, "sdk", "ingest/client/js/spillway.js", "the JavaScript client")
+	flag.StringVar(&s.sdk, "sdk", "ingest/client/js/reporter.js", "the JavaScript client")
 	flag.StringVar(&s.clickHouse, "clickhouse", "http://127.0.0.1:8123", "ClickHouse, for the answers beside the game")
 	server := flag.String("spillway", "http://127.0.0.1:8080", "Spillway's data port")
 	players := flag.Int("players", 200, "simulated players")

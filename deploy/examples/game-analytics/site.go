@@ -33,7 +33,7 @@ func (s site) start() (stop func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServerFS(game))
-	mux.HandleFunc("/spillway.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, s.sdk) })
+	mux.HandleFunc("/reporter.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, s.sdk) })
 	mux.HandleFunc("/answers", func(w http.ResponseWriter, r *http.Request) {
 		for _, question := range questions {
 			answer, err := s.ask(r.Context(), question)

@@ -4,9 +4,19 @@
 package js
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
@@ -17,6 +27,11 @@ func TestConformanceOnNode(t *testing.T) {
 	clienttest.Run(t, clienttest.Process("node", "driver.mjs"))
 }
 
+func TestConformanceOfQueuesOnNode(t *testing.T) {
+	t.Parallel()
+	clienttest.RunQueues(t, clienttest.Program("node", "driver.mjs"))
+}
+
 func TestPagesOnNode(t *testing.T) {
 	t.Parallel()
 	if out, err := exec.Command("node", "--test", "page_test.mjs").CombinedOutput(); err != nil {
@@ -24,9 +39,12 @@ func TestPagesOnNode(t *testing.T) {
 	}
 }
 
+// A page gets only the reporter, also of the whole package.
 func TestItIsSmall(t *testing.T) {
 	t.Parallel()
-	minified, err := exec.Command("go", "run", "github.com/evanw/esbuild/cmd/esbuild@v0.25.0", "--minify", "spillway.js").Output()
+	esbuild := exec.Command("go", "run", "github.com/evanw/esbuild/cmd/esbuild@v0.25.0", "--minify", "--bundle", "--format=esm")
+	esbuild.Stdin = strings.NewReader(`export { Reporter } from "./spillway.js"`)
+	minified, err := esbuild.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +56,111 @@ func TestItIsSmall(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := packed.Len(); n < 1000 || n > 5000 {
-		t.Errorf("minified and gzipped it has %d bytes, want 5,000 at most", n)
+	if n := packed.Len(); n < 1000 || n > 5200 {
+		t.Errorf("minified and gzipped it has %d bytes, want 5,200 at most", n)
+	}
+}
+
+// install packs the package and puts it where programs in dir find it.
+func install(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	packed, err := exec.Command("npm", "pack", "--silent", "--offline", "--pack-destination", dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(dir, "node_modules", "@spillway-io", "spillway")
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(dir, strings.TrimSpace(string(packed)))
+	if out, err := exec.Command("tar", "-xzf", archive, "-C", at, "--strip-components=1").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// example is a program of the README, for a service at url.
+func example(t *testing.T, dir, with, url string) *exec.Cmd {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "node_modules", "@spillway-io", "spillway", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?s)```js\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if strings.Contains(block[1], with) {
+			program := exec.Command("node", "--input-type=module", "-e", strings.ReplaceAll(block[1], "http://127.0.0.1:8080", url))
+			program.Dir = dir
+			return program
+		}
+	}
+	t.Fatalf("the README has no example with %s", with)
+	return nil
+}
+
+func TestTheExamplesOfTheReadmeRunAsPrintedWithThePackage(t *testing.T) {
+	t.Parallel()
+	dir := install(t)
+	events := clienttest.NewServer(t)
+	if out, err := example(t, dir, "new Reporter(", events.URL).CombinedOutput(); err != nil || string(out) != "true 2\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+	service := clienttest.NewQueues()
+	web := httptest.NewServer(&httputil.ReverseProxy{Transport: service, Rewrite: func(*httputil.ProxyRequest) {}})
+	t.Cleanup(web.Close)
+	if out, err := example(t, dir, "queues.claim(", web.URL).CombinedOutput(); err != nil || string(out) != "true true\nada 1\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+
+	for _, to := range []string{"ada@example", "?"} {
+		r, err := http.Post(web.URL+"/v1/mail/welcome", "application/octet-stream", strings.NewReader(`{"to":"`+to+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+	}
+	worker := example(t, dir, "new Worker(", web.URL)
+	worker.Stderr = os.Stderr
+	out, err := worker.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	var printed []string
+	for range 2 {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed = append(printed, line)
+	}
+	if err := worker.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Wait(); err != nil || !slices.Equal(printed, []string{"sent to ada@example\n", "1 no address\n"}) {
+		t.Errorf("%v: %q", err, printed)
+	}
+}
+
+func TestTheTypesNameWhatTheModuleExports(t *testing.T) {
+	t.Parallel()
+	types, err := os.ReadFile("spillway.d.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("node", "--input-type=module", "-e", `import * as all from "./spillway.js"; console.log(Object.keys(all).join(" "))`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []string
+	for _, match := range regexp.MustCompile(`(?m)^export class (\w+)`).FindAllSubmatch(types, -1) {
+		declared = append(declared, string(match[1]))
+	}
+	exported := strings.Fields(string(out))
+	if slices.Sort(declared); !slices.Equal(declared, exported) {
+		t.Errorf("declared %v, exported %v", declared, exported)
 	}
 }

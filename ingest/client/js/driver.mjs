@@ -1,23 +1,76 @@
-// Drives the client for the conformance suite: a command a line, an answer a line. Node runs
-// it as a program; a page calls drive.
-import { Client } from "./spillway.js"
+// Drives the client for the conformance suites: a command a line, an answer a line. Node runs
+// it as a program; a page, which has no queues, calls drive.
+import { Reporter } from "./reporter.js"
 
-let client
+const bytes = text => Uint8Array.from(atob(text), char => char.charCodeAt(0))
+const shown = ({ payload, ...job }) => ({ ...job, payload: payload.toString("base64") })
+const camel = options => Object.fromEntries(Object.entries(options ?? {}).map(([name, v]) => [name.replace(/_(.)/g, (_, c) => c.toUpperCase()), v]))
+
+let all, reporter, queues, worker, ended, calls, now
+
+const commands = {
+  open({ url }, o) { reporter = new Reporter(url, o) },
+  report({ partition, payload, at }) { reporter.report(partition, bytes(payload), at ? { at } : {}) },
+  flush: async ({ timeout }) => ({ ok: await reporter.flush(timeout) }),
+  close: async ({ timeout }) => ({ ok: await reporter.close(timeout) }),
+  counts({ queue }) {
+    if (queue) return queues.counts(queue)
+    const s = reporter.stats()
+    return { reported: s.reported, acked: s.acked + s.handed, pending: s.pending, dropped: s.dropped }
+  },
+  async queues({ url }, o) {
+    all = await import("./spillway.js")
+    queues = new all.Queues(url, o)
+  },
+  publish: ({ queue, payloads }, o) => payloads.length === 1 ? queues.publish(queue, bytes(payloads[0]), o) : queues.publishMany(queue, payloads.map(bytes), o),
+  claim: async c => ({ jobs: (await queues.claim(c.queues, camel(c.options))).map(shown) }),
+  settle: ({ do: act, ms = 0, error, ...job }) => act === "nack" ? queues.nack(job, ms, error) : act === "bury" ? queues.bury(job, error) : queues[act](job, ms || undefined),
+  get: async ({ queue, id }) => ({ jobs: [shown(await queues.get(queue, id))] }),
+  delete: ({ queue, id }) => queues.delete(queue, id),
+  work(c, o) {
+    calls = {}
+    now = { running: 0, most: 0, errors: 0, request_errors: 0, handled: [] }
+    worker = new all.Worker(queues, c.queues, handle, { ...o, onError: () => now.errors++, onRequestError: () => now.request_errors++ })
+    ended = worker.run()
+    ended.catch(() => { }) // until it is asked for
+  },
+  worked: () => now,
+  stop: () => worker.stop(),
+  wait: () => ended,
+}
+
+async function handle(job, signal) {
+  const act = job.json()
+  now.most = Math.max(now.most, ++now.running)
+  calls[job.id] = (calls[job.id] ?? 0) + 1
+  try {
+    await acts[calls[job.id] > act.attempts ? "ok" : act.do](act, signal)
+  } finally {
+    now.running--
+    now.handled.push({ queue: job.queue, id: job.id, attempt: job.attempt, cause: signal.reason?.kind ?? "" })
+  }
+}
+
+const acts = {
+  ok() { },
+  fail() { throw new Error("as the payload says") },
+  throw() { throw Object.create(null) }, // which has no text
+  permanent() { throw new all.Permanent("for good") },
+  retry({ ms }) { throw new all.RetryIn("busy", ms) },
+  async not_begun(act) {
+    await acts.sleep(act)
+    throw new all.NotBegun()
+  },
+  sleep: ({ ms }) => new Promise(resolve => setTimeout(resolve, ms)),
+  hang: (_, signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
+}
 
 export async function drive(line) {
-  const c = JSON.parse(line), o = c.options
-  if (c.op === "report") return void client.report(c.partition, Uint8Array.from(atob(c.payload), char => char.charCodeAt(0)), c.at ? { at: c.at } : {})
-  if (c.op === "flush") return { ok: await client.flush(c.timeout) }
-  if (c.op === "close") return { ok: await client.close(c.timeout) }
-  if (c.op === "counts") {
-    const s = client.stats()
-    return { reported: s.reported, acked: s.acked + s.handed, pending: s.pending, dropped: s.dropped }
-  }
-  client = new Client(c.url, {
-    token: o.token, batch: o.batch, queue: o.queue, linger: o.linger, maxAge: o.max_age, timeout: o.timeout, attempts: o.attempts,
-    backoffBase: o.backoff_base, backoffMax: o.backoff_max, breakAfter: o.break_after, probeEvery: o.probe_every, keyWindow: o.key_window,
-  })
-  return {}
+  const c = JSON.parse(line)
+  try {
+    const answer = await commands[c.op](c, camel(c.options))
+    return c.op === "report" ? undefined : answer ?? {}
+  } catch (error) { return { error: error.kind ?? String(error) } }
 }
 
 if (globalThis.process) {

@@ -3,11 +3,11 @@ import assert from "node:assert/strict"
 import { execFile } from "node:child_process"
 import { createServer } from "node:http"
 import { after, test } from "node:test"
-import { Client as Spillway } from "./spillway.js"
+import { Reporter } from "./reporter.js"
 
 // The process would send what they hold before it ends.
 const clients = []
-class Client extends Spillway {
+class Closed extends Reporter {
   constructor(...options) {
     super(...options)
     clients.push(this)
@@ -36,7 +36,7 @@ class Memory {
 
 test("a hidden page gives what waits to beacons of at most 60 KiB", async t => {
   const beacons = browser(t, 100)
-  const c = new Client("http://127.0.0.1:1", { namespace: "kart", token: "a&b", linger: 1e6, queue: 1000, batch: 1000, fetch: never })
+  const c = new Closed("http://127.0.0.1:1", { namespace: "kart", token: "a&b", linger: 1e6, queue: 1000, batch: 1000, fetch: never })
   for (let i = 0; i < 300; i++) c.report("p", { i, text: "x".repeat(200) }, { id: "id" + i })
   c.hand()
   assert.ok(beacons.length > 1)
@@ -55,7 +55,7 @@ test("a hidden page gives what waits to beacons of at most 60 KiB", async t => {
 test("a browser that has little room left gets smaller beacons", async t => {
   let room = 20 << 10
   const beacons = browser(t, 100, body => (room -= body.length) >= 0 || !(room += body.length))
-  const c = new Client("http://127.0.0.1:1", { linger: 1e6, queue: 1000, batch: 1000, fetch: never })
+  const c = new Closed("http://127.0.0.1:1", { linger: 1e6, queue: 1000, batch: 1000, fetch: never })
   c.report("p", new Uint8Array([255])) // no JSON: it cannot go by beacon, and holds up nobody
   for (let i = 0; i < 300; i++) c.report("p", new TextEncoder().encode(`{"i":${i},\n"text":"${"x".repeat(200)}"}`))
   c.hand()
@@ -69,7 +69,7 @@ test("a request that waits to be tried again goes by beacon, an open one does no
   const beacons = browser(t, 100)
   let calls = 0
   const answers = [{ status: 503, headers: new Headers({ "Retry-After": "1" }), text: async () => "{}" }]
-  const c = new Client("http://127.0.0.1:1", { linger: 0, batch: 1, inFlight: 2, breakAfter: 100, fetch: () => { calls++; return answers.shift() ?? never() } })
+  const c = new Closed("http://127.0.0.1:1", { linger: 0, batch: 1, inFlight: 2, breakAfter: 100, fetch: () => { calls++; return answers.shift() ?? never() } })
   c.report("p", 1)
   await new Promise(setImmediate) // the answer is read
   c.report("q", 2)
@@ -82,13 +82,13 @@ test("what the browser does not take is kept for the next page, once", async t =
   browser(t, 0)
   const storage = new Memory()
   const options = { linger: 1e6, storage, fetch: never }
-  const c = new Client("http://127.0.0.1:1", options)
+  const c = new Closed("http://127.0.0.1:1", options)
   c.report("p", { n: 1 })
   c.report("q", { n: 2 }, { id: "two" })
   c.hand()
-  const next = new Client("http://127.0.0.1:1", options)
+  const next = new Closed("http://127.0.0.1:1", options)
   assert.equal(next.stats().pending, 2)
-  assert.equal(new Client("http://127.0.0.1:1", options).stats().pending, 0)
+  assert.equal(new Closed("http://127.0.0.1:1", options).stats().pending, 0)
 })
 
 test("a page that returns sends what it kept, and no other page does", async t => {
@@ -96,7 +96,7 @@ test("a page that returns sends what it kept, and no other page does", async t =
   const storage = new Memory(), listeners = {}, hidden = { visibilityState: "visible", addEventListener: (type, f) => listeners[type] = f }
   globalThis.document = hidden
   t.after(() => delete globalThis.document)
-  const c = new Client("http://127.0.0.1:1", { linger: 1e6, storage, fetch: never })
+  const c = new Closed("http://127.0.0.1:1", { linger: 1e6, storage, fetch: never })
   c.report("p", { n: 1 })
   hidden.visibilityState = "hidden"
   listeners.visibilitychange({ type: "visibilitychange" })
@@ -122,10 +122,10 @@ test("what one page kept and another took is sent once", async t => {
     sent.push(...JSON.parse(body).map(e => e.data))
     return { status: 204, headers: new Headers(), text: async () => "" }
   } }
-  const hidden = new Client("http://127.0.0.1:1", options)
+  const hidden = new Closed("http://127.0.0.1:1", options)
   hidden.report("p", "kept")
   hidden.hand()
-  const other = new Client("http://127.0.0.1:1", options)
+  const other = new Closed("http://127.0.0.1:1", options)
   hidden.report("p", "later")
   assert.equal(await hidden.flush(1000), true)
   assert.equal(await other.flush(1000), true)
@@ -140,7 +140,7 @@ test("pages that are hidden together keep theirs beside each other's", async t =
   const storage = new Memory()
   const options = { linger: 1e6, storage, fetch: (_, { signal }) => new Promise((_, fail) => signal.addEventListener("abort", fail)) }
   const pages = ["a", "b", "c"].map(name => {
-    const c = new Client("http://127.0.0.1:1", options)
+    const c = new Closed("http://127.0.0.1:1", options)
     c.report("p", name)
     return c
   })
@@ -149,7 +149,7 @@ test("pages that are hidden together keep theirs beside each other's", async t =
   assert.deepEqual(kept(), ['"a"', '"b"', '"c"'])
   await pages[1].close(0) // what it drops is not kept
   assert.deepEqual(kept(), ['"a"', '"c"'])
-  assert.equal(new Client("http://127.0.0.1:1", options).stats().pending, 2)
+  assert.equal(new Closed("http://127.0.0.1:1", options).stats().pending, 2)
   for (const c of [pages[0], pages[2]]) {
     c.hand()
     assert.equal(c.stats().handed, 1)
@@ -160,7 +160,7 @@ test("a hidden page that sends keeps the rest", async t => {
   browser(t, 0)
   const storage = new Memory()
   let answer
-  const c = new Client("http://127.0.0.1:1", { linger: 1e6, batch: 1, inFlight: 1, storage, fetch: () => new Promise(resolve => answer = resolve) })
+  const c = new Closed("http://127.0.0.1:1", { linger: 1e6, batch: 1, inFlight: 1, storage, fetch: () => new Promise(resolve => answer = resolve) })
   const kept = () => JSON.parse(storage.getItem("spillway:default")).map(e => e[1])
   for (const n of [1, 2, 3]) c.report("p", n)
   c.hand()
@@ -175,7 +175,7 @@ test("a hidden page that sends keeps the rest", async t => {
 
 test("what goes by beacon ends a flush", async t => {
   browser(t, 100)
-  const c = new Client("http://127.0.0.1:1", { linger: 1e6, inFlight: 1, fetch: async () => ({ status: 503, headers: new Headers({ "Retry-After": "1" }), text: async () => "{}" }) })
+  const c = new Closed("http://127.0.0.1:1", { linger: 1e6, inFlight: 1, fetch: async () => ({ status: 503, headers: new Headers({ "Retry-After": "1" }), text: async () => "{}" }) })
   c.report("p", 1)
   const done = c.flush(10000)
   await new Promise(setImmediate)
@@ -187,7 +187,7 @@ test("what goes by beacon ends a flush", async t => {
 test("a store is bounded, and damage in it harms nobody", async t => {
   browser(t, 0)
   const storage = new Memory()
-  const c = new Client("http://127.0.0.1:1", { linger: 1e6, storage, storageBytes: 5000, batch: 1000, fetch: never })
+  const c = new Closed("http://127.0.0.1:1", { linger: 1e6, storage, storageBytes: 5000, batch: 1000, fetch: never })
   for (let i = 0; i < 100; i++) c.report("p", { i })
   c.hand()
   const kept = JSON.parse(storage.getItem("spillway:default"))
@@ -195,12 +195,12 @@ test("a store is bounded, and damage in it harms nobody", async t => {
   assert.equal(kept.at(-1)[1], '{"i":99}')
   for (const text of ["{", "7", "null", '[["p"]]', '[["a b","1",9e15,""]]', '[["p","{",9e15,""]]']) {
     storage.setItem("spillway:default", text)
-    assert.equal(new Client("http://127.0.0.1:1", { storage, fetch: never }).stats().pending, 0, text)
+    assert.equal(new Closed("http://127.0.0.1:1", { storage, fetch: never }).stats().pending, 0, text)
   }
 })
 
 test("values and options that cannot work are rejected and counted", () => {
-  const c = new Client("http://127.0.0.1:1", { linger: 1e6, maxEntry: 20, fetch: never })
+  const c = new Closed("http://127.0.0.1:1", { linger: 1e6, maxEntry: 20, fetch: never })
   const circle = {}
   circle.self = circle
   for (const [partition, value, entry] of [
@@ -209,12 +209,12 @@ test("values and options that cannot work are rejected and counted", () => {
   assert.equal(c.report("p", "x".repeat(30)), false)
   assert.deepEqual(c.stats().dropped, { invalid: 10, too_large: 1 })
   for (const [url, options] of [["x", {}], ["ftp://h", {}], ["http://u:p@h", {}], ["http://h?x", {}], ["http://h", { btach: 1 }], ["http://h", { batch: 0 }], ["http://h", { namespace: "a b" }]])
-    assert.throws(() => new Client(url, options))
+    assert.throws(() => new Closed(url, options))
 })
 
 test("callbacks hear of drops and errors, and their faults are their own", async () => {
   const heard = []
-  const c = new Client("http://127.0.0.1:1", {
+  const c = new Closed("http://127.0.0.1:1", {
     linger: 1, attempts: 1, fetch: async () => ({ status: 401, headers: new Headers(), text: async () => '{"error":"unauthorized"}' }),
     onDrop: (why, n) => heard.push([why, n]), onError: e => { heard.push(e.message); throw new Error("mine") },
   })
@@ -236,8 +236,8 @@ async function run(t, program, answer) {
   })
   await new Promise(resolve => web.listen(0, "127.0.0.1", resolve))
   t.after(() => web.close())
-  const source = `import { Client } from ${JSON.stringify(new URL("./spillway.js", import.meta.url).href)}
-    const open = options => new Client("http://127.0.0.1:${web.address().port}", { compressFrom: -1, backoffMax: 1, backoffBase: 1, ...options })
+  const source = `import { Reporter } from ${JSON.stringify(new URL("./reporter.js", import.meta.url).href)}
+    const open = options => new Reporter("http://127.0.0.1:${web.address().port}", { compressFrom: -1, backoffMax: 1, backoffBase: 1, ...options })
     ${program}`
   const [code, printed] = await new Promise(resolve =>
     execFile(process.execPath, ["--input-type=module", "-e", source], (error, stdout, stderr) => resolve([error?.code ?? 0, stdout + stderr])))

@@ -1,16 +1,16 @@
 // Bucket: catch the drops with the mouse or the arrow keys; ten make a level, three misses end the
 // game. With ?autoplay it plays by itself. Everything that happens is reported.
-import { Client } from "./spillway.js"
+import { Reporter } from "./reporter.js"
 
 const query = new URLSearchParams(location.search)
 const player = "web-" + crypto.getRandomValues(new Uint32Array(1))[0].toString(36)
 
 // The three lines that a game adds.
-const client = new Client(query.get("spillway") ?? "http://127.0.0.1:8080", {
+const events = new Reporter(query.get("spillway") ?? "http://127.0.0.1:8080", {
   namespace: "game", storage: localStorage,
   onDrop: (reason, n) => report("client_dropped", { reason, n }),
 })
-const report = (event, values) => client.report(player, { event, player, platform: "web", ...values })
+const report = (event, values) => events.report(player, { event, player, platform: "web", ...values })
 
 const field = document.getElementById("field")
 const pen = field.getContext("2d")
@@ -49,7 +49,7 @@ function draw() {
   pen.fillRect(bucket - 30, 332, 60, 16)
   pen.font = "16px system-ui"
   pen.fillText(`level ${level}   caught ${caught} of 10   missed ${missed} of 3`, 14, 24)
-  const s = client.stats()
+  const s = events.stats()
   const dropped = Object.values(s.dropped).reduce((sum, n) => sum + n, 0)
   document.getElementById("counts").textContent =
     `${player}: ${s.reported} events reported, ${s.acked} stored, ${s.pending} waiting, ${dropped} dropped`
@@ -69,4 +69,4 @@ setInterval(async () => {
   if (answers.ok) document.getElementById("answers").textContent = await answers.text()
 }, 2000)
 
-globalThis.spillway = client // for the browser's console: spillway.stats()
+globalThis.spillway = events // for the browser's console: spillway.stats()
