@@ -25,13 +25,13 @@ static class Driver
 
     static void Main()
     {
-        Spillway.Client client = null;
+        Spillway.Reporter client = null;
         while ((line = Console.In.ReadLine()) != null)
         {
             switch (Text("op"))
             {
                 case "open":
-                    var o = new Spillway.Options { Token = Text("token") };
+                    var o = new Spillway.ReporterOptions { Token = Text("token") };
                     o.Batch = Whole("batch", o.Batch);
                     o.Queue = Whole("queue", o.Queue);
                     o.Attempts = Whole("attempts", o.Attempts);
@@ -43,7 +43,7 @@ static class Driver
                     o.BackoffMax = Ms("backoff_max", o.BackoffMax);
                     o.ProbeEvery = Ms("probe_every", o.ProbeEvery);
                     o.KeyWindow = Ms("key_window", o.KeyWindow);
-                    client = new Spillway.Client(Text("url"), o);
+                    client = new Spillway.Reporter(Text("url"), o);
                     Console.WriteLine("{}");
                     break;
                 case "report":

@@ -1,8 +1,8 @@
-// Reports events to a Spillway service and forgets them: .NET Standard 2.0, Unity
-// included, with nothing but HttpClient. One file, no reflection. The names and defaults are those
+// Reports events to a Spillway service and forgets them, and publishes and works jobs: .NET Standard 2.0,
+// Unity included, with nothing but HttpClient. One file, no reflection. The names and defaults are those
 // of the Go client.
 //
-//   var events = new Spillway.Client("https://events.example.com", new Spillway.Options { Namespace = "kart" });
+//   var events = new Spillway.Reporter("https://events.example.com", new Spillway.ReporterOptions { Namespace = "kart" });
 //   events.Report("com.acme.kart", "{\"event\":\"lap\",\"ms\":63210}");
 //   await events.CloseAsync(TimeSpan.FromSeconds(5));
 //
@@ -23,8 +23,8 @@ using System.Threading.Tasks;
 
 namespace Spillway
 {
-    /// <summary>How a Client works. Every default is that of the Go client.</summary>
-    public sealed class Options
+    /// <summary>How a Reporter works. Every default is that of the Go client.</summary>
+    public sealed class ReporterOptions
     {
         public string Namespace = "default";
         /// <summary>Token of the namespace, sent as a bearer token; none by default.</summary>
@@ -67,7 +67,7 @@ namespace Spillway
         public Dictionary<string, long> Dropped;
     }
 
-    public sealed class Client : IDisposable
+    public sealed class Reporter : IDisposable
     {
         sealed class Entry
         {
@@ -106,12 +106,11 @@ namespace Spillway
             public Exception Error;
         }
 
-        readonly Options o;
+        readonly ReporterOptions o;
         readonly string target;
         readonly HttpClient http;
         readonly string keys = Guid.NewGuid().ToString("N");
         readonly CancellationTokenSource stop = new CancellationTokenSource();
-        readonly Random random = new Random();
         readonly Timer timer;
 
         readonly object gate = new object(); // for all that follows
@@ -123,7 +122,7 @@ namespace Spillway
         long bytes, free, freeBytes; // waiting; of partitions of which no request carries any
         long reported, acked, number, due = long.MaxValue;
         bool urgent, closed, over;
-        TaskCompletionSource<bool> changed = New();
+        TaskCompletionSource<bool> changed = Transport.Promise();
         int failures;  // the breaker: in a row
         long probe;    // when the next attempt may be made
         Dictionary<string, long> notices = new Dictionary<string, long>();
@@ -131,18 +130,13 @@ namespace Spillway
         bool noticing;
 
         /// <summary>Throws ArgumentException for a URL or an option that cannot work. Connects to nothing yet.</summary>
-        public Client(string url, Options options = null)
+        public Reporter(string url, ReporterOptions options = null)
         {
-            o = options ?? new Options();
-            Uri u;
-            if (!Uri.TryCreate(url, UriKind.Absolute, out u) || u.Scheme != "http" && u.Scheme != "https" || u.UserInfo != "" || u.Query != "" || u.Fragment != "")
-                throw new ArgumentException("spillway: the URL is http(s)://host:port", "url");
-            if (!ValidName(o.Namespace, 64)) throw new ArgumentException("spillway: bad namespace", "options");
+            o = options ?? new ReporterOptions();
             if (o.Batch < 1 || o.Batch > 1000 || o.Queue < 2 || o.InFlight < 1 || o.Attempts < 1 || o.BreakAfter < 1 || o.MaxEntry < 1 || o.BatchBytes < o.MaxEntry)
                 throw new ArgumentException("spillway: batch is 1 to 1000, queue 2 or more, in flight, attempts and break after 1 or more, batch bytes at least an entry", "options");
-            target = u.AbsoluteUri.TrimEnd('/') + "/v1/" + o.Namespace;
-            http = new HttpClient(o.Handler ?? new HttpClientHandler { AllowAutoRedirect = false }, o.Handler == null) { Timeout = System.Threading.Timeout.InfiniteTimeSpan };
-            if (o.Handler == null) System.Net.ServicePointManager.FindServicePoint(u).ConnectionLimit = Math.Max(o.InFlight, 2);
+            target = Transport.Endpoint(url, o.Namespace);
+            http = Transport.Client(target, o.Handler, o.InFlight);
             timer = new Timer(_ => Look(), null, -1, -1);
         }
 
@@ -158,12 +152,12 @@ namespace Spillway
             lock (gate)
             {
                 reported++;
-                if (payload == null || payload.Length == 0 || !ValidName(partition, 128) || !string.IsNullOrEmpty(id) && !ValidId(id)) return Drop("invalid", 1);
+                if (payload == null || payload.Length == 0 || !Transport.ValidName(partition, 128) || !string.IsNullOrEmpty(id) && !ValidId(id)) return Drop("invalid", 1);
                 if (payload.Length > o.MaxEntry) return Drop("too_large", 1);
                 if (closed) return Drop("shutdown", 1);
                 Part p;
                 if (!parts.TryGetValue(partition, out p)) parts[partition] = p = new Part { Name = partition };
-                var e = new Entry { Part = p, Data = payload, Id = id, At = at.ToUnixTimeMilliseconds(), Queued = Clock() };
+                var e = new Entry { Part = p, Data = payload, Id = id, At = at.ToUnixTimeMilliseconds(), Queued = Transport.Clock() };
                 p.List.AddLast(e);
                 e.Place = all.AddLast(e);
                 Count(e, 1);
@@ -183,7 +177,7 @@ namespace Spillway
         public async Task<bool> FlushAsync(TimeSpan timeout)
         {
             var waits = new List<Entry>();
-            var until = Clock() + (long)timeout.TotalMilliseconds;
+            var until = Transport.Clock() + (long)timeout.TotalMilliseconds;
             lock (gate)
             {
                 waits.AddRange(all);
@@ -200,7 +194,7 @@ namespace Spillway
                     if (waits.Count == 0) return true;
                     next = changed.Task;
                 }
-                var left = until - Clock();
+                var left = until - Transport.Clock();
                 if (left <= 0) return false;
                 await Task.WhenAny(next, Task.Delay((int)Math.Min(left, int.MaxValue))).ConfigureAwait(false);
             }
@@ -340,7 +334,7 @@ namespace Spillway
         void Arm(long ms)
         {
             ms = Math.Min(Math.Max(ms, 0), int.MaxValue);
-            var at = Clock() + ms;
+            var at = Transport.Clock() + ms;
             if (over || at >= due) return;
             due = at;
             timer.Change(ms, -1);
@@ -374,7 +368,7 @@ namespace Spillway
             if (urgent || Full()) return 0;
             var oldest = long.MaxValue;
             foreach (var p in parts.Values) if (!p.Busy && p.List.Count > 0) oldest = Math.Min(oldest, p.List.First.Value.Queued);
-            return oldest + (long)o.Linger.TotalMilliseconds - Clock();
+            return oldest + (long)o.Linger.TotalMilliseconds - Transport.Clock();
         }
 
         Request Gather()
@@ -428,11 +422,9 @@ namespace Spillway
         void Signal()
         {
             var before = changed;
-            changed = New();
+            changed = Transport.Promise();
             before.TrySetResult(true);
         }
-
-        static TaskCompletionSource<bool> New() { return new TaskCompletionSource<bool>(TaskCreationOptions.RunContinuationsAsynchronously); }
 
         void End(List<Entry> list, string why)
         {
@@ -484,10 +476,10 @@ namespace Spillway
                         late = "unknown";
                     }
                 }
-                var wait = Math.Max(Backoff(attempt), a.After);
+                var wait = Math.Max(Transport.Backoff(o.BackoffBase, o.BackoffMax, attempt), a.After);
                 if (over) why = "shutdown";
                 else if (attempt >= o.Attempts) why = "retries_exhausted";
-                else if (Now() + wait > latest || !await Sleep(wait).ConfigureAwait(false)) why = over ? "shutdown" : late;
+                else if (Now() + wait > latest || !await Transport.Sleep(wait, stop.Token).ConfigureAwait(false)) why = over ? "shutdown" : late;
             }
             if (why == null && a.Outcome == Outcome.Split && list.Count > 1 && !maybe)
             {
@@ -528,14 +520,14 @@ namespace Spillway
                 lock (gate)
                 {
                     if (over || Now() > latest) return false;
-                    wait = failures < o.BreakAfter ? 0 : probe - Clock();
+                    wait = failures < o.BreakAfter ? 0 : probe - Transport.Clock();
                     if (wait <= 0)
                     {
-                        probe = Clock() + (long)o.ProbeEvery.TotalMilliseconds;
+                        probe = Transport.Clock() + (long)o.ProbeEvery.TotalMilliseconds;
                         return true;
                     }
                 }
-                if (Now() + wait > latest || !await Sleep(wait).ConfigureAwait(false)) return false;
+                if (Now() + wait > latest || !await Transport.Sleep(wait, stop.Token).ConfigureAwait(false)) return false;
             }
         }
 
@@ -612,10 +604,7 @@ namespace Spillway
             {
                 a.Down = code >= 500;
                 a.Maybe = code >= 500 && !(code == 503 && Json.DidNothing(text));
-                var after = r.Headers.RetryAfter;
-                if (after != null && after.Delta != null) a.After = (long)after.Delta.Value.TotalMilliseconds;
-                else if (after != null && after.Date != null) a.After = (long)(after.Date.Value - DateTimeOffset.UtcNow).TotalMilliseconds;
-                a.After = Math.Min(Math.Max(a.After, 0), 3600000);
+                a.After = Transport.RetryAfter(r);
             }
             else if (code != 200) { a.Outcome = Outcome.Rejected; a.Down = false; }
         }
@@ -627,33 +616,78 @@ namespace Spillway
             return packed.ToArray();
         }
 
-        // Backoff is a random time up to the nth bound (full jitter), in ms.
-        long Backoff(int n)
+        long StaleAt(Entry e) { return e.At + (long)o.MaxAge.TotalMilliseconds; }
+
+        static long Now() { return DateTimeOffset.UtcNow.ToUnixTimeMilliseconds(); }
+
+        static bool ValidId(string id)
         {
-            var bound = Math.Min(o.BackoffMax.TotalMilliseconds, o.BackoffBase.TotalMilliseconds * Math.Pow(2, n - 1));
+            if (id.Length > 64) return false;
+            foreach (var c in id) if (c <= ' ' || c > '~') return false;
+            return true;
+        }
+    }
+
+    /// <summary>What the reporter and the queues share.</summary>
+    static class Transport
+    {
+        static readonly Random random = new Random();
+        static readonly System.Diagnostics.Stopwatch since = System.Diagnostics.Stopwatch.StartNew();
+
+        /// <summary>The URL of a namespace, without a slash at its end.</summary>
+        public static string Endpoint(string url, string name)
+        {
+            Uri u;
+            if (!Uri.TryCreate(url, UriKind.Absolute, out u) || u.Scheme != "http" && u.Scheme != "https" || u.UserInfo != "" || u.Query != "" || u.Fragment != "")
+                throw new ArgumentException("spillway: the URL is http(s)://host:port", "url");
+            if (!ValidName(name, 64)) throw new ArgumentException("spillway: bad namespace", "options");
+            return u.AbsoluteUri.TrimEnd('/') + "/v1/" + name;
+        }
+
+        public static HttpClient Client(string target, HttpMessageHandler handler, int connections)
+        {
+            if (handler == null)
+            {
+                var point = System.Net.ServicePointManager.FindServicePoint(new Uri(target));
+                point.ConnectionLimit = Math.Max(point.ConnectionLimit, connections);
+            }
+            return new HttpClient(handler ?? new HttpClientHandler { AllowAutoRedirect = false }, handler == null) { Timeout = Timeout.InfiniteTimeSpan };
+        }
+
+        /// <summary>How long the service wishes that nothing is sent, in ms.</summary>
+        public static long RetryAfter(HttpResponseMessage r)
+        {
+            var after = r.Headers.RetryAfter;
+            double ms = 0;
+            if (after != null && after.Delta != null) ms = after.Delta.Value.TotalMilliseconds;
+            else if (after != null && after.Date != null) ms = (after.Date.Value - DateTimeOffset.UtcNow).TotalMilliseconds;
+            return (long)Math.Min(Math.Max(ms, 0), 3600000);
+        }
+
+        /// <summary>A random time up to the nth bound (full jitter), in ms.</summary>
+        public static long Backoff(TimeSpan first, TimeSpan most, int n)
+        {
+            var bound = Math.Min(most.TotalMilliseconds, first.TotalMilliseconds * Math.Pow(2, n - 1));
             lock (random) return (long)(random.NextDouble() * bound);
         }
 
-        // Sleep is false when CloseAsync ends it.
-        async Task<bool> Sleep(long ms)
+        /// <summary>False when the token ends it.</summary>
+        public static async Task<bool> Sleep(long ms, CancellationToken token)
         {
             try
             {
-                await Task.Delay((int)Math.Min(Math.Max(ms, 0), int.MaxValue), stop.Token).ConfigureAwait(false);
+                await Task.Delay((int)Math.Min(Math.Max(ms, 0), int.MaxValue), token).ConfigureAwait(false);
                 return true;
             }
             catch (OperationCanceledException) { return false; }
         }
 
-        long StaleAt(Entry e) { return e.At + (long)o.MaxAge.TotalMilliseconds; }
+        /// <summary>ms of a clock that nobody sets.</summary>
+        public static long Clock() { return since.ElapsedMilliseconds; }
 
-        static long Now() { return DateTimeOffset.UtcNow.ToUnixTimeMilliseconds(); }
+        public static TaskCompletionSource<bool> Promise() { return new TaskCompletionSource<bool>(TaskCreationOptions.RunContinuationsAsynchronously); }
 
-        static readonly System.Diagnostics.Stopwatch since = System.Diagnostics.Stopwatch.StartNew();
-
-        static long Clock() { return since.ElapsedMilliseconds; }
-
-        static bool ValidName(string name, int longest)
+        public static bool ValidName(string name, int longest)
         {
             if (string.IsNullOrEmpty(name) || name.Length > longest) return false;
             for (var i = 0; i < name.Length; i++)
@@ -662,13 +696,6 @@ namespace Spillway
                 var letter = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9';
                 if (!letter && (i == 0 || c != '.' && c != '_' && c != '-')) return false;
             }
-            return true;
-        }
-
-        static bool ValidId(string id)
-        {
-            if (id.Length > 64) return false;
-            foreach (var c in id) if (c <= ' ' || c > '~') return false;
             return true;
         }
     }

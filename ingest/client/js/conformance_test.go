@@ -8,8 +8,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,21 +103,19 @@ func TestTheExamplesOfTheReadmeRunAsPrintedWithThePackage(t *testing.T) {
 	if out, err := example(t, dir, "new Reporter(", events.URL).CombinedOutput(); err != nil || string(out) != "true 2\n" {
 		t.Errorf("%v: %s", err, out)
 	}
-	service := clienttest.NewQueues()
-	web := httptest.NewServer(&httputil.ReverseProxy{Transport: service, Rewrite: func(*httputil.ProxyRequest) {}})
-	t.Cleanup(web.Close)
-	if out, err := example(t, dir, "queues.claim(", web.URL).CombinedOutput(); err != nil || string(out) != "true true\nada 1\n" {
+	url := clienttest.NewQueues().Serve(t)
+	if out, err := example(t, dir, "queues.claim(", url).CombinedOutput(); err != nil || string(out) != "true true\nada 1\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 
 	for _, to := range []string{"ada@example", "?"} {
-		r, err := http.Post(web.URL+"/v1/mail/welcome", "application/octet-stream", strings.NewReader(`{"to":"`+to+`"}`))
+		r, err := http.Post(url+"/v1/mail/welcome", "application/octet-stream", strings.NewReader(`{"to":"`+to+`"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = r.Body.Close()
 	}
-	worker := example(t, dir, "new Worker(", web.URL)
+	worker := example(t, dir, "new Worker(", url)
 	worker.Stderr = os.Stderr
 	out, err := worker.StdoutPipe()
 	if err != nil {
