@@ -57,8 +57,8 @@ class Driver:
         self.queues_.delete(c["queue"], c["id"])
 
     def work(self, c, o):
-        self.lock, self.calls, self.now, self.failed = threading.Lock(), {}, {"running": 0, "most": 0, "errors": 0, "request_errors": 0}, None
-        self.handled = []
+        self.lock, self.calls, self.handled, self.failed = threading.Lock(), {}, [], None
+        self.now = {"running": 0, "most": 0, "errors": 0, "request_errors": 0}
         self.worker = spillway.Worker(
             self.queues_, c["queues"], self.handle, on_error=lambda job, error: self.count("errors", 1),
             on_request_error=lambda error: self.count("request_errors", 1), **o)
@@ -115,14 +115,18 @@ class Driver:
 
 
 def shown(job):
-    return {"queue": job.queue, "id": job.id, "state": job.state, "attempt": job.attempt, "tries": job.tries, "payload": base64.b64encode(job.payload).decode()}
+    payload = base64.b64encode(job.payload).decode()
+    return {"queue": job.queue, "id": job.id, "state": job.state, "attempt": job.attempt, "tries": job.tries, "payload": payload}
 
 
 def word(error):
     return re.sub(r"(?<!^)([A-Z])", r"_\1", type(error).__name__).lower()
 
 
-TIMES = {"linger", "max_age", "timeout", "backoff_base", "backoff_max", "probe_every", "key_window", "delay", "ttl", "dedup", "ttr", "wait", "stop_timeout", "give_up_after"}
+TIMES = {
+    "linger", "max_age", "timeout", "backoff_base", "backoff_max", "probe_every", "key_window", "delay", "ttl", "dedup", "ttr", "wait",
+    "stop_timeout", "give_up_after",
+}
 
 driver = Driver()
 for line in sys.stdin:

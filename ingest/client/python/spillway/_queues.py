@@ -13,7 +13,9 @@ import urllib.parse
 import uuid
 from typing import Any, NamedTuple, Optional, Sequence
 
-from ._http import CODES, Connection, Empty, Endpoint, Gone, Invalid, NoJob, SpillwayError, Temporary, Unknown, backoff, encode, foreign, parse
+from ._http import (
+    CODES, Connection, Empty, Endpoint, Gone, Invalid, NoJob, SpillwayError, Temporary, Unknown, backoff, encode, foreign, parse,
+)
 
 MAX_ANSWER = 64 << 20
 MAX_AFTER = 30 * 24 * 3600.0  # the longest time that a nack may give

@@ -57,7 +57,8 @@ class Worker:
         if concurrency < 1 or min(ttr, wait) < 0.001 or min(backoff_base, stop_timeout) < 0 or backoff_max < backoff_base:
             raise ValueError("concurrency is below 1, a time is negative or none, or backoff_max is below backoff_base")
         self._queues, self._names, self._handle, self._concurrency = queues, list(names), handle, concurrency
-        self._ttr, self._wait, self._backoff, self._stop_timeout, self._give_up_after = ttr, wait, (backoff_base, backoff_max), stop_timeout, give_up_after
+        self._ttr, self._wait, self._backoff = ttr, wait, (backoff_base, backoff_max)
+        self._stop_timeout, self._give_up_after = stop_timeout, give_up_after
         self._on_error, self._on_request_error = guarded(on_error), guarded(on_request_error)
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put is safe in a signal handler
         self._stopping = threading.Event()
@@ -65,7 +66,7 @@ class Worker:
         self._over = threading.Event()  # every handler has ended
         self._jobs: queue.SimpleQueue[Optional[tuple[Job, float]]] = queue.SimpleQueue()
         self._endings: queue.SimpleQueue[Optional[tuple[Job, dict[str, Any]]]] = queue.SimpleQueue()
-        self._claiming = Connection(queues._endpoint)
+        self._claiming, self._settling, self._beating = (Connection(queues._endpoint) for _ in range(3))
         self._lock = threading.Lock()
         self._freed, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
         self._busy = self._running = 0  # jobs that are not settled; handlers that run
@@ -82,8 +83,9 @@ class Worker:
 
         It raises what the service rejects for good. A KeyboardInterrupt is a stop(), and raised at the end.
         """
-        claims, settler, beats = (threading.Thread(target=run, name="spillway-worker", daemon=True) for run in (self._claims, self._settler, self._beats))
-        for t in (claims, settler, beats):
+        runs = (self._claims, self._settler, self._beats)
+        claims, settler, beats = threads = [threading.Thread(target=run, name="spillway-worker", daemon=True) for run in runs]
+        for t in threads:
             t.start()
         interrupt = None
         try:
@@ -104,11 +106,14 @@ class Worker:
                 self._cut.set()
             self._idle.wait_for(lambda: not self._running)
         self._over.set()
+        self._beating.abort()
         for _ in range(self._concurrency):
             self._jobs.put(None)
         self._endings.put(None)
         settler.join(max(patience - time.monotonic(), 0.0))
         self._cut.set()
+        if settler.is_alive():
+            self._settling.abort()
         settler.join()
         beats.join()
         if interrupt:
@@ -218,13 +223,16 @@ class Worker:
 
     def _settler(self) -> None:
         """Tells the service what became of jobs: what ends during one request goes together in the next."""
-        connection, waiting, last, failures = Connection(self._queues._endpoint), [], False, 0  # type: ignore[var-annotated]
+        connection, waiting, last, failures = self._settling, [], False, 0  # type: ignore[var-annotated]
         while waiting or not last:
             if not waiting:
                 self._take(waiting, self._endings.get())
                 last = not waiting
             while not last and not self._endings.empty():
                 last = not self._take(waiting, self._endings.get())
+            if self._cut.is_set():  # the other may be aborted
+                connection.close()
+                connection = Connection(self._queues._endpoint)
             again = []
             for name in {job.queue for job, _ in waiting}:
                 again += self._settle(connection, name, [w for w in waiting if w[0].queue == name])
@@ -266,7 +274,7 @@ class Worker:
 
     def _beats(self) -> None:
         """Prolongs the leases of handlers that run."""
-        connection = Connection(self._queues._endpoint)
+        connection = self._beating
         while not self._over.is_set():
             now = time.monotonic()
             with self._lock:
@@ -289,7 +297,8 @@ class Worker:
         sent = time.monotonic()
         limit = min(min(lease[1] for _, lease in due) - sent, self._ttr / 3)  # one that hangs must not take the time of all
         try:
-            errors = self._queues._settle_all(name, [settlement(job, "touch", self._ttr) for job, _ in due], 1, connection, max(limit, 0.001))
+            lines = [settlement(job, "touch", self._ttr) for job, _ in due]
+            errors = self._queues._settle_all(name, lines, 1, connection, max(limit, 0.001))
         except SpillwayError as e:
             errors = [e] * len(due)
         for (job, lease), e in zip(due, errors):
