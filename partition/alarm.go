@@ -83,8 +83,7 @@ func (a *alarm) sleep(ctx context.Context, c *backend.Clock, due int64, maxWait 
 // earlier, and when ctx ends.
 func (verbs) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64,
 	maxWait time.Duration) {
-	s := ns.store
 	if sh := ns.shard(shard); sh != nil {
-		sh.alarm.sleep(ctx, s.backend.Clock(), due, maxWait)
+		sh.alarm.sleep(ctx, sh.Backend.Clock(), due, maxWait)
 	}
 }

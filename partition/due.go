@@ -74,8 +74,7 @@ func (n *Namespace) hold(shard int) int64 {
 // without one that is due, the next call reads one member first.
 func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	limit int) (list []DuePartition, total int, err error) {
-	s := ns.store
-	if err := s.ensureCompatible(ctx); err != nil {
+	if err := ns.store.ensureCompatible(ctx); err != nil {
 		return nil, 0, err
 	}
 	sh := ns.shard(shard)
@@ -87,12 +86,12 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	}
 	hold := ns.hold(shard)
 	sh.alarm.reset(hold)
-	now, err := s.backend.KnownTime(ctx)
+	now, err := sh.Backend.KnownTime(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	if sh.quiet.Load() && offset == 0 {
-		first, err := s.backend.Out.ZRangeWithScores(ctx, sh.ready, 0, 0).Result()
+		first, err := sh.Backend.Out.ZRangeWithScores(ctx, sh.ready, 0, 0).Result()
 		err = backend.Classify(err)
 		if sh.Breaker.Done(err); err != nil {
 			return nil, 0, err
@@ -102,7 +101,7 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 		}
 	}
 	until := strconv.FormatInt(now-hold, 10)
-	pipe := s.backend.Out.Pipeline()
+	pipe := sh.Backend.Out.Pipeline()
 	count := pipe.ZCount(ctx, sh.ready, "-inf", until)
 	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key:     sh.ready,

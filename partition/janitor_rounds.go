@@ -20,13 +20,16 @@ import (
 // nothing while the store is unavailable.
 func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 	j.backlogs = nil
-	now, ok := j.store.backend.Now()
-	if !ok || j.store.ensureCompatible(ctx) != nil {
+	if j.store.ensureCompatible(ctx) != nil {
 		return 0
 	}
 	shards := j.shards()
 	for _, h := range shards {
 		if h.sh.Breaker.Suspect() || time.Since(j.looked[h.sh]) < h.ns.home.Rest(h.sh.Number) {
+			continue
+		}
+		now, ok := h.sh.Backend.Now()
+		if !ok {
 			continue
 		}
 		j.looked[h.sh] = time.Now()
@@ -37,7 +40,7 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 	}
 	for _, ns := range j.store.Namespaces() {
 		j.store.growAsConfigured(ctx, ns)
-		if time.Since(j.tidied[ns]) >= ns.Rest() {
+		if now, ok := ns.Now(); ok && time.Since(j.tidied[ns]) >= ns.Rest() {
 			j.tidied[ns] = time.Now()
 			j.store.tidyLayouts(ctx, ns, now)
 		}
@@ -48,10 +51,11 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 	}
 	walking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
-	_ = backend.EachMaster(walking, j.store.backend.Background, func(ctx context.Context,
-		c *redis.Client) error {
-		return j.orphans(ctx, c, shards)
-	})
+	for _, b := range j.store.space.Backends(j.store.homes) {
+		_ = backend.EachMaster(walking, b.Background, func(ctx context.Context, c *redis.Client) error {
+			return j.orphans(ctx, c, shards)
+		})
+	}
 	return rest
 }
 
@@ -64,7 +68,7 @@ func (j *Janitor) goOn(ctx context.Context) (rest time.Duration) {
 	if h.sh.Breaker.Suspect() {
 		return 0
 	}
-	now, _ := j.store.backend.Now()
+	now, _ := h.sh.Backend.Now()
 	return restFactor * j.expire(ctx, h, h.overdue(now, h.ns.Policy.MaxAge))
 }
 
@@ -107,7 +111,7 @@ func (j *Janitor) reschedule(ctx context.Context, h home, now int64) {
 
 // tooFarAhead returns a page of partitions whose due time may be too far ahead.
 func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([]string, error) {
-	names, err := j.store.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
+	names, err := h.sh.Backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are the most likely to be wrong
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Offset: offset, Count: janitorPage,
 	}).Result()
@@ -125,7 +129,7 @@ func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([
 // long Redis worked.
 func (j *Janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
 	first := j.overdue[h.sh]
-	page, err := j.store.backend.Background.ZRangeWithScores(ctx, h.sh.ready, first,
+	page, err := h.sh.Backend.Background.ZRangeWithScores(ctx, h.sh.ready, first,
 		first+janitorPage-1).Result()
 	if h.sh.Breaker.Done(backend.Classify(err)); err != nil {
 		return 0
@@ -252,7 +256,7 @@ func serverNumber(addr string) int { return space.Whole - 1 - int(crc32.Checksum
 // unknown returns the names that the active set does not hold. It asks for all of
 // them with one command, so that a scan costs Redis the same whatever it finds.
 func (j *Janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
-	scores, err := j.store.backend.Background.ZMScore(ctx, sh.ready, names...).Result()
+	scores, err := sh.Backend.Background.ZMScore(ctx, sh.ready, names...).Result()
 	if err != nil {
 		return nil // a later scan finds them again
 	}

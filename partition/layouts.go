@@ -102,7 +102,6 @@ func (s *Store) findHomes(ctx context.Context, groups []*Group, window time.Dura
 // resultsOfBefore leaves out the groups whose older homes take entries still, and those whose key
 // an older home knows.
 func (s *Store) resultsOfBefore(ctx context.Context, groups []*Group, window time.Duration) []*Group {
-	now, _ := s.backend.Now()
 	out := map[*Group]bool{}
 	var calls []*backend.Call
 	var asks []*Group
@@ -114,6 +113,7 @@ func (s *Store) resultsOfBefore(ctx context.Context, groups []*Group, window tim
 			}
 		}
 		if !out[g] && g.IdempotencyKey != "" {
+			now, _ := g.Namespace.Now()
 			for _, l := range layouts.Replaced(now, window.Milliseconds()) {
 				at := own(l.Of(g.Partition))
 				if l.Abandoned != 0 && !at.Breaker.Allow() {
@@ -330,7 +330,7 @@ const trimPage = 200
 func (s *Store) trim(ctx context.Context, ns *Namespace, sh *shard) {
 	current := ns.home.Layouts().Current()
 	from := sh.trimmed.Load()
-	names, err := s.backend.Background.ZRange(ctx, sh.ready, from, from+trimPage-1).Result()
+	names, err := sh.Backend.Background.ZRange(ctx, sh.ready, from, from+trimPage-1).Result()
 	if sh.Breaker.Done(backend.Classify(err)); err != nil {
 		return
 	}
@@ -338,13 +338,14 @@ func (s *Store) trim(ctx context.Context, ns *Namespace, sh *shard) {
 		from = 0
 	}
 	sh.trimmed.Store(from)
-	pipe := s.backend.Background.Pipeline()
+	pipes := backend.Pipes{}
 	var older, newer []*redis.IntCmd
 	for _, name := range names {
-		older = append(older, pipe.LLen(ctx, sh.list(name)))
-		newer = append(newer, pipe.LLen(ctx, own(current.Of(name)).list(name)))
+		to := own(current.Of(name))
+		older = append(older, pipes.To(sh.Backend.Background).LLen(ctx, sh.list(name)))
+		newer = append(newer, pipes.To(to.Backend.Background).LLen(ctx, to.list(name)))
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipes.Exec(ctx) // each command has its own error
 	var calls []*backend.Call
 	for i, name := range names {
 		if newer[i].Err() != nil || older[i].Val()+newer[i].Val() <= int64(ns.Policy.Capacity) {

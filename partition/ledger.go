@@ -61,8 +61,8 @@ func (s ShardStates) BusiestRatio() float64 {
 	return float64(s.Busiest*s.Masters) / float64(s.Current)
 }
 
-// Overview reads the ledger and the sizes of a namespace, in one round trip once the time of the
-// store is known. Its Buffered comes from the ledger; Audit counts the entries. Errors:
+// Overview reads the ledger and the sizes of a namespace, in one round trip a pool once the time of
+// the store is known. Its Buffered comes from the ledger; Audit counts the entries. Errors:
 // ErrTooManyReads where no read slot is free within 1s, and those of the store.
 func (verbs) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
 	s := ns.store
@@ -84,7 +84,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (o Overview, err er
 			return Overview{}, backend.ErrUnreachable // who reads one namespace after the other goes on
 		}
 	}
-	now, err := s.backend.KnownTime(ctx)
+	now, err := ns.backend().KnownTime(ctx)
 	if err != nil {
 		return Overview{}, err
 	}
@@ -134,7 +134,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (o Overview, err er
 	for _, sh := range current.Shards {
 		ledgers = append(ledgers, sh.Ledger)
 	}
-	o.Shards.Busiest, o.Shards.Masters = s.backend.Busiest(ctx, ledgers)
+	o.Shards.Busiest, o.Shards.Masters = ns.backend().Busiest(ctx, ledgers)
 	o.Ledger.Buffered = o.Ledger.stored()
 	return o, nil
 }
@@ -210,12 +210,12 @@ func (verbs) Audit(ctx context.Context, ns *Namespace) (residual int64, err erro
 		for from := int64(0); ; from += page {
 			var found int
 			err := s.ledgerReads.Do(ctx, func() error {
-				names, err := s.backend.Background.ZRange(ctx, sh.ready, from, from+page-1).Result()
+				names, err := sh.Backend.Background.ZRange(ctx, sh.ready, from, from+page-1).Result()
 				if err != nil {
 					return backend.Classify(err)
 				}
 				found = len(names)
-				n, err := s.countEntries(ctx, sh, names)
+				n, err := countEntries(ctx, sh, names)
 				counted += n
 				return err
 			})
@@ -232,12 +232,12 @@ func (verbs) Audit(ctx context.Context, ns *Namespace) (residual int64, err erro
 }
 
 // countEntries adds up the lengths of the partitions' lists.
-func (s *Store) countEntries(ctx context.Context, sh *shard,
+func countEntries(ctx context.Context, sh *shard,
 	names []string) (total int64, err error) {
 	if len(names) == 0 {
 		return 0, nil
 	}
-	pipe := s.backend.Background.Pipeline()
+	pipe := sh.Backend.Background.Pipeline()
 	lengths := make([]*redis.IntCmd, len(names))
 	for i, name := range names {
 		lengths[i] = pipe.LLen(ctx, sh.list(name))

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/space"
 )
@@ -127,14 +128,17 @@ func (n *Namespace) linger() int64 {
 	return longest - rand.Int64N(longest/8+1)
 }
 
-// Now is the clock of the store that the namespace is in, in Unix ms. ok is false until
-// that store has answered once.
+// Now is the clock of the pool that new entries go to, in Unix ms. ok is false until
+// its Redis has answered once.
 func (n *Namespace) Now() (ms int64, ok bool) {
 	if n.store == nil {
 		return 0, false
 	}
-	return n.store.Now()
+	return n.backend().Now()
 }
+
+// backend is that of the pool that new entries go to.
+func (n *Namespace) backend() *backend.Backend { return n.home.Layouts().Current().Shards[0].Backend }
 
 // Unreachable reports whether calls for a partition are rejected at once, because its shard cannot
 // be reached. Where that is not known it asks in the background.

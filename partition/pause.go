@@ -215,14 +215,15 @@ func (s *Store) pausesLeft(ctx context.Context, ns *Namespace, partition string)
 	if partition == "" || len(current.Shards) == 1 {
 		return left
 	}
-	pipe := s.backend.Background.Pipeline()
+	pipes := backend.Pipes{}
 	var counts []*redis.SliceCmd
 	for _, sh := range current.Shards {
 		if sh != current.Of(partition) && !sh.Breaker.Suspect() {
-			counts = append(counts, pipe.HMGet(ctx, sh.Ledger, "paused", pauseField+pauseAll))
+			counts = append(counts, pipes.To(sh.Backend.Background).HMGet(ctx, sh.Ledger,
+				"paused", pauseField+pauseAll))
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipes.Exec(ctx) // each command has its own error
 	for _, c := range counts {
 		if v := c.Val(); len(v) == 2 {
 			count, _ := v[0].(string)
@@ -249,14 +250,13 @@ func (verbs) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err 
 	if err := s.space.Resolve(ctx, ns.home); err != nil {
 		return nil, err
 	}
-	pipe := s.backend.Background.Pipeline()
+	pipes := backend.Pipes{}
 	var ledgers []*redis.MapStringStringCmd
 	for _, sh := range ns.openShards() {
-		ledgers = append(ledgers, pipe.HGetAll(ctx, sh.Ledger))
+		ledgers = append(ledgers, pipes.To(sh.Backend.Background).HGetAll(ctx, sh.Ledger))
 	}
 	err = s.ledgerReads.Do(ctx, func() error {
-		_, err := pipe.Exec(ctx)
-		return backend.Classify(err)
+		return backend.Classify(pipes.Exec(ctx))
 	})
 	if err != nil {
 		return nil, err

@@ -65,7 +65,7 @@ func (verbs) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (PurgeRes
 	if err := s.ensureCompatible(ctx); err != nil {
 		return PurgeResult{}, err
 	}
-	now, err := s.backend.KnownTime(ctx)
+	now, err := ns.backend().KnownTime(ctx)
 	if err != nil {
 		return PurgeResult{}, err
 	}
@@ -117,7 +117,7 @@ func (p *purging) run(ctx context.Context, now int64) error {
 		// Whatever moved in this round came due after it began. What arrived meanwhile stays.
 		due = strconv.FormatInt(now-clockSpread.Milliseconds(), 10)
 		p.cutoff = min(p.cutoff, now+1)
-		now, _ = p.s.backend.Now()
+		now, _ = p.ns.Now()
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (verbs) Layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, err
 }
 
 func (s *Store) layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, err error) {
-	now, err := s.backend.KnownTime(ctx)
+	now, err := ns.backend().KnownTime(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (r *shardReading) field(name string) int64 {
 // readShards reads shards. One that does not answer has an error and hides none of the others.
 func (s *Store) readShards(ctx context.Context, shards []*space.Shard) map[*space.Shard]*shardReading {
 	all := map[*space.Shard]*shardReading{}
-	pipe := s.backend.Background.Pipeline()
+	pipes := backend.Pipes{}
 	var read []func()
 	for _, at := range shards {
 		r := &shardReading{}
@@ -188,7 +188,7 @@ func (s *Store) readShards(ctx context.Context, shards []*space.Shard) map[*spac
 			r.err = backend.ErrUnreachable
 			continue
 		}
-		sh := own(at)
+		sh, pipe := own(at), pipes.To(at.Backend.Background)
 		ledger := pipe.HGetAll(ctx, sh.Ledger)
 		active := pipe.ZCard(ctx, sh.ready)
 		first := pipe.ZRangeWithScores(ctx, sh.ready, 0, 0)
@@ -213,7 +213,7 @@ func (s *Store) readShards(ctx context.Context, shards []*space.Shard) map[*spac
 			}
 		})
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipes.Exec(ctx) // each command has its own error
 	for _, f := range read {
 		f()
 	}
@@ -223,18 +223,15 @@ func (s *Store) readShards(ctx context.Context, shards []*space.Shard) map[*spac
 // oldest is the age of the oldest entry of the first partition of each shard.
 func (s *Store) oldest(ctx context.Context, now int64,
 	read map[*space.Shard]*shardReading) (map[*space.Shard]time.Duration, error) {
-	pipe := s.backend.Background.Pipeline()
+	pipes := backend.Pipes{}
 	heads := map[*space.Shard]*redis.StringCmd{}
 	for sh, r := range read {
 		if r.err == nil && r.first != "" {
-			heads[sh] = pipe.LIndex(ctx, own(sh).list(r.first), 0)
+			heads[sh] = pipes.To(sh.Backend.Background).LIndex(ctx, own(sh).list(r.first), 0)
 		}
 	}
 	ages := map[*space.Shard]time.Duration{}
-	if len(heads) == 0 {
-		return ages, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !backend.IsWrongType(err) {
+	if err := pipes.Exec(ctx); err != nil && !backend.IsWrongType(err) {
 		return nil, backend.Classify(err)
 	}
 	for sh, cmd := range heads {
@@ -342,7 +339,7 @@ func (verbs) EndLayout(ctx context.Context, ns *Namespace, r LayoutEnd) (lost Lo
 	case r.Gone && l.Abandoned == 0:
 		return lost, inUse(l, "was not abandoned: its totals are in its shards only")
 	}
-	now, err := s.backend.KnownTime(ctx)
+	now, err := ns.backend().KnownTime(ctx)
 	if err != nil {
 		return lost, err
 	}

@@ -74,7 +74,7 @@ func (verbs) Settle(ctx context.Context, commits []*Commit, releases []*Release)
 	}
 	for _, c := range commits {
 		if len(c.DeadLetters) > 0 {
-			c.stamp(s.backend.Now())
+			c.stamp(c.Lease.shard().Backend.Now())
 		}
 	}
 	packs := planSettlements(planSettlements(nil, commits), releases)

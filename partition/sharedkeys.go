@@ -18,28 +18,29 @@ import (
 func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err error) {
 	type read struct {
 		ns          *Namespace
+		at          *shard
 		key, want   string
 		cmd         redis.Cmder
 		deadLetters bool
 	}
 	var reads []read
-	pipe := s.backend.Out.Pipeline()
+	pipes := backend.Pipes{}
 	for _, ns := range s.Namespaces() {
 		for _, sh := range ns.shards() {
+			pipe := pipes.To(sh.Backend.Out)
 			reads = append(reads,
-				read{ns, sh.ready, "sorted set", pipe.ZCard(ctx, sh.ready), false},
-				read{ns, sh.Ledger, "hash", pipe.HGet(ctx, sh.Ledger, "format"), false},
-				read{ns, sh.dead, "list", pipe.LLen(ctx, sh.dead), true})
+				read{ns, sh, sh.ready, "sorted set", pipe.ZCard(ctx, sh.ready), false},
+				read{ns, sh, sh.Ledger, "hash", pipe.HGet(ctx, sh.Ledger, "format"), false},
+				read{ns, sh, sh.dead, "list", pipe.LLen(ctx, sh.dead), true})
 		}
 	}
-	_, err = pipe.Exec(ctx)
-	if err != nil && !errors.Is(err, redis.Nil) && !backend.IsWrongType(err) {
+	if err := pipes.Exec(ctx); err != nil && !backend.IsWrongType(err) {
 		return nil, backend.Classify(err)
 	}
 	for _, r := range reads {
 		switch err := r.cmd.Err(); {
 		case backend.IsWrongType(err):
-			text := s.describeWrongType(ctx, r.ns.Name, r.key, r.want)
+			text := describeWrongType(ctx, r.ns.Name, r.at, r.key, r.want)
 			if !r.deadLetters {
 				return nil, backend.Wrap(ErrBroken, errors.New(text))
 			}
@@ -51,8 +52,8 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 	return warnings, nil
 }
 
-func (s *Store) describeWrongType(ctx context.Context, namespace, key, want string) string {
-	got, err := s.backend.Out.Type(ctx, key).Result()
+func describeWrongType(ctx context.Context, namespace string, at *shard, key, want string) string {
+	got, err := at.Backend.Out.Type(ctx, key).Result()
 	if err != nil {
 		got = "value of another type" // the user may not run TYPE
 	}

@@ -46,7 +46,8 @@ type Breaker struct {
 	open     atomic.Bool
 	opened   atomic.Uint64 // how often
 	retired  atomic.Bool
-	counted  bool // among the unreachable ones; of the prober
+	counted  bool     // among the unreachable ones; of the prober
+	backend  *Backend // of the shard
 	prober   *prober
 	probe    func(context.Context) error // reads one field of the shard
 	embedded bool                        // the server is in this process: slow at times, and never away
@@ -60,7 +61,7 @@ type Breaker struct {
 
 // NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
 func (b *Backend) NewBreaker(ledger string) *Breaker {
-	return &Breaker{prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
+	return &Breaker{backend: b, prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
 		return b.Background.HGet(ctx, ledger, "format").Err()
 	}}
 }

@@ -24,6 +24,12 @@ const MaxReplicas = 5
 // its own connection, so it follows the scripts in their pipeline. On a cluster each
 // master gets a pipeline of its own, because WAIT has no key that would route it.
 func (b *Backend) RunDurably(ctx context.Context, client redis.UniversalClient, calls []*Call) {
+	b.apart(client, calls, func(b *Backend, client redis.UniversalClient, calls []*Call) {
+		b.runDurably(ctx, client, calls)
+	})
+}
+
+func (b *Backend) runDurably(ctx context.Context, client redis.UniversalClient, calls []*Call) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok || b.replicas == 0 {
 		b.runWith(ctx, client, calls, b.replicas)

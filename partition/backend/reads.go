@@ -2,10 +2,12 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/share"
 )
@@ -38,6 +40,34 @@ func (l ReadLimit) Do(ctx context.Context, read func() error) (err error) {
 	if !l.turns.Do(turn, func() { err = read() }) {
 		l.rejected.Inc()
 		return ErrTooManyReads
+	}
+	return err
+}
+
+// Pipes are pipelines that run at once, one for each client.
+type Pipes map[redis.Cmdable]redis.Pipeliner
+
+// To is the pipeline of a client.
+func (p Pipes) To(client redis.Cmdable) redis.Pipeliner {
+	if p[client] == nil {
+		p[client] = client.Pipeline()
+	}
+	return p[client]
+}
+
+// Exec runs them. Each command has its own error; err is one of those that are not redis.Nil.
+func (p Pipes) Exec(ctx context.Context) (err error) {
+	errs := make(chan error, len(p))
+	for _, pipe := range p {
+		go func() {
+			_, err := pipe.Exec(ctx)
+			errs <- err
+		}()
+	}
+	for range p {
+		if failed := <-errs; err == nil && !errors.Is(failed, redis.Nil) {
+			err = failed
+		}
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -147,9 +148,43 @@ func (c *Call) WithText() { c.Args[0], c.Args[1] = "eval", c.script.Source }
 
 // Run sends all calls in one pipeline and sets their results. Calls whose script Redis
 // has forgotten (a restart, a failover, SCRIPT FLUSH) run again with its text, which
-// also loads the script. That is safe, because after NOSCRIPT they did not run.
+// also loads the script. That is safe, because after NOSCRIPT they did not run. client is one
+// of b's three; calls for shards of another Backend run there, at the same time, on its like.
 func (b *Backend) Run(ctx context.Context, client redis.UniversalClient, calls []*Call) {
-	b.runWith(ctx, client, calls, 0)
+	b.apart(client, calls, func(b *Backend, client redis.UniversalClient, calls []*Call) {
+		b.runWith(ctx, client, calls, 0)
+	})
+}
+
+// apart runs the calls of each Backend with the client of it that is for the same as client is. A call
+// without a breaker is b's.
+func (b *Backend) apart(client redis.UniversalClient, calls []*Call,
+	run func(*Backend, redis.UniversalClient, []*Call)) {
+	others := func(c *Call) bool { return c.breaker != nil && c.breaker.backend != b }
+	if !slices.ContainsFunc(calls, others) {
+		run(b, client, calls)
+		return
+	}
+	parts := map[*Backend][]*Call{}
+	for _, c := range calls {
+		of := b
+		if others(c) {
+			of = c.breaker.backend
+		}
+		parts[of] = append(parts[of], c)
+	}
+	var running sync.WaitGroup
+	for of, part := range parts {
+		like := of.Background
+		switch client {
+		case b.In:
+			like = of.In
+		case b.Out:
+			like = of.Out
+		}
+		running.Go(func() { run(of, like, part) })
+	}
+	running.Wait()
 }
 
 // runWith is Run, and waits for the given number of replicas.

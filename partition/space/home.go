@@ -111,7 +111,8 @@ func (s *Space) Adopt(h *Home) {
 // adopt gives a shard what the Space has for it.
 func (h *Home) adopt(sh *Shard) {
 	if h.space != nil {
-		sh.Breaker = h.space.backend.NewBreaker(sh.Ledger)
+		sh.Backend = h.space.backend
+		sh.Breaker = sh.Backend.NewBreaker(sh.Ledger)
 		sh.Zone = backend.Slot(sh.Prefix) * h.space.Zones() / backend.Slots
 	}
 	if h.own != nil {
@@ -190,7 +191,7 @@ const ReviveEvery = time.Minute
 // Revive looks into closed shards, where only a failover that lost writes brings something back, and
 // the server of a shard that was given up. key is what a shard has while there is something in it.
 func (s *Space) Revive(ctx context.Context, h *Home, key func(*Shard) string) {
-	pipe := s.backend.Background.Pipeline()
+	pipes := backend.Pipes{}
 	active := map[*Shard]*redis.IntCmd{}
 	for _, l := range h.Layouts().All {
 		if l.Closed == 0 || l.Forgotten != 0 && l.Abandoned == 0 {
@@ -203,13 +204,10 @@ func (s *Space) Revive(ctx context.Context, h *Home, key func(*Shard) string) {
 				}
 				continue
 			}
-			active[sh] = pipe.ZCard(ctx, key(sh))
+			active[sh] = pipes.To(sh.Backend.Background).ZCard(ctx, key(sh))
 		}
 	}
-	if len(active) == 0 {
-		return
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipes.Exec(ctx) // each command has its own error
 	for sh, cmd := range active {
 		if cmd.Err() == nil {
 			h.revive(sh, cmd.Val() > 0)
@@ -265,6 +263,24 @@ func (l *Layouts) Older(than int64) (older []*Layout) {
 
 // Open are the layouts that are not closed, oldest first.
 func (l *Layouts) Open() []*Layout { return append(l.Older(l.Current().N), l.Current()) }
+
+// Backend is that of the pool of the newest layout.
+func (h *Home) Backend() *backend.Backend { return h.Layouts().Current().Shards[0].Backend }
+
+// Backends are those of the open layouts of homes, or that of the Space where there is no home.
+func (s *Space) Backends(homes []*Home) (all []*backend.Backend) {
+	for _, h := range homes {
+		for _, l := range h.Layouts().Open() {
+			if b := l.Shards[0].Backend; !slices.Contains(all, b) {
+				all = append(all, b)
+			}
+		}
+	}
+	if len(homes) == 0 {
+		all = append(all, s.backend)
+	}
+	return all
+}
 
 // Of is the home of a name in the layout.
 func (l *Layout) Of(name string) *Shard { return l.Shards[backend.ShardOf(name, len(l.Shards))] }

@@ -193,7 +193,7 @@ func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
 					l.err = backend.ErrUnreachable
 					continue
 				}
-				server := s.backend.ClientFor(ctx, sh.Ledger)
+				server := sh.Backend.ClientFor(ctx, sh.Ledger)
 				byServer[server] = append(byServer[server], l)
 			}
 		}
@@ -206,7 +206,7 @@ func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
 	for _, part := range byServer {
 		for _, l := range part {
 			if l.err != nil {
-				s.backend.ReloadClusterMap(ctx)
+				l.sh.Backend.ReloadClusterMap(ctx)
 				return all
 			}
 		}

@@ -117,7 +117,7 @@ func (s *Space) LostRecord(h *Home) error {
 }
 
 func (s *Space) readRecord(ctx context.Context, h *Home) (Record, error) {
-	fields, err := s.backend.Background.HGetAll(ctx, h.recordKey()).Result()
+	fields, err := h.Backend().Background.HGetAll(ctx, h.recordKey()).Result()
 	if err != nil {
 		return Record{}, backend.Classify(err)
 	}
@@ -133,14 +133,14 @@ func (s *Space) readRecord(ctx context.Context, h *Home) (Record, error) {
 func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
-	pipe := s.backend.Background.Pipeline()
+	pipes := backend.Pipes{}
 	versions := map[*Home]*redis.StringCmd{}
 	for _, h := range homes {
 		if h.resolved.Load() {
-			versions[h] = pipe.HGet(ctx, h.recordKey(), "version")
+			versions[h] = pipes.To(h.Backend().Background).HGet(ctx, h.recordKey(), "version")
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipes.Exec(ctx) // each command has its own error
 	for h, cmd := range versions {
 		version, err := cmd.Int64()
 		known := h.Layouts().Record
@@ -171,11 +171,11 @@ func (s *Space) Refresh(ctx context.Context, h *Home) error {
 func (s *Space) writeRecord(ctx context.Context, h *Home, read int64, r Record) (bool, error) {
 	// Above every version of this record and of one that a failover set back: two that differ are
 	// never of the same version.
-	now, _ := s.backend.Now()
+	now, _ := h.Backend().Now()
 	r.Version = max(r.Version, read, now) + 1
 	c := backend.NewCall(lualayout.Record, nil, []string{h.recordKey()}, append([]any{read,
 		r.Version}, r.fields()...)...)
-	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
+	h.Backend().Run(ctx, h.Backend().Background, []*backend.Call{c})
 	if c.Err != nil {
 		return false, c.Err
 	}
@@ -463,12 +463,11 @@ func (s *Space) ready(ctx context.Context, h *Home, l *Layouts) error {
 		return err
 	}
 	// The probe of the rights begins with a DEL, after which a full store rejects nothing.
-	pipe := s.backend.Background.Pipeline()
+	pipes := backend.Pipes{}
 	for _, sh := range open {
-		pipe.Set(ctx, sh.Prefix+"probe", "", time.Millisecond)
+		pipes.To(sh.Backend.Background).Set(ctx, sh.Prefix+"probe", "", time.Millisecond)
 	}
-	_, err := pipe.Exec(ctx)
-	return backend.Classify(err)
+	return backend.Classify(pipes.Exec(ctx))
 }
 
 // Scripts are those that a home with layouts needs beside its kind's.

@@ -31,23 +31,24 @@ func (s *Space) checkRights(ctx context.Context, h *Home) error {
 
 // tryRights tries them on shards.
 func (s *Space) tryRights(ctx context.Context, namespace string, shards []*Shard) error {
-	calls := make([]*backend.Call, 0, 2*len(shards))
+	parts := map[*backend.Backend][]*backend.Call{}
 	for _, sh := range shards {
 		keys, args := s.Kind.ProbeOf(sh)
-		for range 2 {
-			calls = append(calls, backend.NewCall(s.Kind.Probe, nil, keys, args...))
-		}
-		calls[len(calls)-1].WithText()
+		again := backend.NewCall(s.Kind.Probe, nil, keys, args...)
+		again.WithText()
+		parts[sh.Backend] = append(parts[sh.Backend], backend.NewCall(s.Kind.Probe, nil, keys, args...), again)
 	}
-	s.backend.Run(ctx, s.backend.Out, calls)
-	missing := backend.Rights{}
-	for _, c := range calls {
-		if err := missing.Read(c, namespace, "shards"); err != nil {
-			return err
+	for b, calls := range parts {
+		b.Run(ctx, b.Out, calls)
+		missing := backend.Rights{}
+		for _, c := range calls {
+			if err := missing.Read(c, namespace, "shards"); err != nil {
+				return err
+			}
 		}
-	}
-	if len(missing) > 0 {
-		return missing.Error(s.backend.Addrs(), s.Prefix)
+		if len(missing) > 0 {
+			return missing.Error(b.Addrs(), s.Prefix)
+		}
 	}
 	return nil
 }
@@ -70,23 +71,27 @@ func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) err
 	}
 	note("ping", err) // only to see whether it is the keys
 	delete(missing, "ping")
-	_ = backend.EachMaster(ctx, s.backend.Out, func(ctx context.Context, c *redis.Client) error {
-		note("time", c.Do(ctx, "time").Err())
-		note("info", c.Do(ctx, "info", "server").Err())
-		note("script|load", c.Do(ctx, "script", "load", s.Kind.Probe.Source).Err())
-		note("evalsha", c.Do(ctx, "evalsha", strings.Repeat("0", 40), 0).Err())
-		note("eval", c.Do(ctx, "eval", "return 0", 0).Err())
-		if s.backend.Replicas() > 0 {
-			note("wait", c.Do(ctx, "wait", 0, 1).Err())
-		}
-		return nil
-	})
+	var addrs []string
+	for _, b := range s.Backends(homes) {
+		addrs = append(addrs, b.Addrs()...)
+		_ = backend.EachMaster(ctx, b.Out, func(ctx context.Context, c *redis.Client) error {
+			note("time", c.Do(ctx, "time").Err())
+			note("info", c.Do(ctx, "info", "server").Err())
+			note("script|load", c.Do(ctx, "script", "load", s.Kind.Probe.Source).Err())
+			note("evalsha", c.Do(ctx, "evalsha", strings.Repeat("0", 40), 0).Err())
+			note("eval", c.Do(ctx, "eval", "return 0", 0).Err())
+			if b.Replicas() > 0 {
+				note("wait", c.Do(ctx, "wait", 0, 1).Err())
+			}
+			return nil
+		})
+	}
 	for _, h := range homes {
 		for _, sh := range h.Layouts().Counted() {
 			keys, args := s.Kind.ProbeOf(sh)
-			reply, err := s.backend.Out.Eval(ctx, s.Kind.Probe.Source, keys, args...).Slice()
+			reply, err := sh.Backend.Out.Eval(ctx, s.Kind.Probe.Source, keys, args...).Slice()
 			if backend.Denied(err) && missing["eval"] && !missing["evalsha"] {
-				reply, err = s.backend.Out.EvalSha(ctx, s.Kind.Probe.SHA, keys, args...).Slice()
+				reply, err = sh.Backend.Out.EvalSha(ctx, s.Kind.Probe.SHA, keys, args...).Slice()
 			}
 			if !missing["eval"] || !missing["evalsha"] {
 				note("eval", err)
@@ -101,5 +106,5 @@ func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) err
 	if len(missing) == 0 {
 		return err
 	}
-	return missing.Error(s.backend.Addrs(), s.Prefix)
+	return missing.Error(addrs, s.Prefix)
 }

@@ -137,7 +137,7 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 	var unread []*Shard
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
-	pipes := map[redis.Cmdable]redis.Pipeliner{}
+	pipes := backend.Pipes{}
 	for _, h := range homes {
 		layouts := h.Layouts()
 		for _, sh := range layouts.Shards {
@@ -148,21 +148,12 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 				unread = append(unread, sh)
 				continue
 			}
-			server := s.backend.ClientFor(ctx, sh.Ledger)
-			pipe := pipes[server]
-			if pipe == nil {
-				pipe = server.Pipeline()
-				pipes[server] = pipe
-			}
+			pipe := pipes.To(sh.Backend.ClientFor(ctx, sh.Ledger))
 			all = append(all, reading{h, sh, sh.rollback.lowerBound(),
 				pipe.HMGet(ctx, sh.Ledger, s.Kind.Total, "epoch", "format")})
 		}
 	}
-	var running sync.WaitGroup
-	for _, pipe := range pipes {
-		running.Go(func() { _, _ = pipe.Exec(ctx) }) // each command has its own error
-	}
-	running.Wait()
+	_ = pipes.Exec(ctx) // each command has its own error
 	// Calls that are sent from here on count on top of what was read.
 	round := s.rounds.Add(1)
 	for _, sh := range unread {

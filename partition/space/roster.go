@@ -125,7 +125,7 @@ func (s *Space) enter(ctx context.Context, homes []*Home) {
 	defer cancel()
 	byServer := map[redis.Cmdable][]*Home{}
 	for _, h := range homes {
-		server := s.backend.ClientFor(ctx, h.list)
+		server := h.Backend().ClientFor(ctx, h.list)
 		byServer[server] = append(byServer[server], h)
 	}
 	var running sync.WaitGroup
@@ -142,7 +142,7 @@ func (s *Space) enterAt(ctx context.Context, server redis.Cmdable, homes []*Home
 	for i, h := range homes {
 		now, ok := h.clock.Now()
 		if !ok {
-			now, ok = s.backend.Now()
+			now, ok = h.Backend().Now()
 		}
 		if until := float64(now + aliveFor.Milliseconds()); ok {
 			members := []redis.Z{{Score: until, Member: servesAs + s.id}}
@@ -204,7 +204,7 @@ func (s *Space) leave(ctx context.Context, homes []*Home) {
 	var leaving sync.WaitGroup
 	for _, h := range homes {
 		leaving.Go(func() {
-			_ = s.backend.ClientFor(ctx, h.list).ZRem(ctx, h.list, servesAs+s.id,
+			_ = h.Backend().ClientFor(ctx, h.list).ZRem(ctx, h.list, servesAs+s.id,
 				drainsAs+s.id).Err()
 		})
 	}

@@ -80,7 +80,8 @@ type Shard struct {
 	Number         int   // in Layouts.Shards
 	Layout         int64 // number of its layout
 	Zone           int
-	Own            any // what the store of the kind keeps of it
+	Own            any              // what the store of the kind keeps of it
+	Backend        *backend.Backend // it lies there
 	Breaker        *backend.Breaker
 	rollback       rollbackDetector
 	compared       atomic.Pointer[time.Time] // when a check read last what its ledger records
