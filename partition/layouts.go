@@ -116,7 +116,7 @@ func (s *Store) resultsOfBefore(ctx context.Context, groups []*Group, window tim
 			now, _ := g.Namespace.Now()
 			for _, l := range layouts.Replaced(now, window.Milliseconds()) {
 				at := own(l.Of(g.Partition))
-				if l.Abandoned != 0 && !at.Breaker.Allow() {
+				if l.Sums != nil && !at.Breaker.Allow() {
 					continue // it may never answer again
 				}
 				calls = append(calls, backend.NewCall(lualayout.Result, at.Breaker, []string{at.resultOf(g)}))
@@ -365,7 +365,7 @@ var errNotEmpty = errors.New("the shard is not empty")
 // any before.
 func (s *Store) growAsConfigured(ctx context.Context, ns *Namespace) {
 	s.space.Grow(ctx, ns.home, func(shards int) (int64, error) {
-		return s.space.Reshard(ctx, ns.home, shards, "configuration", false, false)
+		return s.space.Reshard(ctx, ns.home, shards, "", "configuration", false, false)
 	})
 }
 

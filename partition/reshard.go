@@ -25,6 +25,7 @@ var ErrNoLayouts = space.ErrNoLayouts
 // ReshardRequest is other shards for a namespace.
 type ReshardRequest struct {
 	Shards int    // 1 to 1024
+	Pool   string // to move the namespace there: see Config.Pools; default empty, that of its newest layout
 	By     string // who asks, for the record; up to 128 bytes
 	// Again makes a layout of as many shards as there are, to spread them over the masters that
 	// there are now; default false: then nothing happens.
@@ -56,7 +57,7 @@ func (verbs) Reshard(ctx context.Context, ns *Namespace, r ReshardRequest) (layo
 	if err := ns.store.ensureCompatible(ctx); err != nil {
 		return 0, err
 	}
-	return ns.store.space.Reshard(ctx, ns.home, r.Shards, r.By, r.Again, r.DryRun)
+	return ns.store.space.Reshard(ctx, ns.home, r.Shards, r.Pool, r.By, r.Again, r.DryRun)
 }
 
 // LayoutInfo describes a layout of a namespace.
@@ -67,6 +68,7 @@ type LayoutInfo struct {
 	Closed  bool      // nothing is left in it but dead letters
 	Since   time.Time // when it was made, or closed; zero for layout 1 while it is open
 	By      string    // who asked for it
+	Pool    string    // it lies there; empty: in that of the namespace, which never had another
 	Fenced  int       // of its shards: those that take no new entries any more
 	Empty   int       // of its shards: those without entries
 	Away    int       // of its shards: those that do not answer, of which nothing is counted
@@ -95,7 +97,7 @@ func (l LayoutInfo) State() string {
 
 // DescribeLayout is what the record says of a layout.
 func DescribeLayout(l *space.Layout, current bool) LayoutInfo {
-	info := LayoutInfo{N: l.N, Shards: len(l.Shards), Current: current, Closed: l.Closed != 0, By: l.By,
+	info := LayoutInfo{N: l.N, Shards: len(l.Shards), Current: current, Closed: l.Closed != 0, By: l.By, Pool: l.Pool,
 		Forgotten: l.Forgotten != 0, Abandoned: l.Abandoned != 0}
 	if since := max(l.Made, l.Closed); since > 0 {
 		info.Since = time.UnixMilli(since)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 func openSharded(t *testing.T, url, prefix string, shards int) (*partition.Store, *partition.Namespace) {
@@ -271,4 +272,101 @@ func TestShardsAutoAreTheMastersOfTheFirstUse(t *testing.T) {
 	})
 	ratio(lone, alone, 1)
 	decided(one, a, 2)
+}
+
+// openInPools opens a process whose file has pools; the namespace is in the first.
+func openInPools(t *testing.T, servers map[string]*redistest.Server, pools ...string) (*partition.Store, *partition.Namespace) {
+	t.Helper()
+	backends := map[string]*backend.Backend{}
+	for _, name := range pools {
+		b, err := backend.Open(backend.Config{URL: servers[name].URL()}, prometheus.NewRegistry(), zaptest.NewLogger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		backends[name] = b
+	}
+	policy := partition.DefaultPolicy()
+	policy.Shards, policy.Linger, policy.Batch = 2, 0, 4
+	s, err := partition.Open(partition.Config{Backend: backends[pools[0]], Prefix: "sw", Pool: pools[0],
+		Pools:      func(name string) *backend.Backend { return backends[name] },
+		Namespaces: map[string]partition.Policy{"kart": policy}}, prometheus.NewRegistry(), zaptest.NewLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, s.Namespace("kart")
+}
+
+func TestANamespaceMovesToAnotherRedisWhileItServes(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
+	s, ns := openInPools(t, servers, "a", "b")
+	sent := map[string][]string{}
+	put := func(s *partition.Store, ns *partition.Namespace, text string) {
+		t.Helper()
+		for i := range 10 {
+			name := fmt.Sprint("p", i)
+			g := &partition.Group{Namespace: ns, Partition: name, IdempotencyKey: text + name,
+				Entries: [][]byte{partition.AppendEntry(nil, time.Now().UnixMilli(), []byte("0123456789abcdef0123456789"), []byte(text))}}
+			if s.Produce(ctx, []*partition.Group{g}); g.Err != nil {
+				t.Fatalf("%s of %s: %v", text, name, g.Err)
+			} else if !g.Repeated {
+				sent[name] = append(sent[name], text)
+			}
+		}
+	}
+	put(s, ns, "before")
+
+	if _, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: "c"}); !errors.Is(err, partition.ErrIncompatible) {
+		t.Errorf("a pool that there is not: %v", err)
+	}
+	if _, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: "b"}); err != nil || n == 1 {
+		t.Errorf("again: layout %d, %v", n, err)
+	}
+	newer, there := openInPools(t, servers, "b", "a")
+	older, here := openInPools(t, servers, "a", "b")
+	put(s, ns, "before")
+	put(newer, there, "with the new file")
+	put(older, here, "with the old file")
+	lacking, _ := openInPools(t, servers, "a")
+	if _, err := lacking.Check(ctx); !errors.Is(err, partition.ErrIncompatible) {
+		t.Errorf("a process without the pool: %v", err)
+	}
+
+	j := partition.NewJanitor(older)
+	if err := j.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Stop(context.Background()) })
+	if got := drainAll(t, newer, there); !maps.EqualFunc(got, sent, slices.Equal) {
+		t.Errorf("got %v, want %v", got, sent)
+	}
+	redistest.Until(t, 20*time.Second, "the layout in the old pool is closed", func() bool {
+		layouts, err := older.Layouts(ctx, here)
+		return err == nil && layouts[0].Closed
+	})
+	if _, err := older.EndLayout(ctx, here, partition.LayoutEnd{N: 1}); err != nil {
+		t.Fatal(err)
+	}
+	servers["a"].Kill()
+	clear(sent)
+	put(older, here, "without the old one")
+	put(newer, there, "without the old one, too")
+	last, only := openInPools(t, servers, "b")
+	for _, s := range []*partition.Store{older, newer, last} {
+		if _, err := s.Check(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := drainAll(t, last, only); !maps.EqualFunc(got, sent, slices.Equal) {
+		t.Errorf("got %v, want %v", got, sent)
+	}
+	o, err := last.Overview(ctx, only)
+	if err != nil || o.Ledger.Accepted != 50 || o.Ledger.Delivered != 50 {
+		t.Errorf("%+v, %v", o.Ledger, err)
+	}
 }

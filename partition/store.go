@@ -76,6 +76,8 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	s.space = space.New(space.Config{
 		Kind:       kind,
 		Prefix:     cfg.Prefix,
+		Pool:       cfg.Pool,
+		Pools:      cfg.Pools,
 		Foreign:    s.checkSharedKeys,
 		RolledBack: s.metrics.rolledBack,
 		Log:        log,

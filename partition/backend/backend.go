@@ -106,6 +106,16 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Backend, err
 	return b, nil
 }
 
+// Missing is a Backend that reaches nothing: in the place of a pool that this process does not have.
+func (b *Backend) Missing(pool string) *Backend {
+	o := b.withLimits(&redis.UniversalOptions{}).Simple()
+	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("no pool %s is configured", pool)}
+	}
+	client := redis.NewClient(o)
+	return &Backend{In: client, Out: client, Background: client, prober: b.prober, metrics: b.metrics}
+}
+
 // Embedded reports whether the server lives in this process and dies with it.
 func (b *Backend) Embedded() bool { return b.embedded }
 

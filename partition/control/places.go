@@ -76,8 +76,11 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 			if !asked {
 				continue
 			}
-			held, epoch, err := p.held(ctx, pool, name)
 			want := wanted[name]
+			if want != "" && p.recorded(ctx, want, name) && p.recorded(ctx, pool, name) {
+				continue // its record says which layout lies where
+			}
+			held, epoch, err := p.held(ctx, pool, name)
 			switch {
 			case err != nil && !p.passed:
 				return p.warnings, nil // it is not known yet: the next look
@@ -103,7 +106,7 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 	}
 	for name, want := range p.named {
 		last := known[DefaultPool][name]
-		if _, open := p.pools[last]; last == "" || open || p.passed || want != DefaultPool &&
+		if _, open := p.pools[last]; last == "" || open || p.passed || p.recorded(ctx, want, name) || want != DefaultPool &&
 			(known[want] == nil || known[want][name] != "") {
 			continue
 		}
@@ -159,6 +162,12 @@ func (p *Places) open(ctx context.Context, pool string, b *backend.Backend) {
 }
 
 func (p *Places) key() string { return p.control.prefix + ":{control}:namespaces" }
+
+// recorded reports whether a pool has a copy of the record of the layouts of a namespace.
+func (p *Places) recorded(ctx context.Context, pool, name string) bool {
+	b := p.pools[pool]
+	return b != nil && b.Background.Exists(ctx, p.control.prefix+":{"+name+"}:layout").Val() > 0
+}
 
 // ledgerFields are what held adds up: of a buffer, then of queues.
 var ledgerFields = strings.Fields("shards epoch accepted reclaimed dead_count delivered evicted expired dead lost published acked deleted")

@@ -171,6 +171,9 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 	refuse := func(format string, args ...any) (int64, error) {
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%w: "+format, append([]any{space.ErrNoLayouts}, args...)...))
 	}
+	if r.Pool != "" {
+		return refuse("queues stay in their pool")
+	}
 	for _, rule := range ns.Policy.Rules {
 		if !rule.Rate.IsZero() && !rule.Rate.None {
 			return refuse("the rule for queue %s has a rate, which each shard keeps by itself: remove it until the older layout is closed", rule.Match)
@@ -214,7 +217,7 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdFor*time.Millisecond/2)
 	defer cancel()
-	return s.space.Reshard(ctx, ns.Home, r.Shards, r.By, r.Again, r.DryRun)
+	return s.space.Reshard(ctx, ns.Home, r.Shards, "", r.By, r.Again, r.DryRun)
 }
 
 // Layouts describes the layouts of a namespace, the oldest first. Entries are jobs, Partitions

@@ -27,14 +27,14 @@ import (
 // The last conclusive result is kept: see Usable and AllUsable.
 func (s *Space) Check(ctx context.Context, homes []*Home) (warnings []string, err error) {
 	warnings, err = s.conclude(ctx, homes, true)
-	return warnings, s.backend.Explain(ctx, err)
+	return warnings, s.Backends(homes)[0].Explain(ctx, err)
 }
 
 // Inspect is a Check that keeps no result, and records nothing where a namespace is new to the
 // store.
 func (s *Space) Inspect(ctx context.Context, homes []*Home) (warnings []string, err error) {
 	warnings, err = s.conclude(ctx, homes, false)
-	return warnings, s.backend.Explain(ctx, err)
+	return warnings, s.Backends(homes)[0].Explain(ctx, err)
 }
 
 // AllUsable is nil when the last Check of all homes passed. The first caller runs it.
@@ -134,10 +134,16 @@ func judge(homes []*Home, errs []error, passed func(*Home) bool) (warnings []str
 
 // checkServers checks what does not depend on a namespace.
 func (s *Space) checkServers(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
-	if v := s.servers.Load(); s.backend.Cluster() && v != nil && v.err == nil {
+	if v := s.servers.Load(); s.several(homes) && v != nil && v.err == nil {
 		asking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 		defer cancel()
-		warnings, err = s.backend.CheckServers(asking)
+		for _, b := range s.Backends(homes) {
+			more, wrong := b.CheckServers(asking)
+			warnings = append(warnings, more...)
+			if err == nil || errors.Is(wrong, backend.ErrBroken) {
+				err = wrong
+			}
+		}
 		if !errors.Is(err, backend.ErrBroken) && ctx.Err() == nil {
 			return warnings, nil // a master may be away
 		}
@@ -151,27 +157,44 @@ func (s *Space) checkServers(ctx context.Context, homes []*Home, record bool) (w
 }
 
 func (s *Space) inspectServers(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
-	if _, err := s.backend.ReadTime(ctx); err != nil {
-		return nil, err
-	}
-	if !s.loaded.Load() {
-		if err := s.backend.Load(ctx, s.Kind.Scripts); err != nil {
-			return nil, err
+	for _, b := range s.Backends(homes) {
+		more, err := s.inspect(ctx, b)
+		if warnings = append(warnings, more...); err != nil {
+			return warnings, err
 		}
-		s.loaded.Store(true)
 	}
-	if s.backend.Embedded() {
-		return s.Kind.Embedded, nil
-	}
-	if warnings, err = s.backend.CheckServers(ctx); err == nil && s.Durable {
-		err = s.backend.CheckPersistence(ctx)
-	}
-	if err == nil && s.Foreign != nil {
+	if !s.backend.Embedded() && s.Foreign != nil {
 		var foreign []string
 		foreign, err = s.findForeign(ctx, homes, record)
 		warnings = append(warnings, foreign...)
 	}
 	return warnings, err
+}
+
+// inspect checks a back-end.
+func (s *Space) inspect(ctx context.Context, b *backend.Backend) (warnings []string, err error) {
+	if _, err := b.ReadTime(ctx); err != nil {
+		return nil, err
+	}
+	if _, loaded := s.loaded.Load(b); !loaded {
+		if err := b.Load(ctx, s.Kind.Scripts); err != nil {
+			return nil, err
+		}
+		s.loaded.Store(b, true)
+	}
+	if b.Embedded() {
+		return s.Kind.Embedded, nil
+	}
+	if warnings, err = b.CheckServers(ctx); err == nil && s.Durable {
+		err = b.CheckPersistence(ctx)
+	}
+	return warnings, err
+}
+
+// several reports whether homes lie on several servers, of which some may be away.
+func (s *Space) several(homes []*Home) bool {
+	all := s.Backends(homes)
+	return len(all) > 1 || all[0].Cluster()
 }
 
 // findings are what Foreign found last.
@@ -203,6 +226,13 @@ func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []er
 	var permitted []*Home
 	for i, h := range homes {
 		if errs[i] = unresolved[h]; errs[i] == nil {
+			for _, l := range h.Layouts().Open() {
+				if _, known := s.at(l.Pool); !known {
+					errs[i] = s.noPool(h, l.Pool)
+				}
+			}
+		}
+		if errs[i] == nil {
 			errs[i] = s.checkRights(ctx, h)
 		}
 		if errs[i] = s.explainRights(ctx, []*Home{h}, errs[i]); errs[i] == nil {

@@ -111,7 +111,7 @@ func (s *Space) Adopt(h *Home) {
 // adopt gives a shard what the Space has for it.
 func (h *Home) adopt(sh *Shard) {
 	if h.space != nil {
-		sh.Backend = h.space.backend
+		sh.Backend, _ = h.space.at(sh.Pool)
 		sh.Breaker = sh.Backend.NewBreaker(sh.Ledger)
 		sh.Zone = backend.Slot(sh.Prefix) * h.space.Zones() / backend.Slots
 	}
@@ -133,7 +133,7 @@ func (h *Home) extend(old *Layouts, r Record) *Layouts {
 		if l.Shards == nil {
 			for i := range record.Shards {
 				sh := &Shard{Prefix: backend.ShardPrefix(h.prefix, h.Name, i), Layout: record.N,
-					Number: len(next.Shards)}
+					Number: len(next.Shards), Pool: record.Pool}
 				if h.Numbered {
 					sh.Number = record.First + i
 				}

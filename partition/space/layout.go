@@ -135,7 +135,7 @@ func (s *Space) compare(all []*reading) (errs map[*Home]error, missing, noEpoch 
 // passed reports whether a master of a home may be away.
 func (s *Space) passed(h *Home) bool {
 	v := h.checked.Load()
-	return s.backend.Cluster() && v != nil && v.err == nil
+	return s.several([]*Home{h}) && v != nil && v.err == nil
 }
 
 // mismatch is what a ledger records otherwise than this program would.

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua"
@@ -75,7 +74,7 @@ func (s *Space) Resolve(ctx context.Context, h *Home) error {
 	if h.resolved.Load() {
 		return nil
 	}
-	record, err := s.readRecord(ctx, h)
+	record, err := readRecord(ctx, h, s.backend)
 	if err != nil {
 		return err
 	}
@@ -95,6 +94,9 @@ func (s *Space) Resolve(ctx context.Context, h *Home) error {
 	if h.begin(record); record.Version == 0 {
 		s.recall(ctx, h)
 	}
+	if h.Backend() != s.backend {
+		return s.Refresh(ctx, h) // the copy in the pool that the configuration names may be an old one
+	}
 	return nil
 }
 
@@ -103,7 +105,7 @@ func (s *Space) Resolve(ctx context.Context, h *Home) error {
 func (s *Space) recall(ctx context.Context, h *Home) {
 	for i := 0; i < len(h.Layouts().All); i++ {
 		first := h.Layouts().All[i].Shards[0]
-		text, _ := s.backend.Background.HGet(ctx, first.Ledger, "record").Bytes() // who is away knows nothing
+		text, _ := first.Backend.Background.HGet(ctx, first.Ledger, "record").Bytes() // who is away knows nothing
 		if known, err := parseText(text); err == nil && len(known.Layouts) > 0 {
 			h.learn(known)
 		}
@@ -114,91 +116,6 @@ func (s *Space) recall(ctx context.Context, h *Home) {
 func (s *Space) LostRecord(h *Home) error {
 	return backend.Wrap(backend.ErrUnavailable, fmt.Errorf("namespace %s: its shards were replaced, and the record of it is lost: restore key %s, "+
 		"or leave what the unknown shards hold and run spillway reshard --again", h.Name, h.recordKey()))
-}
-
-func (s *Space) readRecord(ctx context.Context, h *Home) (Record, error) {
-	fields, err := h.Backend().Background.HGetAll(ctx, h.recordKey()).Result()
-	if err != nil {
-		return Record{}, backend.Classify(err)
-	}
-	record, err := parseRecord(fields)
-	if err != nil {
-		return Record{}, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("namespace %s: %w", h.Name, err))
-	}
-	return record, nil
-}
-
-// ReadRecords takes up what other processes recorded, and mends a record that knows less than this
-// process does, as after a failover.
-func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
-	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
-	defer cancel()
-	pipes := backend.Pipes{}
-	versions := map[*Home]*redis.StringCmd{}
-	for _, h := range homes {
-		if h.resolved.Load() {
-			versions[h] = pipes.To(h.Backend().Background).HGet(ctx, h.recordKey(), "version")
-		}
-	}
-	_ = pipes.Exec(ctx) // each command has its own error
-	for h, cmd := range versions {
-		version, err := cmd.Int64()
-		known := h.Layouts().Record
-		lost := version == 0 && known.current().N > 1 // a ledger told of a layout, and the record is gone
-		if err != nil && !errors.Is(err, redis.Nil) || version == known.Version && !lost {
-			continue
-		}
-		_ = s.Refresh(ctx, h) // the next round asks again
-	}
-}
-
-// Refresh joins what the store records and what this process knows, on both sides.
-func (s *Space) Refresh(ctx context.Context, h *Home) error {
-	record, err := s.readRecord(ctx, h)
-	if err != nil {
-		return err
-	}
-	h.learn(record)
-	if known := h.Layouts().Record; known.current().N > 1 && known.knowsMore(record) {
-		joined := known.join(record)
-		_, err = s.writeRecord(ctx, h, record.Version, joined)
-	}
-	return err
-}
-
-// writeRecord stores a record in the place of the one of a version. It is false where another
-// process was first.
-func (s *Space) writeRecord(ctx context.Context, h *Home, read int64, r Record) (bool, error) {
-	// Above every version of this record and of one that a failover set back: two that differ are
-	// never of the same version.
-	now, _ := h.Backend().Now()
-	r.Version = max(r.Version, read, now) + 1
-	c := backend.NewCall(lualayout.Record, nil, []string{h.recordKey()}, append([]any{read,
-		r.Version}, r.fields()...)...)
-	h.Backend().Run(ctx, h.Backend().Background, []*backend.Call{c})
-	if c.Err != nil {
-		return false, c.Err
-	}
-	if c.Rest.Int() != 1 {
-		return false, nil
-	}
-	h.learn(r)
-	return true, nil
-}
-
-// Learn takes up the record that a fenced shard answered with. An empty one, and one that cannot
-// be read, have the process ask the store.
-func (s *Space) Learn(ctx context.Context, h *Home, text []byte) error {
-	record, err := parseText(text)
-	if err == nil && len(record.Layouts) > 0 && h.learn(record) {
-		return nil
-	}
-	before := h.Layouts()
-	if err := s.Refresh(ctx, h); err != nil || h.Layouts() != before {
-		return err
-	}
-	s.recall(ctx, h)
-	return nil
 }
 
 // Fence lets the open shards of older layouts take no entries any more, as far as they can be
@@ -333,11 +250,11 @@ const markAhead = 1 << 36
 
 var errAnother = backend.Wrap(backend.ErrUnavailable, fmt.Errorf("%w: another process was first", ErrResharding))
 
-// Reshard gives a namespace a further layout of so many shards, on the masters that the store has
-// now. by is who asked. Nothing happens where it has as many already, unless they lie unevenly
-// and even is true. Everything that may be missing is looked for before the first write; the
+// Reshard gives a namespace a further layout of so many shards, on the masters that a pool has
+// now; empty: that of its newest layout. by is who asked. Nothing happens where it has as many there
+// already, unless they lie unevenly and even is true. Everything that may be missing is looked for before the first write; the
 // error says what. With dry it writes nothing.
-func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, even,
+func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by string, even,
 	dry bool) (n int64, err error) {
 	if err := s.Usable(ctx, h); err != nil {
 		return 0, err
@@ -347,7 +264,13 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, eve
 	}
 	layouts := h.Layouts()
 	current := layouts.Current()
-	if current.LayoutRecord.Shards == shards && !even {
+	pool = cmp.Or(pool, current.Pool)
+	to, known := s.at(pool)
+	if !known {
+		return 0, s.noPool(h, pool)
+	}
+	moves := to != h.Backend()
+	if current.LayoutRecord.Shards == shards && !even && !moves {
 		return current.N, nil
 	}
 	if older := layouts.Older(current.N); len(older) >= s.Kind.Layouts {
@@ -359,24 +282,36 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, eve
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%w: ids name %d shards at most, and %d are used",
 			ErrNoLayouts, maxNumbers, first))
 	}
-	now, err := s.backend.KnownTime(ctx)
+	now, err := to.KnownTime(ctx)
 	if err != nil {
 		return 0, err
 	}
-	masters, err := s.backend.SlotsOfMasters(ctx)
+	masters, err := to.SlotsOfMasters(ctx)
 	if err != nil {
 		return 0, err
 	}
 	next := newLayout(h.Name, max(current.N+1, now), shards, masters)
-	next.Made, next.By = now, by
+	next.Made, next.By, next.Pool = now, by, pool
 	if h.Numbered {
 		next.First = first
 	}
-	record := layouts.Record.join(Record{Layouts: []LayoutRecord{next}})
+	before := layouts.Record
+	if moves {
+		before = before.in(s.Pool)
+	}
+	record := before.join(Record{Layouts: []LayoutRecord{next}})
 	record.Wanted = max(record.Wanted, int(h.wanted.Load()))
 	trial := h.trial(layouts, record)
-	if err := s.ready(ctx, h, trial); err != nil || dry {
+	if err := s.ready(ctx, h, trial); err != nil {
 		return next.N, err
+	}
+	if moves {
+		if err := s.announce(ctx, h, pool, to, before, dry); err != nil {
+			return 0, err
+		}
+	}
+	if dry {
+		return next.N, nil
 	}
 	wrote, err := s.writeRecord(ctx, h, layouts.Record.Version, record)
 	switch {
@@ -388,6 +323,9 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, by string, eve
 	}
 	for news := true; news && err == nil; {
 		news, err = s.Fence(ctx, h, false)
+	}
+	if err == nil && moves {
+		err = s.Refresh(ctx, h) // the other copies
 	}
 	return next.N, err
 }
@@ -430,7 +368,7 @@ func (s *Space) decide(ctx context.Context, h *Home) (shards int, err error) {
 	if err := s.Usable(ctx, h); err != nil {
 		return 0, err
 	}
-	masters, err := s.backend.SlotsOfMasters(ctx)
+	masters, err := h.Backend().SlotsOfMasters(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -456,7 +394,7 @@ func (s *Space) ready(ctx context.Context, h *Home, l *Layouts) error {
 	for _, layout := range l.Open() {
 		open = append(open, layout.Shards...)
 	}
-	if s.backend.Embedded() {
+	if h.Backend().Embedded() {
 		return nil
 	}
 	if err := s.explainRights(ctx, []*Home{h}, s.tryRights(ctx, h.Name, open)); err != nil {

@@ -19,6 +19,7 @@ type LayoutRecord struct {
 	Made   int64    `json:"made_ms"`             // on the store's clock; 0 for layout 1
 	Closed int64    `json:"closed_ms,omitempty"` // since then nothing is left in it; 0 = it is open
 	By     string   `json:"by,omitempty"`        // who asked for it
+	Pool   string   `json:"pool,omitempty"`      // its shards lie there; empty: in that of the record, which no other pool has
 
 	// Sums are the totals of its ledgers, which are not read any more; nil: they are.
 	Sums      map[string]int64 `json:"sums,omitempty"`
@@ -30,7 +31,8 @@ type LayoutRecord struct {
 func (l LayoutRecord) more(o LayoutRecord) bool {
 	joined := o
 	joined.join(l)
-	return joined.Closed != o.Closed ||
+	return joined.Pool != o.Pool ||
+		joined.Closed != o.Closed ||
 		joined.Forgotten != o.Forgotten ||
 		joined.Abandoned != o.Abandoned ||
 		fmt.Sprint(joined.Sums) != fmt.Sprint(o.Sums)
@@ -38,6 +40,7 @@ func (l LayoutRecord) more(o LayoutRecord) bool {
 
 // join takes up what o says of the same layout.
 func (l *LayoutRecord) join(o LayoutRecord) {
+	l.Pool = cmp.Or(l.Pool, o.Pool)
 	l.Closed = cmp.Or(l.Closed, o.Closed)
 	l.Forgotten = cmp.Or(l.Forgotten, o.Forgotten)
 	l.Abandoned = cmp.Or(l.Abandoned, o.Abandoned)
@@ -65,6 +68,15 @@ type Record struct {
 	Floor   int64          `json:"floor"`   // no sequence of a closed layout is this high
 	Wanted  int            `json:"wanted"`  // the most shards that a configuration named when the shards changed: only one that names more has its way
 	Layouts []LayoutRecord `json:"layouts"`
+}
+
+// in is the record with the names of pools, where it was stored in the one of a name.
+func (r Record) in(pool string) Record {
+	r.Layouts = slices.Clone(r.Layouts)
+	for i := range r.Layouts {
+		r.Layouts[i].Pool = cmp.Or(r.Layouts[i].Pool, pool)
+	}
+	return r
 }
 
 // firstRecord is that of a namespace that never changed its shards.

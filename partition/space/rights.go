@@ -19,7 +19,7 @@ import (
 func (s *Space) checkRights(ctx context.Context, h *Home) error {
 	layouts := h.Layouts()
 	newest := layouts.Current().N
-	if s.backend.Embedded() || h.permitted.Load() == newest {
+	if h.Backend().Embedded() || h.permitted.Load() == newest {
 		return nil
 	}
 	if err := s.tryRights(ctx, h.Name, layouts.Counted()); err != nil {

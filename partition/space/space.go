@@ -41,9 +41,13 @@ type Kind struct {
 
 // Config is what a Space is made of.
 type Config struct {
-	Kind    *Kind
-	Prefix  string // begins every key
-	Durable bool   // a server that keeps nothing over a crash is rejected
+	Kind   *Kind
+	Prefix string // begins every key
+	// Pool is the name of the pool of the Space, and Pools has the others of this process. nil:
+	// there are none. A layout may lie in another pool than the one that the configuration names.
+	Pool    string
+	Pools   func(name string) *backend.Backend
+	Durable bool // a server that keeps nothing over a crash is rejected
 	// Foreign looks for values of others under the keys of the kind. nil: there are none that
 	// matter.
 	Foreign    func(context.Context) (warnings []string, err error)
@@ -57,7 +61,7 @@ type Space struct {
 	backend  *backend.Backend
 	id       string        // of this process, in the lists of those that serve a namespace
 	rounds   atomic.Uint64 // how often the ledgers were read for rollbacks
-	loaded   atomic.Bool   // the scripts are in the store
+	loaded   sync.Map      // back-ends that have the scripts
 	servers  atomic.Pointer[result]
 	foreign  atomic.Pointer[findings]
 	last     atomic.Pointer[result] // of a Check of all homes
@@ -80,8 +84,9 @@ type Shard struct {
 	Number         int   // in Layouts.Shards
 	Layout         int64 // number of its layout
 	Zone           int
-	Own            any              // what the store of the kind keeps of it
-	Backend        *backend.Backend // it lies there
+	Own            any // what the store of the kind keeps of it
+	Pool           string
+	Backend        *backend.Backend // of the pool
 	Breaker        *backend.Breaker
 	rollback       rollbackDetector
 	compared       atomic.Pointer[time.Time] // when a check read last what its ledger records
@@ -100,6 +105,20 @@ func (sh *Shard) Revived() bool { return sh.revived.Load() }
 // Fenced reports whether this process knows that the shard takes no entries for its own layout
 // any more, which stays so.
 func (sh *Shard) Fenced() bool { return sh.fenced.Load() }
+
+// at is the back-end of a pool. That of one that this process does not have reaches nothing.
+func (s *Space) at(pool string) (b *backend.Backend, known bool) {
+	if pool == "" || pool == s.Pool {
+		return s.backend, true
+	}
+	if s.Pools != nil {
+		b = s.Pools(pool)
+	}
+	if b == nil {
+		return s.backend.Missing(pool), false
+	}
+	return b, true
+}
 
 // Zones is the number of zones: even parts of the slots of a Redis Cluster. The shards of a zone
 // are most likely on one master, so a slow master delays only its own zones. A shard never changes

@@ -37,6 +37,8 @@ func (a *App) openPools(g, before *generation) error {
 		s, err := partition.Open(partition.Config{
 			Backend:    b,
 			Prefix:     g.cfg.Prefix,
+			Pool:       name,
+			Pools:      func(name string) *backend.Backend { return g.pools[name] },
 			Namespaces: policies,
 			Drops:      a.drops,
 		}, g.registerer(name), log)
