@@ -41,11 +41,11 @@ type Config struct {
 	// Backend is an open back-end that other stores use, too; default nil, one of this
 	// Store's own. Its owner closes it after the Store. URL, Replicas and Follows are its.
 	Backend *backend.Backend
-	// Pool is the name of the pool that the Store is for; default empty, where there is one. Pools has
-	// the back-ends of the others, nil for a name that there is not; default nil. A namespace moves
-	// there by Reshard; it stays one of this Store.
+	// Pool is the name of the pool that Backend is; default empty, where there is one. Pools are the
+	// back-ends of all pools by name; default nil. A namespace moves to another by Reshard, and stays
+	// one of this Store.
 	Pool  string
-	Pools func(name string) *backend.Backend
+	Pools map[string]*backend.Backend
 	// Namespaces are the policies by the name of their namespace; at least one.
 	Namespaces map[string]Policy
 	// Drops keeps samples of the entries that this process evicts or expires; default nil,

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -279,7 +283,7 @@ func openInPools(t *testing.T, servers map[string]*redistest.Server, pools ...st
 	t.Helper()
 	backends := map[string]*backend.Backend{}
 	for _, name := range pools {
-		b, err := backend.Open(backend.Config{URL: servers[name].URL()}, prometheus.NewRegistry(), zaptest.NewLogger(t))
+		b, err := backend.Open(backend.Config{URL: servers[name].URL()}, prometheus.NewRegistry(), zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,18 +292,157 @@ func openInPools(t *testing.T, servers map[string]*redistest.Server, pools ...st
 	}
 	policy := partition.DefaultPolicy()
 	policy.Shards, policy.Linger, policy.Batch = 2, 0, 4
-	s, err := partition.Open(partition.Config{Backend: backends[pools[0]], Prefix: "sw", Pool: pools[0],
-		Pools:      func(name string) *backend.Backend { return backends[name] },
-		Namespaces: map[string]partition.Policy{"kart": policy}}, prometheus.NewRegistry(), zaptest.NewLogger(t))
+	s, err := partition.Open(partition.Config{Backend: backends[pools[0]], Prefix: "sw", Pool: pools[0], Pools: backends,
+		Namespaces: map[string]partition.Policy{"kart": policy}}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
+	j := partition.NewJanitor(s)
+	if err := j.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Stop(context.Background()) })
 	return s, s.Namespace("kart")
 }
 
-func TestANamespaceMovesToAnotherRedisWhileItServes(t *testing.T) {
+// closed waits until a namespace has one open layout.
+func closed(t *testing.T, s *partition.Store, ns *partition.Namespace) {
+	t.Helper()
+	redistest.Until(t, 30*time.Second, "the older layout is closed", func() bool {
+		layouts, err := s.Layouts(t.Context(), ns)
+		return err == nil && !slices.ContainsFunc(layouts, func(l partition.LayoutInfo) bool { return !l.Closed && !l.Current })
+	})
+}
+
+// Two processes, whose files name one pool each, produce into all partitions while the namespace
+// moves to the other Redis and back. A third drains.
+func TestANamespaceMovesBetweenTwoServersUnderLoad(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
+	ctx := t.Context()
+	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
+	s, ns := openInPools(t, servers, "a", "b")
+	other, there := openInPools(t, servers, "a", "b")
+	if err := s.Pause(ctx, ns, "quiet", partition.Pause{}); err != nil {
+		t.Fatal(err)
+	}
+	var still sync.RWMutex // held while the account is looked at
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	sent := map[string][]string{}
+	got := map[string][]string{}
+	accepted := make([]int64, 2)
+	for k, to := range []*partition.Namespace{ns, there} {
+		by := []*partition.Store{s, other}[k]
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for i := range 10 {
+			sent[fmt.Sprint(k, "-", i)] = nil
+		}
+		of := map[string][]string{}
+		running.Go(func() {
+			for n := 0; !stop.Load(); n++ {
+				still.RLock()
+				var groups []*partition.Group
+				for i := range 10 {
+					groups = append(groups, &partition.Group{Namespace: to, Partition: fmt.Sprint(k, "-", i),
+						Entries: [][]byte{partition.AppendEntry(nil, time.Now().UnixMilli(), nil, []byte(fmt.Sprint(n)))}})
+				}
+				by.Produce(ctx, groups)
+				for _, g := range groups {
+					if g.Err != nil {
+						t.Errorf("%s: %v", g.Partition, g.Err)
+					}
+					of[g.Partition] = append(of[g.Partition], fmt.Sprint(n))
+					accepted[k]++
+				}
+				still.RUnlock()
+				<-tick.C
+			}
+			still.Lock()
+			maps.Copy(sent, of)
+			still.Unlock()
+		})
+	}
+	running.Go(func() {
+		d, from := openInPools(t, servers, "a", "b")
+		for done := false; !done; {
+			done = stop.Load()
+			still.RLock()
+			numbers, _ := from.OpenShards()
+			for _, n := range numbers {
+				due, _, _ := d.Due(ctx, from, n, 0, 100)
+				for _, c := range due {
+					for _, c := range d.Claim(ctx, []partition.ClaimRequest{{Namespace: from, Partition: c.Partition, MaxBatches: 8, Shard: n}}, time.Minute) {
+						if c.Lease == nil {
+							continue
+						}
+						done = false
+						for _, e := range c.Lease.Entries {
+							got[c.Partition] = append(got[c.Partition], string(e.Payload))
+						}
+						commit := &partition.Commit{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)}
+						if d.Commit(ctx, []*partition.Commit{commit}); commit.Err != nil {
+							t.Errorf("%s: %v", c.Partition, commit.Err)
+						}
+					}
+				}
+			}
+			o, err := s.Overview(ctx, ns) // the drainer may not know the newest layout yet
+			done = done && err == nil && o.Ledger.Buffered == 0
+			still.RUnlock()
+		}
+	})
+	account := func() {
+		t.Helper()
+		still.Lock()
+		defer still.Unlock()
+		residual, err := other.Audit(ctx, there)
+		o, wrong := s.Overview(ctx, ns)
+		if err != nil || wrong != nil || residual != 0 || o.Ledger.Accepted != accepted[0]+accepted[1]+1 {
+			t.Errorf("residual %d, %v, accepted %d of %d, %v", residual, err, o.Ledger.Accepted, accepted[0]+accepted[1]+1, wrong)
+		}
+	}
+	keyed := store(t, s, ns, "keyed", "key", "once")
+	account()
+	for i, move := range []partition.ReshardRequest{{Shards: 3, Pool: "b"}, {Shards: 2, Pool: "a"}} {
+		redistest.Until(t, 30*time.Second, "entries are on their way", func() bool {
+			still.Lock()
+			defer still.Unlock()
+			return accepted[0] > int64(300*(i+1)) && accepted[1] > int64(300*(i+1))
+		})
+		if _, err := s.Reshard(ctx, ns, move); err != nil {
+			t.Fatal(err)
+		}
+		account()
+		if again := store(t, other, there, "keyed", "key", "once"); !again.Repeated || again.Accepted != keyed.Accepted {
+			t.Errorf("the key of before, in pool %s: %+v", move.Pool, again)
+		}
+		closed(t, other, there)
+		account()
+		if list, err := other.Pauses(ctx, there); err != nil || len(list) != 1 || list[0].Partition != "quiet" {
+			t.Errorf("pauses in pool %s: %+v, %v", move.Pool, list, err)
+		}
+	}
+	stop.Store(true)
+	running.Wait()
+	sent["keyed"] = []string{"once"}
+	for name, texts := range sent {
+		if !slices.Equal(got[name], texts) {
+			t.Errorf("%s: got %d entries, want %d; %.200q", name, len(got[name]), len(texts), got[name])
+		}
+	}
+	account()
+}
+
+func TestANamespaceServesFromAnotherRedisOnceItsOwnIsGone(t *testing.T) {
+	t.Parallel()
+	for name, abandon := range map[string]bool{"forgotten": false, "lost while it was closed": true} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); movesForGood(t, abandon) })
+	}
+}
+
+func movesForGood(t *testing.T, abandon bool) {
+	ctx := t.Context()
 	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
 	s, ns := openInPools(t, servers, "a", "b")
 	sent := map[string][]string{}
@@ -308,18 +451,19 @@ func TestANamespaceMovesToAnotherRedisWhileItServes(t *testing.T) {
 		for i := range 10 {
 			name := fmt.Sprint("p", i)
 			g := &partition.Group{Namespace: ns, Partition: name, IdempotencyKey: text + name,
-				Entries: [][]byte{partition.AppendEntry(nil, time.Now().UnixMilli(), []byte("0123456789abcdef0123456789"), []byte(text))}}
-			if s.Produce(ctx, []*partition.Group{g}); g.Err != nil {
-				t.Fatalf("%s of %s: %v", text, name, g.Err)
-			} else if !g.Repeated {
+				Entries: [][]byte{partition.AppendEntry(nil, time.Now().UnixMilli(), nil, []byte(text))}}
+			redistest.Until(t, 20*time.Second, text+" is stored", func() bool { // a breaker opens after a moment
+				s.Produce(ctx, []*partition.Group{g})
+				return g.Err == nil
+			})
+			if !g.Repeated {
 				sent[name] = append(sent[name], text)
 			}
 		}
 	}
 	put(s, ns, "before")
-
-	if _, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: "c"}); !errors.Is(err, partition.ErrIncompatible) {
-		t.Errorf("a pool that there is not: %v", err)
+	if n, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: "b", DryRun: true}); err != nil || n == 1 {
+		t.Errorf("a dry run: layout %d, %v", n, err)
 	}
 	if _, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: "b"}); err != nil {
 		t.Fatal(err)
@@ -333,26 +477,33 @@ func TestANamespaceMovesToAnotherRedisWhileItServes(t *testing.T) {
 	put(newer, there, "with the new file")
 	put(older, here, "with the old file")
 	lacking, _ := openInPools(t, servers, "a")
-	if _, err := lacking.Check(ctx); !errors.Is(err, partition.ErrIncompatible) {
-		t.Errorf("a process without the pool: %v", err)
+	for range 2 {
+		if _, err := lacking.Check(ctx); !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "pool b") {
+			t.Errorf("a process without the pool: %v", err)
+		}
 	}
-
-	j := partition.NewJanitor(older)
-	if err := j.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = j.Stop(context.Background()) })
 	if got := drainAll(t, newer, there); !maps.EqualFunc(got, sent, slices.Equal) {
 		t.Errorf("got %v, want %v", got, sent)
 	}
-	redistest.Until(t, 20*time.Second, "the layout in the old pool is closed", func() bool {
-		layouts, err := older.Layouts(ctx, here)
-		return err == nil && layouts[0].Closed
-	})
-	if _, err := older.EndLayout(ctx, here, partition.LayoutEnd{N: 1}); err != nil {
-		t.Fatal(err)
+	closed(t, older, here)
+	if _, err := older.EndLayout(ctx, here, partition.LayoutEnd{N: 1, Abandon: true}); !errors.Is(err, partition.ErrLayoutInUse) {
+		t.Errorf("a closed layout that answers was given up: %v", err)
 	}
-	servers["a"].Kill()
+	if abandon {
+		if _, err := older.Overview(ctx, here); err != nil { // so that it knows what is lost then
+			t.Error(err)
+		}
+		servers["a"].Kill()
+		redistest.Until(t, 20*time.Second, "the closed layout is given up", func() bool {
+			lost, err := older.EndLayout(ctx, here, partition.LayoutEnd{N: 1, Abandon: true})
+			return err == nil && lost.Away == 2 && lost.Entries == 0
+		})
+	} else {
+		if _, err := older.EndLayout(ctx, here, partition.LayoutEnd{N: 1}); err != nil {
+			t.Fatal(err)
+		}
+		servers["a"].Kill()
+	}
 	clear(sent)
 	put(older, here, "without the old one")
 	put(newer, there, "without the old one, too")
@@ -368,5 +519,52 @@ func TestANamespaceMovesToAnotherRedisWhileItServes(t *testing.T) {
 	o, err := last.Overview(ctx, only)
 	if err != nil || o.Ledger.Accepted != 50 || o.Ledger.Delivered != 50 {
 		t.Errorf("%+v, %v", o.Ledger, err)
+	}
+}
+
+func TestAMoveIsRejectedBeforeAnythingIsWritten(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	servers := map[string]*redistest.Server{}
+	for _, name := range []string{"a", "evicting", "full", "away", "foreign", "newer", "free"} {
+		servers[name] = redistest.Start(t)
+	}
+	c := servers["evicting"].Client()
+	c.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru")
+	c.ConfigSet(ctx, "maxmemory", "100mb")
+	servers["full"].Client().ConfigSet(ctx, "maxmemory", "1")
+	servers["away"].Kill()
+	servers["foreign"].Client().HSet(ctx, "sw:{kart.0}:ledger", "format", 1, "shards", 2)
+	servers["newer"].Client().HSet(ctx, "sw:{kart}:layout", "version", 1, "2", "{")
+	s, ns := openInPools(t, servers, slices.Sorted(maps.Keys(servers))...)
+	lacking, without := openInPools(t, servers, "a", "full", "foreign")
+	store(t, s, ns, "p", "", "1")
+	store(t, lacking, without, "p", "", "1")
+	redistest.Until(t, 20*time.Second, "both have said which pools they have", func() bool {
+		return servers["a"].Client().ZCard(ctx, "sw:{kart}:drainers").Val() == 4
+	})
+	for pool, want := range map[string]string{
+		"none":     "pool none is not among those of this process",
+		"evicting": "maxmemory-policy",
+		"full":     "store full",
+		"away":     "refuses connections",
+		"foreign":  "pool foreign has another namespace of this name",
+		"newer":    "which Spillway does not write",
+		"free":     "pool free is missing in 1 of the processes",
+	} {
+		for _, dry := range []bool{true, false} {
+			_, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: pool, DryRun: dry})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", pool, err, want)
+			}
+		}
+		if server := servers[pool]; server != nil && pool != "away" {
+			if keys := server.Client().Keys(ctx, "*").Val(); len(keys) > 1 || pool == "free" && len(keys) > 0 {
+				t.Errorf("%s: %q were written", pool, keys)
+			}
+		}
+	}
+	if layouts, err := s.Layouts(ctx, ns); err != nil || len(layouts) != 1 {
+		t.Errorf("got %+v, %v", layouts, err)
 	}
 }

@@ -26,7 +26,10 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 	var reads []read
 	pipes := backend.Pipes{}
 	for _, ns := range s.Namespaces() {
-		for _, sh := range ns.shards() {
+		for _, sh := range ns.openShards() {
+			if sh.Backend.IsMissing() {
+				continue
+			}
 			pipe := pipes.To(sh.Backend.Out)
 			reads = append(reads,
 				read{ns, sh, sh.ready, "sorted set", pipe.ZCard(ctx, sh.ready), false},

@@ -61,9 +61,11 @@ type Breaker struct {
 
 // NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
 func (b *Backend) NewBreaker(ledger string) *Breaker {
-	return &Breaker{backend: b, prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
+	breaker := &Breaker{backend: b, prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
 		return b.Background.HGet(ctx, ledger, "format").Err()
 	}}
+	breaker.open.Store(b.missing)
+	return breaker
 }
 
 // Retire says that the shard was given up: it counts as unreachable no more. It is still probed, now

@@ -227,8 +227,8 @@ func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []er
 	for i, h := range homes {
 		if errs[i] = unresolved[h]; errs[i] == nil {
 			for _, l := range h.Layouts().Open() {
-				if _, known := s.at(l.Pool); !known {
-					errs[i] = s.noPool(h, l.Pool)
+				if s.at(l.Pool).IsMissing() {
+					errs[i] = noPool(h, l.Pool)
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,8 +12,9 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
-// Each pool of an open layout has a copy of the record. That of the newest layout's pool changes first:
-// there, of two processes that change it, one wins.
+// Each pool of an open layout has a copy of the record, and so has the pool that the configuration
+// names. That of the newest layout's pool changes first: there, of two processes that change it, one
+// wins. Any old copy is right: it leads to the newer ones.
 
 // readRecord reads the copy of the record in a pool.
 func readRecord(ctx context.Context, h *Home, b *backend.Backend) (Record, error) {
@@ -27,6 +29,18 @@ func readRecord(ctx context.Context, h *Home, b *backend.Backend) (Record, error
 	return record, nil
 }
 
+// copies are a shard for each pool that has a copy, that of the newest layout first.
+func (s *Space) copies(h *Home) (list []*Shard) {
+	for _, l := range slices.Backward(h.Layouts().All) {
+		sh := l.Shards[0]
+		if (l.Closed == 0 || sh.Backend == s.backend) && !sh.Backend.IsMissing() &&
+			!slices.ContainsFunc(list, func(o *Shard) bool { return o.Backend == sh.Backend }) {
+			list = append(list, sh)
+		}
+	}
+	return list
+}
+
 // ReadRecords takes up what other processes recorded, and mends a record that knows less than this
 // process does, as after a failover.
 func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
@@ -36,76 +50,94 @@ func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
 	pipes := backend.Pipes{}
-	versions := map[*Home]*redis.StringCmd{}
+	versions := map[*Home]map[*Shard]*redis.StringCmd{}
 	for _, h := range homes {
-		if h.resolved.Load() {
-			versions[h] = pipes.To(h.Backend().Background).HGet(ctx, h.recordKey(), "version")
+		if !h.resolved.Load() {
+			continue
+		}
+		versions[h] = map[*Shard]*redis.StringCmd{}
+		for i, sh := range s.copies(h) {
+			if i == 0 || sh.Breaker.Allow() {
+				versions[h][sh] = pipes.To(sh.Backend.Background).HGet(ctx, h.recordKey(), "version")
+			}
 		}
 	}
 	_ = pipes.Exec(ctx) // each command has its own error
-	for h, cmd := range versions {
-		version, err := cmd.Int64()
-		known := h.Layouts().Record
-		lost := version == 0 && known.current().N > 1 // a ledger told of a layout, and the record is gone
-		if err != nil && !errors.Is(err, redis.Nil) || version == known.Version && !lost {
-			continue
+	for h, asked := range versions {
+		known, news := h.Layouts(), false
+		for sh, cmd := range asked {
+			version, err := cmd.Int64()
+			lost := version == 0 && known.Record.current().N > 1 // a ledger told of a layout, and the record is gone
+			if err == nil || errors.Is(err, redis.Nil) {
+				news = news || version != known.Record.Version || lost
+			} else if known.Closed(sh.Layout) {
+				sh.Breaker.Done(backend.Classify(err)) // nothing else finds out that its pool is away
+			}
 		}
-		_ = s.Refresh(ctx, h) // the next round asks again
+		if news {
+			_ = s.Refresh(ctx, h) // the next round asks again
+		}
 	}
 }
 
-// Refresh joins what the pools of the open layouts record and what this process knows, on all sides.
-// Only that of the newest layout has to answer: the others may be lost.
+// Refresh joins what the pools record and what this process knows, on all sides. Only that of the newest
+// layout has to answer: the others may be lost.
 func (s *Space) Refresh(ctx context.Context, h *Home) error {
 	copies := map[*backend.Backend]*Record{} // nil: it does not answer
-	for read := -1; read < len(copies); {
-		read = len(copies)
-		for _, b := range s.Backends([]*Home{h}) {
-			if _, done := copies[b]; done {
-				continue
-			}
-			record, err := readRecord(ctx, h, b)
-			switch {
-			case err == nil:
-				copies[b] = &record
-				h.learn(record)
-			case b == h.Backend():
-				return err
-			default:
-				copies[b] = nil
-			}
+	read := func(b *backend.Backend) error {
+		if _, done := copies[b]; done {
+			return nil
+		}
+		record, err := readRecord(ctx, h, b)
+		if copies[b] = nil; err == nil {
+			copies[b] = &record
+			h.learn(record)
+		}
+		return err
+	}
+	for known := (*Layouts)(nil); known != h.Layouts(); {
+		known = h.Layouts()
+		current := known.Current()
+		if current.Shards[0].Backend.IsMissing() {
+			return noPool(h, current.Pool)
+		}
+		if err := read(current.Shards[0].Backend); err != nil {
+			return err
+		}
+		for _, sh := range s.copies(h) {
+			_ = read(sh.Backend)
 		}
 	}
-	known := h.Layouts().Record
+	layouts := h.Layouts()
+	known, at := layouts.Record, layouts.Current().Shards[0].Backend
 	if known.current().N == 1 {
 		return nil
 	}
-	at := h.Backend()
-	switch newest := copies[at]; {
-	case newest == nil:
-		return errAnother // it came meanwhile
-	case known.knowsMore(*newest):
-		if _, err := s.writeRecord(ctx, h, newest.Version, known); err != nil {
+	if newest := copies[at]; newest != nil && known.newer(*newest) {
+		if _, err := s.writeRecord(ctx, h, at, newest.Version, known); err != nil {
 			return err
 		}
+		known = h.Layouts().Record
 	}
-	known = h.Layouts().Record // no copy may have a higher version than the record that changes
 	for b, record := range copies {
-		if b != at && record != nil && known.knowsMore(*record) {
-			_, _ = writeCopy(ctx, h, b, record.Version, known) // any old copy is right
+		if b != at && record != nil && known.newer(*record) {
+			_, _ = writeCopy(ctx, h, b, record.Version, known)
 		}
 	}
 	return nil
 }
 
+// newer reports whether a copy that is o is to be replaced by r.
+func (r Record) newer(o Record) bool { return r.Version > o.Version || r.knowsMore(o) }
+
 // writeRecord stores a record in the place of the one of a version, in the pool of the newest layout
-// that this process knows. It is false where another process was first.
-func (s *Space) writeRecord(ctx context.Context, h *Home, read int64, r Record) (bool, error) {
+// that the caller decided by. It is false where another process was first.
+func (s *Space) writeRecord(ctx context.Context, h *Home, at *backend.Backend, read int64, r Record) (bool, error) {
 	// Above every version of this record and of one that a failover set back: two that differ are
 	// never of the same version.
-	now, _ := h.Backend().Now()
+	now, _ := at.Now()
 	r.Version = max(r.Version, read, now) + 1
-	wrote, err := writeCopy(ctx, h, h.Backend(), read, r)
+	wrote, err := writeCopy(ctx, h, at, read, r)
 	if wrote {
 		h.learn(r)
 	}
@@ -113,10 +145,10 @@ func (s *Space) writeRecord(ctx context.Context, h *Home, read int64, r Record) 
 }
 
 // writeCopy is writeRecord in any pool.
-func writeCopy(ctx context.Context, h *Home, b *backend.Backend, read int64, r Record) (bool, error) {
+func writeCopy(ctx context.Context, h *Home, at *backend.Backend, read int64, r Record) (bool, error) {
 	c := backend.NewCall(lualayout.Record, nil, []string{h.recordKey()}, append([]any{read,
 		max(r.Version, read+1)}, r.fields()...)...)
-	b.Run(ctx, b.Background, []*backend.Call{c})
+	at.Run(ctx, at.Background, []*backend.Call{c})
 	return c.Err == nil && c.Rest.Int() == 1, c.Err
 }
 
@@ -127,36 +159,44 @@ func (s *Space) Learn(ctx context.Context, h *Home, text []byte) error {
 	if err == nil && len(record.Layouts) > 0 && h.learn(record) {
 		return nil
 	}
-	return s.Refresh(ctx, h)
+	before := h.Layouts()
+	if err := s.Refresh(ctx, h); err != nil || h.Layouts() != before {
+		return err
+	}
+	s.recall(ctx, h)
+	return nil
 }
 
 // noPool is the error of a namespace that lies, or is to lie, where this process cannot reach it.
-func (s *Space) noPool(h *Home, pool string) error {
+func noPool(h *Home, pool string) error {
 	return backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
 		"namespace %s: pool %s is not among those of this process: add it to pools in the file, and reload", h.Name, pool))
 }
 
-// announce leaves in a pool the record of a namespace that is about to come there: so a process whose
-// configuration names that pool does not take the namespace for a new one. What the pool has under its
-// name and the record does not explain is an error.
-func (s *Space) announce(ctx context.Context, h *Home, pool string, to *backend.Backend, r Record,
-	dry bool) error {
+// welcome asks whether a namespace with a record may come to a pool: the pool can be used, all live
+// processes have it, and it has nothing under the name that the record does not explain. It returns the version of the copy there.
+func (s *Space) welcome(ctx context.Context, h *Home, pool string, r Record) (version int64, err error) {
+	to := s.at(pool)
+	if _, err := s.inspect(ctx, to); err != nil {
+		return 0, to.Explain(ctx, err)
+	}
 	found, err := readRecord(ctx, h, to)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	first, err := to.Background.Exists(ctx, backend.ShardPrefix(h.prefix, h.Name, 0)+"ledger").Result()
 	if err != nil {
-		return backend.Classify(err)
+		return 0, backend.Classify(err)
 	}
-	explains := r.Layouts[0].N == 1 && r.Layouts[0].Pool == pool
-	if found.in(pool).knowsMore(r) || first > 0 && !explains {
-		return backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
+	if lack, err := s.lack(ctx, h, pool); err != nil {
+		return 0, err
+	} else if lack > 0 {
+		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
+			"namespace %s: pool %s is missing in %d of the processes that serve it: add it to pools in their files, and reload them", h.Name, pool, lack))
+	}
+	if found.in(pool).knowsMore(r) || first > 0 && r.Layouts[0].Pool != pool {
+		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
 			"namespace %s: pool %s has another namespace of this name: delete what it has there, or use another pool", h.Name, pool))
 	}
-	if dry {
-		return nil
-	}
-	_, err = writeCopy(ctx, h, to, found.Version, r)
-	return err
+	return found.Version, nil
 }

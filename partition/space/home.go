@@ -23,11 +23,12 @@ type Home struct {
 	// asks. Like Numbered it is set before the home is adopted.
 	Moved func()
 
-	wanted   atomic.Int64  // shards as configured: how many a namespace that is new to the store gets
-	asked    time.Time     // when Grow asked last
-	list     string        // key of the processes that serve it
-	self     uint64        // hash of this process, once it is adopted
-	clock    backend.Clock // of the server that holds list
+	wanted   atomic.Int64     // shards as configured: how many a namespace that is new to the store gets
+	asked    time.Time        // when Grow asked last
+	list     string           // key of the processes that serve it
+	self     uint64           // hash of this process, once it is adopted
+	clock    backend.Clock    // of the server that holds list
+	listed   *backend.Backend // that server's, since this process entered there
 	roster   atomic.Pointer[roster]
 	drainers atomic.Int32 // of this process
 	// Reordered is called when other processes drain it than before; nil: nobody asks. It is set
@@ -111,7 +112,7 @@ func (s *Space) Adopt(h *Home) {
 // adopt gives a shard what the Space has for it.
 func (h *Home) adopt(sh *Shard) {
 	if h.space != nil {
-		sh.Backend, _ = h.space.at(sh.Pool)
+		sh.Backend = h.space.at(sh.Pool)
 		sh.Breaker = sh.Backend.NewBreaker(sh.Ledger)
 		sh.Zone = backend.Slot(sh.Prefix) * h.space.Zones() / backend.Slots
 	}
@@ -177,7 +178,8 @@ func (h *Home) begin(r Record) {
 	if h.resolved.Load() {
 		return // another was first
 	}
-	if old := h.Layouts(); old.Record.Layouts[0].Shards == r.Layouts[0].Shards {
+	if old, first := h.Layouts(), r.Layouts[0]; old.Record.Layouts[0].Shards == first.Shards &&
+		h.Backend() == h.space.at(first.Pool) {
 		h.set(h.extend(old, r))
 	} else {
 		h.set(h.extend(&Layouts{}, r))
@@ -264,19 +266,28 @@ func (l *Layouts) Older(than int64) (older []*Layout) {
 // Open are the layouts that are not closed, oldest first.
 func (l *Layouts) Open() []*Layout { return append(l.Older(l.Current().N), l.Current()) }
 
+// open are the shards of the open layouts.
+func (l *Layouts) open() (shards []*Shard) {
+	for _, o := range l.Open() {
+		shards = append(shards, o.Shards...)
+	}
+	return shards
+}
+
 // Backend is that of the pool of the newest layout.
 func (h *Home) Backend() *backend.Backend { return h.Layouts().Current().Shards[0].Backend }
 
-// Backends are those of the open layouts of homes, or that of the Space where there is no home.
+// Backends are those of the open layouts of homes that this process has, or that of the Space where
+// there is none.
 func (s *Space) Backends(homes []*Home) (all []*backend.Backend) {
 	for _, h := range homes {
 		for _, l := range h.Layouts().Open() {
-			if b := l.Shards[0].Backend; !slices.Contains(all, b) {
+			if b := l.Shards[0].Backend; !b.IsMissing() && !slices.Contains(all, b) {
 				all = append(all, b)
 			}
 		}
 	}
-	if len(homes) == 0 {
+	if len(all) == 0 {
 		all = append(all, s.backend)
 	}
 	return all

@@ -177,16 +177,21 @@ func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
 	now := time.Now()
 	byServer := map[redis.Cmdable][]*reading{}
 	for _, h := range homes {
-		asked := map[int]bool{}
+		type zone struct {
+			of *backend.Backend
+			n  int
+		}
+		asked := map[zone]bool{}
 		for _, layout := range h.Layouts().Open() {
 			for _, sh := range layout.Shards {
-				v, last, reached := h.checked.Load(), sh.compared.Load(), asked[sh.Zone]
+				at := zone{sh.Backend, sh.Zone}
+				v, last, reached := h.checked.Load(), sh.compared.Load(), asked[at]
 				if ranked && reached && v != nil && v.err == nil && last != nil &&
 					now.Sub(*last) < h.Rest(sh.Number) {
 					continue
 				}
 				sh.compared.Store(&now)
-				asked[sh.Zone] = true
+				asked[at] = true
 				l := &reading{home: h, of: layout, sh: sh}
 				all = append(all, l)
 				if s.passed(h) && !sh.Breaker.Allow() {

@@ -236,7 +236,7 @@ func (s *Space) Amend(ctx context.Context, h *Home, layouts *Layouts, n int64,
 			record.Floor = max(record.Floor, layouts.Floor(), record.Layouts[i].Abandoned*1000) + 2*markAhead
 		}
 	}
-	wrote, err := s.writeRecord(ctx, h, layouts.Record.Version, record)
+	wrote, err := s.writeRecord(ctx, h, layouts.Current().Shards[0].Backend, layouts.Record.Version, record)
 	if err == nil && !wrote {
 		_ = s.Refresh(ctx, h)
 		err = errAnother
@@ -265,11 +265,11 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by strin
 	layouts := h.Layouts()
 	current := layouts.Current()
 	pool = cmp.Or(pool, current.Pool)
-	to, known := s.at(pool)
-	if !known {
-		return 0, s.noPool(h, pool)
+	to, from := s.at(pool), current.Shards[0].Backend
+	if to.IsMissing() {
+		return 0, noPool(h, pool)
 	}
-	moves := to != h.Backend()
+	moves := to != from
 	if current.LayoutRecord.Shards == shards && !even && !moves {
 		return current.N, nil
 	}
@@ -281,6 +281,13 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by strin
 	if h.Numbered && first+shards > maxNumbers {
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%w: ids name %d shards at most, and %d are used",
 			ErrNoLayouts, maxNumbers, first))
+	}
+	before, there := layouts.Record, int64(0)
+	if moves {
+		before = before.in(s.Pool)
+		if there, err = s.welcome(ctx, h, pool, before); err != nil {
+			return 0, err
+		}
 	}
 	now, err := to.KnownTime(ctx)
 	if err != nil {
@@ -295,25 +302,18 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by strin
 	if h.Numbered {
 		next.First = first
 	}
-	before := layouts.Record
-	if moves {
-		before = before.in(s.Pool)
-	}
 	record := before.join(Record{Layouts: []LayoutRecord{next}})
 	record.Wanted = max(record.Wanted, int(h.wanted.Load()))
 	trial := h.trial(layouts, record)
-	if err := s.ready(ctx, h, trial); err != nil {
+	if err := s.ready(ctx, h, trial); err != nil || dry {
 		return next.N, err
 	}
-	if moves {
-		if err := s.announce(ctx, h, pool, to, before, dry); err != nil {
+	if moves { // so a process whose configuration names that pool does not take the namespace for a new one
+		if _, err := writeCopy(ctx, h, to, there, before); err != nil {
 			return 0, err
 		}
 	}
-	if dry {
-		return next.N, nil
-	}
-	wrote, err := s.writeRecord(ctx, h, layouts.Record.Version, record)
+	wrote, err := s.writeRecord(ctx, h, from, layouts.Record.Version, record)
 	switch {
 	case err != nil:
 		return 0, err
@@ -374,7 +374,7 @@ func (s *Space) decide(ctx context.Context, h *Home) (shards int, err error) {
 	}
 	record := h.Layouts().Record
 	if have := record.current().Shards; len(masters) <= have {
-		_, err = s.writeRecord(ctx, h, 0, record)
+		_, err = s.writeRecord(ctx, h, h.Backend(), 0, record)
 		return have, err
 	}
 	return len(masters), nil
@@ -390,20 +390,16 @@ func (h *Home) trial(old *Layouts, r Record) *Layouts {
 // ready asks whether all shards that a namespace would have can be used: they answer, are not
 // full, and the user has all rights.
 func (s *Space) ready(ctx context.Context, h *Home, l *Layouts) error {
-	var open []*Shard
-	for _, layout := range l.Open() {
-		open = append(open, layout.Shards...)
-	}
-	if h.Backend().Embedded() {
-		return nil
-	}
+	open := l.open()
 	if err := s.explainRights(ctx, []*Home{h}, s.tryRights(ctx, h.Name, open)); err != nil {
 		return err
 	}
 	// The probe of the rights begins with a DEL, after which a full store rejects nothing.
 	pipes := backend.Pipes{}
 	for _, sh := range open {
-		pipes.To(sh.Backend.Background).Set(ctx, sh.Prefix+"probe", "", time.Millisecond)
+		if !sh.Backend.Embedded() {
+			pipes.To(sh.Backend.Background).Set(ctx, sh.Prefix+"probe", "", time.Millisecond)
+		}
 	}
 	return backend.Classify(pipes.Exec(ctx))
 }

@@ -19,10 +19,10 @@ import (
 func (s *Space) checkRights(ctx context.Context, h *Home) error {
 	layouts := h.Layouts()
 	newest := layouts.Current().N
-	if h.Backend().Embedded() || h.permitted.Load() == newest {
+	if h.permitted.Load() == newest {
 		return nil
 	}
-	if err := s.tryRights(ctx, h.Name, layouts.Counted()); err != nil {
+	if err := s.tryRights(ctx, h.Name, layouts.open()); err != nil {
 		return err
 	}
 	h.permitted.Store(newest)
@@ -33,6 +33,9 @@ func (s *Space) checkRights(ctx context.Context, h *Home) error {
 func (s *Space) tryRights(ctx context.Context, namespace string, shards []*Shard) error {
 	parts := map[*backend.Backend][]*backend.Call{}
 	for _, sh := range shards {
+		if sh.Backend.Embedded() {
+			continue
+		}
 		keys, args := s.Kind.ProbeOf(sh)
 		again := backend.NewCall(s.Kind.Probe, nil, keys, args...)
 		again.WithText()
@@ -87,7 +90,7 @@ func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) err
 		})
 	}
 	for _, h := range homes {
-		for _, sh := range h.Layouts().Counted() {
+		for _, sh := range h.Layouts().open() {
 			keys, args := s.Kind.ProbeOf(sh)
 			reply, err := sh.Backend.Out.Eval(ctx, s.Kind.Probe.Source, keys, args...).Slice()
 			if backend.Denied(err) && missing["eval"] && !missing["evalsha"] {

@@ -43,10 +43,10 @@ type Kind struct {
 type Config struct {
 	Kind   *Kind
 	Prefix string // begins every key
-	// Pool is the name of the pool of the Space, and Pools has the others of this process. nil:
-	// there are none. A layout may lie in another pool than the one that the configuration names.
+	// Pool is the name of the pool that the configuration names, and Pools are all of this process. nil:
+	// there are no others. A layout may lie in any of them.
 	Pool    string
-	Pools   func(name string) *backend.Backend
+	Pools   map[string]*backend.Backend
 	Durable bool // a server that keeps nothing over a crash is rejected
 	// Foreign looks for values of others under the keys of the kind. nil: there are none that
 	// matter.
@@ -59,9 +59,10 @@ type Config struct {
 type Space struct {
 	Config
 	backend  *backend.Backend
-	id       string        // of this process, in the lists of those that serve a namespace
-	rounds   atomic.Uint64 // how often the ledgers were read for rollbacks
-	loaded   sync.Map      // back-ends that have the scripts
+	missing  *backend.Backend // in the place of pools that this process does not have
+	id       string           // of this process, in the lists of those that serve a namespace
+	rounds   atomic.Uint64    // how often the ledgers were read for rollbacks
+	loaded   sync.Map         // back-ends that have the scripts
 	servers  atomic.Pointer[result]
 	foreign  atomic.Pointer[findings]
 	last     atomic.Pointer[result] // of a Check of all homes
@@ -74,7 +75,7 @@ type result struct{ err error }
 
 // New makes a Space. It does not connect.
 func New(cfg Config, b *backend.Backend) *Space {
-	return &Space{Config: cfg, backend: b, id: rand.Text()}
+	return &Space{Config: cfg, backend: b, missing: b.Missing(), id: rand.Text()}
 }
 
 // Shard is one shard of a namespace. All its keys begin with Prefix, whose hash tag keeps them
@@ -106,18 +107,15 @@ func (sh *Shard) Revived() bool { return sh.revived.Load() }
 // any more, which stays so.
 func (sh *Shard) Fenced() bool { return sh.fenced.Load() }
 
-// at is the back-end of a pool. That of one that this process does not have reaches nothing.
-func (s *Space) at(pool string) (b *backend.Backend, known bool) {
+// at is the back-end of a pool; "" is the one that the configuration names.
+func (s *Space) at(pool string) *backend.Backend {
 	if pool == "" || pool == s.Pool {
-		return s.backend, true
+		return s.backend
 	}
-	if s.Pools != nil {
-		b = s.Pools(pool)
+	if b := s.Pools[pool]; b != nil {
+		return b
 	}
-	if b == nil {
-		return s.backend.Missing(pool), false
-	}
-	return b, true
+	return s.missing
 }
 
 // Zones is the number of zones: even parts of the slots of a Redis Cluster. The shards of a zone

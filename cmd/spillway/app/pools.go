@@ -38,7 +38,7 @@ func (a *App) openPools(g, before *generation) error {
 			Backend:    b,
 			Prefix:     g.cfg.Prefix,
 			Pool:       name,
-			Pools:      func(name string) *backend.Backend { return g.pools[name] },
+			Pools:      g.pools,
 			Namespaces: policies,
 			Drops:      a.drops,
 		}, g.registerer(name), log)
