@@ -22,6 +22,9 @@ var ErrResharding = space.ErrResharding
 // error names.
 var ErrNoLayouts = space.ErrNoLayouts
 
+// ErrNoPool is ErrIncompatible because this process does not have a pool.
+var ErrNoPool = space.ErrNoPool
+
 // ReshardRequest is other shards for a namespace.
 type ReshardRequest struct {
 	Shards int    // 1 to 1024
@@ -68,7 +71,7 @@ type LayoutInfo struct {
 	Closed  bool      // nothing is left in it but dead letters
 	Since   time.Time // when it was made, or closed; zero for layout 1 while it is open
 	By      string    // who asked for it
-	Pool    string    // it lies there; empty: in that of the namespace, which never had another
+	Pool    string    // it lies there; empty where there is one
 	Fenced  int       // of its shards: those that take no new entries any more
 	Empty   int       // of its shards: those without entries
 	Away    int       // of its shards: those that do not answer, of which nothing is counted
@@ -97,7 +100,7 @@ func (l LayoutInfo) State() string {
 
 // DescribeLayout is what the record says of a layout.
 func DescribeLayout(l *space.Layout, current bool) LayoutInfo {
-	info := LayoutInfo{N: l.N, Shards: len(l.Shards), Current: current, Closed: l.Closed != 0, By: l.By, Pool: l.Pool,
+	info := LayoutInfo{N: l.N, Shards: len(l.Shards), Current: current, Closed: l.Closed != 0, By: l.By, Pool: l.Shards[0].Pool,
 		Forgotten: l.Forgotten != 0, Abandoned: l.Abandoned != 0}
 	if since := max(l.Made, l.Closed); since > 0 {
 		info.Since = time.UnixMilli(since)
@@ -107,6 +110,9 @@ func DescribeLayout(l *space.Layout, current bool) LayoutInfo {
 
 // Shards is how many shards take new entries, as far as this process knows.
 func (n *Namespace) Shards() int { return len(n.home.Layouts().Current().Shards) }
+
+// Pool is where new entries go, as far as this process knows; empty where there is one.
+func (n *Namespace) Pool() string { return n.home.Layouts().Current().Shards[0].Pool }
 
 // Layouts describes the layouts of a namespace, the oldest first. Errors: ErrTooManyReads where no
 // read slot is free within 1s, and those of the store.

@@ -77,10 +77,14 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 				continue
 			}
 			want := wanted[name]
-			if want != "" && p.recorded(ctx, want, name) && p.recorded(ctx, pool, name) {
+			recorded := want != "" && p.recorded(ctx, pool, name)
+			if recorded && p.recorded(ctx, want, name) {
 				continue // its record says which layout lies where
 			}
 			held, epoch, err := p.held(ctx, pool, name)
+			if recorded {
+				held = max(1, held) // layouts that held does not know
+			}
 			switch {
 			case err != nil && !p.passed:
 				return p.warnings, nil // it is not known yet: the next look
@@ -96,7 +100,8 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 				continue // two names of one Redis
 			}
 			text := fmt.Sprintf(
-				"namespace %s: pool is %s, but entries, dead letters or jobs of it are in pool %s: set pool %[3]s, or have them delivered or purged there first",
+				"namespace %s: pool is %s, but entries, dead letters or jobs of it are in pool %s: set pool %[3]s, or have them delivered or purged there first; "+
+					"a buffer moves by spillway reshard --pool",
 				name, want, pool)
 			if !p.passed && p.named[name] != "" {
 				return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%s", text))

@@ -172,7 +172,7 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%w: "+format, append([]any{space.ErrNoLayouts}, args...)...))
 	}
 	if r.Pool != "" {
-		return refuse("queues stay in their pool")
+		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%w: queues stay in the pool that they were first used in", space.ErrNoPool))
 	}
 	for _, rule := range ns.Policy.Rules {
 		if !rule.Rate.IsZero() && !rule.Rate.None {

@@ -170,7 +170,7 @@ func (s *Space) Learn(ctx context.Context, h *Home, text []byte) error {
 // noPool is the error of a namespace that lies, or is to lie, where this process cannot reach it.
 func noPool(h *Home, pool string) error {
 	return backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
-		"namespace %s: pool %s is not among those of this process: add it to pools in the file, and reload", h.Name, pool))
+		"%w: namespace %s: pool %s is not among those of this process: add it to pools in the file, and reload", ErrNoPool, h.Name, pool))
 }
 
 // welcome asks whether a namespace with a record may come to a pool: the pool can be used, all live

@@ -1,6 +1,7 @@
 package space
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -112,6 +113,7 @@ func (s *Space) Adopt(h *Home) {
 // adopt gives a shard what the Space has for it.
 func (h *Home) adopt(sh *Shard) {
 	if h.space != nil {
+		sh.Pool = cmp.Or(sh.Pool, h.space.Pool)
 		sh.Backend = h.space.at(sh.Pool)
 		sh.Breaker = sh.Backend.NewBreaker(sh.Ledger)
 		sh.Zone = backend.Slot(sh.Prefix) * h.space.Zones() / backend.Slots

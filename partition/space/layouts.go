@@ -32,6 +32,8 @@ import (
 var (
 	// ErrResharding: an older layout is open still, or another process was first.
 	ErrResharding = errors.New("the shards of the namespace are changing")
+	// ErrNoPool: this process does not have the pool, or namespaces of this kind stay in theirs.
+	ErrNoPool = errors.New("no such pool")
 	// ErrNoLayouts: something of the namespace cannot go to other shards; the error names it.
 	ErrNoLayouts = errors.New("the namespace keeps its shards")
 )

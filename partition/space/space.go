@@ -85,8 +85,8 @@ type Shard struct {
 	Number         int   // in Layouts.Shards
 	Layout         int64 // number of its layout
 	Zone           int
-	Own            any // what the store of the kind keeps of it
-	Pool           string
+	Own            any              // what the store of the kind keeps of it
+	Pool           string           // empty where there is one
 	Backend        *backend.Backend // of the pool
 	Breaker        *backend.Breaker
 	rollback       rollbackDetector

@@ -17,6 +17,7 @@ import (
 const (
 	codeConflict     wire.Code = "conflict"
 	codeNoSuchLayout wire.Code = "no_such_layout"
+	codeBadPool      wire.Code = "bad_pool"
 	codeTooManyTails wire.Code = "too_many_tails"
 	codeNoSuchLetter wire.Code = "no_such_dead_letter"
 )

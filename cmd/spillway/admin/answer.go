@@ -194,6 +194,8 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 		rejected = jobRejection(err)
 	case errors.Is(err, partition.ErrNoLayout):
 		rejected = notFound(codeNoSuchLayout, err.Error())
+	case errors.Is(err, partition.ErrNoPool):
+		rejected = &rejection{http.StatusBadRequest, codeBadPool, err.Error()}
 	case errors.Is(err, partition.ErrTooManyPauses), errors.Is(err, partition.ErrResharding),
 		errors.Is(err, partition.ErrNoLayouts), errors.Is(err, partition.ErrLayoutInUse):
 		rejected = conflict(err.Error())

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -16,6 +18,7 @@ type LayoutList struct {
 type Layout struct {
 	N           int64  `json:"n"`
 	Shards      int    `json:"shards"`
+	Pool        string `json:"pool,omitempty"` // it lies there
 	State       string `json:"state"`          // current, older, closed, forgotten or abandoned
 	Fenced      int    `json:"fenced"`         // of its shards: those that take no new entries any more
 	Empty       int    `json:"empty"`          // of its shards: those without entries
@@ -43,6 +46,7 @@ func (s *Server) layouts(r *request) (any, error) {
 		row := Layout{
 			N:           l.N,
 			Shards:      l.Shards,
+			Pool:        l.Pool,
 			State:       l.State(),
 			Fenced:      l.Fenced,
 			Empty:       l.Empty,
@@ -64,6 +68,7 @@ func (s *Server) layouts(r *request) (any, error) {
 // sharded is what a namespace of either kind has of layouts.
 type sharded struct {
 	shards  func() int
+	pool    func() string
 	layouts func() ([]partition.LayoutInfo, error)
 	reshard func(partition.ReshardRequest) (int64, error)
 }
@@ -75,7 +80,7 @@ func (r *request) sharded() (s sharded) {
 	if !queues {
 		if ns := r.namespace(); r.err == nil {
 			store := r.view.Store
-			s = sharded{ns.Shards, func() ([]partition.LayoutInfo, error) { return store.Layouts(r.ctx, ns) },
+			s = sharded{ns.Shards, ns.Pool, func() ([]partition.LayoutInfo, error) { return store.Layouts(r.ctx, ns) },
 				func(q partition.ReshardRequest) (int64, error) { return store.Reshard(r.ctx, ns, q) }}
 		}
 		return s
@@ -85,7 +90,7 @@ func (r *request) sharded() (s sharded) {
 		r.fail(notHere(name, kindPHP, ", which has no shards of its own"))
 		return s
 	}
-	return sharded{space.ns.NewestShards, func() ([]partition.LayoutInfo, error) { return store.Layouts(r.ctx, space.ns) },
+	return sharded{space.ns.NewestShards, func() string { return "" }, func() ([]partition.LayoutInfo, error) { return store.Layouts(r.ctx, space.ns) },
 		func(q partition.ReshardRequest) (int64, error) { return store.Reshard(r.ctx, space.ns, q) }}
 }
 
@@ -100,19 +105,30 @@ func (r *request) buffersOnly() *partition.Namespace {
 
 // ReshardRequest asks for other shards.
 type ReshardRequest struct {
-	Shards int  `json:"shards"`
-	Again  bool `json:"again,omitempty"` // also where it has as many: spread them over the masters that there are now
-	DryRun bool `json:"dry_run,omitempty"`
+	Shards int    `json:"shards"`
+	Pool   string `json:"pool,omitempty"`  // to move it there; empty: it stays where it is
+	Again  bool   `json:"again,omitempty"` // also where it has as many: spread them over the masters that there are now
+	DryRun bool   `json:"dry_run,omitempty"`
 }
 
 // Resharded is what became of it.
 type Resharded struct {
-	Layout int64 `json:"layout"` // that new entries go to; with dry_run: would go to
-	From   int   `json:"from"`   // shards before
-	Shards int   `json:"shards"`
+	Layout   int64  `json:"layout"` // that new entries go to; with dry_run: would go to
+	From     int    `json:"from"`   // shards before
+	Shards   int    `json:"shards"`
+	FromPool string `json:"from_pool,omitempty"` // the pool before
+	Pool     string `json:"pool,omitempty"`
 }
 
-// reshard gives the namespace in the path another number of shards.
+// moved is from which pool to which; empty where it stays.
+func (r Resharded) moved() string {
+	if r.Pool == r.FromPool {
+		return ""
+	}
+	return fmt.Sprintf(", pool %s → %s", r.FromPool, r.Pool)
+}
+
+// reshard gives the namespace in the path another number of shards, or moves it to another pool.
 func (s *Server) reshard(r *request) (any, error) {
 	var body ReshardRequest
 	ns := r.sharded()
@@ -122,13 +138,21 @@ func (s *Server) reshard(r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	answer := Resharded{From: ns.shards(), Shards: body.Shards}
+	answer := Resharded{From: ns.shards(), Shards: body.Shards, FromPool: ns.pool()}
+	answer.Pool = cmp.Or(body.Pool, answer.FromPool)
 	var err error
 	answer.Layout, err = ns.reshard(partition.ReshardRequest{
-		Shards: body.Shards, Again: body.Again, By: r.who.name, DryRun: body.DryRun})
+		Shards: body.Shards, Pool: body.Pool, Again: body.Again, By: r.who.name, DryRun: body.DryRun})
 	if !body.DryRun {
 		s.record(r, Act{Action: "reshard", Namespace: r.PathValue("namespace"),
-			Detail: fmt.Sprintf("%d → %d shards", answer.From, body.Shards)}, err)
+			Detail: fmt.Sprintf("%d → %d shards", answer.From, body.Shards) + answer.moved()}, err)
+	}
+	switch {
+	case errors.Is(err, partition.ErrNoPool), errors.Is(err, partition.ErrNoLayouts), errors.Is(err, partition.ErrResharding):
+	case errors.Is(err, partition.ErrBroken):
+		err = conflict(err.Error())
+	case errors.Is(err, partition.ErrUnavailable):
+		err = unavailable(err.Error())
 	}
 	return answer, err
 }

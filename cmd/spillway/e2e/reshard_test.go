@@ -254,3 +254,115 @@ func TestANamespaceOfQueuesGetsOtherShardsUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// Two processes whose file says that the namespace is in the default pool. It moves to another Redis
+// while both take entries; one is killed meanwhile, and starts again with the same file.
+func TestANamespaceMovesToAnotherRedisUnderLoadWhileAProcessIsKilled(t *testing.T) {
+	t.Parallel()
+	from, to := redistest.Start(t), redistest.Start(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "spillway.yaml")
+	text := fmt.Sprintf("redis: %s\npools: {b: %q}\nlinger: 50ms\nlease: 3s\nsink_timeout: 1s\nshards: 2\nsink: file://%s\n", from.URL(), to.URL(), filepath.Join(dir, "out.ndjson"))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() *server { return serve(t, "--config", file).ready(200) }
+	var servers [2]atomic.Pointer[server]
+	for i := range servers {
+		servers[i].Store(open())
+	}
+	var sending sync.WaitGroup
+	var ended atomic.Bool
+	var acked, unknown [2]atomic.Int64
+	for i := range servers {
+		sending.Go(func() {
+			for n := 0; !ended.Load(); n++ {
+				s := servers[i].Load()
+				resp, err := http.Post(fmt.Sprintf("http://%s/v1/default/p%d-%d", s.data, i, n%20), "application/json", strings.NewReader(fmt.Sprint(n)))
+				if err != nil {
+					unknown[i].Add(1)
+					eventually(t, "the process is there again", func() bool { return servers[i].Load() != s })
+					continue
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != 200 {
+					t.Errorf("entry %d of process %d: %s", n, i, resp.Status)
+					return
+				}
+				acked[i].Add(1)
+			}
+		})
+	}
+	some := func() {
+		before := [2]int64{acked[0].Load(), acked[1].Load()}
+		eventually(t, "entries arrive", func() bool {
+			return acked[0].Load() > before[0]+100 && acked[1].Load() > before[1]+100
+		})
+	}
+	some()
+	s := servers[0].Load()
+	if out, err := exec.Command(binary, "reshard", "default", "3", "--pool", "nowhere", "--yes", "--admin", "http://"+s.admin).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "pool nowhere is not among those of this process") {
+		t.Errorf("to a pool that there is not: %v, %s", err, out)
+	}
+	moved := make(chan string, 1)
+	go func() { moved <- s.command("reshard", "default", "3", "--pool", "b", "--yes", "--wait") }()
+	eventually(t, "the other Redis has the namespace", func() bool { return len(to.Client().Keys(t.Context(), "*ledger").Val()) == 3 })
+	servers[1].Load().kill()
+	servers[1].Store(open())
+	some()
+	<-moved
+	layouts := servers[1].Load().command("layouts", "ls", "default")
+	if !regexp.MustCompile(`1 +2  closed .* default`).MatchString(layouts) || !regexp.MustCompile(`\d+ +3  current .* b `).MatchString(layouts) {
+		t.Errorf("got\n%s", layouts)
+	}
+	before := s.ledger()
+	s.command("layouts", "forget", "default", "1")
+	if after := s.ledger(); after.Accepted < before.Accepted || after.Delivered < before.Delivered {
+		t.Errorf("forgotten: got %+v, after %+v", after, before)
+	}
+	some()
+	ended.Store(true)
+	sending.Wait()
+	eventually(t, "all is delivered", func() bool { return servers[1].Load().ledger().Buffered == 0 })
+	sure, most := acked[0].Load()+acked[1].Load(), unknown[0].Load()+unknown[1].Load()
+	most += sure
+	if l := s.ledger(); l.Accepted < sure || l.Accepted > most || l.Delivered != l.Accepted {
+		t.Errorf("%d to %d were stored, got %+v", sure, most, l)
+	}
+	for i := range servers {
+		if code := servers[i].Load().terminate(); code != 0 {
+			t.Errorf("exit %d", code)
+		}
+	}
+	out, err := os.ReadFile(filepath.Join(dir, "out.ndjson"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPartition := map[string][]line{}
+	for _, l := range parseLines(t, out) {
+		byPartition[l.Partition] = append(byPartition[l.Partition], l)
+	}
+	entries := int64(0)
+	for name, lines := range byPartition {
+		slices.SortStableFunc(lines, func(a, b line) int { return int(a.Seq - b.Seq) })
+		last, data := int64(-1), -1
+		for _, l := range lines {
+			n := 0
+			if _, err := fmt.Sscan(string(l.Data), &n); err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case l.Seq == last && n == data: // again, after its process was killed
+			case l.Seq == last, n <= data:
+				t.Fatalf("%s: %+v follows %d at %d", name, l, data, last)
+			default:
+				entries++
+			}
+			last, data = l.Seq, n
+		}
+	}
+	if entries < sure || entries > most {
+		t.Errorf("%d entries were written, %d to %d were stored", entries, sure, most)
+	}
+}

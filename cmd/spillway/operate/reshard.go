@@ -16,6 +16,7 @@ type Reshard struct {
 
 	Namespace string `arg:"" help:"The namespace, of kind buffer or queue."`
 	Shards    int    `arg:"" help:"How many shards it gets, 1 to 1024: two to four a master of a Redis Cluster."`
+	Pool      string `help:"Move it to this pool of the file, another Redis."`
 	Again     bool   `help:"Also where it has as many already: spread them over the masters that there are now."`
 	Wait      bool   `help:"Wait until nothing is left in the older shards."`
 	DryRun    bool   `help:"Look whether it could be done, and change nothing."`
@@ -26,21 +27,27 @@ type Reshard struct {
 func (c *Reshard) Run(ctx context.Context, s Streams) error {
 	call := c.namespace(c.Namespace).at("/reshard")
 	var found, done admin.Resharded
-	raw, err := call.post(ctx, admin.ReshardRequest{Shards: c.Shards, Again: c.Again, DryRun: true}, &found)
+	request := admin.ReshardRequest{Shards: c.Shards, Pool: c.Pool, Again: c.Again, DryRun: true}
+	raw, err := call.post(ctx, request, &found)
 	if err != nil {
 		return err
 	}
-	if c.DryRun || found.From == c.Shards && !c.Again {
-		return c.print(s, raw, fmt.Sprintf("%s: %d shards, %d wanted; nothing was changed",
-			c.Namespace, found.From, c.Shards))
+	var from, to string
+	if found.Pool != found.FromPool {
+		from, to = " in pool "+found.FromPool, " in pool "+found.Pool
 	}
-	_ = s.tell("%s: %d shards become %d. New entries go to the new ones at once; what lies in the old ones leaves from there: entries at max_age at the latest, jobs when they end.",
-		c.Namespace, found.From, c.Shards)
+	if c.DryRun || found.From == c.Shards && to == "" && !c.Again {
+		return c.print(s, raw, fmt.Sprintf("%s: %d shards%s, %d wanted%s; nothing was changed",
+			c.Namespace, found.From, from, c.Shards, to))
+	}
+	_ = s.tell("%s: %d shards%s become %d%s. New entries go to the new ones at once; what lies in the old ones leaves from there: entries at max_age at the latest, jobs when they end.",
+		c.Namespace, found.From, from, c.Shards, to)
 	asking := consent{Yes: c.Yes}
 	if err := asking.ask(ctx, s, int64(c.Shards), "go on"); err != nil {
 		return err
 	}
-	if raw, err = call.post(ctx, admin.ReshardRequest{Shards: c.Shards, Again: c.Again}, &done); err != nil {
+	request.DryRun = false
+	if raw, err = call.post(ctx, request, &done); err != nil {
 		return err
 	}
 	if c.Wait {
@@ -162,7 +169,7 @@ func (c *LayoutsLs) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	t := newTable(">LAYOUT", ">SHARDS", "STATE", ">FENCED", ">EMPTY", ">ENTRIES", ">PARTITIONS",
-		">OLDEST", "SINCE", "BY", "QUEUES LEFT")
+		">OLDEST", "SINCE", "POOL", "BY", "QUEUES LEFT")
 	for _, l := range list.Layouts {
 		at := "first use"
 		if l.SinceMS > 0 {
@@ -170,7 +177,7 @@ func (c *LayoutsLs) Run(ctx context.Context, s Streams) error {
 		}
 		t.add(fmt.Sprint(l.N), digits(int64(l.Shards)), l.State, digits(int64(l.Fenced)),
 			digits(int64(l.Empty)),
-			digits(l.Entries), digits(l.Partitions), since(l.OldestAgeMS), at, l.By, strings.Join(l.Queues, " "))
+			digits(l.Entries), digits(l.Partitions), since(l.OldestAgeMS), at, l.Pool, l.By, strings.Join(l.Queues, " "))
 	}
 	return t.print(s.Out)
 }

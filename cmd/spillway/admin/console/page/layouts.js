@@ -36,9 +36,9 @@ export class Layouts extends Component {
 }
 
 function Row({ l, n }) {
-  if (l.state === "current") return html`<p><b>${count(l.shards)} shards</b> take new entries <span class="muted">(layout ${l.n}${l.by && html`, by <${Text} of=${l.by} cut=${40} />`})</span></p>`;
+  if (l.state === "current") return html`<p><b>${count(l.shards)} shards</b> take new entries <span class="muted">(layout ${l.n}${l.pool && `, pool ${l.pool}`}${l.by && html`, by <${Text} of=${l.by} cut=${40} />`})</span></p>`;
   const until = Math.max(0, n.max_age_ms - l.oldest_age_ms);
   return html`<p><b>${count(l.shards)} older shards</b>: ${entries(l.entries)} of ${count(l.partitions)} ${l.partitions === 1 ? "partition" : "partitions"} left${" "}
-      <span class="muted">(layout ${l.n})</span>; ${count(l.fenced)} of ${count(l.shards)} fenced, ${count(l.empty)} empty${l.entries > 0 && html`; the oldest waits for ${duration(l.oldest_age_ms)}, empty in ${duration(until)} at the latest`}</p>
+      <span class="muted">(layout ${l.n}${l.pool && `, pool ${l.pool}`})</span>; ${count(l.fenced)} of ${count(l.shards)} fenced, ${count(l.empty)} empty${l.entries > 0 && html`; the oldest waits for ${duration(l.oldest_age_ms)}, empty in ${duration(until)} at the latest`}</p>
     <meter min="0" max=${Math.max(n.buffered, l.entries, 1)} value=${l.entries} aria-label="Entries left in older shards, of all that wait"></meter>`;
 }
