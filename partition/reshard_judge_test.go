@@ -63,6 +63,7 @@ type walkLease struct {
 type walkPause struct {
 	changes  int // calls so far
 	underWay int
+	crossed  bool   // two were under way at once: each may have been first in one of the homes
 	state    string // "paused", "resumed", or "" = it may be either
 }
 
@@ -226,6 +227,7 @@ func (j *judge) changePause(name string) int {
 	}
 	p := j.pauses[name]
 	p.changes++
+	p.crossed = p.crossed || p.underWay > 0
 	p.underWay++
 	p.state = ""
 	return p.changes
@@ -234,7 +236,9 @@ func (j *judge) changePause(name string) int {
 func (j *judge) pauseChanged(name string, change int, paused bool, err error) {
 	p := j.pauses[name]
 	p.underWay--
-	if err != nil || p.underWay > 0 || p.changes != change {
+	crossed := p.crossed
+	p.crossed = p.underWay > 0
+	if err != nil || p.underWay > 0 || crossed || p.changes != change {
 		return
 	}
 	p.state = "resumed"
@@ -266,41 +270,47 @@ func (w *walker) checkShards() (sum shardSums, stored int64) {
 		prefix, _, _ := splitPartitionKey(key)
 		lists[prefix] = append(lists[prefix], key)
 	}
-	tx := w.client.TxPipeline()
-	ledgers, lengths := map[string]*redis.MapStringStringCmd{}, map[string][]*redis.IntCmd{}
-	for _, key := range w.keys("*ledger") {
-		prefix := strings.TrimSuffix(key, "ledger")
-		ledgers[prefix] = tx.HGetAll(ctx, key)
-		for _, list := range lists[prefix] {
-			lengths[prefix] = append(lengths[prefix], tx.LLen(ctx, list))
+	for i, server := range w.servers {
+		tx := server.TxPipeline()
+		ledgers, lengths := map[string]*redis.MapStringStringCmd{}, map[string][]*redis.IntCmd{}
+		for _, key := range w.keys("*ledger") {
+			prefix := strings.TrimSuffix(key, "ledger")
+			ledgers[prefix] = tx.HGetAll(ctx, key)
+			for _, list := range lists[prefix] {
+				lengths[prefix] = append(lengths[prefix], tx.LLen(ctx, list))
+			}
 		}
-	}
-	if _, err := tx.Exec(ctx); err != nil {
-		w.Fatal(err)
-	}
-	for prefix, cmd := range ledgers {
-		f := cmd.Val()
-		n := func(name string) int64 { n, _ := strconv.ParseInt(f[name], 10, 64); return n }
-		s := shardSums{n("accepted"), n("delivered"), n("evicted") - n("reclaimed"), n("expired"), n("dead"), n("lost") + n("lost_count")}
-		here := int64(0)
-		for _, length := range lengths[prefix] {
-			here += length.Val()
+		if _, err := tx.Exec(ctx); err != nil {
+			w.Fatal(err)
 		}
-		if left := s.accepted - s.delivered - s.evicted - s.expired - s.dead - s.lost; left != here {
-			w.violation("%s: the ledger says that %d entries are stored, the lists hold %d: %v", prefix, left, here, f)
+		for prefix, cmd := range ledgers {
+			here := int64(0)
+			for _, length := range lengths[prefix] {
+				here += length.Val()
+			}
+			w.checkShard(fmt.Sprintf("%s on server %d", prefix, i), cmd.Val(), here, &sum)
+			stored += here
 		}
-		if f["closed"] != "" && here > 0 {
-			w.violation("%s is closed and holds %d entries", prefix, here)
-		}
-		sum.accepted += s.accepted
-		sum.delivered += s.delivered
-		sum.evicted += s.evicted
-		sum.expired += s.expired
-		sum.dead += s.dead
-		sum.lost += s.lost
-		stored += here
 	}
 	return sum, stored
+}
+
+// checkShard compares one ledger with what is stored, and adds it to the sum.
+func (w *walker) checkShard(name string, f map[string]string, here int64, sum *shardSums) {
+	n := func(name string) int64 { n, _ := strconv.ParseInt(f[name], 10, 64); return n }
+	s := shardSums{n("accepted"), n("delivered"), n("evicted") - n("reclaimed"), n("expired"), n("dead"), n("lost") + n("lost_count")}
+	if left := s.accepted - s.delivered - s.evicted - s.expired - s.dead - s.lost; left != here {
+		w.violation("%s: the ledger says that %d entries are stored, the lists hold %d: %v", name, left, here, f)
+	}
+	if f["closed"] != "" && here > 0 {
+		w.violation("%s is closed and holds %d entries", name, here)
+	}
+	sum.accepted += s.accepted
+	sum.delivered += s.delivered
+	sum.evicted += s.evicted
+	sum.expired += s.expired
+	sum.dead += s.dead
+	sum.lost += s.lost
 }
 
 // end lets everybody go on, and looks whether what is not paused drains, then everything, and

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/space"
 )
 
@@ -34,10 +35,14 @@ var (
 func TestShardsChangeInWalks(t *testing.T) {
 	t.Parallel()
 	seedBug(t, os.Getenv(seededBug))
-	server := redistest.Start(t)
+	var servers []*walkServer
+	for range 2 {
+		server := redistest.Start(t)
+		servers = append(servers, &walkServer{server.Addr, server.Client()})
+	}
 	for i := range *walkCount {
 		seed := *walkSeed + uint64(i)
-		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { takeWalk(t, server, seed) }) {
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { takeWalk(t, servers, seed) }) {
 			return
 		}
 	}
@@ -45,20 +50,24 @@ func TestShardsChangeInWalks(t *testing.T) {
 
 const walkNamespace = "kart"
 
+type walkServer struct {
+	addr string
+	*redis.Client
+}
+
 // A walker is the world of one walk: the processes, and what is known of what they did.
 type walker struct {
 	*testing.T
 	judge
 	rnd       *rand.Rand
-	client    *redis.Client
-	target    string
+	servers   []*walkServer // of the pools a and b; or one without a name
 	prefix    string
 	processes []*process
 	opened    int
 	mood      int
 	names     []string
-	rollbacks bool // as after failovers: then neither order nor counts of single entries are promised
-	records   []map[string]string
+	rollbacks bool                   // as after failovers: then neither order nor counts of single entries are promised
+	records   [2][]map[string]string // by server
 	forgotten int
 	settledOn bool // the record lost a layout; a failover takes longer than the second in which its number could come again
 	trace     []string
@@ -77,16 +86,21 @@ type process struct {
 	under    chan func() // the operation in which it is frozen; nil: none
 }
 
-func takeWalk(t *testing.T, server *redistest.Server, seed uint64) {
+func takeWalk(t *testing.T, servers []*walkServer, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 24))
-	w := &walker{T: t, judge: newJudge(), rnd: rnd, client: server.Client(), target: server.Addr,
+	w := &walker{T: t, judge: newJudge(), rnd: rnd, servers: servers[:1],
 		prefix: fmt.Sprintf("w%d", seed), rollbacks: rnd.IntN(6) == 0, mood: rnd.IntN(4)}
 	w.judge.fail = w.violation
 	w.judge.rollbacks = w.rollbacks
 	for i := range 1 + rnd.IntN([4]int{6, 6, 6, 2}[w.mood]) {
 		w.names = append(w.names, fmt.Sprint("p", i))
 	}
-	w.client.FlushAll(context.Background())
+	if rnd.IntN(3) == 0 {
+		w.servers = servers
+	}
+	for _, server := range servers {
+		server.FlushAll(context.Background())
+	}
 	shards := 1 + rnd.IntN(4)
 	if w.rollbacks {
 		shards = 1 // so that no janitor asks for more
@@ -119,11 +133,26 @@ func (w *walker) note(format string, args ...any) {
 // open starts a further process.
 func (w *walker) open(shards int) *process {
 	w.opened++
-	p := &process{name: fmt.Sprintf("#%d", w.opened), wire: newWire(w.T, w.target)}
+	p := &process{name: fmt.Sprintf("#%d", w.opened), wire: newWire(w.T, w.servers...)}
 	policy := DefaultPolicy()
 	policy.Shards, policy.Linger, policy.Batch, policy.MaxAge = shards, 0, 4, 2*time.Hour
-	s, err := Open(Config{URL: "redis://" + p.wire.addr, Prefix: w.prefix, Namespaces: map[string]Policy{walkNamespace: policy}},
-		prometheus.NewRegistry(), zap.NewNop())
+	cfg := Config{URL: "redis://" + p.wire.addrs[0], Prefix: w.prefix, Namespaces: map[string]Policy{walkNamespace: policy}}
+	if len(w.servers) > 1 {
+		cfg.Pools, cfg.Pool = map[string]*backend.Backend{}, "a"
+		for i, name := range walkPools {
+			b, err := backend.Open(backend.Config{URL: "redis://" + p.wire.addrs[i]}, prometheus.NewRegistry(), zap.NewNop())
+			if err != nil {
+				w.Fatal(err)
+			}
+			w.Cleanup(func() { _ = b.Close() })
+			cfg.Pools[name] = b
+		}
+		if !w.rollbacks && w.rnd.IntN(3) == 0 && w.servers[1].Exists(context.Background(), w.record()).Val() > 0 {
+			cfg.Pool = "b" // its file was changed since
+		}
+		cfg.Backend = cfg.Pools[cfg.Pool]
+	}
+	s, err := Open(cfg, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -133,7 +162,7 @@ func (w *walker) open(shards int) *process {
 		w.Fatal(err)
 	}
 	w.processes = append(w.processes, p)
-	w.note("%s opens, configured with %d shards", p.name, shards)
+	w.note("%s opens, configured with %d shards in pool %q", p.name, shards, cfg.Pool)
 	return p
 }
 
@@ -244,10 +273,13 @@ func (w *walker) reshard(p *process) {
 		return
 	}
 	r := ReshardRequest{Shards: 1 + w.rnd.IntN(6), Again: w.rnd.IntN(3) == 0, By: p.name}
-	w.doOrFreeze(p, 2, 12, func() func() {
+	if len(w.servers) > 1 && w.rnd.IntN(3) > 0 {
+		r.Pool = walkPools[w.rnd.IntN(2)]
+	}
+	w.doOrFreeze(p, 2, 12+6*(len(w.servers)-1), func() func() {
 		n, err := p.ns.store.Reshard(context.Background(), p.ns, r)
 		return func() {
-			w.note("%s reshards to %d, again %v: layout %d, %v", p.name, r.Shards, r.Again, n, err)
+			w.note("%s reshards to %d, again %v, pool %q: layout %d, %v", p.name, r.Shards, r.Again, r.Pool, n, err)
 			w.noBreakage("reshard", err)
 		}
 	})
@@ -307,7 +339,7 @@ func (p *process) known() string {
 		if l.Closed != 0 {
 			state = " closed"
 		}
-		all = append(all, fmt.Sprintf("%d×%d%s", l.N, len(l.Shards), state))
+		all = append(all, fmt.Sprintf("%d×%d%s%s", l.N, len(l.Shards), l.Shards[0].Pool, state))
 	}
 	return strings.Join(all, ", ")
 }
@@ -337,26 +369,47 @@ func (w *walker) timePasses() {
 	}
 	w.lapse()
 	ctx := context.Background()
-	pipe := w.client.Pipeline()
-	for _, key := range w.keys("*ready") {
-		for _, name := range w.names {
-			pipe.ZAddXX(ctx, key, redis.Z{Score: 1, Member: name})
+	for _, server := range w.servers {
+		pipe := server.Pipeline()
+		for _, key := range w.keys("*ready") {
+			for _, name := range w.names {
+				pipe.ZAddXX(ctx, key, redis.Z{Score: 1, Member: name})
+			}
 		}
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		w.Fatal(err)
+		if _, err := pipe.Exec(ctx); err != nil {
+			w.Fatal(err)
+		}
 	}
 }
 
 // keys are those of the walk that match.
 func (w *walker) keys(pattern string) []string {
-	keys, err := w.client.Keys(context.Background(), w.prefix+":"+pattern).Result()
-	if err != nil {
-		w.Fatal(err)
+	var all []string
+	for _, server := range w.servers {
+		keys, err := server.Keys(context.Background(), w.prefix+":"+pattern).Result()
+		if err != nil {
+			w.Fatal(err)
+		}
+		all = append(all, keys...)
 	}
-	slices.Sort(keys)
-	return keys
+	slices.Sort(all)
+	return all
 }
+
+// of is a client of the server that has a key of a shard.
+func (w *walker) of(key string) *redis.Client {
+	for _, server := range w.servers[1:] {
+		if server.Exists(context.Background(), key).Val() > 0 {
+			return server.Client
+		}
+	}
+	return w.servers[0].Client
+}
+
+func (w *walker) record() string { return w.prefix + ":{" + walkNamespace + "}:layout" }
+
+// walkPools are the names of the servers, where there are two.
+var walkPools = []string{"a", "b"}
 
 // fallBack is what a failover may do: the record, or the fence of a shard, is as before.
 func (w *walker) fallBack() {
@@ -364,10 +417,11 @@ func (w *walker) fallBack() {
 		return
 	}
 	ctx := context.Background()
-	record := w.prefix + ":{" + walkNamespace + "}:layout"
+	at := w.rnd.IntN(len(w.servers))
+	record, client := w.record(), w.servers[at]
 	switch w.rnd.IntN(4) {
 	case 0:
-		w.records = append(w.records, w.client.HGetAll(ctx, record).Val())
+		w.records[at] = append(w.records[at], client.HGetAll(ctx, record).Val())
 	case 1, 2:
 		w.settledOn = true
 		for _, p := range w.processes {
@@ -375,23 +429,24 @@ func (w *walker) fallBack() {
 				w.thaw(p)
 			}
 		}
-		w.client.Del(ctx, record)
-		if n := len(w.records); n > 0 {
-			if old := w.records[w.rnd.IntN(n)]; len(old) > 0 {
-				w.client.HSet(ctx, record, old)
+		client.Del(ctx, record)
+		if n := len(w.records[at]); n > 0 {
+			if old := w.records[at][w.rnd.IntN(n)]; len(old) > 0 {
+				client.HSet(ctx, record, old)
 			}
 		}
-		w.note("the record falls back to %v", w.client.HGetAll(ctx, record).Val())
+		w.note("the record on server %d falls back to %v", at, client.HGetAll(ctx, record).Val())
 	default:
 		for _, key := range w.keys("*ledger") {
-			f := w.client.HGetAll(ctx, key).Val()
+			client := w.of(key)
+			f := client.HGetAll(ctx, key).Val()
 			if f["fence"] == "" || f["closed"] != "" {
 				continue
 			}
 			if f["lost"] == "moved" {
-				w.client.HSet(ctx, key, "lost", f["lost_count"], "format", 1)
+				client.HSet(ctx, key, "lost", f["lost_count"], "format", 1)
 			}
-			w.client.HDel(ctx, key, "fence", "mark", "record", "version", "lost_count")
+			client.HDel(ctx, key, "fence", "mark", "record", "version", "lost_count")
 			w.note("%s loses its fence", key)
 			return
 		}
@@ -405,8 +460,8 @@ func (w *walker) runAhead() {
 		return
 	}
 	key, ahead := ledgers[w.rnd.IntN(len(ledgers))], time.Now().Add(time.Hour).UnixMicro()
-	if high, _ := w.client.HGet(context.Background(), key, "high_water").Int64(); high < ahead {
-		w.client.HSet(context.Background(), key, "high_water", ahead)
+	if high, _ := w.of(key).HGet(context.Background(), key, "high_water").Int64(); high < ahead {
+		w.of(key).HSet(context.Background(), key, "high_water", ahead)
 		w.note("the clock of %s is ahead", key)
 	}
 }
@@ -625,7 +680,7 @@ func (w *walker) purge(p *process) {
 // A wire is what one process sends to Redis and is answered. It can hold back what is sent, also
 // in the middle of an operation: then the process is frozen. And it can lose an answer.
 type wire struct {
-	addr  string
+	addrs []string      // one for each server
 	stuck chan struct{} // a request waits
 
 	mu    sync.Mutex
@@ -634,10 +689,13 @@ type wire struct {
 	lose  int           // answers of scripts to lose yet
 }
 
-func newWire(t *testing.T, target string) *wire {
-	w := &wire{addr: redistest.FreeAddr(t), stuck: make(chan struct{}, 1), let: -1, freed: make(chan struct{})}
-	redistest.Forward(t, w.addr, target, w.serve)
-	t.Cleanup(w.open) // before Forward's, which waits for what is held back
+func newWire(t *testing.T, servers ...*walkServer) *wire {
+	w := &wire{stuck: make(chan struct{}, 1), let: -1, freed: make(chan struct{})}
+	for _, server := range servers {
+		w.addrs = append(w.addrs, redistest.FreeAddr(t))
+		redistest.Forward(t, w.addrs[len(w.addrs)-1], server.addr, w.serve)
+		t.Cleanup(w.open) // before Forward's, which waits for what is held back
+	}
 	return w
 }
 

@@ -17,8 +17,8 @@ import (
 // wins. Any old copy is right: it leads to the newer ones.
 
 // readRecord reads the copy of the record in a pool.
-func readRecord(ctx context.Context, h *Home, b *backend.Backend) (Record, error) {
-	fields, err := b.Background.HGetAll(ctx, h.recordKey()).Result()
+func (s *Space) readRecord(ctx context.Context, h *Home, pool string) (Record, error) {
+	fields, err := s.at(pool).Background.HGetAll(ctx, h.recordKey()).Result()
 	if err != nil {
 		return Record{}, backend.Classify(err)
 	}
@@ -26,7 +26,7 @@ func readRecord(ctx context.Context, h *Home, b *backend.Backend) (Record, error
 	if err != nil {
 		return Record{}, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("namespace %s: %w", h.Name, err))
 	}
-	return record, nil
+	return record.in(pool), nil
 }
 
 // copies are a shard for each pool that has a copy, that of the newest layout first.
@@ -83,45 +83,45 @@ func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
 // Refresh joins what the pools record and what this process knows, on all sides. Only that of the newest
 // layout has to answer: the others may be lost.
 func (s *Space) Refresh(ctx context.Context, h *Home) error {
-	copies := map[*backend.Backend]*Record{} // nil: it does not answer
-	read := func(b *backend.Backend) error {
-		if _, done := copies[b]; done {
+	copies := map[string]*Record{} // by pool; nil: it does not answer
+	read := func(pool string) error {
+		if _, done := copies[pool]; done {
 			return nil
 		}
-		record, err := readRecord(ctx, h, b)
-		if copies[b] = nil; err == nil {
-			copies[b] = &record
+		record, err := s.readRecord(ctx, h, pool)
+		if copies[pool] = nil; err == nil {
+			copies[pool] = &record
 			h.learn(record)
 		}
 		return err
 	}
 	for known := (*Layouts)(nil); known != h.Layouts(); {
 		known = h.Layouts()
-		current := known.Current()
-		if current.Shards[0].Backend.IsMissing() {
-			return noPool(h, current.Pool)
+		newest := known.Current().Shards[0]
+		if newest.Backend.IsMissing() {
+			return noPool(h, newest.Pool)
 		}
-		if err := read(current.Shards[0].Backend); err != nil {
+		if err := read(newest.Pool); err != nil {
 			return err
 		}
 		for _, sh := range s.copies(h) {
-			_ = read(sh.Backend)
+			_ = read(sh.Pool)
 		}
 	}
 	layouts := h.Layouts()
-	known, at := layouts.Record, layouts.Current().Shards[0].Backend
+	known, at := layouts.Record, layouts.Current().Shards[0].Pool
 	if known.current().N == 1 {
 		return nil
 	}
 	if newest := copies[at]; newest != nil && known.newer(*newest) {
-		if _, err := s.writeRecord(ctx, h, at, newest.Version, known); err != nil {
+		if _, err := s.writeRecord(ctx, h, s.at(at), newest.Version, known); err != nil {
 			return err
 		}
 		known = h.Layouts().Record
 	}
-	for b, record := range copies {
-		if b != at && record != nil && known.newer(*record) {
-			_, _ = writeCopy(ctx, h, b, record.Version, known)
+	for pool, record := range copies {
+		if pool != at && record != nil && known.newer(*record) {
+			_, _ = writeCopy(ctx, h, s.at(pool), record.Version, known)
 		}
 	}
 	return nil
@@ -173,14 +173,14 @@ func noPool(h *Home, pool string) error {
 		"%w: namespace %s: pool %s is not among those of this process: add it to pools in the file, and reload", ErrNoPool, h.Name, pool))
 }
 
-// welcome asks whether a namespace with a record may come to a pool: the pool can be used, all live
+// welcome asks whether a namespace may come to a pool: the pool can be used, all live
 // processes have it, and it has nothing under the name that the record does not explain. It returns the version of the copy there.
-func (s *Space) welcome(ctx context.Context, h *Home, pool string, r Record) (version int64, err error) {
+func (s *Space) welcome(ctx context.Context, h *Home, pool string) (version int64, err error) {
 	to := s.at(pool)
 	if _, err := s.inspect(ctx, to); err != nil {
 		return 0, to.Explain(ctx, err)
 	}
-	found, err := readRecord(ctx, h, to)
+	found, err := s.readRecord(ctx, h, pool)
 	if err != nil {
 		return 0, err
 	}
@@ -194,9 +194,13 @@ func (s *Space) welcome(ctx context.Context, h *Home, pool string, r Record) (ve
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
 			"namespace %s: pool %s is missing in %d of the processes that serve it: add it to pools in their files, and reload them", h.Name, pool, lack))
 	}
-	if found.in(pool).knowsMore(r) || first > 0 && r.Layouts[0].Pool != pool {
+	came := h.Layouts().All[0].Shards[0].Pool // where it was first used
+	switch copied := len(found.Layouts) > 0; {
+	case first > 0 && came != pool, copied && found.Layouts[0].Pool != came:
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
 			"namespace %s: pool %s has another namespace of this name: delete what it has there, or use another pool", h.Name, pool))
+	case copied && h.learn(found): // after a failover that lost the newer ones
+		return 0, errAnother
 	}
 	return found.Version, nil
 }

@@ -76,7 +76,7 @@ func (s *Space) Resolve(ctx context.Context, h *Home) error {
 	if h.resolved.Load() {
 		return nil
 	}
-	record, err := readRecord(ctx, h, s.backend)
+	record, err := s.readRecord(ctx, h, s.Pool)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Space) Resolve(ctx context.Context, h *Home) error {
 			}
 		}
 	}
-	if h.begin(record); record.Version == 0 {
+	if h.begin(record.in(s.Pool)); record.Version == 0 {
 		s.recall(ctx, h)
 	}
 	if h.Backend() != s.backend {
@@ -284,10 +284,9 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by strin
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%w: ids name %d shards at most, and %d are used",
 			ErrNoLayouts, maxNumbers, first))
 	}
-	before, there := layouts.Record, int64(0)
+	there := int64(0) // version of the copy
 	if moves {
-		before = before.in(s.Pool)
-		if there, err = s.welcome(ctx, h, pool, before); err != nil {
+		if there, err = s.welcome(ctx, h, pool); err != nil {
 			return 0, err
 		}
 	}
@@ -304,14 +303,14 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by strin
 	if h.Numbered {
 		next.First = first
 	}
-	record := before.join(Record{Layouts: []LayoutRecord{next}})
+	record := layouts.Record.join(Record{Layouts: []LayoutRecord{next}})
 	record.Wanted = max(record.Wanted, int(h.wanted.Load()))
 	trial := h.trial(layouts, record)
 	if err := s.ready(ctx, h, trial); err != nil || dry {
 		return next.N, err
 	}
 	if moves { // so a process whose configuration names that pool does not take the namespace for a new one
-		if _, err := writeCopy(ctx, h, to, there, before); err != nil {
+		if _, err := writeCopy(ctx, h, to, there, layouts.Record); err != nil {
 			return 0, err
 		}
 	}
