@@ -137,8 +137,14 @@ func (n *Namespace) Now() (ms int64, ok bool) {
 	return n.backend().Now()
 }
 
+// Shards is how many shards take new entries, as far as this process knows.
+func (n *Namespace) Shards() int { return len(n.home.Layouts().Current().Shards) }
+
+// Pool is where new entries go, as far as this process knows; empty where there is one.
+func (n *Namespace) Pool() string { return n.home.Layouts().Current().Shards[0].Pool }
+
 // backend is that of the pool that new entries go to.
-func (n *Namespace) backend() *backend.Backend { return n.home.Layouts().Current().Shards[0].Backend }
+func (n *Namespace) backend() *backend.Backend { return n.home.Backend() }
 
 // Unreachable reports whether calls for a partition are rejected at once, because its shard cannot
 // be reached. Where that is not known it asks in the background.

@@ -108,12 +108,6 @@ func DescribeLayout(l *space.Layout, current bool) LayoutInfo {
 	return info
 }
 
-// Shards is how many shards take new entries, as far as this process knows.
-func (n *Namespace) Shards() int { return len(n.home.Layouts().Current().Shards) }
-
-// Pool is where new entries go, as far as this process knows; empty where there is one.
-func (n *Namespace) Pool() string { return n.home.Layouts().Current().Shards[0].Pool }
-
 // Layouts describes the layouts of a namespace, the oldest first. Errors: ErrTooManyReads where no
 // read slot is free within 1s, and those of the store.
 func (verbs) Layouts(ctx context.Context, ns *Namespace) (list []LayoutInfo, err error) {
