@@ -76,7 +76,7 @@ func TestTheExamplesOfTheReadmeRunAsPrinted(t *testing.T) {
 	if err := worker.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := worker.Wait(); err != nil || !strings.Contains(printed.String(), "sent to ada@example\n") || !strings.Contains(printed.String(), "no address") {
+	if err := worker.Wait(); err != nil || !strings.Contains(printed.String(), "sent to ada@example") || !strings.Contains(printed.String(), "no address") {
 		t.Errorf("%v: %s", err, printed.String())
 	}
 }
