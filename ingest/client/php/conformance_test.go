@@ -1,0 +1,138 @@
+//go:build clients
+
+// Package php holds the PHP client. Its tests need PHP 7.4 or newer with curl and pcntl: make test-clients.
+package php
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spillway-io/spillway/ingest/client/clienttest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	// A program without threads sends when it is told to.
+	clienttest.Run(t, clienttest.Process("php", "driver.php"),
+		"a batch goes before its linger, the rest after it",
+		"a clock that goes back harms nobody",
+		"a dead server is probed, not hammered",
+		"close ends in time and counts what it drops",
+	)
+}
+
+func TestConformanceOfQueues(t *testing.T) {
+	t.Parallel()
+	// A worker without threads does one job at a time.
+	clienttest.RunQueues(t, clienttest.Program("php", "driver.php"),
+		"handlers run at once, as many as concurrency says",
+		"a stop waits for handlers and leaves other jobs uncounted",
+	)
+}
+
+// example is the nth program of the README, for a service at url, which loads classes as composer.json says.
+func example(t *testing.T, n int, url string) *exec.Cmd {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var composer struct {
+		Autoload struct {
+			PSR4 map[string]string `json:"psr-4"`
+		}
+	}
+	raw, err := os.ReadFile("composer.json")
+	if err == nil {
+		err = json.Unmarshal(raw, &composer)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := filepath.Abs(composer.Autoload.PSR4[`Spillway\`])
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```php\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	dir := t.TempDir()
+	for name, program := range map[string]string{
+		"vendor/autoload.php": `spl_autoload_register(function ($class) { require '` + src + `/' . substr($class, strlen('Spillway\\')) . '.php'; });`,
+		"example.php":         strings.ReplaceAll(blocks[n][1], "http://127.0.0.1:8080", url),
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("<?php\n"+program), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("php", "-d", "display_errors=stderr", "-d", "error_reporting=-1", "example.php")
+	cmd.Dir = dir
+	return cmd
+}
+
+func TestTheEventsOfTheReadmeAreSentAtTheEnd(t *testing.T) {
+	t.Parallel()
+	events := clienttest.NewServer(t)
+	out, err := example(t, 0, events.URL).CombinedOutput()
+	if stored := events.Stored(); err != nil || len(out) != 0 || len(stored) != 1 || stored[0].Data != `{"event":"lap","ms":63210}` {
+		t.Errorf("%v: %s; stored %v", err, out, stored)
+	}
+}
+
+func TestTheJobsOfTheReadmeRunAsPrinted(t *testing.T) {
+	t.Parallel()
+	service := clienttest.NewQueues()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, err := service.RoundTrip(r)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(answer.StatusCode)
+		_, _ = io.Copy(w, answer.Body)
+	}))
+	t.Cleanup(web.Close)
+	cmd := example(t, 1, web.URL)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	lines := bufio.NewScanner(out)
+	for _, want := range []string{"bool(true)", "ada 1", "sent to ada"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("got %q, want %q", lines.Text(), want)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("stopped by a signal: %v", err)
+	}
+}
+
+func TestTheComposerFileIsValid(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("composer"); err != nil {
+		t.Skip("no composer")
+	}
+	if out, err := exec.Command("composer", "validate", "--no-check-version", "--no-interaction", "composer.json").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
