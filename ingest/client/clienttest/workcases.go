@@ -259,8 +259,8 @@ func aWorkerGivesUp(b *jobBench) {
 	for word, step := range map[string]Step{"unauthorized": {Status: 401, Code: "unauthorized"}, "no_namespace": {Status: 404, Code: "no_such_namespace"}} {
 		b.open(quickJobs())
 		b.server.script("claim", step)
-		b.work(with(quickWork(), "give_up_after", 50))
 		before := len(b.server.of("claim"))
+		b.work(with(quickWork(), "give_up_after", 50))
 		b.until("it has tried", func() bool { return len(b.server.of("claim")) > before+1 })
 		b.want(word, jobCommand{Op: "wait"})
 	}
