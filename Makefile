@@ -104,7 +104,7 @@ chaos-selftest: deps-test deps-chaos ## put known bugs into the program, one by 
 	$(GO) test -tags seededbugs -count=1 -parallel 4 -timeout $(TESTTIMEOUT) -v -run SeededBug ./bench/chaos
 
 .PHONY: test-clients
-test-clients: deps-clients deps-test ## run the clients in other languages (node, Chromium, Mono, Python), web pages, and SDKs of other vendors
+test-clients: deps-clients deps-test ## run the clients in other languages (node, Chromium, Mono, Python, Java, PHP), web pages, and SDKs of other vendors
 	$(GO) vet -tags clients ./ingest/client/... ./cmd/spillway/e2e
 	$(GO) test -tags clients -count=1 ./ingest/client/...
 	$(GO) test -tags clients -count=1 -run '^Test(Browser|UnmodifiedSDKs|AnOlderProgram)' ./cmd/spillway/e2e
@@ -171,7 +171,7 @@ deps-ui: ## install Chromium and npm for make test-ui, where apt can
 	@.ci/deps-ui
 
 .PHONY: deps-clients
-deps-clients: ## install node, npm, Chromium, Mono and Python for make test-clients, where apt can
+deps-clients: ## install node, npm, Chromium, Mono, Python, a JDK and PHP for make test-clients, where apt can
 	@.ci/deps-clients
 
 .PHONY: deps-deploy

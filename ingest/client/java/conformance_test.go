@@ -96,21 +96,6 @@ func TestARepeatOfTheJDKSendsNothing(t *testing.T) {
 	}
 }
 
-// service is a Spillway of jobs over HTTP.
-func service(t testing.TB) (*clienttest.Queues, string) {
-	queues := clienttest.NewQueues()
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, err := queues.RoundTrip(r)
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-		w.WriteHeader(answer.StatusCode)
-		_, _ = io.Copy(w, answer.Body)
-	}))
-	t.Cleanup(web.Close)
-	return queues, web.URL
-}
-
 func TestTheExamplesOfTheReadmeRunFromTheJar(t *testing.T) {
 	t.Parallel()
 	jar := filepath.Join(t.TempDir(), "spillway-0.1.0.jar")
@@ -120,7 +105,7 @@ func TestTheExamplesOfTheReadmeRunFromTheJar(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := clienttest.NewServer(t)
-	_, jobs := service(t)
+	jobs := clienttest.NewQueues().Serve(t)
 	for name, want := range map[string]struct{ url, out string }{
 		"Laps": {events.URL, "true 1"}, "Mails": {jobs, "true\nada 1\nsent to ada"},
 	} {

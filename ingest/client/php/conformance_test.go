@@ -6,9 +6,6 @@ package php
 import (
 	"bufio"
 	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,17 +90,7 @@ func TestTheEventsOfTheReadmeAreSentAtTheEnd(t *testing.T) {
 
 func TestTheJobsOfTheReadmeRunAsPrinted(t *testing.T) {
 	t.Parallel()
-	service := clienttest.NewQueues()
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, err := service.RoundTrip(r)
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-		w.WriteHeader(answer.StatusCode)
-		_, _ = io.Copy(w, answer.Body)
-	}))
-	t.Cleanup(web.Close)
-	cmd := example(t, 1, web.URL)
+	cmd := example(t, 1, clienttest.NewQueues().Serve(t))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -86,7 +86,6 @@ final class Worker
         $failures = 0;
         $barred = null; // since when the service has rejected the token or the namespace
         while ($this->stopped === null) {
-            $sent = microtime(true);
             try {
                 $jobs = $this->queues->claim($this->names, ['ttr' => $this->o['ttr'], 'wait' => $this->o['wait'], 'attempts' => 1]);
                 $failures = 0;
@@ -96,7 +95,7 @@ final class Worker
                     return;
                 }
                 $this->tell('on_request_error', $f);
-                $barred = $f->barred() ? $barred ?? $sent : null;
+                $barred = $f->barred() ? $barred ?? microtime(true) : null;
                 $out = $barred !== null && $this->o['give_up_after'] !== null && microtime(true) - $barred >= $this->o['give_up_after'];
                 if ($out || $barred === null && !$f->temporary()) {
                     throw $f;

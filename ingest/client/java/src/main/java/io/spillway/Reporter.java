@@ -3,6 +3,7 @@ package io.spillway;
 import io.spillway.Queues.Http;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -22,6 +23,7 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
+import java.util.zip.Deflater;
 import java.util.zip.GZIPOutputStream;
 
 /**
@@ -550,9 +552,17 @@ public final class Reporter implements AutoCloseable {
         return all.toByteArray();
     }
 
+    /** Fast rather than small: events are alike. */
+    private static final class Zip extends GZIPOutputStream {
+        Zip(OutputStream to) throws IOException {
+            super(to, 8 << 10);
+            def.setLevel(Deflater.BEST_SPEED);
+        }
+    }
+
     private static byte[] zip(byte[] body) {
         ByteArrayOutputStream packed = new ByteArrayOutputStream(body.length / 4);
-        try (GZIPOutputStream zip = new GZIPOutputStream(packed, 8 << 10)) {
+        try (GZIPOutputStream zip = new Zip(packed)) {
             zip.write(body);
         } catch (IOException e) {
             throw new UncheckedIOException(e); // memory takes every write
