@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,6 +86,34 @@ func TestTheEventsOfTheReadmeAreSentAtTheEnd(t *testing.T) {
 	out, err := example(t, 0, events.URL).CombinedOutput()
 	if stored := events.Stored(); err != nil || len(out) != 0 || len(stored) != 1 || stored[0].Data != `{"event":"lap","ms":63210}` {
 		t.Errorf("%v: %s; stored %v", err, out, stored)
+	}
+}
+
+func TestAForkSendsNothingTwice(t *testing.T) {
+	t.Parallel()
+	events := clienttest.NewServer(t)
+	program := `
+require 'src/Queues.php';
+require 'src/Reporter.php';
+$r = new Spillway\Reporter($argv[1]);
+$r->report('parent', '1');
+$r->flush(10);
+$r->report('parent', '2');
+$child = pcntl_fork();
+$r->report($child === 0 ? 'child' : 'parent', '3');
+if ($child > 0) {
+    pcntl_waitpid($child, $status);
+}
+`
+	if out, err := exec.Command("php", "-r", program, events.URL).CombinedOutput(); err != nil || len(out) != 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var got []string
+	for _, e := range events.Stored() {
+		got = append(got, e.Partition+e.Data)
+	}
+	if slices.Sort(got); !slices.Equal(got, []string{"child3", "parent1", "parent2", "parent3"}) {
+		t.Errorf("got %q", got)
 	}
 }
 

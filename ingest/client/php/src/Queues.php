@@ -528,12 +528,16 @@ final class Http
 {
     /** @var resource|\CurlHandle */
     private $curl;
+    /** @var mixed[] of parents, which are theirs to end */
+    private static array $others = [];
+    private int $process;
     private string $token;
 
     public function __construct(string $token)
     {
         $this->token = $token;
         $this->curl = curl_init();
+        $this->process = (int) getmypid();
     }
 
     /**
@@ -546,6 +550,11 @@ final class Http
     {
         $a = new Answer();
         $text = '';
+        if ($this->process !== getmypid()) { // a fork, which must not speak on its parent's connection
+            self::$others[] = $this->curl;
+            $this->curl = curl_init();
+            $this->process = (int) getmypid();
+        }
         curl_reset($this->curl);
         $headers[] = 'Expect:'; // no 100 first
         if ($this->token !== '') {

@@ -46,6 +46,7 @@ final class Reporter
     /** @var array<string, int> what the service was not told of yet */
     private array $untold = [];
     private bool $closed = false;
+    private int $process;
 
     /** @param array<string, mixed> $options */
     public function __construct(string $url, array $options = [])
@@ -58,6 +59,7 @@ final class Reporter
         }
         $this->target = Queues::endpoint($url, $o['namespace']);
         $this->http = Queues::http($o['token']);
+        $this->process = (int) getmypid();
         if ($o['end_timeout'] >= 0) { // behind what other functions report at the end
             register_shutdown_function(function (): void {
                 register_shutdown_function(function (): void { $this->end(); });
@@ -71,6 +73,7 @@ final class Reporter
      */
     public function report(string $partition, string $payload, ?int $at = null, string $id = ''): bool
     {
+        $this->forget();
         $this->reported++;
         if ($payload === '' || preg_match('/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/D', $partition) !== 1 || preg_match('/^[!-~]{0,64}$/D', $id) !== 1) {
             return $this->drop('invalid', 1);
@@ -147,6 +150,7 @@ final class Reporter
     /** Sends what the request has reported. Nobody waits for it but this process. */
     private function end(): void
     {
+        $this->forget();
         if ($this->waiting === [] && $this->requests === []) {
             return;
         }
@@ -169,8 +173,20 @@ final class Reporter
         return $at / 1000 + $this->o['max_age'];
     }
 
+    /** After a fork, what waits is the parent's to send. */
+    private function forget(): void
+    {
+        if ($this->process !== getmypid()) {
+            $this->process = (int) getmypid();
+            $this->waiting = $this->parts = $this->requests = $this->dropped = $this->untold = [];
+            $this->bytes = ['' => 0];
+            $this->reported = $this->acked = 0;
+        }
+    }
+
     private function expire(): void
     {
+        $this->forget();
         while ($this->waiting !== [] && microtime(true) >= $this->staleAt($this->waiting[$i = (int) array_key_first($this->waiting)][2])) {
             $this->lose($i, 'stale');
         }

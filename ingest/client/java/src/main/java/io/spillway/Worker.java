@@ -86,8 +86,9 @@ public final class Worker {
         private final Thread thread = Thread.currentThread();
         private long end; // at the latest
         private int failures;
+        private final Object touching = new Object(); // held during a touch
         private boolean over;
-        private Cause cause;
+        private volatile Cause cause;
         private ScheduledFuture<?> timer;
 
         private Lease(Job job, long claimed) {
@@ -97,7 +98,7 @@ public final class Worker {
         }
 
         /** Why the handler is to end; null: it may go on. */
-        public synchronized Cause cause() {
+        public Cause cause() {
             return cause;
         }
 
@@ -107,14 +108,22 @@ public final class Worker {
             thread.interrupt();
         }
 
-        private synchronized Cause over() {
-            over = true;
-            timer.cancel(false);
-            return cause;
+        private Cause over() {
+            synchronized (this) {
+                over = true;
+                timer.cancel(false);
+            }
+            synchronized (touching) { // one under way ends first
+                return cause;
+            }
         }
 
         private synchronized void next(long ms) {
-            if (!over) timer = timers.schedule(() -> threads.execute(this::touch), Math.max(ms, 0), TimeUnit.MILLISECONDS);
+            if (!over) timer = timers.schedule(() -> threads.execute(() -> {
+                synchronized (touching) {
+                    touch();
+                }
+            }), Math.max(ms, 0), TimeUnit.MILLISECONDS);
         }
 
         private void touch() {
@@ -191,7 +200,8 @@ public final class Worker {
     }
 
     /** Tells run to end. It may be called from any thread, more than once. */
-    public void stop() {
+    public synchronized void stop() {
+        if (stopped.getCount() == 0) return;
         stopped.countDown();
         claim.end();
         slots.release(); // wakes run
