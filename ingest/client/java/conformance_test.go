@@ -211,10 +211,11 @@ func BenchmarkJobs(b *testing.B) {
 func rate(b *testing.B, classes, what string, n int) float64 {
 	b.Helper()
 	said := run(b, "java", "-cp", classes, "io.spillway.Driver", "bench", what, stub(b), strconv.Itoa(n))
-	perSecond, err := strconv.ParseFloat(said, 64)
-	if err != nil {
+	var perSecond, cpu float64
+	if _, err := fmt.Sscan(said, &perSecond, &cpu); err != nil {
 		b.Fatal(said)
 	}
+	b.ReportMetric(cpu, "java-cpu-µs")
 	return perSecond
 }
 

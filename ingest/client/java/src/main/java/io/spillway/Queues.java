@@ -28,7 +28,6 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Flow;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
@@ -531,23 +530,29 @@ public final class Queues {
             for (String[] h : headers) if (h.length == 2) r.header(h[0], h[1]);
             if (!token.isEmpty()) r.header("Authorization", "Bearer " + token);
             Answer a = new Answer();
-            Collected collected = new Collected(limit);
-            CompletableFuture<HttpResponse<byte[]>> f = client.sendAsync(r.build(), info -> collected);
+            Collected collected = new Collected(limit, timeout); // which the request's timeout leaves out
+            CompletableFuture<HttpResponse<byte[]>> f = null;
             try {
-                if (abort != null) abort.hold(f);
-                HttpResponse<byte[]> said = f.get(timeout, TimeUnit.MILLISECONDS);
+                HttpResponse<byte[]> said;
+                if (abort == null) {
+                    said = client.send(r.build(), info -> collected); // sendAsync may start a thread a request
+                } else {
+                    f = client.sendAsync(r.build(), info -> collected);
+                    abort.hold(f);
+                    said = f.get();
+                }
                 a.status = said.statusCode();
                 a.after = said.headers().firstValue("Retry-After").map(Http::seconds).orElse(0L);
                 a.said = Json.read(said.body());
+            } catch (IOException | CancellationException e) {
+                a.failed = e;
             } catch (ExecutionException e) {
                 a.failed = e.getCause();
-                a.unsent = a.failed instanceof ConnectException || a.failed instanceof HttpConnectTimeoutException;
-            } catch (TimeoutException | CancellationException e) {
-                a.failed = e;
             } finally {
-                if (!f.isDone()) f.cancel(true); // from Java 16 on this ends the request
-                if (a.failed != null) collected.cancel();
+                if (f != null && !f.isDone()) f.cancel(true); // from Java 16 on this ends the request
+                if (a.status == 0) collected.cancel();
             }
+            a.unsent = a.failed instanceof ConnectException || a.failed instanceof HttpConnectTimeoutException;
             return a;
         }
 
@@ -580,8 +585,9 @@ public final class Queues {
             private final int limit;
             private volatile Flow.Subscription from;
 
-            Collected(int limit) {
+            Collected(int limit, long timeout) {
                 this.limit = limit;
+                done.orTimeout(timeout, TimeUnit.MILLISECONDS);
             }
 
             void cancel() {
