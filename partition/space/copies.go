@@ -44,9 +44,6 @@ func (s *Space) copies(h *Home) (list []*Shard) {
 // ReadRecords takes up what other processes recorded, and mends a record that knows less than this
 // process does, as after a failover.
 func (s *Space) ReadRecords(ctx context.Context, homes []*Home) {
-	if s.Kind.Layouts == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
 	pipes := backend.Pipes{}
