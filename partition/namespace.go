@@ -40,16 +40,6 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	return n, nil
 }
 
-// shards are those whose ledgers are read.
-func (n *Namespace) shards() []*shard {
-	all := n.home.Layouts().Counted()
-	own := make([]*shard, len(all))
-	for i, at := range all {
-		own[i] = at.Own.(*shard)
-	}
-	return own
-}
-
 // shard is that of a number, in the order in which this process learned of them; nil: there is none.
 func (n *Namespace) shard(number int) *shard {
 	all := n.home.Shards()

@@ -22,9 +22,6 @@ var ErrResharding = space.ErrResharding
 // error names.
 var ErrNoLayouts = space.ErrNoLayouts
 
-// ErrNoPool is ErrIncompatible because this process does not have a pool.
-var ErrNoPool = space.ErrNoPool
-
 // ReshardRequest is other shards for a namespace.
 type ReshardRequest struct {
 	Shards int    // 1 to 1024

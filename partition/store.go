@@ -172,6 +172,8 @@ var (
 	// ErrIncompatible is ErrBroken because the data or the setup of the store does not
 	// match this program or its configuration.
 	ErrIncompatible = backend.ErrIncompatible
+	// ErrNoPool is ErrIncompatible because this process does not have a pool.
+	ErrNoPool = space.ErrNoPool
 	// ErrTooManyPartitions: a new partition beyond Policy.MaxPartitions.
 	ErrTooManyPartitions = errors.New("too many partitions")
 	// ErrTooManyKeys: a new idempotency key beyond Policy.MaxKeys.
