@@ -282,7 +282,7 @@ func aCallIsTriedAgainWhileTheServiceIsAway(b *jobBench) {
 }
 
 func aCallThatHangsEndsAfterItsTimeout(b *jobBench) {
-	b.open(with(quickJobs(), "timeout", 300))
+	b.open(with(quickJobs(), "timeout", 2_000))
 	b.server.script("publish", Step{Hang: true}, Step{})
 	b.publish(nil, "1")
 }
