@@ -628,6 +628,797 @@ namespace Spillway
         }
     }
 
+    /// <summary>What became of a call that failed.</summary>
+    public enum ErrorKind
+    {
+        /// <summary>There is no such job, or the queue has none.</summary>
+        NoJob,
+        /// <summary>The job is not leased to this attempt any more.</summary>
+        Gone,
+        Empty, TooLarge, TooManyJobs, TooManyKeys, TooManyQueues,
+        /// <summary>The service rejects the request, and would again.</summary>
+        Invalid,
+        Unauthorized, NoNamespace, RateLimited,
+        /// <summary>The service cannot serve the request now; nothing was done.</summary>
+        Unavailable,
+        /// <summary>The service may have done what was asked.</summary>
+        Unknown
+    }
+
+    /// <summary>An answer that is none, or that says no.</summary>
+    public sealed class SpillwayException : Exception
+    {
+        public ErrorKind Kind { get; internal set; }
+        /// <summary>The service's word, such as too_many_jobs; empty: it gave none.</summary>
+        public string Code { get; internal set; } = "";
+        /// <summary>Of HTTP; 0: no answer.</summary>
+        public int Status { get; internal set; }
+        /// <summary>The service's wish.</summary>
+        public TimeSpan RetryAfter { get; internal set; }
+
+        internal SpillwayException(ErrorKind kind, string message, Exception inner = null) : base("spillway: " + message, inner) { Kind = kind; }
+
+        internal bool Temporary { get { return Kind == ErrorKind.RateLimited || Kind == ErrorKind.Unavailable || Kind == ErrorKind.Unknown; } }
+        internal bool Barred { get { return Kind == ErrorKind.Unauthorized || Kind == ErrorKind.NoNamespace; } }
+
+        internal static SpillwayException Foreign() { return new SpillwayException(ErrorKind.Unknown, "an answer that is none of Spillway's") { Status = 200 }; }
+    }
+
+    /// <summary>A handler throws it for what no other delivery mends: the job is buried.</summary>
+    public sealed class PermanentException : Exception
+    {
+        public PermanentException(string message, Exception inner = null) : base(message, inner) { }
+    }
+
+    /// <summary>A handler throws it to have its job again after a while.</summary>
+    public sealed class RetryInException : Exception
+    {
+        public readonly TimeSpan After;
+        public RetryInException(string message, TimeSpan after, Exception inner = null) : base(message, inner) { After = after; }
+    }
+
+    /// <summary>No error: the work goes on elsewhere, and whoever does it settles the job within a time.</summary>
+    public sealed class DeferredException : Exception
+    {
+        public readonly TimeSpan TTR;
+        public DeferredException(TimeSpan ttr) : base("deferred") { TTR = ttr; }
+    }
+
+    /// <summary>No error: the job goes back to the head of its queue, uncounted.</summary>
+    public sealed class NotBegunException : Exception { }
+
+    /// <summary>How Queues work. Every default is that of the Go client.</summary>
+    public sealed class QueuesOptions
+    {
+        public string Namespace = "default";
+        /// <summary>Token of the namespace, sent as a bearer token; none by default.</summary>
+        public string Token = "";
+        /// <summary>Of one attempt, beyond what a claim waits.</summary>
+        public TimeSpan Timeout = TimeSpan.FromSeconds(10);
+        /// <summary>How often a request is tried, and the bounds of the random wait between.</summary>
+        public int Attempts = 4;
+        public TimeSpan BackoffBase = TimeSpan.FromMilliseconds(100), BackoffMax = TimeSpan.FromSeconds(5);
+        /// <summary>Carries the requests; one of its own by default. Queues do not dispose of it.</summary>
+        public HttpMessageHandler Handler;
+    }
+
+    /// <summary>What a publish may say.</summary>
+    public sealed class PublishOptions
+    {
+        /// <summary>How long the jobs wait until they are ready.</summary>
+        public TimeSpan Delay;
+        /// <summary>A time to come, instead of Delay.</summary>
+        public DateTimeOffset? At;
+        /// <summary>How long they live, Delay included; zero: for ever.</summary>
+        public TimeSpan TTL;
+        /// <summary>How often they are delivered at most; 0: 3 times.</summary>
+        public int Tries;
+        /// <summary>Your name for a job: 1 to 64 letters, digits, _ and -. While a job has it, no other is stored under it.</summary>
+        public string Id;
+        /// <summary>Stores the job this many times, with the attributes shard_index and shard_total.</summary>
+        public int Shards;
+        /// <summary>Makes a repeat within Dedup (zero: 2 minutes) store nothing and answer what the first did.</summary>
+        public string Key;
+        public TimeSpan Dedup;
+        /// <summary>The queue that gets a job when a job ends.</summary>
+        public string OnEnd;
+    }
+
+    /// <summary>What became of a publish.</summary>
+    public sealed class Published
+    {
+        public string[] Ids;
+        /// <summary>An earlier publish with the same Key stored them; a job with the same Id exists, and nothing was stored.</summary>
+        public bool Repeated, Exists;
+    }
+
+    public sealed class ClaimOptions
+    {
+        /// <summary>Jobs at most, 1 to 1000.</summary>
+        public int Count = 1;
+        /// <summary>How long they are leased, and how long to wait for the first.</summary>
+        public TimeSpan TTR = TimeSpan.FromMinutes(1), Wait;
+    }
+
+    /// <summary>Why a handler was told to end.</summary>
+    public enum Cause { None, LeaseLost, Stopped }
+
+    /// <summary>A delivery of a job. Queue, Id and Attempt settle it.</summary>
+    public sealed class Job
+    {
+        public string Queue, Id;
+        /// <summary>Deliveries so far, with this one, and at most.</summary>
+        public int Attempt, Tries;
+        public byte[] Payload = new byte[0];
+        public Dictionary<string, string> Attributes = new Dictionary<string, string>();
+        /// <summary>Of GetAsync and PeekAsync: ready, prepared, delayed, leased or dead; and why it is dead.</summary>
+        public string State = "", Reason = "";
+        /// <summary>Unix ms of the service's clock; ExpiresMs is 0: never.</summary>
+        public long PublishedMs, ExpiresMs;
+        /// <summary>Of a worker's: why its token was cancelled.</summary>
+        public Cause Cause { get { return (Cause)Volatile.Read(ref cause); } }
+        internal int cause;
+        internal string Deadline = ""; // of the lease that a claim got
+
+        /// <summary>The payload as UTF-8.</summary>
+        public string Text() { return Encoding.UTF8.GetString(Payload); }
+    }
+
+    /// <summary>The jobs of a queue. Delayed and Leased are -1 where the service has too many of both to tell them apart; Pending is their sum.</summary>
+    public sealed class Counts { public long Ready, Dead, Delayed, Leased, Pending, OldestAgeMs; }
+
+    /// <summary>Publishes and claims jobs. Each call is a request, and throws SpillwayException. Safe for concurrent use.</summary>
+    public sealed class Queues : IDisposable
+    {
+        internal sealed class Call
+        {
+            public HttpMethod Method = HttpMethod.Post;
+            public string Path, Type, Key;
+            public List<string> Query = new List<string>();
+            public byte[] Body;
+            public long Wait, Timeout, KeyMs; // ms
+            public int Attempts;
+            public bool Maybe; // an attempt before the last may have done what was asked
+
+            public void Set(string name, string value) { if (!string.IsNullOrEmpty(value)) Query.Add(name + "=" + Uri.EscapeDataString(value)); }
+            public void Set(string name, TimeSpan d) { if (d != TimeSpan.Zero) Set(name, Ms(d) + "ms"); }
+            public void Set(string name, int n) { if (n != 0) Set(name, n.ToString(CultureInfo.InvariantCulture)); }
+        }
+
+        const int MaxError = 1024; // bytes
+        static readonly TimeSpan MaxAfter = TimeSpan.FromDays(30);
+        static readonly Dictionary<string, ErrorKind> kinds = new Dictionary<string, ErrorKind>
+        {
+            { "no_such_job", ErrorKind.NoJob }, { "too_many_jobs", ErrorKind.TooManyJobs }, { "too_many_keys", ErrorKind.TooManyKeys },
+            { "too_many_queues", ErrorKind.TooManyQueues }, { "no_such_namespace", ErrorKind.NoNamespace }, { "unauthorized", ErrorKind.Unauthorized },
+            { "forbidden", ErrorKind.Unauthorized }, { "cross_origin", ErrorKind.Unauthorized }, { "rate_limited", ErrorKind.RateLimited },
+            { "empty_body", ErrorKind.Empty }, { "empty_batch", ErrorKind.Empty }, { "body_too_large", ErrorKind.TooLarge },
+            { "entry_too_large", ErrorKind.TooLarge }, { "too_many_entries", ErrorKind.TooLarge }, { "request_timeout", ErrorKind.Unavailable },
+            { "hung_up", ErrorKind.Unknown }, { "internal", ErrorKind.Unknown }, { "store_unavailable", ErrorKind.Unavailable },
+            { "store_full", ErrorKind.Unavailable }, { "overloaded", ErrorKind.Unavailable }, { "shutting_down", ErrorKind.Unavailable },
+            { "not_ready", ErrorKind.Unavailable },
+        };
+
+        readonly QueuesOptions o;
+        readonly string target;
+        readonly HttpClient http;
+        readonly string keys = Guid.NewGuid().ToString("N");
+        long number;
+
+        /// <summary>Throws ArgumentException for a URL or an option that cannot work. Connects to nothing yet.</summary>
+        public Queues(string url, QueuesOptions options = null)
+        {
+            o = options ?? new QueuesOptions();
+            target = Transport.Endpoint(url, o.Namespace) + "/";
+            foreach (var c in o.Token ?? "") if (c <= ' ' || c > '~') throw new ArgumentException("spillway: the token holds a character that no token has", "options");
+            if (o.Timeout <= TimeSpan.Zero || o.Attempts < 1 || o.BackoffBase < TimeSpan.Zero || o.BackoffMax < o.BackoffBase)
+                throw new ArgumentException("spillway: the timeout is none, the attempts are fewer than 1, or a back-off is out of range", "options");
+            http = Transport.Client(target, o.Handler, 64);
+        }
+
+        /// <summary>Ends calls under way.</summary>
+        public void Dispose() { http.Dispose(); }
+
+        /// <summary>Stores a job, and ends when the service has it. Attempts in vain do not make it twice. After ErrorKind.Unknown repeat it with a Key of your own.</summary>
+        public Task<Published> PublishAsync(string queue, byte[] payload, PublishOptions options = null, CancellationToken token = default(CancellationToken))
+        {
+            return Publish(queue, "application/octet-stream", payload, options, token);
+        }
+
+        public Task<Published> PublishAsync(string queue, string payload, PublishOptions options = null, CancellationToken token = default(CancellationToken))
+        {
+            return PublishAsync(queue, Encoding.UTF8.GetBytes(payload), options, token);
+        }
+
+        /// <summary>Stores several, all or none. No payload may have a line break.</summary>
+        public async Task<Published> PublishManyAsync(string queue, IEnumerable<byte[]> payloads, PublishOptions options = null, CancellationToken token = default(CancellationToken))
+        {
+            var body = new MemoryStream();
+            foreach (var p in payloads)
+            {
+                if (p.Length == 0) throw new SpillwayException(ErrorKind.Empty, "a payload is empty");
+                if (Array.IndexOf(p, (byte)'\n') >= 0 || p[p.Length - 1] == '\r') throw new SpillwayException(ErrorKind.Invalid, "a payload has a line break: publish it alone") { Code = "bad_ndjson" };
+                body.Write(p, 0, p.Length);
+                body.WriteByte((byte)'\n');
+            }
+            return await Publish(queue, "application/x-ndjson", body.ToArray(), options, token).ConfigureAwait(false);
+        }
+
+        async Task<Published> Publish(string queue, string type, byte[] body, PublishOptions options, CancellationToken token)
+        {
+            var p = options ?? new PublishOptions();
+            if (body.Length == 0) throw new SpillwayException(ErrorKind.Empty, "there is no payload");
+            var c = new Call { Path = Check(queue), Type = type, Body = body, KeyMs = 120000 };
+            c.Set("delay", p.Delay);
+            if (p.At != null) c.Set("at", p.At.Value.ToString("o", CultureInfo.InvariantCulture));
+            c.Set("ttl", p.TTL);
+            c.Set("tries", p.Tries);
+            c.Set("id", p.Id);
+            c.Set("shards", p.Shards);
+            c.Set("on_end", p.OnEnd);
+            c.Key = string.IsNullOrEmpty(p.Key) ? keys + "-" + Interlocked.Increment(ref number).ToString(CultureInfo.InvariantCulture) : p.Key;
+            if (!string.IsNullOrEmpty(p.Key) && p.Dedup != TimeSpan.Zero)
+            {
+                c.Set("dedup", p.Dedup);
+                c.KeyMs = Ms(p.Dedup);
+            }
+            var said = Json.Members(await Do(c, token).ConfigureAwait(false));
+            var ids = new List<string>();
+            foreach (var one in Json.Items(Json.Of(said, "ids")) ?? new List<string>()) ids.Add(Json.Text(one));
+            if (ids.Count == 0 || ids.Exists(string.IsNullOrEmpty)) throw SpillwayException.Foreign();
+            return new Published { Ids = ids.ToArray(), Repeated = !string.IsNullOrEmpty(p.Key) && Json.Of(said, "repeated") == "true", Exists = Json.Of(said, "exists") == "true" };
+        }
+
+        /// <summary>Leases ready jobs, the first queue first; none when there are none until Wait is over.</summary>
+        public Task<List<Job>> ClaimAsync(IList<string> queues, ClaimOptions options = null, CancellationToken token = default(CancellationToken))
+        {
+            return Claim(queues, options ?? new ClaimOptions(), o.Attempts, token);
+        }
+
+        internal async Task<List<Job>> Claim(IList<string> queues, ClaimOptions options, int attempts, CancellationToken token)
+        {
+            if (queues.Count == 0) Check("");
+            foreach (var queue in queues) Check(queue);
+            var c = new Call { Path = string.Join(",", queues) + "/claim", Wait = Ms(options.Wait), Attempts = attempts };
+            c.Set("count", options.Count);
+            c.Set("ttr", options.TTR);
+            c.Set("wait", options.Wait);
+            var list = Json.Items(Json.Of(Json.Members(await Do(c, token).ConfigureAwait(false)), "jobs"));
+            if (list == null) throw SpillwayException.Foreign();
+            if (list.Count > options.Count) throw new SpillwayException(ErrorKind.Unknown, "an answer with more jobs than were asked for");
+            var jobs = list.ConvertAll(Read);
+            if (jobs.Exists(j => !queues.Contains(j.Queue))) throw SpillwayException.Foreign();
+            return jobs;
+        }
+
+        /// <summary>The job is done, also when its lease is over.</summary>
+        public Task AckAsync(Job job, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "ack"), token); }
+
+        /// <summary>Gives a job back, to be ready again after a while, 30 days at most. error is why: 1 KiB of it is kept.</summary>
+        public Task NackAsync(Job job, TimeSpan after = default(TimeSpan), string error = null, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "nack", after, error), token); }
+
+        /// <summary>Gives a job up: it is dead.</summary>
+        public Task BuryAsync(Job job, string error = null, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "bury", TimeSpan.Zero, error), token); }
+
+        /// <summary>Leases a job for that long from now on.</summary>
+        public Task TouchAsync(Job job, TimeSpan ttr, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "touch", ttr), token); }
+
+        /// <summary>The same, and somebody else will settle it.</summary>
+        public Task DeferAsync(Job job, TimeSpan ttr, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "defer", ttr), token); }
+
+        /// <summary>Gives a job back to the head of its queue, uncounted. Sent once: the next delivery has the same attempt.</summary>
+        public Task RequeueAsync(Job job, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "requeue", touched: true), token, 1); }
+
+        /// <summary>A job in whatever state it is.</summary>
+        public async Task<Job> GetAsync(string queue, string id, CancellationToken token = default(CancellationToken))
+        {
+            return Read(await Do(new Call { Method = HttpMethod.Get, Path = Check(queue) + "/jobs/" + Uri.EscapeDataString(id) }, token).ConfigureAwait(false));
+        }
+
+        /// <summary>The job that is claimed next.</summary>
+        public async Task<Job> PeekAsync(string queue, CancellationToken token = default(CancellationToken))
+        {
+            return Read(await Do(new Call { Method = HttpMethod.Get, Path = Check(queue) + "/peek" }, token).ConfigureAwait(false));
+        }
+
+        public async Task DeleteAsync(string queue, string id, CancellationToken token = default(CancellationToken))
+        {
+            var c = new Call { Method = HttpMethod.Delete, Path = Check(queue) + "/jobs/" + Uri.EscapeDataString(id) };
+            try
+            {
+                if (Json.Text(Json.Of(Json.Members(await Do(c, token).ConfigureAwait(false)), "state")) == null) throw SpillwayException.Foreign();
+            }
+            catch (SpillwayException e) when (e.Kind == ErrorKind.NoJob && c.Maybe) { } // an attempt whose answer was lost deleted it
+        }
+
+        public async Task<Counts> CountsAsync(string queue, CancellationToken token = default(CancellationToken))
+        {
+            var said = Json.Members(await Do(new Call { Method = HttpMethod.Get, Path = Check(queue) }, token).ConfigureAwait(false));
+            if (Json.Whole(said, "ready", -1) < 0) throw SpillwayException.Foreign();
+            return new Counts
+            {
+                Ready = Json.Whole(said, "ready", 0), Dead = Json.Whole(said, "dead", 0), Delayed = Json.Whole(said, "delayed", -1),
+                Leased = Json.Whole(said, "leased", -1), Pending = Json.Whole(said, "pending", 0), OldestAgeMs = Json.Whole(said, "oldest_age_ms", 0),
+            };
+        }
+
+        async Task Settle(Job job, string line, CancellationToken token, int attempts = 0, long timeout = 0)
+        {
+            var errors = await SettleAll(job.Queue, new List<string> { line }, token, attempts, timeout).ConfigureAwait(false);
+            if (errors[0] != null) throw errors[0];
+        }
+
+        // Touch is one attempt of TouchAsync.
+        internal Task Touch(Job job, TimeSpan ttr, long timeout) { return Settle(job, Line(job, "touch", ttr), CancellationToken.None, 1, timeout); }
+
+        // SettleAll sends lines of one queue together. What it returns is the error of each, or null.
+        internal async Task<SpillwayException[]> SettleAll(string queue, List<string> lines, CancellationToken token, int attempts = 0, long timeout = 0)
+        {
+            var c = new Call { Path = Check(queue) + "/settle", Type = "application/x-ndjson", Body = Encoding.UTF8.GetBytes(string.Join("\n", lines) + "\n"), Attempts = attempts, Timeout = timeout };
+            var results = Json.Items(Json.Of(Json.Members(await Do(c, token).ConfigureAwait(false)), "results"));
+            if (results == null || results.Count != lines.Count) throw SpillwayException.Foreign();
+            var errors = new SpillwayException[lines.Count];
+            for (var i = 0; i < errors.Length; i++)
+            {
+                var one = Json.Members(results[i]);
+                string code = Json.Text(Json.Of(one, "error")), state = Json.Text(Json.Of(one, "state"));
+                if (!string.IsNullOrEmpty(code)) errors[i] = new SpillwayException(KindOf(code, ErrorKind.Invalid), code + ": " + Json.Text(Json.Of(one, "message"))) { Code = code, Status = 200 };
+                else if (string.IsNullOrEmpty(state)) throw SpillwayException.Foreign();
+                else if (state == "gone" && !c.Maybe) errors[i] = new SpillwayException(ErrorKind.Gone, "the job is not leased to this attempt any more");
+            }
+            return errors;
+        }
+
+        // Line is that of a settle. It changes only the delivery that it names; a requeue of a lease that was not prolonged
+        // names its deadline, too, because the next delivery has the same attempt.
+        internal static string Line(Job job, string act, TimeSpan after = default(TimeSpan), string error = null, bool touched = false)
+        {
+            var line = "{\"id\":" + Json.Quote(job.Id) + ",\"attempt\":" + job.Attempt.ToString(CultureInfo.InvariantCulture) + ",\"do\":\"" + act + "\"";
+            if (act == "nack" || act == "touch" || act == "defer") line += ",\"ms\":" + Ms(after < TimeSpan.Zero ? TimeSpan.Zero : after > MaxAfter ? MaxAfter : after);
+            if (act == "requeue" && !touched && job.Deadline != "") line += ",\"deadline_ms\":" + job.Deadline;
+            if (error != null) line += ",\"error\":" + Json.Quote(Cut(error));
+            return line + "}";
+        }
+
+        // Cut is as much of a text as is kept, at a character.
+        static string Cut(string text)
+        {
+            var bytes = Encoding.UTF8.GetBytes(text);
+            var n = bytes.Length;
+            if (n > MaxError) for (n = MaxError; (bytes[n] & 0xC0) == 0x80; n--) { }
+            return Encoding.UTF8.GetString(bytes, 0, n);
+        }
+
+        static long Ms(TimeSpan d) { return (long)Math.Ceiling(d.TotalMilliseconds); }
+
+        static ErrorKind KindOf(string code, ErrorKind otherwise)
+        {
+            ErrorKind kind;
+            return kinds.TryGetValue(code, out kind) ? kind : otherwise;
+        }
+
+        internal long Backoff(int n) { return Transport.Backoff(o.BackoffBase, o.BackoffMax, n); }
+
+        static string Check(string queue)
+        {
+            if (!string.IsNullOrEmpty(queue) && Transport.ValidName(queue[0] == '-' ? "a" + queue.Substring(1) : queue, 255)) return queue;
+            throw new SpillwayException(ErrorKind.Invalid, "a queue is 1 to 255 letters, digits, ._- and begins with neither . nor _") { Code = "bad_queue" };
+        }
+
+        static Job Read(string text)
+        {
+            var said = Json.Members(text);
+            var attributes = Json.Members(Json.Of(said, "attributes"));
+            var job = new Job
+            {
+                Queue = Json.Text(Json.Of(said, "queue")), Id = Json.Text(Json.Of(said, "id")), State = Json.Text(Json.Of(said, "state")) ?? "",
+                Reason = Json.Text(Json.Of(said, "reason")) ?? "", Attempt = (int)Json.Whole(said, "attempt", -1), Tries = (int)Json.Whole(said, "tries", -1),
+                PublishedMs = Json.Whole(said, "published_ms", 0), ExpiresMs = Json.Whole(said, "expires_ms", 0),
+            };
+            var deadline = Json.Whole(said, "deadline_ms", 0);
+            if (deadline > 0) job.Deadline = deadline.ToString(CultureInfo.InvariantCulture);
+            if (string.IsNullOrEmpty(job.Id) || job.Attempt < 0 || job.Tries < 0) throw SpillwayException.Foreign();
+            if (attributes != null) foreach (var a in attributes) job.Attributes[Json.Text("\"" + a.Key + "\"")] = Json.Text(a.Value) ?? "";
+            try { job.Payload = Convert.FromBase64String(Json.Text(Json.Of(said, "data")) ?? ""); } catch (FormatException) { throw SpillwayException.Foreign(); }
+            return job;
+        }
+
+        // Do makes attempts until one is answered for good. Those with a key end before the service forgets it.
+        async Task<string> Do(Call c, CancellationToken token)
+        {
+            var attempts = c.Attempts > 0 ? c.Attempts : o.Attempts;
+            var forgotten = long.MaxValue;
+            token.ThrowIfCancellationRequested();
+            for (var attempt = 1; ; attempt++)
+            {
+                var sent = Transport.Clock();
+                SpillwayException error;
+                try
+                {
+                    var timeout = c.Timeout > 0 ? c.Timeout : (long)o.Timeout.TotalMilliseconds + c.Wait;
+                    return await Post(c, Math.Max(Math.Min(timeout, forgotten - sent), 1), token).ConfigureAwait(false);
+                }
+                catch (SpillwayException e) { error = e; }
+                if (!error.Temporary || error.Status == 200) throw error;
+                if (error.Kind == ErrorKind.Unknown && !c.Maybe)
+                {
+                    c.Maybe = true;
+                    if (c.Key != null) forgotten = sent + c.KeyMs / 12 * 11;
+                }
+                if (c.Maybe) error.Kind = ErrorKind.Unknown; // whatever this attempt came to
+                var wait = Math.Max(Backoff(attempt), (long)error.RetryAfter.TotalMilliseconds);
+                if (attempt >= attempts || Transport.Clock() + wait > forgotten || !await Transport.Sleep(wait, token).ConfigureAwait(false)) throw error;
+            }
+        }
+
+        async Task<string> Post(Call c, long timeout, CancellationToken token)
+        {
+            using (var limit = CancellationTokenSource.CreateLinkedTokenSource(token))
+            using (var m = new HttpRequestMessage(c.Method, target + c.Path + (c.Query.Count > 0 ? "?" + string.Join("&", c.Query) : "")))
+            {
+                limit.CancelAfter((int)Math.Min(timeout, int.MaxValue));
+                try
+                {
+                    if (c.Method == HttpMethod.Post) m.Content = new ByteArrayContent(c.Body ?? new byte[0]);
+                    if (c.Type != null) m.Content.Headers.ContentType = new MediaTypeHeaderValue(c.Type);
+                    m.Headers.ExpectContinue = false;
+                    if (c.Key != null) m.Headers.TryAddWithoutValidation("Idempotency-Key", c.Key);
+                    if (!string.IsNullOrEmpty(o.Token)) m.Headers.TryAddWithoutValidation("Authorization", "Bearer " + o.Token);
+                    using (var r = await http.SendAsync(m, limit.Token).ConfigureAwait(false))
+                    {
+                        var text = r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false);
+                        if ((int)r.StatusCode == 200 || (int)r.StatusCode == 201) return text;
+                        throw Refused(r, text);
+                    }
+                }
+                catch (SpillwayException) { throw; }
+                catch (Exception e) // the network's, in all the forms it has
+                {
+                    var nothing = false;
+                    for (var cause = e; cause != null; cause = cause.InnerException)
+                    {
+                        var web = cause as System.Net.WebException;
+                        var socket = cause as System.Net.Sockets.SocketException;
+                        nothing |= web != null && (web.Status == System.Net.WebExceptionStatus.ConnectFailure || web.Status == System.Net.WebExceptionStatus.NameResolutionFailure) ||
+                            socket != null && (socket.SocketErrorCode == System.Net.Sockets.SocketError.ConnectionRefused || socket.SocketErrorCode == System.Net.Sockets.SocketError.HostNotFound);
+                    }
+                    throw new SpillwayException(nothing ? ErrorKind.Unavailable : ErrorKind.Unknown, e.Message, e);
+                }
+            }
+        }
+
+        // Refused is the error of an answer that says no.
+        static SpillwayException Refused(HttpResponseMessage r, string text)
+        {
+            var said = Json.Members(text);
+            var status = (int)r.StatusCode;
+            var code = Json.Text(Json.Of(said, "error")) ?? "";
+            var kind = KindOf(code, status == 429 ? ErrorKind.RateLimited : status < 500 ? ErrorKind.Invalid : ErrorKind.Unknown);
+            if (Json.Text(Json.Of(said, "outcome")) == "unknown") kind = ErrorKind.Unknown;
+            var message = code == "" ? "the service answered " + status : code + ": " + Json.Text(Json.Of(said, "message"));
+            return new SpillwayException(kind, message) { Code = code, Status = status, RetryAfter = TimeSpan.FromMilliseconds(Transport.RetryAfter(r)) };
+        }
+    }
+
+    /// <summary>How a Worker works. Every default is that of the Go client.</summary>
+    public sealed class WorkerOptions
+    {
+        /// <summary>Handlers that run at once.</summary>
+        public int Concurrency = 1;
+        /// <summary>How long a job is leased. The lease is prolonged each third of it while the handler runs.</summary>
+        public TimeSpan TTR = TimeSpan.FromMinutes(1);
+        /// <summary>How long a request waits for jobs.</summary>
+        public TimeSpan Wait = TimeSpan.FromSeconds(30);
+        /// <summary>Bounds of the random time that a job waits after its handler failed.</summary>
+        public TimeSpan BackoffBase = TimeSpan.FromSeconds(1), BackoffMax = TimeSpan.FromMinutes(10);
+        /// <summary>How long handlers may go on after StopAsync. Then their tokens are cancelled.</summary>
+        public TimeSpan StopTimeout = TimeSpan.FromSeconds(30);
+        /// <summary>How long it goes on while the service rejects its token or namespace; for ever by default.</summary>
+        public TimeSpan GiveUpAfter = TimeSpan.MaxValue;
+        /// <summary>Told of each handler and each settlement that failed, and of each claim that failed, on any thread.</summary>
+        public Action<Job, Exception> OnError;
+        public Action<Exception> OnRequestError;
+    }
+
+    /// <summary>
+    /// Claims jobs and gives each to a handler. One that ends acks. One that throws nacks with a back-off, or does what
+    /// PermanentException, RetryInException, DeferredException or NotBegunException say. Its token is cancelled when the
+    /// lease is lost, or StopTimeout after StopAsync; Job.Cause says why.
+    /// </summary>
+    public sealed class Worker
+    {
+        sealed class Lease
+        {
+            public Job Job;
+            public readonly CancellationTokenSource Told = new CancellationTokenSource();
+            public Timer Timer;
+            public long Until; // ms of Clock
+            public int Failures;
+            public bool Touched, Ended;
+        }
+
+        sealed class Ending
+        {
+            public Job Job;
+            public string Line;
+            public readonly TaskCompletionSource<bool> Done = Transport.Promise();
+        }
+
+        const int LastSettle = 2000; // ms, of a worker without patience
+
+        readonly Queues queues;
+        readonly IList<string> names;
+        readonly Func<Job, CancellationToken, Task> handle;
+        readonly WorkerOptions o;
+        readonly long ttr; // ms
+        readonly CancellationTokenSource stopped = new CancellationTokenSource(), over = new CancellationTokenSource();
+
+        readonly object gate = new object(); // for all that follows
+        readonly HashSet<Lease> leases = new HashSet<Lease>();
+        readonly Dictionary<string, List<Ending>> endings = new Dictionary<string, List<Ending>>();
+        TaskCompletionSource<bool> freed = Transport.Promise();
+        Task running;
+
+        public Worker(Queues queues, IList<string> names, Func<Job, CancellationToken, Task> handle, WorkerOptions options = null)
+        {
+            o = options ?? new WorkerOptions();
+            if (o.Concurrency < 1 || o.TTR < TimeSpan.FromMilliseconds(1) || o.Wait < TimeSpan.FromMilliseconds(1) || o.StopTimeout < TimeSpan.Zero || o.BackoffBase < TimeSpan.Zero || o.BackoffMax < o.BackoffBase)
+                throw new ArgumentException("spillway: the concurrency or a duration is out of range", "options");
+            this.queues = queues;
+            this.names = names;
+            this.handle = handle;
+            ttr = (long)o.TTR.TotalMilliseconds;
+        }
+
+        /// <summary>Works until StopAsync, and ends when the handlers have. Throws if the service rejects its requests.</summary>
+        public Task RunAsync() { lock (gate) return running ?? (running = Task.Run(() => Run())); }
+
+        /// <summary>Claims no more, and ends as RunAsync does.</summary>
+        public Task StopAsync()
+        {
+            stopped.Cancel();
+            return RunAsync();
+        }
+
+        async Task Run()
+        {
+            var failed = await Claim().ConfigureAwait(false);
+            stopped.Cancel();
+            using (var ended = new CancellationTokenSource())
+            {
+                var patience = Patience(ended.Token);
+                while (await Busy(1).ConfigureAwait(false)) { }
+                ended.Cancel();
+                await patience.ConfigureAwait(false);
+            }
+            if (failed != null) throw failed;
+        }
+
+        async Task Patience(CancellationToken ended)
+        {
+            if (!await Transport.Sleep((long)Math.Min(o.StopTimeout.TotalMilliseconds, int.MaxValue), ended).ConfigureAwait(false)) return;
+            over.Cancel();
+            List<Lease> left;
+            lock (gate) left = new List<Lease>(leases);
+            foreach (var l in left) Tell(l, Cause.Stopped);
+        }
+
+        // Busy waits for a change while so many leases are held; false: fewer are.
+        async Task<bool> Busy(int n)
+        {
+            Task next;
+            lock (gate)
+            {
+                if (leases.Count < n) return false;
+                next = freed.Task;
+            }
+            await next.ConfigureAwait(false);
+            return true;
+        }
+
+        // Claim claims as long as handlers may run, one request at a time, and returns what ended it.
+        async Task<SpillwayException> Claim()
+        {
+            long barred = -1; // since when the service has rejected the token or the namespace
+            for (var failures = 0; !stopped.IsCancellationRequested;)
+            {
+                while (await Busy(o.Concurrency).ConfigureAwait(false)) { }
+                int free;
+                lock (gate) free = Math.Min(o.Concurrency - leases.Count, 1000);
+                SpillwayException error;
+                try
+                {
+                    var jobs = await queues.Claim(names, new ClaimOptions { Count = free, TTR = o.TTR, Wait = o.Wait }, 1, stopped.Token).ConfigureAwait(false);
+                    foreach (var job in jobs) Begin(job);
+                    failures = 0;
+                    barred = -1;
+                    continue;
+                }
+                catch (OperationCanceledException) { return null; }
+                catch (SpillwayException e) { error = e; }
+                if (stopped.IsCancellationRequested) return null;
+                try { if (o.OnRequestError != null) o.OnRequestError(error); } catch (Exception) { } // a callback's fault is its own
+                if (!error.Barred) barred = -1;
+                else if (barred < 0) barred = Transport.Clock();
+                if (barred < 0 && !error.Temporary || barred >= 0 && Transport.Clock() - barred >= o.GiveUpAfter.TotalMilliseconds) return error;
+                failures++;
+                await Transport.Sleep(Math.Max(Math.Max(queues.Backoff(failures), (long)error.RetryAfter.TotalMilliseconds), 1), stopped.Token).ConfigureAwait(false);
+            }
+            return null;
+        }
+
+        void Begin(Job job)
+        {
+            var l = new Lease { Job = job, Until = Transport.Clock() + ttr };
+            lock (gate) leases.Add(l);
+            Task.Run(() => Work(l));
+        }
+
+        // Work gives a job to the handler, and tells the service what became of it.
+        async Task Work(Lease l)
+        {
+            string line;
+            if (stopped.IsCancellationRequested) line = Queues.Line(l.Job, "requeue"); // it came with the last answer
+            else
+            {
+                lock (gate) l.Timer = new Timer(_ => Touch(l), null, Math.Max(ttr / 3, 1), -1);
+                try
+                {
+                    await handle(l.Job, l.Told.Token).ConfigureAwait(false);
+                    line = Queues.Line(l.Job, "ack"); // which counts after the lease, too
+                }
+                catch (Exception e) { line = Failed(l, e); }
+                lock (gate) l.Ended = true;
+                l.Timer.Dispose();
+            }
+            if (line != null) await Settle(l.Job, line).ConfigureAwait(false);
+            TaskCompletionSource<bool> before;
+            lock (gate)
+            {
+                leases.Remove(l);
+                before = freed;
+                freed = Transport.Promise();
+            }
+            before.TrySetResult(true);
+        }
+
+        string Failed(Lease l, Exception error)
+        {
+            var deferred = error as DeferredException;
+            var retry = error as RetryInException;
+            if (deferred == null && !(error is NotBegunException)) Report(l.Job, error);
+            if (l.Job.Cause == Cause.LeaseLost) return null;
+            if (error is NotBegunException) return Queues.Line(l.Job, "requeue", touched: l.Touched);
+            if (deferred != null) return Queues.Line(l.Job, "defer", deferred.TTR);
+            if (error is PermanentException) return Queues.Line(l.Job, "bury", TimeSpan.Zero, error.Message);
+            var after = TimeSpan.FromMilliseconds(Transport.Backoff(o.BackoffBase, o.BackoffMax, l.Job.Attempt));
+            if (l.Job.Cause == Cause.Stopped) after = TimeSpan.Zero; // which is not the job's fault
+            return Queues.Line(l.Job, "nack", retry != null ? retry.After : after, error.Message);
+        }
+
+        void Report(Job job, Exception error)
+        {
+            try { if (o.OnError != null) o.OnError(job, error); } catch (Exception) { } // a callback's fault is its own
+        }
+
+        void Tell(Lease l, Cause cause)
+        {
+            if (Interlocked.CompareExchange(ref l.Job.cause, (int)cause, (int)Cause.None) != (int)Cause.None) return;
+            try { l.Told.Cancel(); } catch (AggregateException) { } // a handler's callback's fault
+        }
+
+        // Touch prolongs a lease, until its handler has ended or was told to. One request that hangs must not take the time of all.
+        async Task Touch(Lease l)
+        {
+            if (l.Told.IsCancellationRequested) return;
+            long sent = Transport.Clock(), wait;
+            if (sent >= l.Until)
+            {
+                Tell(l, Cause.LeaseLost);
+                return;
+            }
+            try
+            {
+                await queues.Touch(l.Job, o.TTR, Math.Max(Math.Min(l.Until - sent, ttr / 3), 1)).ConfigureAwait(false);
+                lock (gate)
+                {
+                    l.Touched = true;
+                    l.Failures = 0;
+                    l.Until = sent + ttr;
+                }
+                wait = ttr / 3 - (Transport.Clock() - sent);
+            }
+            catch (SpillwayException e)
+            {
+                if (e.Kind == ErrorKind.Gone)
+                {
+                    Tell(l, Cause.LeaseLost);
+                    return;
+                }
+                wait = Math.Min(Math.Max(queues.Backoff(++l.Failures), 1), l.Until - Transport.Clock());
+            }
+            lock (gate) if (!l.Ended) l.Timer.Change(Math.Max(wait, 0), -1);
+        }
+
+        // Settle ends when the service has answered, or the worker has run out of patience.
+        Task Settle(Job job, string line)
+        {
+            var e = new Ending { Job = job, Line = line };
+            lock (gate)
+            {
+                List<Ending> list;
+                if (!endings.TryGetValue(job.Queue, out list))
+                {
+                    endings[job.Queue] = list = new List<Ending>();
+                    Task.Run(() => Settler(job.Queue, list));
+                }
+                list.Add(e);
+            }
+            return e.Done.Task;
+        }
+
+        // Settler settles the jobs of one queue in one request at a time: what ends during one goes together in the next.
+        async Task Settler(string queue, List<Ending> list)
+        {
+            for (var failures = 0; ;)
+            {
+                List<Ending> batch;
+                lock (gate)
+                {
+                    if (list.Count == 0)
+                    {
+                        endings.Remove(queue);
+                        return;
+                    }
+                    batch = new List<Ending>(list);
+                    list.Clear();
+                }
+                var again = await Send(queue, batch).ConfigureAwait(false);
+                lock (gate) list.InsertRange(0, again);
+                if (again.Count == 0) failures = 0;
+                else await Transport.Sleep(Math.Max(queues.Backoff(++failures), 1), over.Token).ConfigureAwait(false);
+            }
+        }
+
+        // Send sends endings once, and returns those to be sent again.
+        async Task<List<Ending>> Send(string queue, List<Ending> batch)
+        {
+            var last = over.IsCancellationRequested;
+            var errors = new SpillwayException[batch.Count];
+            Exception failed = null;
+            using (var limit = last ? new CancellationTokenSource(LastSettle) : CancellationTokenSource.CreateLinkedTokenSource(over.Token))
+            {
+                try { errors = await queues.SettleAll(queue, batch.ConvertAll(e => e.Line), limit.Token).ConfigureAwait(false); }
+                catch (OperationCanceledException e) { failed = e; }
+                catch (SpillwayException e) { failed = e; }
+            }
+            var said = failed as SpillwayException;
+            if (said != null && said.Kind == ErrorKind.TooLarge && batch.Count > 1)
+            {
+                var left = await Send(queue, batch.GetRange(0, batch.Count / 2)).ConfigureAwait(false);
+                left.AddRange(await Send(queue, batch.GetRange(batch.Count / 2, batch.Count - batch.Count / 2)).ConfigureAwait(false));
+                return left;
+            }
+            var again = new List<Ending>();
+            for (var i = 0; i < batch.Count; i++)
+            {
+                var error = failed ?? errors[i];
+                said = error as SpillwayException;
+                if (error != null && (said == null || said.Kind != ErrorKind.Gone))
+                {
+                    Report(batch[i].Job, error);
+                    if (!last && (said == null || said.Temporary || said.Barred))
+                    {
+                        again.Add(batch[i]);
+                        continue;
+                    }
+                }
+                batch[i].Done.TrySetResult(true);
+            }
+            return again;
+        }
+    }
+
     /// <summary>What the reporter and the queues share.</summary>
     static class Transport
     {
@@ -832,15 +1623,71 @@ namespace Spillway
             return said != null && said.ContainsKey("error") && !(said.TryGetValue("outcome", out outcome) && outcome == "\"unknown\"");
         }
 
+        /// <summary>A member as it is written; null: there is none.</summary>
+        public static string Of(Dictionary<string, string> members, string name)
+        {
+            string value;
+            return members != null && members.TryGetValue(name, out value) ? value : null;
+        }
+
+        /// <summary>A member that is a whole number from 0 on, or otherwise.</summary>
+        public static long Whole(Dictionary<string, string> members, string name, long otherwise)
+        {
+            long n;
+            return long.TryParse(Of(members, name) ?? "", NumberStyles.None, CultureInfo.InvariantCulture, out n) ? n : otherwise;
+        }
+
+        /// <summary>The elements of an array as they are written; null for another text.</summary>
+        public static List<string> Items(string text)
+        {
+            var list = Values(text ?? "", '[', ']');
+            return list == null ? null : list.ConvertAll(item => item.Value);
+        }
+
+        /// <summary>What a string says; null for another text.</summary>
+        public static string Text(string text)
+        {
+            if (string.IsNullOrEmpty(text) || text[0] != '"') return null;
+            var b = new StringBuilder(text.Length);
+            for (var i = 1; i < text.Length - 1; i++)
+            {
+                if (text[i] != '\\') b.Append(text[i]);
+                else if (text[++i] != 'u')
+                {
+                    var at = "bfnrt".IndexOf(text[i]);
+                    b.Append(at < 0 ? text[i] : "\b\f\n\r\t"[at]);
+                }
+                else
+                {
+                    b.Append((char)int.Parse(text.Substring(i + 1, 4), NumberStyles.HexNumber, CultureInfo.InvariantCulture));
+                    i += 4;
+                }
+            }
+            return b.ToString();
+        }
+
+        /// <summary>A text as a string.</summary>
+        public static string Quote(string text)
+        {
+            var b = new StringBuilder("\"");
+            foreach (var c in text)
+            {
+                if (c == '"' || c == '\\') b.Append('\\').Append(c);
+                else if (c < ' ') b.Append("\\u").Append(((int)c).ToString("x4", CultureInfo.InvariantCulture));
+                else b.Append(c);
+            }
+            return b.Append('"').ToString();
+        }
+
         static bool Whole(string text, int most, out int n)
         {
             return int.TryParse(text, NumberStyles.None, CultureInfo.InvariantCulture, out n) && n <= most;
         }
 
         // Members are the values of an object by name, as they are written; null for another text.
-        static Dictionary<string, string> Members(string text)
+        public static Dictionary<string, string> Members(string text)
         {
-            var list = Values(text, '{', '}');
+            var list = Values(text ?? "", '{', '}');
             if (list == null) return null;
             var members = new Dictionary<string, string>();
             foreach (var member in list) members[member.Key] = member.Value;
