@@ -294,7 +294,7 @@ func TestRedisAQueueIsPushedFromEachLayout(t *testing.T) {
 		t.Fatal(err, late.Err)
 	}
 	x.publish(t, "q", 10, 3)
-	if n, err := x.store.Respawn(t.Context(), x.ns, "q", 10, 0); n != 1 || err != nil {
+	if n, err := x.store.ActOnDead(t.Context(), &job.DeadAct{Namespace: x.ns, Queue: "q", Verb: job.RespawnDead, Limit: 10}); n != 1 || err != nil {
 		t.Fatalf("respawned %d, %v", n, err)
 	}
 	published := x.ledger(t).Published
