@@ -365,7 +365,7 @@ var errNotEmpty = errors.New("the shard is not empty")
 // any before.
 func (s *Store) growAsConfigured(ctx context.Context, ns *Namespace) {
 	s.space.Grow(ctx, ns.home, func(shards int) (int64, error) {
-		return s.space.Reshard(ctx, ns.home, shards, "", "configuration", false, false)
+		return s.space.Reshard(ctx, ns.home, shards, "", "configuration", false, false, 0)
 	})
 }
 

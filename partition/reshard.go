@@ -57,7 +57,7 @@ func (verbs) Reshard(ctx context.Context, ns *Namespace, r ReshardRequest) (layo
 	if err := ns.store.ensureCompatible(ctx); err != nil {
 		return 0, err
 	}
-	return ns.store.space.Reshard(ctx, ns.home, r.Shards, r.Pool, r.By, r.Again, r.DryRun)
+	return ns.store.space.Reshard(ctx, ns.home, r.Shards, r.Pool, r.By, r.Again, r.DryRun, 0)
 }
 
 // LayoutInfo describes a layout of a namespace.

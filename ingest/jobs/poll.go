@@ -197,9 +197,11 @@ func (e *Engine) wait(p *poll, err error) error {
 
 // plan cuts a poll into claims of one shard each. Queues in a row of the same shard are one
 // claim, up to job.MaxQueues, so that the order of queues holds. Of a queue over
-// several shards another one is the first each time.
+// several shards another one is the first each time. A queue that may have jobs in an older layout is
+// a claim by itself: while it waits for them, others do not.
 func (e *Engine) plan(p *poll) {
 	e.turn++
+	alone := false // the last step is
 	p.steps, p.at, p.placed = p.steps[:0], 0, p.Namespace.Placement()
 	for i, queue := range p.Queues {
 		at := int32(i) // #nosec G115 -- a request has fewer
@@ -210,12 +212,13 @@ func (e *Engine) plan(p *poll) {
 			if i >= older {
 				shard = shards[older+(e.turn+i)%(len(shards)-older)]
 			}
-			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard &&
+			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard && !alone && older == 0 &&
 				len(p.queues(n-1)) < job.MaxQueues {
 				p.steps[n-1].to++
 			} else {
 				p.steps = append(p.steps, step{shard, at, at + 1})
 			}
+			alone = older > 0
 		}
 	}
 }

@@ -41,9 +41,10 @@ local claimed_before = redis.call('HLEN', attempts) > 0
 if state == 'ready' then
   redis.pcall('HDEL', taken, '') -- a first write that needs no memory; a server that rejects writes still lists
   local kept = redis.pcall('HGET', taken, name)
+  local lists = redis.pcall('HLEN', taken)
   if kept and not foreign(kept) then
     gone = tonumber(kept) or 0
-  else
+  elseif redis.call('EXISTS', r) == 1 and not foreign(lists) and lists < 1000 then -- names that somebody makes up take nothing
     redis.pcall('HSET', taken, name, '0')
   end
   redis.pcall('PEXPIRE', taken, int(keep))

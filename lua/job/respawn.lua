@@ -35,7 +35,7 @@ local name, verb, count, ttl = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4
 local reason, age, part = whole(ARGV[7] or '', 0), whole(ARGV[8] or '', 0), ARGV[9]
 local most = ({ respawn = 100, delete = 100, count = 1000 })[verb]
 if #KEYS ~= 10 or #ARGV < 11 or #ARGV > 111 or not (most and count and ttl and reason and age) or count > most
-  or ARGV[10] ~= '' and not tonumber(ARGV[10]) then
+  or not string.match(ARGV[10], '^%d*%.?%d*$') then
   return redis.error_reply('ERR respawn: bad arguments')
 end
 local ledger, attempts, queues, tombstones = KEYS[1], KEYS[3], KEYS[4], KEYS[6]

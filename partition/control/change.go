@@ -106,7 +106,11 @@ func (c *Control) closeNamespace(ctx context.Context, n *Namespace, wait time.Du
 	if err != nil {
 		return backend.Classify(err)
 	}
-	ledgers, err := space.Ledgers(c.prefix, n.Name, record, n.Policy.Shards)
+	shards, _ := b.Background.HGet(ctx, backend.ShardPrefix(c.prefix, n.Name, 0)+"ledger", "shards").Int()
+	if shards < 1 || shards > 1024 { // it was never used
+		shards = n.Policy.Shards
+	}
+	ledgers, err := space.Ledgers(c.prefix, n.Name, record, shards)
 	if err != nil {
 		return err
 	}

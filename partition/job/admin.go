@@ -168,12 +168,18 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error) {
 	a.Did = make([]bool, len(a.Named))
 	places := map[*shard][]int{} // in Named
+	unknown := map[int]bool{}    // shards that there are not
 	for i, ref := range a.Named {
+		if unknown[ref.Shard] {
+			continue
+		}
 		sh, err := s.findJob(ctx, a.Namespace, a.Queue, ref)
 		switch {
 		case err == nil:
 			places[sh] = append(places[sh], i)
-		case !errors.Is(err, ErrNoJob):
+		case errors.Is(err, ErrNoJob):
+			unknown[ref.Shard] = true
+		default:
 			return 0, err
 		}
 	}

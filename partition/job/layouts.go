@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -190,11 +191,24 @@ func (s *Store) find(ctx context.Context, ns *Namespace, number int) (*shard, er
 	if sh := ns.shard(number); sh != nil {
 		return sh, nil
 	}
-	if err := s.space.Learn(ctx, ns.Home, nil); err != nil {
+	if time.Now().UnixNano() < ns.home.silent.Load() {
+		return nil, backend.ErrUnreachable
+	}
+	asking, cancel := context.WithTimeout(ctx, learnWait)
+	defer cancel()
+	if err := s.space.Learn(asking, ns.Home, nil); err != nil {
+		ns.home.silent.Store(time.Now().Add(learnRest).UnixNano())
 		return nil, backend.Wrap(backend.ErrUnavailable, err)
 	}
 	return ns.shard(number), nil
 }
+
+// A flush of all namespaces waits while a process asks for shards that ids of one name, which
+// anybody can make up.
+const (
+	learnWait = 200 * time.Millisecond
+	learnRest = time.Second // after a failure
+)
 
 // findJob is find for what is about one job; ErrNoJob where there is no such shard.
 func (s *Store) findJob(ctx context.Context, ns *Namespace, queue string, ref Ref) (*shard, error) {
@@ -211,26 +225,28 @@ func (s *Store) findJob(ctx context.Context, ns *Namespace, queue string, ref Re
 // findJobs finds the shards of acks and settles. It asks once for all ids of a shard that there is not.
 func (s *Store) findJobs(ctx context.Context, b *Batch) {
 	var asked []*home
-	find := func(ns *Namespace, number int) (*shard, error) {
-		if slices.Contains(asked, ns.home) {
-			return ns.shard(number), nil
-		}
-		sh, err := s.find(ctx, ns, number)
-		if sh == nil && err == nil {
-			asked = append(asked, ns.home)
-		}
-		return sh, err
-	}
 	for _, a := range b.Acks {
 		if a.at = nil; a.Err == nil {
-			a.at, a.Err = find(a.Namespace, a.Ref.Shard)
+			a.at, a.Err = s.findOnce(ctx, a.Namespace, a.Ref.Shard, &asked)
 		}
 	}
 	for _, t := range b.Settles {
 		if t.at = nil; t.Err == nil {
-			t.at, t.Err = find(t.Namespace, t.Ref.Shard)
+			t.at, t.Err = s.findOnce(ctx, t.Namespace, t.Ref.Shard, &asked)
 		}
 	}
+}
+
+// findOnce is find, but for homes that were asked in vain before.
+func (s *Store) findOnce(ctx context.Context, ns *Namespace, number int, asked *[]*home) (*shard, error) {
+	if slices.Contains(*asked, ns.home) {
+		return ns.shard(number), nil
+	}
+	sh, err := s.find(ctx, ns, number)
+	if sh == nil && err == nil {
+		*asked = append(*asked, ns.home)
+	}
+	return sh, err
 }
 
 // fence makes sure that no shard of an older layout takes jobs any more, as far as it can be
@@ -348,16 +364,20 @@ const behindFor = 50
 // since.
 func (s *Store) olderFirst(ctx context.Context, claims []*Claim) []*Claim {
 	type ask struct {
-		claim *Claim
-		sh    *shard
-		ready *redis.IntCmd
+		claim  *Claim
+		sh     *shard
+		ready  *redis.IntCmd
+		paused *redis.BoolCmd
 	}
 	var asks []ask
-	pipe := s.backend.Out.Pipeline()
+	var pipe redis.Pipeliner
 	for _, c := range claims {
 		ns := c.Namespace
 		if c.Older = false; len(ns.Layouts().All) == 1 {
 			continue
+		}
+		if pipe == nil {
+			pipe = s.backend.Out.Pipeline()
 		}
 		at := s.fence(ctx, ns)
 		for _, l := range at.layouts.Older(c.at.Layout) {
@@ -368,7 +388,7 @@ func (s *Store) olderFirst(ctx context.Context, claims []*Claim) []*Claim {
 					case !sh.Fenced() || !sh.Breaker.Allow():
 						c.Err = backend.ErrUnreachable
 					default:
-						asks = append(asks, ask{c, sh, pipe.LLen(ctx, sh.ready(queue))})
+						asks = append(asks, ask{c, sh, pipe.LLen(ctx, sh.ready(queue)), pipe.HExists(ctx, sh.paused, queue)})
 					}
 				}
 			}
@@ -386,7 +406,7 @@ func (s *Store) olderFirst(ctx context.Context, claims []*Claim) []*Claim {
 			fallthrough
 		case err != nil:
 			a.claim.Err = cmp.Or(a.claim.Err, err)
-		case a.ready.Val() > 0:
+		case a.ready.Val() > 0 && !a.paused.Val(): // a paused one is so in each layout
 			a.claim.Older = true
 		}
 	}

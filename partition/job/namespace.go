@@ -29,6 +29,7 @@ type home struct {
 	*space.Home
 	placement atomic.Pointer[placement] // see placed
 	absent    atomic.Int64              // when a flush found last that it cannot be checked; Unix ns
+	silent    atomic.Int64              // until then its record is not asked for shards that ids name; Unix ns
 }
 
 // shard is one shard of a namespace.

@@ -182,9 +182,15 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 	if err := s.space.Usable(ctx, ns.Home); err != nil {
 		return 0, err
 	}
-	shards := ns.newest()
+	if err := s.space.Refresh(ctx, ns.Home); err != nil {
+		return 0, err
+	}
+	shards, from := ns.newest(), ns.Layouts().Current().N
 	if r.Shards == len(shards) && !r.Again {
-		return ns.Layouts().Current().N, nil
+		return from, nil
+	}
+	reshard := func(dry bool) (int64, error) {
+		return s.space.Reshard(ctx, ns.Home, r.Shards, "", r.By, r.Again, dry, from)
 	}
 	for _, wait := range []int64{0, holdFor} { // nothing is written while any has some
 		calls := make([]*backend.Call, len(shards))
@@ -211,13 +217,17 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 			}
 			return refuse("schedule %s of queue %s is kept by a shard: delete it first, and put it again afterwards", name, queue)
 		}
-		if r.DryRun {
+		if wait > 0 {
 			break
 		}
+		if layout, err = reshard(true); err != nil || r.DryRun {
+			return layout, err // what cannot be done holds nothing up
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdFor*time.Millisecond/2)
+	var cancel context.CancelFunc
+	ctx, cancel = context.WithTimeout(ctx, holdFor*time.Millisecond/2)
 	defer cancel()
-	return s.space.Reshard(ctx, ns.Home, r.Shards, "", r.By, r.Again, r.DryRun)
+	return reshard(false)
 }
 
 // Layouts describes the layouts of a namespace, the oldest first. Entries are jobs, Partitions

@@ -255,9 +255,10 @@ var errAnother = backend.Wrap(backend.ErrUnavailable, fmt.Errorf("%w: another pr
 // Reshard gives a namespace a further layout of so many shards, on the masters that a pool has
 // now; empty: that of its newest layout. by is who asked. Nothing happens where it has as many there
 // already, unless they lie unevenly and even is true. Everything that may be missing is looked for before the first write; the
-// error says what. With dry it writes nothing.
+// error says what. With dry it writes nothing. from, unless it is 0, is the layout that the caller looked
+// at: where another is the newest by then, that is ErrResharding.
 func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by string, even,
-	dry bool) (n int64, err error) {
+	dry bool, from int64) (n int64, err error) {
 	if err := s.Usable(ctx, h); err != nil {
 		return 0, err
 	}
@@ -266,12 +267,15 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by strin
 	}
 	layouts := h.Layouts()
 	current := layouts.Current()
+	if from != 0 && current.N != from {
+		return 0, errAnother
+	}
 	pool = cmp.Or(pool, current.Pool)
-	to, from := s.at(pool), current.Shards[0].Backend
+	to, at := s.at(pool), current.Shards[0].Backend
 	if to.IsMissing() {
 		return 0, noPool(h, pool)
 	}
-	moves := to != from
+	moves := to != at
 	if current.LayoutRecord.Shards == shards && !even && !moves {
 		return current.N, nil
 	}
@@ -314,7 +318,7 @@ func (s *Space) Reshard(ctx context.Context, h *Home, shards int, pool, by strin
 			return 0, err
 		}
 	}
-	wrote, err := s.writeRecord(ctx, h, from, layouts.Record.Version, record)
+	wrote, err := s.writeRecord(ctx, h, at, layouts.Record.Version, record)
 	switch {
 	case err != nil:
 		return 0, err

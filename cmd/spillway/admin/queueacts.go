@@ -99,6 +99,17 @@ func (s *Server) actOnDead(r *request, action string, verb job.DeadVerb, body De
 	if body.DryRun {
 		return s.countDead(r, space, queue, a)
 	}
+	if a.Named != nil { // the store bounds the others
+		count := *a
+		count.Verb = job.CountDead
+		n, err := space.store.ActOnDead(r.ctx, &count)
+		switch {
+		case err != nil:
+			return nil, err
+		case int64(n) > most:
+			return nil, conflict(fmt.Sprintf("%d of them are dead, more than confirmed: do a dry run again", n))
+		}
+	}
 	return s.actOnJobs(r, space, queue, action, body.selection(), body.Approval, func(ctx context.Context) (int64, error) {
 		n, err := space.store.ActOnDead(ctx, a)
 		return int64(n), err

@@ -104,11 +104,7 @@ func settingChanges(at string, before, after any, except []string) (changes []Ch
 		if old != new {
 			text += fmt.Sprintf(": %s → %s", orNone(old), orNone(new))
 		}
-		rule := ReloadRuleOf(s.Key())
-		if _, queues := before.(*QueueNamespace); queues && s.Key() == "shards" {
-			rule = reloadNewOnly
-		}
-		changes = append(changes, Change{at + s.Key(), text, rule})
+		changes = append(changes, Change{at + s.Key(), text, ReloadRuleOf(s.Key())})
 	}
 	return changes
 }

@@ -188,7 +188,9 @@ func (s *Shard) List(name string, state State, limit int, at, last string) (p Pa
 	order := func(a, b string) int { return cmp.Or(cmp.Compare(scores[a], scores[b]), cmp.Compare(a, b)) }
 	index := 0
 	if state == Ready {
-		s.Taken[name] += 0
+		if len(q.Ready) > 0 {
+			s.Taken[name] += 0
+		}
 		from, _ := strconv.ParseInt(at, 10, 64)
 		if index = int(from - s.Taken[name]); s.bug == "a list counts from its head" {
 			index = int(from)
