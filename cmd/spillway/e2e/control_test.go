@@ -301,6 +301,7 @@ func TestAReloadKeepsWhatWasMadeAtRunTime(t *testing.T) {
 		if a := r.client("own").send("/v1/mail/q", "job"); a.status != 200 {
 			t.Errorf("while it gets other shards: %d %s", a.status, a.body)
 		}
-		return regexp.MustCompile(` 3  current`).MatchString(r.command("layouts", "ls", "mail"))
+		out, err := p.run(r.server, "layouts", "ls", "mail")
+		return err == nil && regexp.MustCompile(` 3  current`).MatchString(out)
 	})
 }
