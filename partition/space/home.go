@@ -234,14 +234,22 @@ func (h *Home) set(next *Layouts) {
 		h.space.changes.Add(1)
 		defer h.space.changes.Add(1)
 	}
-	h.layouts.Store(next)
-	h.tell()
+	before := h.layouts.Swap(next)
+	close(h.changed)
+	h.changed = make(chan struct{})
+	if before == nil || len(next.All) > 1 || len(before.All) > 1 || !slices.Equal(before.Current().Shards, next.Current().Shards) {
+		h.tellMoved() // else the store says what was assumed
+	}
 }
 
 // tell tells those who wait that there is something new; h.mu is held.
 func (h *Home) tell() {
 	close(h.changed)
 	h.changed = make(chan struct{})
+	h.tellMoved()
+}
+
+func (h *Home) tellMoved() {
 	if h.Moved != nil {
 		h.Moved()
 	}
