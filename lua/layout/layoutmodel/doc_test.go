@@ -5,6 +5,7 @@
 //	shard_test.go   a shard: each method is one script
 //	ingest_test.go, drain_test.go, operate_test.go  the programs: each gives up control at every call
 //	queue_test.go, worker_test.go  the same of queues: their shards, and the programs
+//	pools_test.go   layouts that lie in two pools, copies of the record, and how a process begins
 //	world_test.go   processes that crash and stall, a network that loses, delays and refuses, and what must hold
 //	walk_test.go    one walk, from its start until everything has run empty
 //

@@ -15,7 +15,7 @@ func drainer(a *Actor) {
 			}
 		}
 		l := open[w.rnd.IntN(len(open))]
-		id := ID{l.n, w.rnd.IntN(l.shards)}
+		id := l.id(w.rnd.IntN(l.shards))
 		due, ok, _ := call(a, func() []int { return w.shard(id).dueNow() })
 		if !ok || len(due) == 0 {
 			a.pass()
@@ -69,7 +69,7 @@ func askOlder(a *Actor, l Layout, names []int) (free, waiting []int, ok bool) {
 		}
 		free = nil
 		for i := range o.shards {
-			id := ID{o.n, i}
+			id := o.id(i)
 			some := byHome[id]
 			if len(some) == 0 {
 				continue

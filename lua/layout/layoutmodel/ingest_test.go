@@ -21,6 +21,9 @@ func (q *Part1) late(w *World) bool {
 }
 
 func readRecord(a *Actor) bool {
+	if a.w.pools != nil {
+		return refresh(a)
+	}
 	mine := a.rec.clone()
 	r, ok, _ := call(a, func() Record { a.w.rec = a.w.rec.join(mine); return a.w.rec.clone() })
 	if ok {
@@ -32,7 +35,8 @@ func readRecord(a *Actor) bool {
 // learn takes up what a shard knew.
 func (p *Proc) learn(r Record) (news bool) {
 	n := p.rec.current().n
-	p.rec = p.rec.join(r)
+	r.version = 0 // it has the process read the whole record, too
+	p.take(r)
 	return p.rec.current().n > n
 }
 

@@ -13,15 +13,16 @@ var (
 
 func TestWalksBreakNoPromise(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct{ ofQueues, rollbacks bool }{
-		"buffers": {}, "buffers, failovers": {false, true}, "queues": {true, false}, "queues, failovers": {true, true},
+	for name, row := range map[string]kind{
+		"buffers": {}, "buffers, failovers": {rollbacks: true}, "queues": {queues: true}, "queues, failovers": {queues: true, rollbacks: true},
+		"pools": {pools: true}, "pools, failovers": {pools: true, rollbacks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			total := map[string]int{}
 			for i := range *walks / 2 {
 				at := *seed + uint64(i)
-				w, fault := walk(at, "", row.ofQueues, row.rollbacks, nil)
+				w, fault := walk(at, "", row, nil)
 				if fault != "" {
 					t.Fatalf("seed %d: %s", at, fault)
 				}
@@ -53,6 +54,11 @@ var queueBugs = []string{
 	"close-with-dead", "sum-of-current",
 }
 
+var poolBugs = []string{
+	"move-in-new-pool-alone", "compared-in-pool-of-file", "copies-not-repaired", "acts-without-pool", "shard-in-pool-of-file",
+	"new-pool-without-record",
+}
+
 // Few walks meet what these break, so they are looked for with -layout-bug-walks=100000 only.
 var rareBugs = []string{"closed-not-asked", "pause-unfenced"}
 
@@ -62,11 +68,11 @@ func TestWalksFindEverySeededBug(t *testing.T) {
 	if *bugWalks >= 100_000 {
 		names = append(names, rareBugs...)
 	}
-	find := func(name, bug string, ofQueues bool) {
+	find := func(name, bug string, of kind) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for i := range *bugWalks {
-				if _, fault := walk(*seed+uint64(i), bug, ofQueues, false, nil); fault != "" {
+				if _, fault := walk(*seed+uint64(i), bug, of, nil); fault != "" {
 					t.Logf("walk %d: %.150s", i+1, fault)
 					return
 				}
@@ -75,9 +81,12 @@ func TestWalksFindEverySeededBug(t *testing.T) {
 		})
 	}
 	for _, bug := range names {
-		find(bug, bug, false)
+		find(bug, bug, kind{})
 	}
 	for _, bug := range queueBugs {
-		find("queues/"+bug, bug, true)
+		find("queues/"+bug, bug, kind{queues: true})
+	}
+	for _, bug := range poolBugs {
+		find("pools/"+bug, bug, kind{pools: true})
 	}
 }

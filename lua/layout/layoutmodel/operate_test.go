@@ -15,11 +15,11 @@ func closer(a *Actor) {
 				a.learn(r)
 			}
 		}
-		cur := a.rec.current()
+		read, cur := a.rec.clone(), a.rec.current()
 		for _, l := range a.rec.older(cur.n) {
 			floor, all := 0, true
 			for i := range l.shards {
-				id := ID{l.n, i}
+				id := l.id(i)
 				mine := a.rec.clone()
 				f, fenced, _ := call(a, func() Fenced { return w.raise(id, mine) })
 				if all = fenced && !a.learn(f.rec); !all {
@@ -47,12 +47,18 @@ func closer(a *Actor) {
 			if w.bug("close-without-floor") {
 				floor = 0
 			}
-			if all {
+			if all && w.pools != nil {
+				if amend(a, read, func(r *Record) {
+					r.layouts[r.find(l.n)].closed, r.floor = true, max(r.floor, floor)
+				}) {
+					w.stats["layouts closed"]++
+				}
+			} else if all {
 				call(a, func() bool {
 					w.rec = w.rec.join(Record{layouts: []Layout{{n: l.n, shards: l.shards, closed: true}}, floor: floor})
 					if w.bug("closed-deleted") { // the ledgers of closed shards are deleted, not kept
 						for i := range l.shards {
-							id := ID{l.n, i}
+							id := l.id(i)
 							o := w.shards[id]
 							w.shards[id] = newShard(w, id)
 							w.shards[id].L = o.L
@@ -72,7 +78,7 @@ func closer(a *Actor) {
 func copyTo(a *Actor, cur Layout, src ID, names []int) bool {
 	w := a.w
 	for j := range cur.shards {
-		to := ID{cur.n, j}
+		to := cur.id(j)
 		if some := homedAt(cur, to, names); len(some) > 0 && !w.bug("pauses-not-copied") {
 			if _, ok, _ := call(a, func() bool { w.fences(to).copyPauses(w, src, some); return true }); !ok {
 				return false
@@ -83,8 +89,10 @@ func copyTo(a *Actor, cur Layout, src ID, names []int) bool {
 }
 
 func (w *World) knownAnywhere() (found Record) {
-	for _, s := range w.shards {
-		found = found.join(s.known)
+	for id, s := range w.shards {
+		if w.pools == nil || w.pools.away[id.pool] <= w.step {
+			found = found.join(s.known)
+		}
 	}
 	if w.q != nil {
 		for _, s := range w.q.shards {
@@ -252,13 +260,19 @@ func forgetter(a *Actor) {
 			}
 			sums, all := Ledger{}, true
 			for i := range l.shards {
-				id := ID{l.n, i}
+				id := l.id(i)
 				ledger, ok, _ := call(a, func() Ledger { return w.shard(id).L })
 				all = all && ok
 				sums = sums.add(ledger)
 			}
 			if !all || sums.accepted != sums.settled() && !w.bug("forget-open") {
 				continue
+			}
+			if w.pools != nil {
+				if amend(a, read, func(r *Record) { r.layouts[r.find(l.n)].sums = &sums }) {
+					w.stats["layouts forgotten"]++
+				}
+				break
 			}
 			call(a, func() bool {
 				at := w.rec.find(l.n)
@@ -272,7 +286,7 @@ func forgetter(a *Actor) {
 				w.rec.layouts[at].sums = &sums
 				if w.bug("forget-deletes") {
 					for i := range l.shards {
-						w.shards[ID{l.n, i}] = newShard(w, ID{l.n, i})
+						w.shards[l.id(i)] = newShard(w, l.id(i))
 					}
 				}
 				w.stats["layouts forgotten"]++
@@ -318,7 +332,7 @@ func accountant(a *Actor) {
 				}
 			}
 			for i := range l.shards {
-				ledger, ok, _ := call(a, func() Ledger { return w.shard(ID{l.n, i}).L })
+				ledger, ok, _ := call(a, func() Ledger { return w.shard(l.id(i)).L })
 				all = all && ok
 				sum = sum.add(ledger)
 			}

@@ -9,18 +9,22 @@ type Layout struct {
 	shards int
 	first  int // number of its first shard, in ids of jobs
 	closed bool
+	pool   int     // that its shards lie in
 	sums   *Ledger // totals of its ledgers, which are not read any more; nil: they are
 }
 
-type ID struct{ layout, idx int }
+type ID struct{ layout, idx, pool int }
 
-func (l Layout) home(name int) ID { return ID{l.n, (name*7 + l.n*3) % l.shards} }
+func (l Layout) id(idx int) ID { return ID{l.n, idx, l.pool} }
+
+func (l Layout) home(name int) ID { return l.id((name*7 + l.n*3) % l.shards) }
 
 // A Record is what a namespace knows of its layouts: one hash in one slot. No sequence of
 // a closed layout is as high as floor.
 type Record struct {
 	layouts []Layout
 	floor   int
+	version int // of the stored record, in walks with pools
 }
 
 // join is what two records know together. Closed wins, the larger floor wins; so a record
@@ -38,7 +42,7 @@ func (r Record) join(o Record) Record {
 			r.layouts[i].sums = l.sums
 		}
 	}
-	r.floor = max(r.floor, o.floor)
+	r.floor, r.version = max(r.floor, o.floor), max(r.version, o.version)
 	return r
 }
 

@@ -161,6 +161,9 @@ func (s *Shard) append(g Group) (repeated bool) {
 		q = &Part{head: head, tail: head, due: s.now() + linger}
 		s.parts[g.p] = q
 	}
+	if w.pools != nil {
+		w.pools.takes(w, s.id, g.p)
+	}
 	for _, u := range g.uids {
 		q.ents = append(q.ents, Entry{u, w.clock})
 		q.tail++

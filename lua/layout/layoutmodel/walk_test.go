@@ -5,8 +5,11 @@ import (
 	"math/rand/v2"
 )
 
+// A kind of walks.
+type kind struct{ queues, rollbacks, pools bool }
+
 // walk takes one walk; fault is the first promise that it found broken.
-func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string)) (w *World, fault string) {
+func walk(seed uint64, bug string, of kind, trace func(string)) (w *World, fault string) {
 	defer func() {
 		if r := recover(); r != nil {
 			fault = fmt.Sprint("panic: ", r)
@@ -17,7 +20,7 @@ func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string))
 		shown: map[int]bool{}, maxSend: map[int]int{}, maxSeq: map[int]int{}, seqOf: map[[2]int]int{}, stats: map[string]int{},
 		arrival: map[int][2]int{}, pausedSince: map[int]int{}, unsure: map[int]int{}, resumed: map[int]bool{}}
 	r, steps := w.rnd, 900
-	if ofQueues {
+	if of.queues {
 		w.q = &queues{map[ID]*QShard{}, map[int]*jobGhost{}, map[int]int{}, map[[2]int]int{}, map[int]int{}, nil}
 	}
 	w.P, w.capacity, w.batch = 1+r.IntN(4), 3+r.IntN(10), 1+r.IntN(4)
@@ -25,7 +28,7 @@ func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string))
 	if r.IntN(3) == 0 {
 		w.maxAge = 1 << 20
 	}
-	w.rollbacks, w.clock = rollbacks, 100
+	w.rollbacks, w.clock = of.rollbacks, 100
 	w.skews = []int{3, 3, 3, 40}[r.IntN(4)]
 	w.window = []int{36, 36, 36, 120}[r.IntN(4)]
 	if r.IntN(4) == 0 {
@@ -33,7 +36,10 @@ func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string))
 	}
 	w.faultRate = []float64{0, 0.05, 0.15, 0.3}[r.IntN(4)]
 	w.rec = Record{layouts: []Layout{{n: 1, shards: 1 + r.IntN(3)}}}
-	if ofQueues {
+	if of.pools {
+		w.pools = &pools{made: map[int]int{1: 0}, newest: 1, top: map[int]int{}}
+	}
+	if of.queues {
 		w.window = []int{36, 120, 360}[r.IntN(3)] // the longest ones outlive layouts
 		w.spawnQueues()
 	} else {
@@ -46,7 +52,7 @@ func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string))
 	}()
 	for i := 0; i < steps && w.fault == ""; i++ {
 		w.tick()
-		if rollbacks && i%17 == 0 {
+		if of.rollbacks && i%17 == 0 {
 			w.remember()
 		}
 		w.checkShards()
@@ -54,7 +60,10 @@ func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string))
 	// Heal: no more faults; everything has to run empty, and every older layout to close.
 	w.quiet = true
 	for _, a := range w.actors {
-		a.frozen = 0
+		a.frozen, a.has = 0, [2]bool{true, true}
+	}
+	if of.pools {
+		w.pools.away = [2]int{}
 	}
 	for i := 0; i < 300 && w.fault == ""; i++ { // late messages
 		w.tick()
@@ -72,7 +81,7 @@ func walk(seed uint64, bug string, ofQueues, rollbacks bool, trace func(string))
 				d += fmt.Sprintf("; %v [%d: %+v] paused %v now %d", id, p, *q, s.paused, s.now())
 			}
 		}
-		w.fail("never ran empty: %+v%s", w.rec, d)
+		w.fail("never ran empty: %+v%s", w.record(), d)
 	}
 	if w.fault == "" {
 		w.check()
@@ -85,7 +94,7 @@ func (w *World) spawnBuffers() {
 	for range 1 + r.IntN(3) {
 		w.spawn(receiver, lane(0), lane(1))
 	}
-	if r.IntN(2) == 0 {
+	if r.IntN(2) == 0 && w.pools == nil {
 		w.spawn(oldProgram)
 	}
 	for range 2 + r.IntN(5) {
@@ -101,7 +110,12 @@ func (w *World) spawnBuffers() {
 	if r.IntN(2) == 0 {
 		w.spawn(closer)
 	}
-	w.spawn(resharder)
+	if w.pools == nil {
+		w.spawn(resharder)
+	} else {
+		w.spawn(mover)
+		w.spawn(mover)
+	}
 	if r.IntN(2) == 0 {
 		w.spawn(forgetter)
 		w.spawn(accountant)
@@ -136,7 +150,8 @@ func (w *World) idle() bool {
 			return false
 		}
 	}
-	return (w.rollbacks || len(w.rec.older(w.rec.current().n)) == 0)
+	rec := w.record()
+	return w.rollbacks || len(rec.older(rec.current().n)) == 0
 }
 
 func (w *World) checkShards() {
@@ -157,19 +172,19 @@ func (w *World) check() {
 		w.q.check(w)
 		return
 	}
-	var sum Ledger
+	sum, rec := Ledger{}, w.record()
 	for id, s := range w.shards {
 		if s.L.accepted != s.L.settled() {
 			w.fail("shard %v: accepted %d settled %d", id, s.L.accepted, s.L.settled())
 		}
-		if w.bug("sum-of-current") && id.layout != w.rec.current().n {
+		if w.bug("sum-of-current") && id.layout != rec.current().n {
 			continue
 		}
-		if at := w.rec.find(id.layout); at < 0 || w.rec.layouts[at].sums == nil {
+		if at := rec.find(id.layout); at < 0 || rec.layouts[at].sums == nil {
 			sum = sum.add(s.L)
 		}
 	}
-	for _, l := range w.rec.layouts {
+	for _, l := range rec.layouts {
 		if l.sums != nil {
 			sum = sum.add(*l.sums)
 		}

@@ -8,7 +8,7 @@ import "slices"
 func (r Record) byNumber(number int) (id ID, ok bool) {
 	for _, l := range r.layouts {
 		if number >= l.first && number < l.first+l.shards {
-			id, ok = ID{l.n, number - l.first}, true
+			id, ok = l.id(number-l.first), true
 		}
 	}
 	return id, ok
@@ -118,7 +118,7 @@ func lookAtOlder(a *Actor) {
 	w := a.w
 	for _, l := range a.rec.older(a.rec.current().n) {
 		for i := range l.shards {
-			id := ID{l.n, i}
+			id := l.id(i)
 			if _, known := a.fenced[id]; !known && !w.bug("left-before-fence") || w.rnd.IntN(3) > 0 {
 				continue
 			}
@@ -283,7 +283,7 @@ func promoter(a *Actor) {
 			open = open[len(open)-1:]
 		}
 		l := open[w.rnd.IntN(len(open))]
-		id, x := ID{l.n, w.rnd.IntN(l.shards)}, w.rnd.IntN(12)
+		id, x := l.id(w.rnd.IntN(l.shards)), w.rnd.IntN(12)
 		call(a, func() bool {
 			s := w.q.shard(w, id)
 			if s.promote(); x == 0 {
@@ -308,7 +308,7 @@ func tidier(a *Actor) {
 		for _, l := range a.rec.older(a.rec.current().n) {
 			empty := true
 			for i := 0; i < l.shards && empty; i++ {
-				id, mine := ID{l.n, i}, a.rec.clone()
+				id, mine := l.id(i), a.rec.clone()
 				if !w.bug("close-unfenced") {
 					f, ok, _ := call(a, func() Fenced { return w.raise(id, mine) })
 					if empty = ok && !a.learn(f.rec); !empty {

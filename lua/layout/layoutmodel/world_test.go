@@ -24,6 +24,8 @@ type World struct {
 	stats                      map[string]int
 	trace                      func(string)
 	q                          *queues // nil: the namespace is of buffers
+	pools                      *pools  // nil: there is one pool
+	asks                       *Proc   // whose message is running
 
 	// ghosts
 	uid, key, token int
@@ -150,6 +152,10 @@ func (w *World) arrivalOrder() {
 func (w *World) skew() int { return w.rnd.IntN(2*w.skews+1) - w.skews }
 
 func (w *World) shard(id ID) *Shard {
+	if w.asks != nil && w.bug("shard-in-pool-of-file") {
+		id.pool = w.asks.file
+	}
+	w.reach(id.pool)
 	s := w.shards[id]
 	if s == nil {
 		s = newShard(w, id)
@@ -173,6 +179,9 @@ type Proc struct {
 	flushing [2]bool
 	arrivals int
 	changing bool
+	file     int     // the pool that its file names
+	has      [2]bool // pools
+	resolved bool    // it found the record
 }
 
 type Actor struct {
@@ -197,6 +206,17 @@ type death struct{}
 
 func (w *World) spawn(progs ...func(a *Actor)) *Proc {
 	p := &Proc{w: w}
+	if w.pools != nil {
+		for i, f := range progs {
+			progs[i] = func(a *Actor) {
+				for !a.resolved {
+					a.pass()
+				}
+				f(a)
+			}
+		}
+		progs = append(progs, refresher)
+	}
 	for _, f := range progs {
 		a := &Actor{Proc: p, prog: f}
 		p.members = append(p.members, a)
@@ -221,6 +241,9 @@ func (p *Proc) start() {
 	}
 	p.fenced, p.left, p.layout = map[ID]int{}, map[ID]map[int]bool{}, p.rec.current()
 	p.lanes, p.flushing = [2][]*Part1{}, [2]bool{}
+	if w.pools != nil {
+		p.choose()
+	}
 	for _, a := range p.members {
 		a.start()
 	}
@@ -275,6 +298,14 @@ func (a *Actor) wait() answer {
 func (a *Actor) pass() { a.waiting = nil; a.wait() }
 
 func call[T any](a *Actor, f func() T) (v T, ok, maybe bool) {
+	if !a.ready() {
+		a.pass()
+		return v, false, false
+	}
+	return ask(a, f)
+}
+
+func ask[T any](a *Actor, f func() T) (v T, ok, maybe bool) {
 	m := &Msg{exec: func() any { return f() }, a: a, sent: a.w.clock}
 	a.waiting = m
 	a.w.msgs = append(a.w.msgs, m)
@@ -307,7 +338,7 @@ func (w *World) tick() {
 		if m.a.waiting != m {
 			w.drop(m)
 			if w.clock-m.sent < w.window/3 {
-				m.exec()
+				w.exec(m)
 				w.stats["late messages"]++
 			}
 			return
@@ -340,6 +371,9 @@ func (w *World) tick() {
 		case w.rollbacks && x < w.faultRate/3:
 			w.rollback()
 			return
+		case w.pools != nil && x > w.faultRate/3 && x < w.faultRate*0.4:
+			w.disturb()
+			return
 		}
 	}
 	if a.done {
@@ -361,10 +395,11 @@ func (w *World) tick() {
 	case w.quiet || x > w.faultRate:
 		w.drop(m)
 		a.waiting = nil
-		a.run(answer{v: m.exec(), ok: true})
+		v, ok := w.exec(m)
+		a.run(answer{v: v, ok: ok})
 	case x < w.faultRate*0.3: // the answer is lost
 		w.drop(m)
-		m.exec()
+		w.exec(m)
 		a.waiting = nil
 		w.stats["lost answers"]++
 		a.run(answer{sent: true})
@@ -380,7 +415,7 @@ func (w *World) tick() {
 
 // rollback: a failover loses the newest writes of one shard, or of the record.
 func (w *World) rollback() {
-	if w.rnd.IntN(3) == 0 && len(w.recHist) > 0 {
+	if w.pools == nil && w.rnd.IntN(3) == 0 && len(w.recHist) > 0 {
 		w.rec = w.recHist[w.rnd.IntN(len(w.recHist))].clone()
 		w.stats["record rollbacks"]++
 	} else if len(w.hist) > 0 {
@@ -395,9 +430,9 @@ func (w *World) remember() {
 	if len(w.recHist) > 6 {
 		w.recHist = w.recHist[1:]
 	}
-	n := w.rnd.IntN(len(w.rec.layouts))
-	l := w.rec.layouts[n]
-	id := ID{l.n, w.rnd.IntN(l.shards)}
+	rec := w.record()
+	l := rec.layouts[w.rnd.IntN(len(rec.layouts))]
+	id := l.id(w.rnd.IntN(l.shards))
 	if w.q != nil {
 		c := w.q.shard(w, id).copy()
 		w.hist = append(w.hist, func() { w.q.shards[id] = c.copy() })
