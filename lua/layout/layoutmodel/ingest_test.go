@@ -34,10 +34,10 @@ func readRecord(a *Actor) bool {
 
 // learn takes up what a shard knew.
 func (p *Proc) learn(r Record) (news bool) {
-	n := p.rec.current().n
+	n, had := p.rec.current().n, len(p.rec.layouts)
 	r.version = 0 // it has the process read the whole record, too
 	p.take(r)
-	return p.rec.current().n > n
+	return p.rec.current().n > n || p.w.pools != nil && len(p.rec.layouts) > had // or one that a record lost
 }
 
 func (w *World) raise(id ID, r Record) Fenced {
