@@ -103,7 +103,7 @@ var connectionSeeds = []string{
 	"OPTIONS /v1/default/p HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n\r\n",
 	"POST /v1/default/p HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example\r\nContent-Type: text/plain\r\nContent-Length: 1\r\n\r\nx",
 	"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
-	"PROPFIND / HTTP/1.1\r\nHost: x\r\nDepth: infinity\r\n\r\n",
+	"PROPFIND /nowhere HTTP/1.1\r\nHost: x\r\nDepth: infinity\r\n\r\n",
 	"BREW /v1/../x HTTP/1.1\r\nHost: x\r\n\r\n",
 	"post /v1/default/p HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx",
 	"GET /v1/default/nobody HTTP/1.1\r\nHost: x\r\nX-HTTP-Method-Override: DELETE\r\n\r\n",
