@@ -102,15 +102,10 @@ func (c *Control) closeNamespace(ctx context.Context, n *Namespace, wait time.Du
 	if err != nil {
 		return err
 	}
-	record, err := b.Background.HGetAll(ctx, space.RecordKey(c.prefix, n.Name)).Result()
-	if err != nil {
-		return backend.Classify(err)
-	}
-	shards, _ := b.Background.HGet(ctx, backend.ShardPrefix(c.prefix, n.Name, 0)+"ledger", "shards").Int()
-	if shards < 1 || shards > 1024 { // it was never used
-		shards = n.Policy.Shards
-	}
-	ledgers, err := space.Ledgers(c.prefix, n.Name, record, shards)
+	pipe := b.Background.Pipeline()
+	ask := askLedgers(ctx, pipe, c.prefix, n.Name)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	ledgers, err := ask.ledgers(n.Policy.Shards)
 	if err != nil {
 		return err
 	}

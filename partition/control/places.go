@@ -142,21 +142,18 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 // have been deleted at run time, here or by a process that has another file. It is two round
 // trips. After an error the next look tries again.
 func (p *Places) open(ctx context.Context, pool string, b *backend.Backend) {
-	shards := map[string]*redis.StringCmd{}
-	records := map[string]*redis.MapStringStringCmd{}
+	var asks []ledgerAsk
 	asking := b.Background.Pipeline()
 	opening := b.Background.Pipeline()
 	for name, at := range p.named {
 		if at == pool {
-			shards[name] = asking.HGet(ctx, backend.ShardPrefix(p.control.prefix, name, 0)+"ledger", "shards")
-			records[name] = asking.HGetAll(ctx, space.RecordKey(p.control.prefix, name))
+			asks = append(asks, askLedgers(ctx, asking, p.control.prefix, name))
 		}
 	}
 	_, _ = asking.Exec(ctx)
-	for name, asked := range shards {
-		n, _ := asked.Int() // 0: it was never used
-		ledgers, err := space.Ledgers(p.control.prefix, name, records[name].Val(), min(max(1, n), 1024))
-		if err != nil || records[name].Err() != nil {
+	for _, ask := range asks {
+		ledgers, err := ask.ledgers(1)
+		if err != nil {
 			continue // who serves it says so
 		}
 		for _, ledger := range ledgers {
@@ -166,12 +163,42 @@ func (p *Places) open(ctx context.Context, pool string, b *backend.Backend) {
 	_, _ = opening.Exec(ctx)
 }
 
+// A ledgerAsk asks the store which ledgers a namespace has.
+type ledgerAsk struct {
+	prefix, name string
+	shards       *redis.StringCmd
+	record       *redis.MapStringStringCmd
+}
+
+// askLedgers adds what is asked to a pipeline.
+func askLedgers(ctx context.Context, pipe redis.Pipeliner, prefix, name string) ledgerAsk {
+	return ledgerAsk{
+		prefix: prefix,
+		name:   name,
+		shards: pipe.HGet(ctx, backend.ShardPrefix(prefix, name, 0)+"ledger", "shards"),
+		record: pipe.HGetAll(ctx, space.RecordKey(prefix, name)),
+	}
+}
+
+// ledgers are those of all layouts, once the pipeline was run. unused is how many shards it has where it
+// was never used.
+func (a ledgerAsk) ledgers(unused int) ([]string, error) {
+	if err := a.record.Err(); err != nil {
+		return nil, backend.Classify(err)
+	}
+	shards, _ := a.shards.Int()
+	if shards < 1 {
+		shards = unused
+	}
+	return space.Ledgers(a.prefix, a.name, a.record.Val(), min(shards, 1024))
+}
+
 func (p *Places) key() string { return p.control.prefix + ":{control}:namespaces" }
 
 // recorded reports whether a pool has a copy of the record of the layouts of a namespace.
 func (p *Places) recorded(ctx context.Context, pool, name string) bool {
 	b := p.pools[pool]
-	return b != nil && b.Background.Exists(ctx, p.control.prefix+":{"+name+"}:layout").Val() > 0
+	return b != nil && b.Background.Exists(ctx, space.RecordKey(p.control.prefix, name)).Val() > 0
 }
 
 // ledgerFields are what held adds up: of a buffer, then of queues.
