@@ -242,7 +242,7 @@ func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []er
 	found := s.checkLayouts(ctx, permitted, record)
 	var late []*Home // another first user was quicker, with other shards
 	for _, h := range permitted {
-		if s.Kind.Layouts > 0 && !h.resolved.Load() {
+		if !h.resolved.Load() {
 			if found[h] = s.Resolve(ctx, h); found[h] == nil {
 				late = append(late, h)
 			}

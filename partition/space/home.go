@@ -226,7 +226,7 @@ func (h *Home) revive(sh *Shard, has bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.tell()
+	h.tell(true)
 }
 
 func (h *Home) set(next *Layouts) {
@@ -235,22 +235,17 @@ func (h *Home) set(next *Layouts) {
 		defer h.space.changes.Add(1)
 	}
 	before := h.layouts.Swap(next)
-	close(h.changed)
-	h.changed = make(chan struct{})
-	if before == nil || len(next.All) > 1 || len(before.All) > 1 || !slices.Equal(before.Current().Shards, next.Current().Shards) {
-		h.tellMoved() // else the store says what was assumed
-	}
+	asAssumed := before != nil && len(before.All) == 1 && len(next.All) == 1 &&
+		slices.Equal(before.Current().Shards, next.Current().Shards)
+	h.tell(!asAssumed)
 }
 
-// tell tells those who wait that there is something new; h.mu is held.
-func (h *Home) tell() {
+// tell tells those who wait that there is something new, and whether entries may lie elsewhere; h.mu is
+// held.
+func (h *Home) tell(moved bool) {
 	close(h.changed)
 	h.changed = make(chan struct{})
-	h.tellMoved()
-}
-
-func (h *Home) tellMoved() {
-	if h.Moved != nil {
+	if moved && h.Moved != nil {
 		h.Moved()
 	}
 }

@@ -84,7 +84,7 @@ func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) ma
 // several first users may be configured differently.
 func (s *Space) agree(ctx context.Context, h *Home) error {
 	first := h.Layouts().All[0]
-	if s.Kind.Layouts == 0 || h.Layouts().Record.Version > 0 || h.used.Load() {
+	if h.Layouts().Record.Version > 0 || h.used.Load() {
 		return nil
 	}
 	pipe := s.backend.Background.Pipeline()
