@@ -1,12 +1,10 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -358,10 +356,7 @@ func (a *api) deadByID(c *call, act *job.DeadAct, body []byte) *ingest.Rejection
 	var named struct {
 		IDs []string `json:"ids"`
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	err := d.Decode(&named)
-	if _, end := d.Token(); err != nil || end != io.EOF || len(named.IDs) == 0 || len(named.IDs) > job.MaxNamed {
+	if err := decodeOne(body, &named); err != nil || len(named.IDs) == 0 || len(named.IDs) > job.MaxNamed {
 		return ingest.Reject(wire.CodeBadJSON, fmt.Sprintf(`the body is {"ids":["…"]}, with 1 to %d ids`, job.MaxNamed))
 	}
 	at := make([]int, len(named.IDs)) // of each id, in act.Named; -1: no job has it

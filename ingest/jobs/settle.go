@@ -195,15 +195,28 @@ func (s *settlement) read(line []byte) bool {
 // decode reads any line, and says what is wrong with it.
 func (s *settlement) decode(line []byte) (wrong string) {
 	*s = settlement{}
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
+	switch err := decodeOne(line, s); {
+	case err == errFollows:
+		return "something follows the object: a line is one, " + lineForm
+	case err != nil:
 		return notASettlement(err)
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return "something follows the object: a line is one, " + lineForm
-	}
 	return ""
+}
+
+var errFollows = errors.New("something follows the object")
+
+// decodeOne reads an object that has no unknown keys, and that nothing follows: errFollows.
+func decodeOne(text []byte, object any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(object); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errFollows
+	}
+	return nil
 }
 
 const lineForm = `such as {"id":"…","attempt":1,"do":"nack","ms":5000}`
