@@ -46,13 +46,8 @@ func (s *Server) pauses(r *request) (any, error) {
 // setQueuePause stops the claims of the queue in the path, or resumes them.
 func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 	return func(r *request) (any, error) {
-		var body struct {
-			Reason string `json:"reason"`
-		}
 		space, queue := r.queue()
-		if r.decode(&body); len(body.Reason) > maxReason {
-			r.fail(badRequest("reason: want 512 bytes at most"))
-		}
+		reason := r.reason()
 		if r.err != nil {
 			return nil, r.err
 		}
@@ -61,7 +56,7 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 		if action == "pause" {
 			err = space.store.Pause(r.ctx, space.ns, queue, partition.Pause{
 				By:     r.who.name,
-				Reason: body.Reason,
+				Reason: reason,
 			})
 		} else {
 			_, err = space.store.Resume(r.ctx, space.ns, queue)
@@ -70,7 +65,7 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 			Action:    action,
 			Namespace: space.ns.Name,
 			Queue:     queue,
-			Detail:    body.Reason,
+			Detail:    reason,
 		}, err)
 		if err != nil {
 			return nil, err
@@ -115,20 +110,26 @@ func (s *sweep) notePauses(namespace string, parts []partition.PausedPart) {
 // maxReason is the longest reason of a pause, in bytes.
 const maxReason = 512
 
-// pause stops the delivery of the partition in the path, or of the whole namespace.
-func (s *Server) pause(r *request) (any, error) {
+// reason reads the body of a pause.
+func (r *request) reason() string {
 	var body struct {
 		Reason string `json:"reason"`
 	}
-	ns, name := r.part()
 	if r.decode(&body); len(body.Reason) > maxReason {
 		r.fail(badRequest("reason: want 512 bytes at most"))
 	}
+	return body.Reason
+}
+
+// pause stops the delivery of the partition in the path, or of the whole namespace.
+func (s *Server) pause(r *request) (any, error) {
+	ns, name := r.part()
+	reason := r.reason()
 	if r.err != nil {
 		return nil, r.err
 	}
-	err := r.view.Store.Pause(r.ctx, ns, name, partition.Pause{By: r.who.name, Reason: body.Reason})
-	s.record(r, Act{Action: "pause", Namespace: ns.Name, Partition: name, Detail: body.Reason}, err)
+	err := r.view.Store.Pause(r.ctx, ns, name, partition.Pause{By: r.who.name, Reason: reason})
+	s.record(r, Act{Action: "pause", Namespace: ns.Name, Partition: name, Detail: reason}, err)
 	return s.pausedNow(r, ns, name, err)
 }
 
