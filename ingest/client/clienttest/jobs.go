@@ -23,7 +23,7 @@ func RunQueues(t *testing.T, start Start, except ...string) {
 	t.Helper()
 	each(t, jobCases, except, func(t *testing.T, try func(*jobBench)) {
 		in, out := start(t)
-		try(&jobBench{T: t, server: newJobServer(t), in: in, out: bufio.NewReader(out)})
+		try(&jobBench{T: t, server: newJobServer(t), driver: lines{in: in, out: bufio.NewReader(out)}})
 	})
 }
 
@@ -31,9 +31,7 @@ func RunQueues(t *testing.T, start Start, except ...string) {
 type jobBench struct {
 	*testing.T
 	server *jobServer
-	mu     sync.Mutex
-	in     io.Writer
-	out    *bufio.Reader
+	driver lines
 }
 
 // quickJobs are options of queues under which a case takes little time.
@@ -101,19 +99,7 @@ type handled struct {
 
 func (b *jobBench) ask(c jobCommand) (r jobReply) {
 	b.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	line, err := json.Marshal(c)
-	if err == nil {
-		_, err = b.in.Write(append(line, '\n'))
-	}
-	if err == nil {
-		line, err = b.out.ReadBytes('\n')
-	}
-	if err == nil {
-		err = json.Unmarshal(line, &r)
-	}
-	if err != nil {
+	if err := b.driver.ask(c, &r); err != nil {
 		b.Errorf("%s: %v", c.Op, err)
 	}
 	return r

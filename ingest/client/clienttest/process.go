@@ -53,7 +53,7 @@ func Program(name string, args ...string) Start {
 // Drive opens an SDK by the same commands, however they travel: each Write to in is one line.
 func Drive(t testing.TB, in io.Writer, out io.Reader, url string, o Options) SDK {
 	t.Helper()
-	p := &process{t: t, in: in, out: bufio.NewReader(out)}
+	p := &process{t: t, driver: lines{in: in, out: bufio.NewReader(out)}}
 	p.ask(command{Op: "open", URL: url, Options: settings(o)})
 	return p
 }
@@ -102,32 +102,49 @@ type reply struct {
 	Dropped  map[string]int64 `json:"dropped"`
 }
 
-type process struct {
-	t   testing.TB
+// lines talks to a driver: a command a line, and an answer a line.
+type lines struct {
 	mu  sync.Mutex
 	in  io.Writer
 	out *bufio.Reader
 }
 
-func (p *process) say(c command) {
-	line, err := json.Marshal(c)
-	if err == nil {
-		_, err = p.in.Write(append(line, '\n'))
+// say sends a command that has no answer.
+func (l *lines) say(command any) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.write(command)
+}
+
+// ask sends a command, and reads its answer.
+func (l *lines) ask(command, answer any) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.write(command); err != nil {
+		return err
 	}
+	line, err := l.out.ReadBytes('\n')
 	if err != nil {
-		p.t.Errorf("%s: %v", c.Op, err)
+		return err
 	}
+	return json.Unmarshal(line, answer)
+}
+
+func (l *lines) write(command any) error {
+	line, err := json.Marshal(command)
+	if err == nil {
+		_, err = l.in.Write(append(line, '\n'))
+	}
+	return err
+}
+
+type process struct {
+	t      testing.TB
+	driver lines
 }
 
 func (p *process) ask(c command) (r reply) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.say(c)
-	line, err := p.out.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &r)
-	}
-	if err != nil {
+	if err := p.driver.ask(c, &r); err != nil {
 		p.t.Errorf("%s: %v", c.Op, err)
 	}
 	return r
@@ -144,9 +161,9 @@ func (p *process) ReportAt(partition, payload string, at time.Time) {
 	if !at.IsZero() {
 		c.At = at.UnixMilli()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.say(c)
+	if err := p.driver.say(c); err != nil {
+		p.t.Errorf("%s: %v", c.Op, err)
+	}
 }
 
 var errLate = errors.New("not in time")
