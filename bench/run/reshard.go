@@ -28,7 +28,7 @@ const (
 // growRows are those of shardsChange.
 func growRows() []*row {
 	return []*row{
-		{Key: "scale", Measure: "requests refused while 6 shards become 24, at 3,000/s", Goal: 0, AtMost: true,
+		{Key: "scale", Measure: "requests rejected while 6 shards become 24, at 3,000/s", Goal: 0, AtMost: true,
 			Note: "a cluster of three masters, one-event requests over 1,000 partitions to one process, the command to another; null:"},
 		{Key: "scale", Measure: "their p99 in these 4 s, beyond that of the 4 s before", Unit: "ms", Goal: 50, AtMost: true},
 		{Key: "scale", Measure: "until the older layout is empty, linger 1 s", Unit: "s", Goal: 3, AtMost: true},
