@@ -545,6 +545,7 @@ func TestAMoveIsRejectedBeforeAnythingIsWritten(t *testing.T) {
 	c.ConfigSet(ctx, "maxmemory", "100mb")
 	servers["full"].Client().ConfigSet(ctx, "maxmemory", "1")
 	servers["away"].Kill()
+	servers["again"] = servers["a"]
 	servers["foreign"].Client().HSet(ctx, "sw:{kart.0}:ledger", "format", 1, "shards", 2)
 	servers["newer"].Client().HSet(ctx, "sw:{kart}:layout", "version", 1, "2", "{")
 	s, ns := openInPools(t, servers, slices.Sorted(maps.Keys(servers))...)
@@ -558,6 +559,7 @@ func TestAMoveIsRejectedBeforeAnythingIsWritten(t *testing.T) {
 		"none":     "pool none is not among those of this process",
 		"evicting": "maxmemory-policy",
 		"full":     "store full",
+		"again":    "pool again is the Redis where it has entries already",
 		"away":     "refuses connections",
 		"foreign":  "pool foreign has another namespace of this name",
 		"newer":    "which Spillway does not write",
@@ -569,7 +571,7 @@ func TestAMoveIsRejectedBeforeAnythingIsWritten(t *testing.T) {
 				t.Errorf("%s: got %v, want %q", pool, err, want)
 			}
 		}
-		if server := servers[pool]; server != nil && pool != "away" {
+		if server := servers[pool]; server != nil && pool != "away" && pool != "again" {
 			if keys := server.Client().Keys(ctx, "*").Val(); len(keys) > 1 || pool == "free" && len(keys) > 0 {
 				t.Errorf("%s: %q were written", pool, keys)
 			}
@@ -577,5 +579,28 @@ func TestAMoveIsRejectedBeforeAnythingIsWritten(t *testing.T) {
 	}
 	if layouts, err := s.Layouts(ctx, ns); err != nil || len(layouts) != 1 {
 		t.Errorf("got %+v, %v", layouts, err)
+	}
+}
+
+func TestAMoveThatDiedBeforeItsChangeIsBegunAgain(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
+	s, ns := openInPools(t, servers, "a", "b")
+	store(t, s, ns, "p", "", "1")
+	servers["b"].Client().HSet(ctx, "sw:{kart}:layout", "version", 1, "floor", 0, "wanted", 0,
+		"1", `{"n":1,"shards":2,"made_ms":0,"pool":"a"}`)
+	for _, pools := range [][]string{{"a", "b"}, {"b", "a"}} {
+		other, same := openInPools(t, servers, pools...)
+		if _, err := other.Check(ctx); err != nil {
+			t.Errorf("pools %v: %v", pools, err)
+		}
+		store(t, other, same, "p", "", "1")
+	}
+	if servers["a"].Client().HGet(ctx, "sw:{kart}:layout", "version").Val() == "" {
+		t.Error("the pool where the entries lie got no copy of the record")
+	}
+	if _, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: "b"}); err != nil {
+		t.Error(err)
 	}
 }

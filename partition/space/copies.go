@@ -107,8 +107,8 @@ func (s *Space) Refresh(ctx context.Context, h *Home) error {
 	}
 	layouts := h.Layouts()
 	known, at := layouts.Record, layouts.Current().Shards[0].Pool
-	if known.current().N == 1 {
-		return nil
+	if known.Version == 0 && known.current().N == 1 {
+		return nil // it never had a record
 	}
 	if newest := copies[at]; newest != nil && known.newer(*newest) {
 		if _, err := s.writeRecord(ctx, h, s.at(at), newest.Version, known); err != nil {
@@ -177,6 +177,12 @@ func (s *Space) welcome(ctx context.Context, h *Home, pool string) (version int6
 	if _, err := s.inspect(ctx, to); err != nil {
 		return 0, to.Explain(ctx, err)
 	}
+	for _, of := range s.Backends([]*Home{h}) {
+		if to.Same(ctx, of) {
+			return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
+				"namespace %s: pool %s is the Redis where it has entries already: leave out the pool, or name another", h.Name, pool))
+		}
+	}
 	found, err := s.readRecord(ctx, h, pool)
 	if err != nil {
 		return 0, err
@@ -191,12 +197,13 @@ func (s *Space) welcome(ctx context.Context, h *Home, pool string) (version int6
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
 			"namespace %s: pool %s is missing in %d of the processes that serve it: add it to pools in their files, and reload them", h.Name, pool, lack))
 	}
+	current := h.Layouts().Current().N
 	came := h.Layouts().All[0].Shards[0].Pool // where it was first used
 	switch copied := len(found.Layouts) > 0; {
 	case first > 0 && came != pool, copied && found.Layouts[0].Pool != came:
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
 			"namespace %s: pool %s has another namespace of this name: delete what it has there, or use another pool", h.Name, pool))
-	case copied && h.learn(found): // after a failover that lost the newer ones
+	case copied && h.learn(found) && h.Layouts().Current().N != current: // after a failover that lost the newer ones
 		return 0, errAnother
 	}
 	return found.Version, nil
