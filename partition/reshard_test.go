@@ -604,3 +604,54 @@ func TestAMoveThatDiedBeforeItsChangeIsBegunAgain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestKeysHoldWhileTheirNamespaceMovesAndAfterwards(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
+	s, ns := openInPools(t, servers, "a", "b")
+	first := store(t, s, ns, "p", "key", "1")
+	store(t, s, ns, "dead", "", "2")
+	letter := []byte(`{"namespace":"kart","partition":"dead","seq":1,"ts":1763629675100,"batch":"b","attempt":1,"data":2,"reason":"rejected"}` + "\n")
+	numbers, _ := ns.OpenShards()
+	for _, n := range numbers {
+		claim := s.Claim(ctx, []partition.ClaimRequest{{Namespace: ns, Partition: "dead", MaxBatches: 1, Shard: n}}, time.Minute)[0]
+		if l := claim.Lease; l != nil {
+			s.Commit(ctx, []*partition.Commit{{Lease: l, Lo: l.From, Hi: l.To, Dead: 1, DeadLetters: [][]byte{letter}}})
+		}
+	}
+	page, err := s.DeadLetters(ctx, ns, "", 10)
+	if err != nil || len(page.Letters) != 1 {
+		t.Fatalf("got %+v, %v", page, err)
+	}
+	accepted := int64(2)
+	repeat := func(when string, repeated bool) {
+		t.Helper()
+		if again := store(t, s, ns, "p", "key", "1"); !again.Repeated || again.Depth != first.Depth {
+			t.Errorf("%s: the key of before: %+v", when, again)
+		}
+		if o := s.Replay(ctx, ns, page.Letters)[0]; o.Err != nil || o.Repeated != repeated {
+			t.Errorf("%s: replayed: %+v", when, o)
+		}
+		if !repeated {
+			accepted++
+		}
+		if o, err := s.Overview(ctx, ns); err != nil || o.Ledger.Accepted != accepted {
+			t.Errorf("%s: accepted %d, want %d, %v", when, o.Ledger.Accepted, accepted, err)
+		}
+	}
+	repeat("before", false)
+	for _, pool := range []string{"b", "a"} {
+		n, err := s.Reshard(ctx, ns, partition.ReshardRequest{Shards: 3, Pool: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		repeat("while it moves to "+pool, true)
+		drainAll(t, s, ns)
+		redistest.Until(t, 20*time.Second, "the older layout is closed", func() bool {
+			layouts, err := s.Layouts(ctx, ns)
+			return err == nil && layouts[len(layouts)-1].N == n && layouts[len(layouts)-2].Closed
+		})
+		repeat("after it moved to "+pool, true)
+	}
+}
