@@ -284,11 +284,11 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 	phrases := map[string]string{
 		"/api/v1/reload": "reload", ofBuffer + "pause": "pause", ofBuffer + "resume": "resume", ofBuffer + "partitions/{partition}/pause": "pause",
 		ofBuffer + "partitions/{partition}/resume": "resume", ofBuffer + "purge": "purge entries", ofBuffer + "dead/replay": "replay dead letters",
-		ofBuffer + "dead/delete": "delete dead letters", ofQueue + "jobs/{job}/delete": "promote, respawn, delete and purge jobs",
-		ofQueue + "jobs/{job}/commit": "commit and roll back prepared jobs", ofQueue + "jobs/{job}/rollback": "commit and roll back prepared jobs", ofQueue + "dead/respawn": "promote, respawn, delete and purge jobs",
+		ofBuffer + "dead/delete": "delete dead letters", ofQueue + "jobs/{job}/delete": "publish, promote, respawn, delete and purge jobs",
+		ofQueue + "jobs/{job}/commit": "commit and roll back prepared jobs", ofQueue + "jobs/{job}/rollback": "commit and roll back prepared jobs", ofQueue + "dead/respawn": "publish, promote, respawn, delete and purge jobs",
 		ofSchedule + "put": acts, ofSchedule + "delete": acts, ofSchedule + "pause": acts, ofSchedule + "resume": acts, ofSchedule + "trigger": acts, ofSchedule + "backfill": acts,
-		ofQueue + "pause": "pause", ofQueue + "resume": "pause", ofQueue + "jobs/{job}/promote": "promote, respawn, delete and purge jobs",
-		ofQueue + "dead/delete": "promote, respawn, delete and purge jobs", ofQueue + "purge": "promote, respawn, delete and purge jobs",
+		ofQueue + "jobs": "publish, promote, respawn, delete and purge jobs", ofQueue + "pause": "pause", ofQueue + "resume": "pause", ofQueue + "jobs/{job}/promote": "publish, promote, respawn, delete and purge jobs",
+		ofQueue + "dead/delete": "publish, promote, respawn, delete and purge jobs", ofQueue + "purge": "publish, promote, respawn, delete and purge jobs",
 	}
 	for _, rt := range setupRoles(nil).routes() {
 		phrase := phrases[rt.path()]

@@ -285,6 +285,20 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"reason":"bored"}`, 400, "want nacked")
 	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"age_ms":-1}`, 400, "age_ms: want")
 	q.rejected("POST", "/queues/s/jobs/"+page.Jobs[1].ID+"/promote", "operator", `{}`, 409, "not delayed")
+	var published Published
+	if q.ask("POST", "/queues/new/jobs", `{"data":[{"a": 1},"b"],"delay_ms":60000,"tries":2}`, &published); len(published.IDs) != 2 {
+		t.Errorf("published: %+v", published)
+	}
+	var made Job
+	if q.ask("GET", "/queues/new/jobs/"+published.IDs[0], "", &made); made.State != "delayed" || made.Tries != 2 || string(made.Data) != `{"a":1}` {
+		t.Errorf("published: %+v", made)
+	}
+	for body, want := range map[string]string{`{}`: "data: want 1 to 1000", `{"data":[1],"tries":-1}`: "tries: want", `{"data":[1],"ttl_ms":1,"delay_ms":2}`: "ttl_ms: want",
+		`{"data":[1],"delay_ms":-2}`: "delay_ms: want", `{"data":1}`: "body: "} {
+		q.rejected("POST", "/queues/new/jobs", "operator", body, 400, want)
+	}
+	q.rejected("POST", "/queues/new/jobs", "viewer", `{"data":[1]}`, 403, "forbidden")
+	q.trail(`"action":"publish_jobs","namespace":"mail","queue":"new"`)
 	q.rejected("POST", "/queues/s/jobs/"+page.Jobs[1].ID+"/promote", "viewer", `{}`, 403, "forbidden")
 	var j Job
 	if q.ask("GET", "/queues/q/peek", "", &j); j.Attempt == nil || j.Tries != *j.Attempt+1 || j.ExpiresMS == 0 {

@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/control"
@@ -142,6 +145,58 @@ func (s *Server) deleteDeadJobs(r *request) (any, error) {
 	var body DeadJobsRequest
 	r.decode(&body)
 	return s.actOnDead(r, "delete_dead_jobs", job.DeleteDead, body, 0)
+}
+
+// PublishRequest has jobs for a queue. Those of an application go to the data port, which takes more.
+type PublishRequest struct {
+	Data    []json.RawMessage `json:"data"`               // 1 to 1,000 jobs, each a JSON value, stored as it is
+	DelayMS *int64            `json:"delay_ms,omitempty"` // until they are ready; absent: that of the queue's rule
+	TTLMS   int64             `json:"ttl_ms,omitempty"`   // how long they live; 0: for ever
+	Tries   int               `json:"tries,omitempty"`    // how often they are claimed at most; 0: that of the queue's rule
+}
+
+// Published are the ids of the jobs of a PublishRequest, in its order.
+type Published struct {
+	IDs []string `json:"ids"`
+}
+
+func (s *Server) publishJobs(r *request) (any, error) {
+	space, queue := r.queue()
+	var body PublishRequest
+	r.decode(&body)
+	if r.err == nil && space.ns.PHP {
+		r.fail(notHere(space.ns.Name, kindPHP, ": its jobs are payloads of its library, which the data port takes"))
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	p := &job.Publish{Namespace: space.ns, Queue: queue, By: r.who.name, TTL: time.Duration(body.TTLMS) * time.Millisecond,
+		Delay: space.ns.Delay(queue), Tries: cmp.Or(body.Tries, space.ns.Tries(queue))}
+	if body.DelayMS != nil {
+		p.Delay = time.Duration(*body.DelayMS) * time.Millisecond
+	}
+	switch {
+	case len(body.Data) < 1 || len(body.Data) > job.MaxMessages:
+		return nil, badRequest(fmt.Sprintf("data: want 1 to %d jobs", job.MaxMessages))
+	case p.Delay < 0 || p.Delay > job.MaxDelay:
+		return nil, badRequest(fmt.Sprintf("delay_ms: want 0 to %d", job.MaxDelay.Milliseconds()))
+	case body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() || p.TTL > 0 && p.TTL <= p.Delay:
+		return nil, badRequest(fmt.Sprintf("ttl_ms: want more than delay_ms, to %d, or 0", job.MaxTTL.Milliseconds()))
+	case p.Tries < 1 || p.Tries > job.MaxTries:
+		return nil, badRequest(fmt.Sprintf("tries: want 1 to %d", job.MaxTries))
+	}
+	for _, data := range body.Data {
+		p.Messages = append(p.Messages, job.Message{Payload: data})
+	}
+	p.Shard = space.ns.HomeOf(p, rand.Uint64())
+	space.store.Run(r.ctx, space.store.NewLane(), &job.Batch{Publishes: []*job.Publish{p}})
+	answer := Published{IDs: []string{}}
+	for i := range p.Count {
+		answer.IDs = append(answer.IDs, space.ns.ID(p.Shard, queue, p.First+int64(i), ""))
+	}
+	n := int64(p.Count)
+	s.record(r, Act{Action: "publish_jobs", Namespace: space.ns.Name, Queue: queue, Entries: &n}, p.Err)
+	return answer, p.Err
 }
 
 // promoteJob makes a delayed job ready now.

@@ -70,6 +70,7 @@ func (s *Server) routes() []route {
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}", Operator, s.getJob},
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/trace", Viewer, s.traceOf},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/delete", Operator, s.deleteJob},
+		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs", Operator, s.publishJobs},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/promote", Operator, s.promoteJob},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/commit", Operator, s.decide(false)},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/rollback", Operator, s.decide(true)},

@@ -80,6 +80,12 @@ func (f *fakeAPI) requests() string {
 // run runs a command line; code is as the program's.
 func run(t *testing.T, api *fakeAPI, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	return runWith(t, api, "", args...)
+}
+
+// runWith runs a command with an input.
+func runWith(t *testing.T, api *fakeAPI, input string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
 	var c struct {
 		Commands `embed:""`
 		Token    struct { // part of `spillway token`
@@ -101,7 +107,7 @@ func run(t *testing.T, api *fakeAPI, args ...string) (stdout, stderr string, cod
 	}
 	var out, failed bytes.Buffer
 	k.BindTo(t.Context(), (*context.Context)(nil))
-	err = k.Run(Streams{In: strings.NewReader(""), Out: &out, Err: &failed})
+	err = k.Run(Streams{In: strings.NewReader(input), Out: &out, Err: &failed})
 	if err != nil {
 		code = 1
 		if exit := kong.ExitCoder(nil); errors.As(err, &exit) {

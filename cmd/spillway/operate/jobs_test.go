@@ -227,3 +227,34 @@ func TestWorkersAreListedWithTheirChildrenAndSinceWhen(t *testing.T) {
 		t.Errorf("%d: %s", code, out)
 	}
 }
+
+func TestJobsPublishSendsEachLineAsAJob(t *testing.T) {
+	t.Parallel()
+	const route = "POST /api/v1/namespaces/mail/queues/out/jobs"
+	big := `"` + strings.Repeat("x", 40<<10) + `"`
+	for _, tt := range []struct {
+		input, args string
+		answers     []string
+		code        int
+		out, stderr string
+		asked       string
+	}{
+		{"{\"a\": 1}\n\n2\n", "--delay=1m --ttl=1h --tries=3", []string{`{"ids":["x","y"]}`}, 0, "x\ny\n", "published 2 jobs", `{"data":[{"a":1},2],"delay_ms":60000,"ttl_ms":3600000,"tries":3}`},
+		{big + "\n" + big, "", []string{`{"ids":["x"]}`, `{"ids":["y"]}`}, 0, "x\ny\n", "published 2 jobs", `{"data":[` + big + `]}`},
+		{"1\nno json\n", "", []string{`{"ids":["x"]}`}, 2, "x\n", "line 2 is not JSON", `{"data":[1]}`},
+		{big + "\n" + big, "", []string{`{"ids":["x"]}`, `{"error":"conflict","message":"too many jobs"}`}, 1, "x\n", "after 1 job that was published: ", ""},
+		{`"` + strings.Repeat("x", 60<<10) + `"`, "", nil, 2, "", "a line is longer than", ""},
+		{"1", "--delay=-1s", nil, 2, "", "delay: want 0 or more", ""},
+		{"", "", nil, 0, "", "published 0 jobs", ""},
+	} {
+		api := newFakeAPI(t, map[string]string{})
+		api.queue[route] = tt.answers
+		out, stderr, code := runWith(t, api, tt.input, append(strings.Fields("jobs publish mail out"), strings.Fields(tt.args)...)...)
+		if code != tt.code || out != tt.out || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("%.40s: exit %d, %q, %s", tt.input, code, out, stderr)
+		}
+		if !strings.Contains(api.requests(), tt.asked) {
+			t.Errorf("%.40s: it did not send %.80s but\n%.200s", tt.input, tt.asked, api.requests())
+		}
+	}
+}
