@@ -1187,7 +1187,7 @@ namespace Spillway
             using (var ended = new CancellationTokenSource())
             {
                 var patience = Patience(ended.Token);
-                while (await Busy(1).ConfigureAwait(false)) { }
+                while (await Busy(1, CancellationToken.None).ConfigureAwait(false)) { }
                 ended.Cancel();
                 await patience.ConfigureAwait(false);
             }
@@ -1203,8 +1203,8 @@ namespace Spillway
             foreach (var l in left) Tell(l, Cause.Stopped);
         }
 
-        // Busy waits for a change while so many leases are held; false: fewer are.
-        async Task<bool> Busy(int n)
+        // Busy waits for a change while so many leases are held; false: fewer are, or it is to stop.
+        async Task<bool> Busy(int n, CancellationToken stop)
         {
             Task next;
             lock (gate)
@@ -1212,17 +1212,29 @@ namespace Spillway
                 if (leases.Count < n) return false;
                 next = freed.Task;
             }
-            await next.ConfigureAwait(false);
-            return true;
+            using (stop.Register(Free)) await next.ConfigureAwait(false);
+            return !stop.IsCancellationRequested;
+        }
+
+        void Free()
+        {
+            TaskCompletionSource<bool> before;
+            lock (gate)
+            {
+                before = freed;
+                freed = Transport.Promise();
+            }
+            before.TrySetResult(true);
         }
 
         // Claim claims as long as handlers may run, one request at a time, and returns what ended it.
         async Task<SpillwayException> Claim()
         {
             long barred = -1; // since when the service has rejected the token or the namespace
-            for (var failures = 0; !stopped.IsCancellationRequested;)
+            for (var failures = 0; ;)
             {
-                while (await Busy(o.Concurrency).ConfigureAwait(false)) { }
+                while (await Busy(o.Concurrency, stopped.Token).ConfigureAwait(false)) { }
+                if (stopped.IsCancellationRequested) return null;
                 int free;
                 lock (gate) free = Math.Min(o.Concurrency - leases.Count, 1000);
                 SpillwayException error;
@@ -1244,7 +1256,6 @@ namespace Spillway
                 failures++;
                 await Transport.Sleep(Math.Max(Math.Max(queues.Backoff(failures), (long)error.RetryAfter.TotalMilliseconds), 1), stopped.Token).ConfigureAwait(false);
             }
-            return null;
         }
 
         void Begin(Job job)
@@ -1272,14 +1283,8 @@ namespace Spillway
                 l.Timer.Dispose();
             }
             if (line != null) await Settle(l.Job, line).ConfigureAwait(false);
-            TaskCompletionSource<bool> before;
-            lock (gate)
-            {
-                leases.Remove(l);
-                before = freed;
-                freed = Transport.Promise();
-            }
-            before.TrySetResult(true);
+            lock (gate) leases.Remove(l);
+            Free();
         }
 
         string Failed(Lease l, Exception error)
