@@ -23,6 +23,7 @@ HELM        = helm.sh/helm/v3/cmd/helm@v3.22.0
 KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 # Later ones need a later Go.
 GORELEASER  = github.com/goreleaser/goreleaser/v2@v2.14.3
+CYCLONEDX   = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 GOSEC       = $(GO) run github.com/securego/gosec/v2/cmd/gosec@v2.29.0
 
 # Rules that find only what is meant: G103 unsafe views of bytes (fuzzed, and run
@@ -105,9 +106,10 @@ chaos-selftest: deps-test deps-chaos ## put known bugs into the program, one by 
 
 .PHONY: test-clients
 test-clients: deps-clients deps-test ## run the clients in other languages (node, Chromium, Mono, Python, Java, PHP), web pages, and SDKs of other vendors
-	$(GO) vet -tags clients ./ingest/client/... ./cmd/spillway/e2e
+	$(GO) vet -tags clients ./ingest/client/... ./cmd/spillway/e2e ./deploy
 	$(GO) test -tags clients -count=1 ./ingest/client/...
 	$(GO) test -tags clients -count=1 -run '^Test(Browser|UnmodifiedSDKs|AnOlderProgram)' ./cmd/spillway/e2e
+	$(GO) test -tags clients -count=1 -run '^TestClientPackages' ./deploy
 
 .PHONY: test-ui
 test-ui: deps-ui deps-test ## drive the console in a real Chromium, against a real Spillway
@@ -130,8 +132,15 @@ test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts
 	GOBIN=$(CURDIR)/bin $(GO) install $(HELM)
 	GOBIN=$(CURDIR)/bin $(GO) install $(KUBECONFORM)
 	GOBIN=$(CURDIR)/bin $(GO) install $(GORELEASER)
+	GOBIN=$(CURDIR)/bin $(GO) install $(CYCLONEDX)
 	$(GO) vet -tags deploy ./deploy
 	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Prom|Helm|Unit|Packages)' ./deploy
+
+.PHONY: release
+release: deps-release ## build all that a release has, of the last commit, into tmp/release: five platforms, .deb, .rpm, chart, client libraries, SBOMs, checksums (some minutes)
+	GOBIN=$(CURDIR)/bin $(GO) install $(GORELEASER)
+	GOBIN=$(CURDIR)/bin $(GO) install $(CYCLONEDX)
+	PATH="$(CURDIR)/bin:$$PATH" deploy/packages/release.sh tmp/release
 
 .PHONY: test-php
 test-php: deps-php deps-test ## try PHP's queues over the libraries themselves, think-queue and Laravel, and measure beside their workers
@@ -177,6 +186,10 @@ deps-clients: ## install node, npm, Chromium, Mono, Python, a JDK and PHP for ma
 .PHONY: deps-deploy
 deps-deploy: ## install promtool, systemd-analyze, dpkg-deb and rpm for make test-deploy, where apt can
 	@.ci/deps-deploy
+
+.PHONY: deps-release
+deps-release: ## install npm, a JDK and Python's setuptools for make release, where apt can
+	@.ci/deps-release
 
 .PHONY: deps-php
 deps-php: ## install PHP and its queue libraries for make test-php, where apt and composer can

@@ -28,7 +28,7 @@ import (
 // comment below a command is the answer it promises, compared by its keys.
 func TestTheDocumentsWorkAsPasted(t *testing.T) {
 	t.Parallel()
-	for file, min := range map[string]int{readme: 6, api: 5, guarantees: 3, operating: 6, configuration: 3, queues: 11} {
+	for file, min := range map[string]int{readme: 3, api: 5, guarantees: 3, operating: 8, configuration: 3, queues: 11} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			n := newcomer{t: t, tmp: t.TempDir(), file: file}
@@ -111,9 +111,6 @@ func (n *newcomer) run(line string) string {
 	case line == "make run": // build and demo, which prints to a terminal and feeds itself
 		n.serve("--sink", "null:", "--linger", "1m") // what is sent is still there when it is asked for
 	case words[0] == "make": // TestEveryMakeTargetOfTheDocumentsExists; make test is where we are
-	case strings.HasPrefix(line, "go install "):
-		output(n.t, "env", append([]string{"GOBIN=" + n.tmp}, words...)...)
-		return output(n.t, filepath.Join(n.tmp, "spillway"), "version")
 	case strings.HasPrefix(line, "docker build "): // only CI builds the image: the command must be the one that CI runs
 		workflows, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.y*ml"))
 		runs := func(workflow string) bool {

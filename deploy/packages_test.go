@@ -3,8 +3,11 @@
 package deploy
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -15,8 +18,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 )
-
-const releaseFile = ".github/goreleaser.yaml"
 
 // packages are a .deb and an .rpm of this machine's architecture, built once as a
 // release builds them. It returns their paths.
@@ -46,22 +47,59 @@ var built struct {
 
 func buildPackages(t *testing.T) (dist string) {
 	t.Helper()
-	config := parse(t, read(t, releaseFile))
 	dist = filepath.Join(filepath.Dir(binary(t)), "dist")
+	output(t, "goreleaser", "release", "--snapshot", "--clean", "--skip=archive,sbom", "--config", onePlatform(t, dist))
+	return dist
+}
+
+// onePlatform is a file with the configuration of a release, for a build of this machine's platform alone into
+// dist: the others would take minutes.
+func onePlatform(t *testing.T, dist string) (file string) {
+	t.Helper()
+	config := parse(t, read(t, releaseFile))
 	config["dist"] = dist
-	for _, b := range config["builds"].([]any) { // the other systems would take minutes
+	for _, b := range config["builds"].([]any) {
 		b.(map[string]any)["goos"], b.(map[string]any)["goarch"] = []string{"linux"}, []string{runtime.GOARCH}
 	}
 	text, err := yaml.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "goreleaser.yaml")
+	file = filepath.Join(t.TempDir(), "goreleaser.yaml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	output(t, "goreleaser", "release", "--snapshot", "--clean", "--skip=archive", "--config", file)
-	return dist
+	return file
+}
+
+func TestPackagesAreTheSameFromEachCloneAndCache(t *testing.T) {
+	t.Parallel()
+	sums := map[string][]string{}
+	for _, cache := range []string{output(t, "go", "env", "GOCACHE"), t.TempDir()} {
+		dir, dist := tagged(t), t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "goreleaser", "release", "--clean", "--skip=publish,announce", "--config", onePlatform(t, dist))
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOCACHE="+strings.TrimSpace(cache))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, pattern := range []string{"*.tar.gz", "*.deb", "*.rpm", "*.bom.json"} {
+			list, err := filepath.Glob(filepath.Join(dist, pattern))
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%s: got %v, %v; want one", pattern, list, err)
+			}
+			content, err := os.ReadFile(list[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Base(list[0])
+			sums[name] = append(sums[name], fmt.Sprintf("%x", sha256.Sum256(content)))
+		}
+	}
+	for name, of := range sums {
+		if len(of) != 2 || of[0] != of[1] {
+			t.Errorf("%s: two builds of one commit have the sums %v", name, of)
+		}
+	}
 }
 
 // unpacked is a folder with the files of the .deb.
@@ -161,7 +199,7 @@ func TestPackagesRunAndConfigureWhatSpillwayAccepts(t *testing.T) {
 
 func TestPackagesScriptsAreValidShell(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"postinstall", "preremove", "postremove", "generated"} {
+	for _, name := range []string{"postinstall", "preremove", "postremove", "generated", "clients", "release"} {
 		output(t, "sh", "-n", "deploy/packages/"+name+".sh")
 	}
 }

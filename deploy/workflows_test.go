@@ -160,6 +160,7 @@ func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
 		".ci/deps-ui":      {"apt-get install chromium npm", false},
 		".ci/deps-sinks":   {"apt-get install redis-server clickhouse-server", false},
 		".ci/deps-deploy":  {"apt-get install prometheus systemd dpkg rpm", false},
+		".ci/deps-release": {"apt-get install npm default-jdk-headless", false},
 		".ci/deps-php":     {"apt-get install php-cli php-redis", false},
 	} {
 		s := newStubs(t, map[string]string{"id": "echo 1000", "apt-get": ""}).with(t, "cat")
@@ -178,6 +179,7 @@ func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
 		".ci/deps-ui":      "recommends chromium npm\n",
 		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",
 		".ci/deps-deploy":  "recommends prometheus systemd dpkg rpm\n",
+		".ci/deps-release": "recommends npm default-jdk-headless",
 		".ci/deps-php":     "recommends php-cli php-redis php-mbstring",
 	} {
 		s := newStubs(t, map[string]string{"id": "echo 0", "apt-get": ""}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
