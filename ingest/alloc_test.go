@@ -72,7 +72,7 @@ func TestAllocsOfAllowingAPageOfAnSDKAreNone(t *testing.T) {
 		}
 		ctx := contextFor("/segment/v1/t", "text/plain", nil)
 		ctx.Request.Header.Set("Origin", game)
-		sdk := target{adapter: segment.Adapter{}, route: &routes[0]}
+		sdk := target{adapter: segment.Adapter{}, route: &sdkProtocols[0].routes[0].route}
 		opened := s.writeKeys.find("wk")
 		if allocs := testing.AllocsPerRun(500, func() { s.allowOrigin(ctx, &sdk, opened) }); allocs != 0 {
 			t.Errorf("%s: got %v allocations, want 0", who, allocs)

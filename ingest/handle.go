@@ -73,7 +73,7 @@ func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 		ctx.Response.Reset()
 		ctx.SetStatusCode(fasthttp.StatusNoContent)
 	case t.adapter != nil:
-		writeSDK(ctx, r, t.adapter)
+		writeSDK(ctx, r, t)
 	case t.mount != nil && t.mount.Failure != nil:
 		s.failMount(ctx, *t, r)
 	}

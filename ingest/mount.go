@@ -58,7 +58,8 @@ func newMounts(cfg Config) ([]*mount, error) {
 		taken := m.Prefix == "/v1/" || m.Prefix == "/beacon/" ||
 			overlap(m.Prefix, segmentRoutePrefix(cfg.SegmentPrefix))
 		for i := range sdkProtocols {
-			taken = taken || overlap(m.Prefix, sdkProtocols[i].prefix)
+			p := &sdkProtocols[i]
+			taken = taken || overlap(m.Prefix, p.prefix) || p.native != "" && overlap(m.Prefix, "/"+p.native)
 		}
 		for _, other := range all {
 			taken = taken || overlap(m.Prefix, other.Prefix)

@@ -31,31 +31,21 @@ const (
 
 // routes is everything the data port answers. A mixed request is a produce
 // request whose items name their partition.
-var routes = []route{
+var routes = append(sdkRoutes(), []route{
 	{"produce", fasthttp.MethodPost, patternPartition, (*Server).produce},
 	{"mixed", fasthttp.MethodPost, patternNamespace, (*Server).produce},
 	{"beacon", fasthttp.MethodPost, patternBeaconPartition, (*Server).beacon},
 	{"beacon_mixed", fasthttp.MethodPost, patternBeaconNamespace, (*Server).beacon},
-	{"segment", fasthttp.MethodPost, patternSegment, (*Server).sdk},
-	{"posthog", fasthttp.MethodPost, patternPostHog, (*Server).sdk},
-	{"posthog_e", fasthttp.MethodPost, patternPostHogE, (*Server).sdk},
-	{"amplitude", fasthttp.MethodPost, patternAmplitude, (*Server).sdk},
-	{"amplitude_batch", fasthttp.MethodPost, patternAmplitudeBatch, (*Server).sdk},
 	{"stats", fasthttp.MethodGet, patternPartition, (*Server).stats},
 	{"preflight", fasthttp.MethodOptions, patternPartition, (*Server).preflight},
 	{"preflight_mixed", fasthttp.MethodOptions, patternNamespace, (*Server).preflight},
 	{"preflight_beacon", fasthttp.MethodOptions, patternBeaconPartition, (*Server).preflight},
 	{"preflight_beacon_mixed", fasthttp.MethodOptions, patternBeaconNamespace, (*Server).preflight},
-	{"preflight_segment", fasthttp.MethodOptions, patternSegment, (*Server).preflight},
-	{"preflight_posthog", fasthttp.MethodOptions, patternPostHog, (*Server).preflight},
-	{"preflight_posthog_e", fasthttp.MethodOptions, patternPostHogE, (*Server).preflight},
-	{"preflight_amplitude", fasthttp.MethodOptions, patternAmplitude, (*Server).preflight},
-	{"preflight_amplitude_batch", fasthttp.MethodOptions, patternAmplitudeBatch, (*Server).preflight},
 	{"index", fasthttp.MethodGet, "/", (*Server).index},
 	{"livez", fasthttp.MethodGet, "/livez", (*Server).livez},
 	{"readyz", fasthttp.MethodGet, "/readyz", (*Server).readyz},
 	{"openapi", fasthttp.MethodGet, "/openapi.yaml", (*Server).openapi},
-}
+}...)
 
 // target is what a request is about. Its slices are fasthttp's memory: copy
 // what must outlive the handler.

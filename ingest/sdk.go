@@ -39,10 +39,10 @@ func openedBy(ctx *fasthttp.RequestCtx) *sdkNamespace {
 // did not get to know the key, or the key opens nothing.
 func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	t *target) (to *sdkNamespace, rejected *rejection) {
-	key := t.adapter.HeaderKey(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
+	key := t.adapter.HeaderKey(&ctx.Request.Header)
 	to = s.writeKeys.find(key)
 	switch {
-	case key != "" && to == nil:
+	case to == nil && (key != "" || len(t.adapter.BodyKeys()) == 0):
 		return nil, reject(wire.CodeUnauthorized)
 	case t.skipBody:
 		return to, reject(wire.CodeOverloaded)
@@ -69,22 +69,50 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 		}
 	}
 	transport.Keep(ctx)
-	answer := protocol.Answer{Bytes: size, Received: r.received}
+	answer := protocol.Answer{
+		Request:  sdkRequest(ctx, t),
+		Bytes:    size,
+		Received: r.received,
+	}
 	if rejected := s.splitSDK(r, to, t.adapter, &batch, size); rejected != nil {
 		return to, rejected
 	}
 	s.queue(r)
 	<-r.done
 	s.count(r)
-	if rejected := r.rejectUnstored(); rejected != nil {
+	itemizer, ok := t.adapter.(protocol.Itemizer)
+	if rejected := r.rejectUnstored(ok && itemizer.Itemizes(answer.Request)); rejected != nil {
 		return to, rejected
 	}
+	answer.Notes, answer.Count = batch.Notes, r.count
 	answer.Accepted, answer.Results = r.answer.Accepted, r.answer.Results
 	status, text := t.adapter.Answer(nil, answer)
+	answerSDK(ctx, t.adapter, answer.Request, status, text)
+	return to, nil
+}
+
+// sdkRequest is what an adapter knows of a request.
+func sdkRequest(ctx *fasthttp.RequestCtx, t *target) protocol.Request {
+	return protocol.Request{Call: t.call, Header: &ctx.Request.Header, Query: ctx.QueryArgs()}
+}
+
+// answerSDK sends what an adapter has written.
+func answerSDK(ctx *fasthttp.RequestCtx, adapter protocol.Adapter, r protocol.Request, status int,
+	text []byte) {
 	ctx.SetStatusCode(status)
 	ctx.Response.Header.SetContentType(jsonType)
+	if dresser, ok := adapter.(protocol.Dresser); ok {
+		dresser.Dress(r, ctx.Response.Header.Set)
+	}
 	ctx.Response.SetBodyRaw(text)
-	return to, nil
+}
+
+// greet answers what clients of a protocol ask before they send.
+func (s *Server) greet(ctx *fasthttp.RequestCtx, t target) *rejection {
+	r := sdkRequest(ctx, &t)
+	status, text := t.adapter.(protocol.Greeter).Greet(nil, r)
+	answerSDK(ctx, t.adapter, r, status, text)
+	return nil
 }
 
 // payBySDK notes whose request it is, and when it came, by the clock of the namespace's
@@ -105,13 +133,20 @@ func (s *Server) payBySDK(r *request, to *sdkNamespace) *rejection {
 // anybody can send such a body. size is that of the decompressed body.
 func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	to *sdkNamespace) (batch protocol.Batch, size int, rejected *rejection) {
-	body, coding, rejected := r.ReceiveSent(ctx, s.cfg.MaxBody)
-	if rejected != nil {
+	about := sdkRequest(ctx, &t)
+	var body []byte
+	var coding string
+	if ctx.IsGet() {
+		body = ctx.URI().QueryString()
+	} else if body, coding, rejected = r.ReceiveSent(ctx, s.cfg.MaxBody); rejected != nil {
 		return batch, 0, rejected
 	}
 	// Some SDKs compress without saying so in a header. JSON and forms never begin like gzip.
 	if coding == "" && bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
 		coding = "gzip"
+	}
+	if snappier, ok := t.adapter.(protocol.Snappier); ok && coding == "" && snappier.Snappy(about) {
+		coding = "snappy"
 	}
 	if to == nil {
 		head := body
@@ -129,8 +164,8 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 		}
 		if size = len(body); rejected == nil {
 			var err error
-			if batch, err = t.adapter.Open(t.call, body); err != nil {
-				rejected = rejectf(wire.CodeBadJSON, "the body is not JSON of the form that this call takes, or nests deeper than %d levels", wire.MaxDepth)
+			if batch, err = t.adapter.Open(about, body); err != nil {
+				rejected = rejectForm(err)
 			}
 		}
 	}
@@ -166,34 +201,35 @@ func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter
 	if paths == nil {
 		paths = adapter.Paths()
 	}
-	for raw := range batch.Events() {
+	var rejected *rejection
+	left := s.cfg.MaxDecompressed
+	err := batch.Each(paths, s.cfg.MaxEntry, func(e protocol.Event, why wire.Reason) bool {
 		if r.count == s.cfg.MaxEntries {
-			return s.tooManyEntries()
+			rejected = s.tooManyEntries()
+			return false
 		}
-		if len(raw) > s.cfg.MaxEntry { // before it is read
-			r.drop(wire.ReasonTooLarge)
-			continue
+		// What an adapter makes may be larger than the body.
+		if left -= len(e.Data); left < 0 {
+			rejected = rejectf(wire.CodeBodyTooLarge, "the events take more than %d bytes: send fewer a request", s.cfg.MaxDecompressed)
+			return false
 		}
-		e, why := batch.Read(raw, paths)
 		if why != "" {
 			r.drop(why)
-			continue
+			return true
 		}
-		if e.Partition == "" {
-			e.Partition = to.fallback
+		if n := len(r.encoded) + len(e.Data); n > cap(r.encoded) {
+			rejected = s.growEncoded(r, n)
 		}
-		if !partition.ValidID(e.ID) {
-			e.ID = nil
+		if rejected == nil {
+			s.addSDK(r, to, e)
 		}
-		r.sentAt, r.hasSentAt = e.SentAt, e.HasSentAt
-		r.add(event{
-			partition: e.Partition,
-			id:        e.ID,
-			hasID:     e.ID != nil,
-			ts:        e.TS,
-			hasTS:     e.HasTS,
-			data:      e.Data,
-		}, s.cfg.MaxEntry)
+		return rejected == nil
+	})
+	switch {
+	case rejected != nil:
+		return rejected
+	case err != nil:
+		return rejectForm(err)
 	}
 	if rejected := notEmpty(r); rejected != nil {
 		return rejected
@@ -201,15 +237,45 @@ func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter
 	return s.seal(r)
 }
 
+// addSDK adds an event of a batch.
+func (s *Server) addSDK(r *request, to *sdkNamespace, e protocol.Event) {
+	if e.Partition == "" {
+		e.Partition = to.fallback
+	}
+	if !partition.ValidID(e.ID) {
+		e.ID = nil
+	}
+	r.sentAt, r.hasSentAt = e.SentAt, e.HasSentAt
+	r.add(event{
+		partition: e.Partition,
+		id:        e.ID,
+		hasID:     e.ID != nil,
+		ts:        e.TS,
+		hasTS:     e.HasTS,
+		data:      e.Data,
+	}, s.cfg.MaxEntry)
+}
+
+// rejectForm rejects a body that an adapter could not open.
+func rejectForm(err error) *rejection {
+	if errors.Is(err, protocol.ErrBytes) {
+		return rejectf(wire.CodeBadRequest, "the body is not of the form that this call takes: cut short, or malformed")
+	}
+	return rejectf(wire.CodeBadJSON, "the body is not JSON of the form that this call takes, or nests deeper than %d levels", wire.MaxDepth)
+}
+
 // rejectUnstored adds the results up. SDKs repeat whole requests or nothing. So it rejects a
 // request of which an entry may be stored at the next attempt, although others are stored:
 // these may double, under their ids. Entries of partitions beyond max_partitions, or new ones
 // beyond the key's quota, would be rejected again, so they are dropped unless nothing was
-// stored.
-func (r *request) rejectUnstored() *rejection {
+// stored. itemized: the answer says which entries to repeat, unless nothing was stored.
+func (r *request) rejectUnstored(itemized bool) *rejection {
 	stored := r.sumResults()
 	if len(r.spans) > 0 && stored == 0 {
 		return rejectParts(r)
+	}
+	if itemized {
+		return nil
 	}
 	for i := range r.parts {
 		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) &&
@@ -223,15 +289,15 @@ func (r *request) rejectUnstored() *rejection {
 }
 
 // writeSDK gives a rejection that writeRejection has set the form of a protocol.
-func writeSDK(ctx *fasthttp.RequestCtx, r *rejection, adapter protocol.Adapter) {
-	f := protocol.Failure{Code: r.Code, Status: ctx.Response.StatusCode(), Message: r.Text()}
+func writeSDK(ctx *fasthttp.RequestCtx, r *rejection, t *target) {
+	f := protocol.Failure{Request: sdkRequest(ctx, t), Code: r.Code, Status: ctx.Response.StatusCode(),
+		Message: r.Text()}
 	switch r.Code {
 	case wire.CodeUnauthorized:
 		f.Message = "no namespace lists this key under write_keys"
 	case wire.CodeRateLimited:
 		f.Message = "the write key has used its rate: send fewer events, or raise its rate"
 	}
-	status, text := adapter.Failure(nil, f)
-	ctx.SetStatusCode(status)
-	ctx.Response.SetBodyRaw(text)
+	status, text := t.adapter.Failure(nil, f)
+	answerSDK(ctx, t.adapter, f.Request, status, text)
 }

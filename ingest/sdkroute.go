@@ -3,62 +3,120 @@ package ingest
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/protocol/amplitude"
+	"github.com/spillway-io/spillway/ingest/protocol/otlp"
 	"github.com/spillway-io/spillway/ingest/protocol/posthog"
 	"github.com/spillway-io/spillway/ingest/protocol/segment"
 	"github.com/spillway-io/spillway/partition"
 )
 
-// sdkProtocols are the protocols of other vendors' SDKs, with the pattern of the route
-// of each call.
-var sdkProtocols = []struct {
-	prefix   string
-	adapter  protocol.Adapter
-	patterns map[string]string
-}{
-	{"/segment/v1/", segment.Adapter{}, map[string]string{
-		"batch": patternSegment, "track": patternSegment, "identify": patternSegment, "page": patternSegment,
-		"screen": patternSegment, "group": patternSegment, "alias": patternSegment,
-		// What pages send.
-		"b": patternSegment, "t": patternSegment, "i": patternSegment, "p": patternSegment,
-		"s": patternSegment, "g": patternSegment, "a": patternSegment,
-	}},
-	{"/posthog/", posthog.Adapter{}, map[string]string{
-		"batch": patternPostHog, "capture": patternPostHog, "e": patternPostHog, "i/v0/e": patternPostHogE,
-	}},
-	{"/amplitude/", amplitude.Adapter{}, map[string]string{
-		"2/httpapi": patternAmplitude, "batch": patternAmplitudeBatch,
-	}},
+// sdkProtocol is a protocol of other vendors' SDKs.
+type sdkProtocol struct {
+	prefix string // of its paths, with / at both ends
+	// native begins the paths that its clients know beside those below prefix, without a / before
+	// it; empty: none.
+	native  string
+	adapter protocol.Adapter
+	routes  []sdkRoute
 }
 
-const (
-	patternSegment        = "/segment/v1/{call}"
-	patternPostHog        = "/posthog/{call}/"
-	patternPostHogE       = "/posthog/i/v0/e/"
-	patternAmplitude      = "/amplitude/2/httpapi"
-	patternAmplitudeBatch = "/amplitude/batch"
-)
+// sdkRoute is a route for some calls of a protocol: what follows its prefix, without a / at
+// the end. * stands for one word at the beginning.
+type sdkRoute struct {
+	route
+	calls []string
+}
+
+// takes is a route that takes events, and greets one that answers a question before.
+func takes(name, pattern string, calls ...string) sdkRoute {
+	return sdkRoute{route{name, fasthttp.MethodPost, pattern, (*Server).sdk}, calls}
+}
+
+func greets(name, pattern string, calls ...string) sdkRoute {
+	return sdkRoute{route{name, fasthttp.MethodGet, pattern, (*Server).greet}, calls}
+}
+
+var sdkProtocols = []sdkProtocol{
+	{"/segment/v1/", "", segment.Adapter{}, []sdkRoute{
+		takes("segment", "/segment/v1/{call}", "batch", "track", "identify", "page", "screen", "group", "alias",
+			"b", "t", "i", "p", "s", "g", "a"), // the letters are what pages send
+	}},
+	{"/posthog/", "", posthog.Adapter{}, []sdkRoute{
+		takes("posthog", "/posthog/{call}/", "batch", "capture", "e"),
+		takes("posthog_e", "/posthog/i/v0/e/", "i/v0/e"),
+	}},
+	{"/amplitude/", "", amplitude.Adapter{}, []sdkRoute{
+		takes("amplitude", "/amplitude/2/httpapi", "2/httpapi"),
+		takes("amplitude_batch", "/amplitude/batch", "batch"),
+	}},
+	{"/otlp/", "", otlp.Adapter{}, []sdkRoute{takes("otlp", "/otlp/v1/logs", "v1/logs")}},
+}
+
+// sdkRoutes are the rows of all protocols, with one for the preflights of each path.
+func sdkRoutes() (all []route) {
+	for _, p := range sdkProtocols {
+		for _, r := range p.routes {
+			all = append(all, r.route)
+			if r.method == fasthttp.MethodPost {
+				all = append(all, route{"preflight_" + r.name, fasthttp.MethodOptions, r.pattern,
+					(*Server).preflight})
+			}
+		}
+	}
+	return all
+}
+
+// callOf is what follows the prefix of a protocol in a path, without a / at the end.
+func (p *sdkProtocol) callOf(path []byte) (call string, below bool) {
+	rest, below := bytes.CutPrefix(path, []byte(p.prefix))
+	switch {
+	case below:
+	case string(path) == p.prefix[:len(p.prefix)-1]:
+		return "", true
+	case p.native == "" || !bytes.HasPrefix(path[min(1, len(path)):], []byte(p.native)):
+		return "", false
+	default:
+		rest = path[1:]
+	}
+	return string(bytes.TrimSuffix(rest, []byte{'/'})), true
+}
+
+// pattern finds that of a call.
+func (p *sdkProtocol) pattern(call string) (pattern string, found bool) {
+	_, rest, _ := strings.Cut(call, "/")
+	for i := range p.routes {
+		if calls := p.routes[i].calls; slices.Contains(calls, call) || rest != "" && slices.Contains(calls, "*/"+rest) {
+			return p.routes[i].route.pattern, true
+		}
+	}
+	return "", false
+}
 
 // parseSDKPath finds the route of an SDK's path, with or without a slash at its end. Of
 // an unknown call it sets the adapter alone, so that 404 has the protocol's form.
 func (t *target) parseSDKPath(path []byte) (pattern string, found bool) {
 	for i := range sdkProtocols {
 		p := &sdkProtocols[i]
-		call, below := bytes.CutPrefix(path, []byte(p.prefix))
-		if !below && i == 0 && t.segmentPrefix != "" {
-			call, below = bytes.CutPrefix(path, []byte(t.segmentPrefix))
+		call, below := p.callOf(path)
+		if below {
+			t.adapter, t.call = p.adapter, call
+			return p.pattern(call)
 		}
-		if !below {
+		rest, second := bytes.CutPrefix(path, []byte(t.segmentPrefix))
+		if i > 0 || !second || t.segmentPrefix == "" {
 			continue
 		}
-		t.call = string(bytes.TrimSuffix(call, []byte{'/'}))
-		if pattern, found = p.patterns[t.call]; found || bytes.HasPrefix(path, []byte(p.prefix)) {
-			t.adapter = p.adapter
+		call = string(bytes.TrimSuffix(rest, []byte{'/'}))
+		if pattern, found = p.pattern(call); found {
+			t.adapter, t.call = p.adapter, call
+			return pattern, true
 		}
-		return pattern, found
 	}
 	return "", false
 }
@@ -84,7 +142,7 @@ func checkSegmentPrefix(cfg Config, known func(namespace string) bool) error {
 	if prefix == "" {
 		return nil
 	}
-	for call := range sdkProtocols[0].patterns {
+	for _, call := range sdkProtocols[0].routes[0].calls {
 		path := []byte(prefix + call)
 		var t target
 		_, _ = t.parsePath(path, path)

@@ -44,8 +44,9 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	}
 	sdk := target{segmentPrefix: s.segmentPrefix}
 	if _, found := sdk.parseSDKPath(path); found {
-		key := sdk.adapter.HeaderKey(h.Peek(fasthttp.HeaderAuthorization))
-		return s.writeKeys.none() || key != "" && s.writeKeys.find(key) == nil // else the body may have the key
+		key := sdk.adapter.HeaderKey(h)
+		inBody := key == "" && len(sdk.adapter.BodyKeys()) > 0 // perhaps
+		return s.writeKeys.none() || !inBody && s.writeKeys.find(key) == nil
 	}
 	if m, _ := s.mountOf(path, path); m != nil && m.Owns == nil {
 		return false // its handler knows where the token is

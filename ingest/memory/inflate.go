@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -174,7 +175,28 @@ func (f *inflater) unzstd(dst, body []byte, reserve reserveFunc) ([]byte, error)
 	return dst, reserve(cap(dst))
 }
 
-// Inflate decompresses what was sent.
+// unsnappy decompresses a block of snappy, which says its size before.
+func (f *inflater) unsnappy(dst, body []byte, reserve reserveFunc) ([]byte, error) {
+	n, err := snappy.DecodedLen(body)
+	switch {
+	case err != nil:
+		return dst, err
+	case n > f.limit:
+		return dst, errTooLarge
+	case n > cap(dst):
+		dst = nil
+	}
+	if err := reserve(max(n, cap(dst))); err != nil {
+		return dst, err
+	}
+	out, err := snappy.Decode(dst[:cap(dst)], body)
+	if err != nil {
+		return dst, err
+	}
+	return out, nil
+}
+
+// Inflate decompresses what was sent: gzip, zstd, or a block of snappy.
 func (b *Body) Inflate(coding string, sent []byte) ([]byte, *wire.Rejection) {
 	f, received := b.budget.inflater, int(b.reserved)
 	reserve := func(n int) error {
@@ -185,9 +207,12 @@ func (b *Body) Inflate(coding string, sent []byte) ([]byte, *wire.Rejection) {
 	}
 	err := errNoRoom
 	f.turns.DoFor(b.payer.namespace, f.wait, func() {
-		if coding == "zstd" {
+		switch coding {
+		case "zstd":
 			b.inflated, err = f.unzstd(b.inflated[:0], sent, reserve)
-		} else {
+		case "snappy":
+			b.inflated, err = f.unsnappy(b.inflated[:0], sent, reserve)
+		default:
 			b.inflated, err = f.gunzip(b.inflated[:0], sent, reserve)
 		}
 	})

@@ -1,17 +1,16 @@
-// Package protocol lets SDKs of other vendors send to Spillway unmodified. Each family
-// of SDKs has an Adapter in a package below this one. An adapter knows bodies and
-// answers; it knows neither HTTP nor the store.
+// Package protocol lets SDKs and shippers of other vendors send to Spillway unmodified. Each
+// family has an Adapter in a package below this one. An adapter knows bodies and answers; it
+// knows neither HTTP nor the store.
 //
-//	key := adapter.HeaderKey(authorization)
-//	batch, err := adapter.Open("batch", body)
-//	for raw := range batch.Events() {
-//		event, why := batch.Read(raw, adapter.Paths())
+//	key := adapter.HeaderKey(headers)
+//	batch, err := adapter.Open(request, body)
+//	err = batch.Each(adapter.Paths(), maxEntry, func(event protocol.Event, why wire.Reason) bool {
 //		…
-//	}
+//	})
 //	status, text := adapter.Answer(nil, answer)
 //
-// What it returns are views of the body: copy what must outlive it. DESIGN.md says how
-// the three protocols map to ours.
+// What it returns are views of the body, or of memory that the next event has: copy what must
+// outlive it. DESIGN.md says how the protocols map to ours.
 package protocol
 
 import (
@@ -20,20 +19,35 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// ErrBody: the body is not JSON, nests deeper than wire.MaxDepth, or is not of the form
-// that the call takes.
-var ErrBody = errors.New("not a body of this protocol")
+var (
+	// ErrBody: the body is not JSON, nests deeper than wire.MaxDepth, or is not of the form
+	// that the call takes.
+	ErrBody = errors.New("not a body of this protocol")
+	// ErrBytes is ErrBody for a body that is not JSON.
+	ErrBytes = errors.New("not a body of this protocol: cut short, or malformed")
+)
+
+// Values are headers, or the parameters of a query. Peek returns the first of a name, or nil.
+type Values interface{ Peek(name string) []byte }
+
+// Request is what an adapter knows of a request beside its body.
+type Request struct {
+	Call   string // what follows the prefix of the protocol, such as "batch"
+	Header Values
+	Query  Values
+}
 
 // Adapter is the wire of one family of SDKs. It has no state.
 type Adapter interface {
-	// HeaderKey is the key in the value of an Authorization header; empty: the body has it.
-	HeaderKey(authorization []byte) string
-	// BodyKeys are what the key is called in a body.
+	// HeaderKey is the key in a header; empty: the body has it.
+	HeaderKey(header Values) string
+	// BodyKeys are what the key is called in a body and in a query; nil: a header has it.
 	BodyKeys() []string
-	// Open finds the key, the clock and the events of a decompressed body. call is the
-	// end of the path, such as "batch". Open may decode the body in place. Its error is ErrBody.
-	Open(call string, body []byte) (Batch, error)
-	// Paths are where an event names its partition when its namespace does not say.
+	// Open finds the key, the clock and the events of a decompressed body, of a GET of the
+	// query. Open may decode the body in place. Its error is ErrBody or ErrBytes.
+	Open(r Request, body []byte) (Batch, error)
+	// Paths are where an event names its partition when its namespace does not say; nil:
+	// Open knows the partition.
 	Paths() Paths
 	// Answer appends what the SDK expects once its events were judged, and returns the status.
 	Answer(dst []byte, a Answer) (status int, text []byte)
@@ -41,16 +55,69 @@ type Adapter interface {
 	Failure(dst []byte, f Failure) (status int, text []byte)
 }
 
+// HeaderKeyed is the part of an Adapter whose key is in a header, and whose events say their
+// partition themselves.
+type HeaderKeyed struct{}
+
+// BodyKeys are none.
+func (HeaderKeyed) BodyKeys() []string { return nil }
+
+// Paths are none.
+func (HeaderKeyed) Paths() Paths { return nil }
+
+// HeaderKey is the key of Authorization: see AuthorizationKey.
+func (HeaderKeyed) HeaderKey(header Values) string {
+	return AuthorizationKey(header.Peek("Authorization"))
+}
+
+// Dresser is an Adapter whose answers are not JSON, or have headers.
+type Dresser interface {
+	// Dress sets the headers of an answer, and of a failure.
+	Dress(r Request, set func(name, value string))
+}
+
+// Itemizer is an Adapter whose answers name single events, so that a client repeats those.
+type Itemizer interface {
+	// Itemizes reports whether the answer to a call does.
+	Itemizes(r Request) bool
+}
+
+// Snappier is an Adapter of which some bodies are a block of snappy whatever the headers say.
+type Snappier interface{ Snappy(r Request) bool }
+
+// Greeter is an Adapter that answers what clients ask before they send.
+type Greeter interface {
+	Greet(dst []byte, r Request) (status int, text []byte)
+}
+
 // Answer is what became of the events of a request.
 type Answer struct {
+	Request  Request
+	Notes    []byte // those of the batch
+	Count    int    // of events
 	Accepted int
 	Bytes    int           // size of the body after decompression
 	Received int64         // Unix ms
 	Results  []wire.Result // exceptions, by index
 }
 
+// Failed returns, of each event, its exception; nil: it was stored.
+func (a *Answer) Failed() func(index int) *wire.Result {
+	next := a.Results
+	return func(index int) *wire.Result {
+		for len(next) > 0 && next[0].Index < index {
+			next = next[1:]
+		}
+		if len(next) == 0 || next[0].Index > index || next[0].Disposition == wire.Warning {
+			return nil
+		}
+		return &next[0]
+	}
+}
+
 // Failure is why a request was rejected.
 type Failure struct {
+	Request Request
 	Code    wire.Code
 	Status  int // of our own routes
 	Message string

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 	"time"
 	"unsafe"
@@ -28,9 +29,19 @@ type Batch struct {
 	Key       string // empty: none
 	SentAt    int64  // Unix ms on the device's clock, with HasSentAt
 	HasSentAt bool
+	Notes     []byte // those of the events that Each has read
 	names     *Names
 	events    gjson.Result // an array, or one event
+	made      Maker        // instead of names and events; nil: none
 }
+
+// Maker makes the events of a body that is not a list of them. It yields until yield returns
+// false. What it yields is valid until the next. Of what takes more than maxEntry bytes it
+// makes no more than it must, and yields ReasonTooLarge. Its error is that of Open.
+type Maker func(maxEntry int, yield func(e Event, why wire.Reason) bool) error
+
+// Make is a batch of events that are no part of the body.
+func Make(key string, events Maker) Batch { return Batch{Key: key, made: events} }
 
 // Event is one event of a batch.
 type Event struct {
@@ -41,6 +52,7 @@ type Event struct {
 	SentAt    int64 // the event's own, else the batch's; with HasSentAt
 	HasSentAt bool
 	Partition string // a valid name, or empty
+	Note      byte   // what Answer wants to know of it; 0: nothing
 }
 
 // FindKey looks for the value of one of these names in a part of a body; empty: there is
@@ -80,7 +92,7 @@ func NewBatch(names *Names, root gjson.Result, list string) (Batch, error) {
 		case list:
 			b.events, found = value, value.IsArray()
 		case names.SentAt:
-			b.SentAt, b.HasSentAt = parseTime(value)
+			b.SentAt, b.HasSentAt = ParseTime(value)
 		default:
 			for _, name := range names.Keys {
 				if key.Str == name && value.Type == gjson.String {
@@ -98,6 +110,32 @@ func NewBatch(names *Names, root gjson.Result, list string) (Batch, error) {
 
 // NewList takes the elements of an array as events. Its key and clock are unknown.
 func NewList(names *Names, array gjson.Result) Batch { return Batch{names: names, events: array} }
+
+// Each reads the events one by one, until yield returns false. One of more than maxEntry bytes
+// is dropped before it is read.
+func (b *Batch) Each(paths Paths, maxEntry int, yield func(e Event, why wire.Reason) bool) error {
+	if b.made == nil {
+		for raw := range b.Events() {
+			e, why := Event{}, wire.ReasonTooLarge
+			if len(raw) <= maxEntry {
+				e, why = b.Read(raw, paths)
+			}
+			if !yield(e, why) {
+				break
+			}
+		}
+		return nil
+	}
+	return b.made(maxEntry, func(e Event, why wire.Reason) bool {
+		if why == "" && len(paths) > 0 && len(e.Data) <= maxEntry && wire.ValidJSON(e.Data) {
+			e.Partition = cmp.Or(paths.Of(e.Data), e.Partition)
+		}
+		if e.Note != 0 {
+			b.Notes = append(b.Notes, e.Note)
+		}
+		return yield(e, why)
+	})
+}
 
 // Events yields the events as they were sent.
 func (b *Batch) Events() iter.Seq[string] {
@@ -138,7 +176,7 @@ func (b *Batch) Read(raw string, paths Paths) (e Event, why wire.Reason) {
 		case n.OtherTime:
 			other = value
 		case n.SentAt:
-			if ms, ok := parseTime(value); ok {
+			if ms, ok := ParseTime(value); ok {
 				e.SentAt, e.HasSentAt = ms, true
 			}
 		}
@@ -152,7 +190,7 @@ func (b *Batch) Read(raw string, paths Paths) (e Event, why wire.Reason) {
 	if !ts.Exists() || ts.Type == gjson.Null {
 		ts = other
 	}
-	if e.TS, e.HasTS = parseTime(ts); !e.HasTS && n.StrictTime && ts.Exists() && ts.Type != gjson.Null {
+	if e.TS, e.HasTS = ParseTime(ts); !e.HasTS && n.StrictTime && ts.Exists() && ts.Type != gjson.Null {
 		return Event{}, wire.ReasonBadTS
 	}
 	e.Partition = paths.find(tops[:len(paths)])
@@ -162,8 +200,8 @@ func (b *Batch) Read(raw string, paths Paths) (e Event, why wire.Reason) {
 // maxTimeLen bounds the text of a time: a date, nine digits of a second, an offset.
 const maxTimeLen = 40
 
-// parseTime reads Unix milliseconds, or ISO 8601 with a zone or, without one, in UTC.
-func parseTime(value gjson.Result) (ms int64, ok bool) {
+// ParseTime reads Unix milliseconds, or ISO 8601 with a zone or, without one, in UTC.
+func ParseTime(value gjson.Result) (ms int64, ok bool) {
 	switch value.Type {
 	case gjson.Number:
 		return wire.ParseMillis(value.Raw)

@@ -3,6 +3,7 @@ package protocol
 import (
 	"errors"
 	"strings"
+	"unsafe"
 
 	"github.com/tidwall/gjson"
 )
@@ -43,6 +44,16 @@ func ParsePaths(list []string) (Paths, error) {
 		paths = append(paths, keys)
 	}
 	return paths, nil
+}
+
+// Of returns the name at the first path that has one in an event, which is JSON.
+func (p Paths) Of(event []byte) string {
+	root := gjson.Parse(unsafe.String(unsafe.SliceData(event), len(event)))
+	var tops [MaxPaths]gjson.Result
+	for i, path := range p {
+		tops[i] = child(root, path[0])
+	}
+	return p.find(tops[:len(p)])
 }
 
 // find returns the name at the first path that has one. tops are the values of the

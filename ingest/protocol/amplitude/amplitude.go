@@ -26,13 +26,13 @@ var (
 )
 
 // HeaderKey is empty: the body has the key.
-func (Adapter) HeaderKey([]byte) string { return "" }
+func (Adapter) HeaderKey(protocol.Values) string { return "" }
 
 // BodyKeys are the names that Open looks for.
 func (Adapter) BodyKeys() []string { return names.Keys }
 
 // Open takes the events of a body.
-func (Adapter) Open(_ string, body []byte) (protocol.Batch, error) {
+func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
 	root, err := protocol.ParseJSON(body)
 	if err != nil {
 		return protocol.Batch{}, err

@@ -27,7 +27,7 @@ var (
 )
 
 // HeaderKey is empty: the body has the key.
-func (Adapter) HeaderKey([]byte) string { return "" }
+func (Adapter) HeaderKey(protocol.Values) string { return "" }
 
 // BodyKeys are the names that Open looks for.
 func (Adapter) BodyKeys() []string { return names.Keys }
@@ -35,7 +35,7 @@ func (Adapter) BodyKeys() []string { return names.Keys }
 // Open takes, at each call, {"api_key", "batch": [event, …]}, an array of events, or one
 // event; each also as the form data=, in base64, of older SDKs. An event without a key
 // beside it has it in properties.token.
-func (Adapter) Open(_ string, body []byte) (protocol.Batch, error) {
+func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
 	if form, found := bytes.CutPrefix(body, []byte("data=")); found {
 		var ok bool
 		if body, ok = decodeForm(form); !ok {

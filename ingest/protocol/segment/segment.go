@@ -2,10 +2,7 @@
 package segment
 
 import (
-	"bytes"
-	"encoding/base64"
 	"net/http"
-	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -14,9 +11,6 @@ import (
 
 // Adapter is the protocol.Adapter of Segment's SDKs.
 type Adapter struct{}
-
-// maxCredentials bounds the base64 of a header, in bytes.
-const maxCredentials = 1 << 10
 
 var (
 	// RudderStack's events have originalTimestamp and a sentAt of their own.
@@ -32,29 +26,20 @@ var (
 )
 
 // HeaderKey is the user of Basic; the password, which should be empty, does not count.
-func (Adapter) HeaderKey(authorization []byte) string {
-	scheme, credentials, _ := bytes.Cut(authorization, []byte{' '})
-	if !bytes.EqualFold(scheme, []byte("Basic")) || len(credentials) > maxCredentials {
-		return ""
-	}
-	text, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(credentials)))
-	if err != nil {
-		return ""
-	}
-	user, _, _ := strings.Cut(string(text), ":")
-	return user
+func (Adapter) HeaderKey(header protocol.Values) string {
+	return protocol.BasicUser(header.Peek("Authorization"))
 }
 
 // BodyKeys are the names that Open looks for.
 func (Adapter) BodyKeys() []string { return names.Keys }
 
 // Open takes a batch, or at the other calls the body as the one event.
-func (Adapter) Open(call string, body []byte) (protocol.Batch, error) {
+func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 	root, err := protocol.ParseJSON(body)
 	if err != nil {
 		return protocol.Batch{}, err
 	}
-	if call == "batch" || call == "b" {
+	if r.Call == "batch" || r.Call == "b" {
 		return protocol.NewBatch(&names, root, "batch")
 	}
 	return protocol.NewBatch(&names, root, "")

@@ -48,6 +48,38 @@ const senders = {
     const sent = numbers.map((i) => amplitude.track({ event_type: 'lap', insert_id: `id-${i}`, event_properties: { game: game(i), n: i } }, undefined, { user_id: 'user-1' }).promise)
     for (const { code } of await Promise.all(sent)) report(code !== 200)
   },
+  'otlp-json': () => otlp('@opentelemetry/exporter-logs-otlp-http'),
+  'otlp-proto': () => otlp('@opentelemetry/exporter-logs-otlp-proto'),
+}
+
+// again calls send until it succeeds, as the program around an SDK that does not repeat would.
+const again = async (send) => {
+  for (let left = 100; ; left--) {
+    try {
+      return await send()
+    } catch (error) {
+      if (left === 0) throw error
+      console.error(String(error))
+      await new Promise((done) => setTimeout(done, 200))
+    }
+  }
+}
+
+async function otlp(exporter) {
+  const { OTLPLogExporter } = await import(exporter)
+  const { LoggerProvider, BatchLogRecordProcessor } = await import('@opentelemetry/sdk-logs')
+  const { resourceFromAttributes } = await import('@opentelemetry/resources')
+  for (let kart = 0; kart < 3; kart++) {
+    const client = new OTLPLogExporter({ url: `${url}/otlp/v1/logs`, headers: { Authorization: `Bearer ${key}` }, compression: 'gzip', timeoutMillis: 60_000 })
+    const send = client.export.bind(client)
+    client.export = (records, done) => send(records, (sent) => { for (const _ of records) report(sent.code !== 0); done(sent) })
+    const provider = new LoggerProvider({
+      resource: resourceFromAttributes({ 'service.name': game(kart) }),
+      processors: [new BatchLogRecordProcessor({ exporter: client, exportTimeoutMillis: 60_000 })],
+    })
+    for (const i of numbers.filter((i) => i % 3 === kart)) provider.getLogger('laps').emit({ body: `lap-${i}`, attributes: { n: i } })
+    await provider.shutdown()
+  }
 }
 
 await senders[sdk]()

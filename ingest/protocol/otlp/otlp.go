@@ -1,0 +1,251 @@
+// Package otlp is the wire of OpenTelemetry: logs of OTLP/HTTP, as JSON or protobuf. An event is
+// a log record as OTLP/JSON writes it, with its resource and its scope.
+package otlp
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// Adapter is the protocol.Adapter of OpenTelemetry's exporters.
+type Adapter struct{ protocol.HeaderKeyed }
+
+const protobufType = "application/x-protobuf"
+
+func isProtobuf(r protocol.Request) bool {
+	return bytes.HasPrefix(r.Header.Peek("Content-Type"), []byte(protobufType))
+}
+
+// Open takes an ExportLogsServiceRequest. The partition is the service.name of a resource.
+func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
+	if isProtobuf(r) {
+		return protocol.Make("", func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+			b := batch{maxEntry: maxEntry, yield: yield}
+			return b.openBytes(body)
+		}), nil
+	}
+	root, err := protocol.ParseJSON(body)
+	if err != nil || !root.IsObject() {
+		return protocol.Batch{}, protocol.ErrBody
+	}
+	return protocol.Make("", func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+		b := batch{maxEntry: maxEntry, yield: yield}
+		b.openJSON(root)
+		return nil
+	}), nil
+}
+
+// batch makes events. Those of a scope begin with the same text.
+type batch struct {
+	maxEntry  int
+	yield     func(protocol.Event, wire.Reason) bool
+	ended     bool
+	partition string
+	text      []byte // of the event: resource, scope, record
+	resource  int    // where that of the resource ends,
+	scope     int    // and that of the scope
+	large     bool   // the resource is larger than an entry
+	tooLarge  bool   // what text has so far is
+}
+
+// part appends a part of an event behind the first bytes of its text. Its error is ErrBytes.
+func (b *batch) part(behind int, name string, add func(dst []byte) ([]byte, error)) (end int, err error) {
+	if b.tooLarge && behind > 0 {
+		return behind, nil
+	}
+	b.text, err = add(append(b.text[:behind], name...))
+	b.tooLarge = len(b.text) >= b.maxEntry || errors.Is(err, errTooLarge)
+	if b.tooLarge {
+		return len(b.text), nil
+	}
+	return len(b.text), err
+}
+
+func (b *batch) setResource(add func(dst []byte) ([]byte, error)) (err error) {
+	const name = `{"resource":`
+	b.resource, err = b.part(0, name, add)
+	b.partition, b.large = "", b.tooLarge
+	if err != nil || b.tooLarge {
+		return err
+	}
+	gjson.ParseBytes(b.text[len(name):]).Get("attributes").ForEach(func(_, attribute gjson.Result) bool {
+		if attribute.Get("key").Str != "service.name" {
+			return true
+		}
+		b.partition = protocol.PartitionName(attribute.Get("value.stringValue").Str)
+		return false
+	})
+	return nil
+}
+
+func (b *batch) setScope(add func(dst []byte) ([]byte, error)) (err error) {
+	b.tooLarge = b.large
+	b.scope, err = b.part(b.resource, `,"scope":`, add)
+	return err
+}
+
+// put yields the event of a record, whose text has the fields and the end of an object.
+func (b *batch) put(nanos uint64, add func(dst []byte) ([]byte, error)) error {
+	tooLarge := b.tooLarge
+	_, err := b.part(b.scope, "", add)
+	e, why := protocol.Event{}, wire.ReasonTooLarge
+	if !b.tooLarge {
+		why = ""
+		e = protocol.Event{Data: b.text, Partition: b.partition, TS: int64(nanos / 1e6), HasTS: nanos > 0}
+	}
+	b.tooLarge = tooLarge
+	if err == nil {
+		b.ended = !b.yield(e, why)
+	}
+	return err
+}
+
+// openJSON makes the events of a body that is valid JSON. What is not of the form of a list or
+// of a record is no event.
+func (b *batch) openJSON(root gjson.Result) {
+	root.Get("resourceLogs").ForEach(func(_, logs gjson.Result) bool {
+		_ = b.setResource(b.object(logs.Get("resource")))
+		logs.Get("scopeLogs").ForEach(func(_, scoped gjson.Result) bool {
+			_ = b.setScope(b.object(scoped.Get("scope")))
+			scoped.Get("logRecords").ForEach(func(_, record gjson.Result) bool {
+				if !record.IsObject() {
+					b.ended = !b.yield(protocol.Event{}, wire.ReasonBadItem)
+					return !b.ended
+				}
+				nanos := record.Get("timeUnixNano").Uint()
+				if nanos == 0 {
+					nanos = record.Get("observedTimeUnixNano").Uint()
+				}
+				_ = b.put(nanos, b.fields(record))
+				return !b.ended
+			})
+			return !b.ended
+		})
+		return !b.ended
+	})
+}
+
+// object appends a value as it was sent, or an empty object.
+func (b *batch) object(value gjson.Result) func(dst []byte) ([]byte, error) {
+	return func(dst []byte) ([]byte, error) {
+		switch {
+		case !value.IsObject():
+			return append(dst, "{}"...), nil
+		case len(dst)+len(value.Raw) > b.maxEntry:
+			return dst, errTooLarge
+		}
+		return append(dst, value.Raw...), nil
+	}
+}
+
+// fields appends those of an object behind others.
+func (b *batch) fields(value gjson.Result) func(dst []byte) ([]byte, error) {
+	return func(dst []byte) ([]byte, error) {
+		rest := strings.TrimLeft(value.Raw[1:], " \t\r\n")
+		if len(dst)+len(rest) > b.maxEntry {
+			return dst, errTooLarge
+		}
+		if rest[0] != '}' {
+			dst = append(dst, ',')
+		}
+		return append(dst, rest...), nil
+	}
+}
+
+// openBytes makes the events of a body in protobuf.
+func (b *batch) openBytes(body []byte) error {
+	w := writer{b.maxEntry}
+	message := func(of []byte, m *message) func(dst []byte) ([]byte, error) {
+		first, _ := protocol.FirstField(of, 1, protowire.BytesType)
+		return func(dst []byte) ([]byte, error) { return w.appendMessage(dst, first.Bytes, m, 0) }
+	}
+	return b.each(body, 1, func(logs []byte) error {
+		if err := b.setResource(message(logs, resource)); err != nil {
+			return err
+		}
+		return b.each(logs, 2, func(scoped []byte) error {
+			if err := b.setScope(message(scoped, scope)); err != nil {
+				return err
+			}
+			return b.each(scoped, 2, func(record []byte) error {
+				nanos, _ := protocol.FirstField(record, 1, protowire.Fixed64Type)
+				if nanos.Bits == 0 {
+					nanos, _ = protocol.FirstField(record, 11, protowire.Fixed64Type)
+				}
+				return b.put(nanos.Bits, func(dst []byte) ([]byte, error) {
+					return w.appendFields(dst, record, logRecord, 0)
+				})
+			})
+		})
+	})
+}
+
+// each calls do for the messages in a field of another, until the batch ends.
+func (b *batch) each(of []byte, number protowire.Number, do func(message []byte) error) error {
+	return protocol.EachField(of, func(f protocol.Field) error {
+		if b.ended || f.Number != number || f.Type != protowire.BytesType {
+			return nil
+		}
+		return do(f.Bytes)
+	})
+}
+
+// Answer says how many records were dropped; an exporter does not send them again.
+func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
+	dropped := a.Count - a.Accepted
+	why := ""
+	if dropped > 0 {
+		why = "dropped: " + string(a.Results[0].Reason)
+	}
+	switch {
+	case isProtobuf(a.Request) && dropped > 0:
+		partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(dropped))
+		partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), why)
+		dst = protowire.AppendBytes(protowire.AppendTag(dst, 1, protowire.BytesType), partial)
+	case isProtobuf(a.Request):
+	case dropped > 0:
+		dst = strconv.AppendInt(append(dst, `{"partialSuccess":{"rejectedLogRecords":"`...), int64(dropped), 10)
+		dst = append(gjson.AppendJSONString(append(dst, `","errorMessage":`...), why), "}}"...)
+	default:
+		dst = append(dst, "{}"...)
+	}
+	return http.StatusOK, dst
+}
+
+// Codes of google.rpc.Code.
+var rpcCodes = map[int]uint64{
+	http.StatusBadRequest:         3,
+	http.StatusUnauthorized:       16,
+	http.StatusTooManyRequests:    8,
+	http.StatusServiceUnavailable: 14,
+}
+
+// Failure is a google.rpc.Status. Exporters send again after 429 and 503.
+func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+	code := rpcCodes[f.Status]
+	if code == 0 {
+		code = 2 // unknown
+	}
+	if isProtobuf(f.Request) {
+		dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.VarintType), code)
+		return f.Status, protowire.AppendString(protowire.AppendTag(dst, 2, protowire.BytesType), f.Message)
+	}
+	dst = strconv.AppendUint(append(dst, `{"code":`...), code, 10)
+	return f.Status, append(gjson.AppendJSONString(append(dst, `,"message":`...), f.Message), '}')
+}
+
+// Dress gives an answer the type of its request.
+func (Adapter) Dress(r protocol.Request, set func(name, value string)) {
+	if isProtobuf(r) {
+		set("Content-Type", protobufType)
+	}
+}

@@ -1,0 +1,120 @@
+// Package protocoltest reads bodies with an adapter, for the tests of adapters.
+package protocoltest
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// MaxEntry bounds an event, in bytes.
+const MaxEntry = 1 << 10
+
+type headers map[string]string
+
+func (h headers) Peek(name string) []byte { return []byte(h[name]) }
+
+type query url.Values
+
+func (q query) Peek(name string) []byte { return []byte(url.Values(q).Get(name)) }
+
+// Request is one for call?query, with headers such as "Content-Type: application/json".
+func Request(call string, lines ...string) protocol.Request {
+	call, text, _ := strings.Cut(call, "?")
+	values, _ := url.ParseQuery(text)
+	h := headers{}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		h[name] = value
+	}
+	return protocol.Request{Call: call, Header: h, Query: query(values)}
+}
+
+// Events are those of a body, as "partition id@ts data", or as "! reason"; or the error.
+func Events(adapter protocol.Adapter, r protocol.Request, body string) (list []string) {
+	batch, err := adapter.Open(r, []byte(body))
+	if err == nil {
+		err = batch.Each(adapter.Paths(), MaxEntry, func(e protocol.Event, why wire.Reason) bool {
+			switch {
+			case why == "" && len(e.Data) > MaxEntry:
+				why = wire.ReasonTooLarge
+				fallthrough
+			case why != "":
+				list = append(list, "! "+string(why))
+			default:
+				list = append(list, fmt.Sprintf("%s %s@%d %s", e.Partition, e.ID, e.TS, e.Data))
+			}
+			return true
+		})
+	}
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return list
+}
+
+// Row is a name, a call, headers with line ends between them, a body, and what Events makes of
+// it, with line ends.
+type Row [5]string
+
+// Run tries rows.
+func Run(t *testing.T, adapter protocol.Adapter, rows []Row) {
+	t.Helper()
+	for _, row := range rows {
+		got := Events(adapter, Request(row[1], strings.Split(row[2], "\n")...), row[3])
+		if text := strings.Join(got, "\n"); text != row[4] {
+			t.Errorf("%s: got\n%s\nwant\n%s", row[0], text, row[4])
+		}
+	}
+}
+
+// Fuzz holds what an adapter makes of any body, beside those of rows, to what a server expects.
+func Fuzz(f *testing.F, adapter protocol.Adapter, rows []Row) {
+	for i, row := range rows {
+		f.Add([]byte(row[3]), i)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, i int) {
+		row := rows[uint(i)%uint(len(rows))]
+		check(t, adapter, Request(row[1], strings.Split(row[2], "\n")...), bytes.Clone(body))
+	})
+}
+
+func check(t *testing.T, adapter protocol.Adapter, r protocol.Request, body []byte) {
+	batch, err := adapter.Open(r, body)
+	if err != nil {
+		return
+	}
+	count, ended := 0, false
+	_ = batch.Each(adapter.Paths(), MaxEntry, func(e protocol.Event, why wire.Reason) bool {
+		if ended {
+			t.Fatal("an event after the end")
+		}
+		count++
+		ended = count == 100
+		if why == "" && e.Partition != "" && protocol.PartitionName(e.Partition) != e.Partition {
+			t.Errorf("%q is no partition", e.Partition)
+		}
+		if why != "" && e.Data != nil {
+			t.Errorf("%q: dropped for %q, with data", e.Data, why)
+		}
+		return !ended
+	})
+	for _, a := range []protocol.Answer{
+		{Accepted: count},
+		{Results: []wire.Result{{Index: 0, Disposition: wire.Drop, Reason: wire.ReasonTooLarge}}},
+		{Accepted: 1, Results: []wire.Result{{Index: 1, Disposition: wire.Retry, Reason: wire.ReasonUnknown}}},
+	} {
+		a.Request, a.Notes, a.Count = r, batch.Notes, max(count, len(a.Results)+a.Accepted)
+		if len(batch.Notes) > 0 {
+			a.Count = min(a.Count, len(batch.Notes))
+		}
+		if status, _ := adapter.Answer(nil, a); status < 200 || status > 499 {
+			t.Errorf("%+v is answered %d", a, status)
+		}
+	}
+}
