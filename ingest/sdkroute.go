@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/protocol/amplitude"
+	"github.com/spillway-io/spillway/ingest/protocol/elastic"
 	"github.com/spillway-io/spillway/ingest/protocol/otlp"
 	"github.com/spillway-io/spillway/ingest/protocol/posthog"
 	"github.com/spillway-io/spillway/ingest/protocol/segment"
@@ -56,6 +57,10 @@ var sdkProtocols = []sdkProtocol{
 		takes("amplitude_batch", "/amplitude/batch", "batch"),
 	}},
 	{"/otlp/", "", otlp.Adapter{}, []sdkRoute{takes("otlp", "/otlp/v1/logs", "v1/logs")}},
+	{"/elastic/", "", elastic.Adapter{}, []sdkRoute{
+		takes("elastic", "/elastic/{index}/_bulk", "_bulk", "*/_bulk"),
+		greets("elastic_greeting", "/elastic/", "", "_license"),
+	}},
 }
 
 // sdkRoutes are the rows of all protocols, with one for the preflights of each path.

@@ -25,6 +25,8 @@ var (
 	ErrBody = errors.New("not a body of this protocol")
 	// ErrBytes is ErrBody for a body that is not JSON.
 	ErrBytes = errors.New("not a body of this protocol: cut short, or malformed")
+	// ErrEnd is what a Maker may return when yield returned false.
+	ErrEnd = errors.New("no more events are wanted")
 )
 
 // Values are headers, or the parameters of a query. Peek returns the first of a name, or nil.

@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"iter"
 	"time"
 	"unsafe"
@@ -126,7 +127,7 @@ func (b *Batch) Each(paths Paths, maxEntry int, yield func(e Event, why wire.Rea
 		}
 		return nil
 	}
-	return b.made(maxEntry, func(e Event, why wire.Reason) bool {
+	err := b.made(maxEntry, func(e Event, why wire.Reason) bool {
 		if why == "" && len(paths) > 0 && len(e.Data) <= maxEntry && wire.ValidJSON(e.Data) {
 			e.Partition = cmp.Or(paths.Of(e.Data), e.Partition)
 		}
@@ -135,6 +136,10 @@ func (b *Batch) Each(paths Paths, maxEntry int, yield func(e Event, why wire.Rea
 		}
 		return yield(e, why)
 	})
+	if errors.Is(err, ErrEnd) {
+		return nil
+	}
+	return err
 }
 
 // Events yields the events as they were sent.

@@ -40,12 +40,12 @@ func NextField(message []byte) (f Field, rest []byte, err error) {
 	return f, rest[n:], nil
 }
 
-// EachField calls each for the fields of a message, until it returns an error.
-func EachField(message []byte, each func(Field) error) error {
+// EachMessage calls do for the messages in a field of another, until it returns an error.
+func EachMessage(message []byte, number protowire.Number, do func(message []byte) error) error {
 	for len(message) > 0 {
 		f, rest, err := NextField(message)
-		if err == nil {
-			err = each(f)
+		if err == nil && f.Number == number && f.Type == protowire.BytesType {
+			err = do(f.Bytes)
 		}
 		if err != nil {
 			return err

@@ -103,10 +103,13 @@ func (b *batch) put(nanos uint64, add func(dst []byte) ([]byte, error)) error {
 		e = protocol.Event{Data: b.text, Partition: b.partition, TS: int64(nanos / 1e6), HasTS: nanos > 0}
 	}
 	b.tooLarge = tooLarge
-	if err == nil {
-		b.ended = !b.yield(e, why)
+	if err != nil {
+		return err
 	}
-	return err
+	if b.ended = !b.yield(e, why); b.ended {
+		return protocol.ErrEnd
+	}
+	return nil
 }
 
 // openJSON makes the events of a body that is valid JSON. What is not of the form of a list or
@@ -168,15 +171,15 @@ func (b *batch) openBytes(body []byte) error {
 		first, _ := protocol.FirstField(of, 1, protowire.BytesType)
 		return func(dst []byte) ([]byte, error) { return w.appendMessage(dst, first.Bytes, m, 0) }
 	}
-	return b.each(body, 1, func(logs []byte) error {
+	return protocol.EachMessage(body, 1, func(logs []byte) error {
 		if err := b.setResource(message(logs, resource)); err != nil {
 			return err
 		}
-		return b.each(logs, 2, func(scoped []byte) error {
+		return protocol.EachMessage(logs, 2, func(scoped []byte) error {
 			if err := b.setScope(message(scoped, scope)); err != nil {
 				return err
 			}
-			return b.each(scoped, 2, func(record []byte) error {
+			return protocol.EachMessage(scoped, 2, func(record []byte) error {
 				nanos, _ := protocol.FirstField(record, 1, protowire.Fixed64Type)
 				if nanos.Bits == 0 {
 					nanos, _ = protocol.FirstField(record, 11, protowire.Fixed64Type)
@@ -186,16 +189,6 @@ func (b *batch) openBytes(body []byte) error {
 				})
 			})
 		})
-	})
-}
-
-// each calls do for the messages in a field of another, until the batch ends.
-func (b *batch) each(of []byte, number protowire.Number, do func(message []byte) error) error {
-	return protocol.EachField(of, func(f protocol.Field) error {
-		if b.ended || f.Number != number || f.Type != protowire.BytesType {
-			return nil
-		}
-		return do(f.Bytes)
 	})
 }
 

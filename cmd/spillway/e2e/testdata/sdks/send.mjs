@@ -48,6 +48,18 @@ const senders = {
     const sent = numbers.map((i) => amplitude.track({ event_type: 'lap', insert_id: `id-${i}`, event_properties: { game: game(i), n: i } }, undefined, { user_id: 'user-1' }).promise)
     for (const { code } of await Promise.all(sent)) report(code !== 200)
   },
+  async elastic() {
+    const { Client } = await import('@elastic/elasticsearch')
+    const client = new Client({ node: `${url}/elastic`, auth: { apiKey: key }, compression: true, maxRetries: 10 })
+    if ((await client.info()).tagline !== 'You Know, for Search') throw new Error('no greeting')
+    const { successful, failed } = await client.helpers.bulk({
+      datasource: numbers.map((i) => ({ n: i, text: `lap-${i}` })),
+      onDocument: ({ n }) => ({ index: { _index: game(n), _id: `id-${n}` } }),
+      flushBytes: 2000,
+    })
+    result.ok = successful
+    result.failed = failed
+  },
   'otlp-json': () => otlp('@opentelemetry/exporter-logs-otlp-http'),
   'otlp-proto': () => otlp('@opentelemetry/exporter-logs-otlp-proto'),
 }
