@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/protocol/amplitude"
 	"github.com/spillway-io/spillway/ingest/protocol/elastic"
+	"github.com/spillway-io/spillway/ingest/protocol/loki"
 	"github.com/spillway-io/spillway/ingest/protocol/otlp"
 	"github.com/spillway-io/spillway/ingest/protocol/posthog"
 	"github.com/spillway-io/spillway/ingest/protocol/segment"
@@ -57,6 +58,7 @@ var sdkProtocols = []sdkProtocol{
 		takes("amplitude_batch", "/amplitude/batch", "batch"),
 	}},
 	{"/otlp/", "", otlp.Adapter{}, []sdkRoute{takes("otlp", "/otlp/v1/logs", "v1/logs")}},
+	{"/loki/", "", loki.Adapter{}, []sdkRoute{takes("loki", "/loki/api/v1/push", "api/v1/push")}},
 	{"/elastic/", "", elastic.Adapter{}, []sdkRoute{
 		takes("elastic", "/elastic/{index}/_bulk", "_bulk", "*/_bulk"),
 		greets("elastic_greeting", "/elastic/", "", "_license"),

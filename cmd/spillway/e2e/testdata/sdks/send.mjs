@@ -60,6 +60,8 @@ const senders = {
     result.ok = successful
     result.failed = failed
   },
+  'loki-json': () => loki({ json: true }),
+  'loki-proto': () => loki({}),
   'otlp-json': () => otlp('@opentelemetry/exporter-logs-otlp-http'),
   'otlp-proto': () => otlp('@opentelemetry/exporter-logs-otlp-proto'),
 }
@@ -92,6 +94,20 @@ async function otlp(exporter) {
     for (const i of numbers.filter((i) => i % 3 === kart)) provider.getLogger('laps').emit({ body: `lap-${i}`, attributes: { n: i } })
     await provider.shutdown()
   }
+}
+
+async function loki(options) {
+  const { default: winston } = await import('winston')
+  const { default: LokiTransport } = await import('winston-loki')
+  const transport = new LokiTransport({ host: url, basicAuth: `${key}:`, interval: 600, timeout: 60_000, ...options, onConnectionError: (error) => console.error(String(error)) })
+  const logger = winston.createLogger({ transports: [transport] })
+  for (const i of numbers) logger.info({ message: `lap-${i}`, labels: { app: game(i) } })
+  await new Promise((done) => setTimeout(done, 100))
+  await again(async () => {
+    await transport.flush()
+    if (transport.batcher.batch.streams.length > 0) throw new Error('lines are left')
+  })
+  result.ok = numbers.length
 }
 
 await senders[sdk]()

@@ -1,0 +1,203 @@
+// Package loki is the wire of Grafana Loki's clients: push, as JSON or protobuf. An event is a
+// line with the labels of its stream.
+package loki
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// Adapter is the protocol.Adapter of Loki's clients.
+type Adapter struct{ protocol.HeaderKeyed }
+
+// partitionLabels are the labels that name the partition, the first that a stream has.
+var partitionLabels = protocol.Paths{{"app"}, {"job"}, {"service_name"}}
+
+// Snappy is true of all bodies but JSON.
+func (Adapter) Snappy(r protocol.Request) bool {
+	return !bytes.HasPrefix(r.Header.Peek("Content-Type"), []byte("application/json"))
+}
+
+// Open takes streams of lines. The partition is the label app, job or service_name.
+func (a Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
+	if a.Snappy(r) {
+		return protocol.Make("", func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+			return (&push{maxEntry: maxEntry, yield: yield}).openBytes(body)
+		}), nil
+	}
+	root, err := protocol.ParseJSON(body)
+	if err != nil || !root.Get("streams").IsArray() {
+		return protocol.Batch{}, protocol.ErrBody
+	}
+	return protocol.Make("", func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+		(&push{maxEntry: maxEntry, yield: yield}).openJSON(root)
+		return nil
+	}), nil
+}
+
+// push makes events. Those of a stream begin with its labels.
+type push struct {
+	maxEntry  int
+	yield     func(protocol.Event, wire.Reason) bool
+	ended     bool
+	partition string
+	labels    []byte // an object
+	text      []byte // of an event
+}
+
+// begin takes the labels of a stream, which are an object of JSON.
+func (p *push) begin(labels []byte) {
+	p.labels, p.partition = labels, partitionLabels.Of(labels)
+}
+
+// put yields a line of a stream. metadata is an object; empty: none.
+func (p *push) put(nanos uint64, line, metadata string) error {
+	e, why := protocol.Event{}, wire.ReasonTooLarge
+	if len(p.labels)+len(line)+len(metadata) <= p.maxEntry {
+		p.text = append(append(p.text[:0], `{"stream":`...), p.labels...)
+		p.text = append(strconv.AppendUint(append(p.text, `,"ts":"`...), nanos, 10), `","line":`...)
+		p.text = gjson.AppendJSONString(p.text, line)
+		if metadata != "" {
+			p.text = append(append(p.text, `,"metadata":`...), metadata...)
+		}
+		p.text = append(p.text, '}')
+		why = ""
+		e = protocol.Event{Data: p.text, Partition: p.partition, TS: int64(nanos / 1e6), HasTS: nanos > 0}
+	}
+	return p.end(p.yield(e, why))
+}
+
+func (p *push) end(more bool) error {
+	if p.ended = !more; p.ended {
+		return protocol.ErrEnd
+	}
+	return nil
+}
+
+// openJSON takes {"streams":[{"stream":{label:value},"values":[[nanoseconds,line,metadata]]}]}.
+func (p *push) openJSON(root gjson.Result) {
+	root.Get("streams").ForEach(func(_, stream gjson.Result) bool {
+		labels := stream.Get("stream")
+		if !labels.IsObject() {
+			labels = gjson.Parse("{}")
+		}
+		p.begin(unsafe.Slice(unsafe.StringData(labels.Raw), len(labels.Raw)))
+		stream.Get("values").ForEach(func(_, value gjson.Result) bool {
+			nanos, line, metadata := value.Get("0"), value.Get("1"), value.Get("2")
+			if nanos.Type != gjson.String || line.Type != gjson.String || metadata.Exists() && !metadata.IsObject() {
+				_ = p.end(p.yield(protocol.Event{}, wire.ReasonBadItem))
+			} else {
+				_ = p.put(nanos.Uint(), line.Str, metadata.Raw)
+			}
+			return !p.ended
+		})
+		return !p.ended
+	})
+}
+
+// openBytes takes a PushRequest: streams of labels, as {name="value"}, and entries.
+func (p *push) openBytes(body []byte) error {
+	return protocol.EachMessage(body, 1, func(stream []byte) error {
+		text, _ := protocol.FirstField(stream, 1, protowire.BytesType)
+		if len(text.Bytes) <= p.maxEntry {
+			labels, ok := appendLabels(p.labels[:0], textOf(text.Bytes))
+			if !ok {
+				return protocol.ErrBytes
+			}
+			p.begin(labels)
+		} else {
+			p.labels = text.Bytes // too large with any line
+		}
+		return protocol.EachMessage(stream, 2, func(entry []byte) error {
+			at, _ := protocol.FirstField(entry, 1, protowire.BytesType)
+			seconds, _ := protocol.FirstField(at.Bytes, 1, protowire.VarintType)
+			nanos, _ := protocol.FirstField(at.Bytes, 2, protowire.VarintType)
+			line, _ := protocol.FirstField(entry, 2, protowire.BytesType)
+			metadata, err := p.metadata(entry)
+			if err != nil {
+				return err
+			}
+			return p.put(seconds.Bits*1e9+nanos.Bits, textOf(line.Bytes), metadata)
+		})
+	})
+}
+
+// metadata is the structured metadata of an entry, up to maxEntry and what one pair has.
+func (p *push) metadata(entry []byte) (string, error) {
+	var dst []byte
+	err := protocol.EachMessage(entry, 3, func(pair []byte) error {
+		name, _ := protocol.FirstField(pair, 1, protowire.BytesType)
+		value, _ := protocol.FirstField(pair, 2, protowire.BytesType)
+		if len(dst) <= p.maxEntry {
+			dst = appendPair(dst, textOf(name.Bytes), textOf(value.Bytes))
+		}
+		return nil
+	})
+	if len(dst) > 0 {
+		dst = append(dst, '}')
+	}
+	return string(dst), err
+}
+
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+func appendPair(dst []byte, name, value string) []byte {
+	separator := byte(',')
+	if len(dst) == 0 {
+		separator = '{'
+	}
+	dst = append(gjson.AppendJSONString(append(dst, separator), name), ':')
+	return gjson.AppendJSONString(dst, value)
+}
+
+// appendLabels appends {name="value", name="value"} as an object.
+func appendLabels(dst []byte, text string) (labels []byte, ok bool) {
+	rest, ok := strings.CutPrefix(strings.TrimSpace(text), "{")
+	for ok {
+		rest = strings.TrimLeft(rest, ", ")
+		if rest == "}" {
+			break
+		}
+		var name, quoted, value string
+		name, rest, ok = strings.Cut(rest, "=")
+		var err error
+		if quoted, err = strconv.QuotedPrefix(rest); err != nil {
+			return dst, false
+		}
+		value, err = strconv.Unquote(quoted)
+		ok = ok && err == nil
+		rest = rest[len(quoted):]
+		dst = appendPair(dst, strings.TrimSpace(name), value)
+	}
+	if len(dst) == 0 {
+		dst = append(dst, '{')
+	}
+	return append(dst, '}'), ok
+}
+
+// Answer is 204, unless every line was dropped: some clients send again what a 400 rejects.
+func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
+	if a.Accepted > 0 || len(a.Results) == 0 {
+		return http.StatusNoContent, dst
+	}
+	return http.StatusBadRequest, append(append(dst, "all lines were dropped: "...), a.Results[0].Reason...)
+}
+
+// Failure is a text. Clients send again after 429 and 5xx.
+func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+	return f.Status, append(append(dst, f.Message...), '\n')
+}
+
+// Dress says that answers are texts.
+func (Adapter) Dress(_ protocol.Request, set func(name, value string)) {
+	set("Content-Type", "text/plain; charset=utf-8")
+}
