@@ -147,6 +147,9 @@ func (s *Server) deleteDeadJobs(r *request) (any, error) {
 	return s.actOnDead(r, "delete_dead_jobs", job.DeleteDead, body, 0)
 }
 
+// MaxPublished is how many jobs a PublishRequest has at most.
+const MaxPublished = job.MaxMessages
+
 // PublishRequest has jobs for a queue. Those of an application go to the data port, which takes more.
 type PublishRequest struct {
 	Data    []json.RawMessage `json:"data"`               // 1 to 1,000 jobs, each a JSON value, stored as it is

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // ofQueue are the arguments and flags of an act on the jobs of a queue.
@@ -129,7 +128,7 @@ func (c *JobsPublish) Run(ctx context.Context, s Streams) error {
 			continue
 		case !json.Valid(line):
 			return errors.Join(send(), usageError{fmt.Errorf("line %d is not JSON; those before it were published", n)})
-		case bytes+len(line) > publishAt || len(request.Data) == job.MaxMessages:
+		case bytes+len(line) > publishAt || len(request.Data) == admin.MaxPublished:
 			if err := send(); err != nil {
 				return err
 			}
