@@ -169,6 +169,63 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 }
 
 // A worker with two failures in three, and request and reply, over real connections.
+func TestTheGoClientChoosesDeadLettersAndPromotes(t *testing.T) {
+	t.Parallel()
+	j, ctx := serveQueues(t), t.Context()
+	died := func(n int, cause string) (ids []string) {
+		t.Helper()
+		for range n {
+			if _, err := j.Publish(ctx, "q", []byte("1"), spillway.PublishOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			list, err := j.Claim(ctx, []string{"q"}, spillway.ClaimOptions{})
+			if err != nil || len(list) != 1 {
+				t.Fatal(list, err)
+			}
+			if err := j.Bury(ctx, list[0], errors.New(cause)); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, list[0].ID)
+		}
+		return ids
+	}
+	slow, broken := died(5, "timeout after 3s"), died(3, "no such user")
+	did := func(want int) func(n int, err error) {
+		return func(n int, err error) {
+			t.Helper()
+			if n != want || err != nil {
+				t.Errorf("got %d, %v, want %d", n, err, want)
+			}
+		}
+	}
+	did(2)(j.Respawn(ctx, "q", spillway.DeadLetters{Error: "timeout", Limit: 2}, time.Hour))
+	did(0)(j.Respawn(ctx, "q", spillway.DeadLetters{Error: "timeout", Age: time.Hour}, 0))
+	did(3)(j.Respawn(ctx, "q", spillway.DeadLetters{Error: "timeout"}, 0))
+	did(1)(j.Respawn(ctx, "q", spillway.DeadLetters{IDs: []string{broken[1], broken[1], slow[0], "none"}}, 0))
+	did(0)(j.DeleteDead(ctx, "q", spillway.DeadLetters{Reason: "lapsed"}))
+	did(2)(j.DeleteDead(ctx, "q", spillway.DeadLetters{}))
+	did(0)(j.DeleteDead(ctx, "q", spillway.DeadLetters{IDs: []string{}}))
+	if _, err := j.DeleteDead(ctx, "q", spillway.DeadLetters{IDs: broken, Limit: 1}); err == nil {
+		t.Error("ids and a limit are no mistake")
+	}
+	if _, err := j.DeleteDead(ctx, "q", spillway.DeadLetters{Reason: "bored"}); !errors.Is(err, spillway.ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
+	later, err := j.Publish(ctx, "later", []byte("1"), spillway.PublishOptions{Delay: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Promote(ctx, "later", later.IDs[0]); err != nil {
+		t.Error(err)
+	}
+	if err := j.Promote(ctx, "later", later.IDs[0]); !errors.Is(err, spillway.ErrNotDelayed) {
+		t.Errorf("got %v", err)
+	}
+	if c, err := j.Counts(ctx, "later"); err != nil || c.Ready != 1 {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
 func TestTheGoClientWorksAndReplies(t *testing.T) {
 	t.Parallel()
 	j := serveQueues(t)

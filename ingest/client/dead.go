@@ -1,0 +1,128 @@
+package spillway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// DeadLetters say which dead letters of a queue are meant: those that IDs names, or the oldest that
+// all other fields match.
+type DeadLetters struct {
+	IDs    []string
+	Reason string        // nacked, lapsed, buried or undecided; empty: any
+	Error  string        // a part of their last error; empty: any
+	Age    time.Duration // since they died, at least
+	Limit  int           // at most so many; 0: all
+}
+
+// maxDeadLetters is how many one request is about.
+const maxDeadLetters = 1000
+
+// Respawn makes dead letters ready again, each for one try more. They live for ttl from then on; 0 is
+// for ever. It returns how many: less than were made ready where the answer to an attempt was lost.
+func (q *Queues) Respawn(ctx context.Context, queue string, which DeadLetters,
+	ttl time.Duration) (n int, err error) {
+	return q.actOnDead(ctx, queue, which, url.Values{"do": {"respawn"}, "ttl": {ttl.String()}})
+}
+
+// DeleteDead deletes dead letters, and returns how many, as Respawn does.
+func (q *Queues) DeleteDead(ctx context.Context, queue string, which DeadLetters) (n int, err error) {
+	return q.actOnDead(ctx, queue, which, url.Values{"do": {"delete"}})
+}
+
+func (q *Queues) actOnDead(ctx context.Context, queue string, which DeadLetters, query url.Values) (n int, err error) {
+	if err := checkQueue(queue); err != nil {
+		return 0, err
+	}
+	if which.IDs != nil {
+		return q.actOnNamed(ctx, queue, which, query)
+	}
+	if which.Reason != "" {
+		query.Set("reason", which.Reason)
+	}
+	if which.Error != "" {
+		query.Set("error", which.Error)
+	}
+	if which.Age > 0 {
+		query.Set("age", which.Age.String())
+	}
+	for {
+		limit := maxDeadLetters
+		if which.Limit > 0 {
+			limit = min(limit, which.Limit-n)
+		}
+		query.Set("limit", strconv.Itoa(limit))
+		var said struct {
+			Respawned, Deleted int
+			Complete           *bool
+		}
+		_, err := q.do(ctx, jobRequest{method: http.MethodPost, path: queue + "/dead", query: query}, &said)
+		if err == nil && said.Complete == nil {
+			err = errForeign
+		}
+		if err != nil {
+			return n, err
+		}
+		did := said.Respawned + said.Deleted
+		if n += did; n == which.Limit || *said.Complete && did < limit {
+			return n, nil
+		}
+	}
+}
+
+func (q *Queues) actOnNamed(ctx context.Context, queue string, which DeadLetters, query url.Values) (n int, err error) {
+	if which.Reason != "" || which.Error != "" || which.Age > 0 || which.Limit > 0 {
+		return 0, errors.New("spillway: IDs name dead letters, and the other fields select some: give one of both")
+	}
+	for ids := which.IDs; len(ids) > 0; {
+		some := ids[:min(len(ids), maxDeadLetters)]
+		body, err := json.Marshal(map[string][]string{"ids": some})
+		if err != nil {
+			return n, fmt.Errorf("spillway: write ids: %w", err)
+		}
+		var said struct {
+			Results []struct{ State, Error string }
+		}
+		_, err = q.do(ctx, jobRequest{method: http.MethodPost, path: queue + "/dead", query: query,
+			contentType: "application/json", body: body}, &said)
+		if err == nil && len(said.Results) != len(some) {
+			err = errForeign
+		}
+		for _, r := range said.Results {
+			switch r.State {
+			case "ready", "deleted":
+				n++
+			case "":
+				err = &Error{Status: http.StatusOK, Code: r.Error, Message: "some of the dead letters were not reached", is: ErrUnavailable}
+			}
+		}
+		if err != nil {
+			return n, err
+		}
+		ids = ids[len(some):]
+	}
+	return n, nil
+}
+
+// Promote makes a delayed job ready now, also one that waits for another try. ErrNotDelayed: it is
+// another.
+func (q *Queues) Promote(ctx context.Context, queue, id string) error {
+	if err := checkQueue(queue); err != nil {
+		return err
+	}
+	var said struct{ State string }
+	maybe, err := q.do(ctx, jobRequest{method: http.MethodPost, path: queue + "/jobs/" + url.PathEscape(id) + "/promote"}, &said)
+	if err == nil && said.State == "" {
+		return errForeign
+	}
+	if maybe && errors.Is(err, ErrNotDelayed) {
+		return nil // most likely because of an attempt whose answer was lost
+	}
+	return err
+}
