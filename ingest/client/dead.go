@@ -61,6 +61,7 @@ func (q *Queues) actOnDead(ctx context.Context, queue string, which DeadLetters,
 		var said struct {
 			Respawned, Deleted int
 			Complete           *bool
+			Next               string
 		}
 		_, err := q.do(ctx, jobRequest{method: http.MethodPost, path: queue + "/dead", query: query}, &said)
 		if err == nil && said.Complete == nil {
@@ -68,6 +69,9 @@ func (q *Queues) actOnDead(ctx context.Context, queue string, which DeadLetters,
 		}
 		if err != nil {
 			return n, err
+		}
+		if query.Del("after"); said.Next != "" {
+			query.Set("after", said.Next)
 		}
 		did := said.Respawned + said.Deleted
 		if n += did; n == which.Limit || *said.Complete && did < limit {

@@ -223,7 +223,7 @@ func (a *api) purge(c *call) *ingest.Rejection {
 	}
 	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
 		n, err := a.store.Purge(ctx, c.namespace, c.queue(), state == "all")
-		return counted("deleted", n, err)
+		return counted("deleted", n, "", err)
 	})
 }
 
@@ -326,6 +326,7 @@ func (a *api) dead(c *call) *ingest.Rejection {
 			return ingest.Reject(wire.CodeBadReason, "")
 		}
 	}
+	act.After = c.args["after"]
 	if _, given := c.args["ttl"]; given && act.Verb == job.DeleteDead {
 		return ingest.Reject(wire.CodeBadTTL, "ttl is for do=respawn")
 	}
@@ -339,13 +340,13 @@ func (a *api) dead(c *call) *ingest.Rejection {
 	what := map[job.DeadVerb]string{job.RespawnDead: "respawned", job.DeleteDead: "deleted"}[act.Verb]
 	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
 		n, err := a.store.ActOnDead(ctx, act)
-		return counted(what, int64(n), err)
+		return counted(what, int64(n), act.Next, err)
 	})
 }
 
 // deadByID acts on the dead letters that the body names, and answers about each.
 func (a *api) deadByID(c *call, act *job.DeadAct, body []byte) *ingest.Rejection {
-	for _, name := range []string{"limit", "reason", "error", "age"} {
+	for _, name := range []string{"limit", "reason", "error", "age", "after"} {
 		if _, given := c.args[name]; given {
 			return ingest.Reject(wire.CodeBadParameter, name+" selects dead letters, and the body names some: leave one of them out")
 		}
@@ -417,11 +418,14 @@ func (a *api) promote(c *call) *ingest.Rejection {
 const maxDead = 10_000
 
 // counted says how many jobs were done, also beside an error that ended the work: who asks again
-// goes on where it ended.
-func counted(what string, n int64, err error) ([]byte, error) {
-	if err != nil && n == 0 {
+// goes on where it ended, by next where that is not the oldest.
+func counted(what string, n int64, next string, err error) ([]byte, error) {
+	if err != nil && n == 0 && next == "" {
 		return nil, err
 	}
 	dst := strconv.AppendInt([]byte(`{"`+what+`":`), n, 10)
+	if next != "" {
+		dst = strconv.AppendQuote(append(dst, `,"next":`...), next)
+	}
 	return append(strconv.AppendBool(append(dst, `,"complete":`...), err == nil), '}'), nil
 }

@@ -40,7 +40,7 @@ var routes = []route{
 	{"settle", "POST", "settle", nil, (*api).settle},
 	{"peek", "GET", "peek", nil, (*api).peek},
 	{"forecast", "GET", "forecast", []string{"step", "steps"}, (*api).forecast},
-	{"dead", "POST", "dead", []string{"do", "limit", "ttl", "reason", "error", "age"}, (*api).dead},
+	{"dead", "POST", "dead", []string{"do", "limit", "ttl", "reason", "error", "age", "after"}, (*api).dead},
 	{"list_dead", "GET", "dead", []string{"limit", "offset"}, (*api).listDead},
 	{"list_jobs", "GET", "jobs", []string{"state", "limit", "after", "data"}, (*api).list},
 	{"job", "GET", "jobs/{id}", nil, (*api).get},

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -120,6 +122,8 @@ type DeadAct struct {
 	Reason Reason        // that they died of; UnknownReason: any
 	Error  string        // a part of what their last attempt said, which is at most MaxError; "": any
 	Age    time.Duration // since they died, at least
+	After  string        // Next of an act that an error ended; empty: begin at the oldest
+	Next   string        // of an act that an error ended: where it goes on; not of named ones
 
 	Named []Ref  // only these
 	Did   []bool // of each of Named: it was dead, and the act is done
@@ -143,8 +147,19 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 	if a.Named != nil {
 		return s.actOnNamed(ctx, a)
 	}
-	for _, number := range a.Namespace.Shards(a.Queue) {
-		score, seq := "", ""
+	after, score, seq, err := a.after()
+	if err != nil {
+		return 0, err
+	}
+	shards := a.Namespace.Shards(a.Queue)
+	begin := fmt.Sprintf("%d--", shards[0])
+	for _, number := range shards {
+		if number < after {
+			continue
+		}
+		if number > after {
+			score, seq = "", ""
+		}
 		for more := true; more && done < a.Limit; more = seq != "" {
 			page := respawnPage
 			if a.Verb == CountDead {
@@ -152,6 +167,9 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 			}
 			c, err := s.deadCall(ctx, a, a.Namespace.shard(number), min(page, a.Limit-done), score, seq, nil)
 			if err != nil {
+				if at := fmt.Sprintf("%d-%s-%s", number, score, seq); at != cmp.Or(a.After, begin) {
+					a.Next = at
+				}
 				return done, err
 			}
 			done += int(c.Rest.Int())
@@ -163,6 +181,23 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 		}
 	}
 	return done, nil
+}
+
+// after reads After: a shard, and the score and sequence behind which the act begins there.
+func (a *DeadAct) after() (shard int, score, seq string, err error) {
+	if a.After == "" {
+		return -1, "", "", nil
+	}
+	parts := strings.Split(a.After, "-")
+	if len(parts) != 3 {
+		return 0, "", "", ErrBadAfter
+	}
+	shard, err = strconv.Atoi(parts[0])
+	if _, wrong := strconv.ParseUint(parts[2], 10, 53); wrong != nil && parts[2] != "" ||
+		strings.Trim(parts[1], "0123456789.") != "" || (parts[1] == "") != (parts[2] == "") || strings.Count(parts[1], ".") > 1 || err != nil {
+		return 0, "", "", ErrBadAfter
+	}
+	return shard, parts[1], parts[2], nil
 }
 
 func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error) {

@@ -1,0 +1,92 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// endAfter ends a context once a number of commands was sent.
+type endAfter struct {
+	left int
+	end  context.CancelFunc
+}
+
+func (e *endAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (e *endAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if e.left--; e.left == 0 {
+			e.end()
+		}
+		return err
+	}
+}
+
+func (e *endAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if e.left--; e.left == 0 {
+			e.end()
+		}
+		return err
+	}
+}
+
+func TestAnActOnDeadLettersGoesOnWhereItEndedAlsoWhenItFoundNone(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, redistest.Start(t).URL(), nil)
+	ns, lane := s.Namespace("mail"), s.NewLane()
+	const jobs = 3500
+	for done := 0; done < jobs; {
+		p := &Publish{Namespace: ns, Queue: "q", Tries: 3, Messages: make([]Message, 500)}
+		s.Run(t.Context(), lane, &Batch{Publishes: []*Publish{p}})
+		c := &Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Minute, Count: 500}
+		s.Run(t.Context(), lane, &Batch{Claims: []*Claim{c}})
+		if p.Err != nil || c.Err != nil || len(c.Jobs) != 500 {
+			t.Fatal(p.Err, c.Err, len(c.Jobs))
+		}
+		b := &Batch{}
+		for _, j := range c.Jobs {
+			done++
+			cause := "often"
+			if done == jobs {
+				cause = "rare"
+			}
+			b.Settles = append(b.Settles, &Settle{Namespace: ns, Queue: "q", Ref: j.Ref, Attempt: 1, Verb: Bury, Error: cause})
+		}
+		s.Run(t.Context(), lane, b)
+	}
+	a := &DeadAct{Namespace: ns, Queue: "q", Verb: RespawnDead, Error: "rare", Limit: 10}
+	hook := &endAfter{}
+	s.backend.Background.AddHook(hook)
+	last := ""
+	for tries := 1; ; tries++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		hook.left, hook.end = 1, cancel
+		n, err := s.ActOnDead(ctx, a)
+		cancel()
+		if err == nil {
+			if n != 1 || tries < 3 {
+				t.Errorf("%d were respawned at try %d", n, tries)
+			}
+			break
+		}
+		if n != 0 || a.Next == "" || a.Next == last || tries == 10 {
+			t.Fatalf("try %d: got %d, %v, next %q", tries, n, err, a.Next)
+		}
+		last, a.After, a.Next = a.Next, a.Next, ""
+	}
+	for _, after := range []string{"x", "0", "0-1", "-1-1-1", "0-1.1.1-1", "0-1-x", "0--1", "0-1-", "0-1-99999999999999999", "99999999999999999999-1-1"} {
+		a.After = after
+		if n, err := s.ActOnDead(t.Context(), a); n != 0 || !errors.Is(err, ErrBadAfter) {
+			t.Errorf("after %q: got %d, %v", after, n, err)
+		}
+	}
+}
