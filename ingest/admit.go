@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
 )
 
 // admit decides whether a request may go on, by what needs no body: its size,
@@ -62,11 +63,10 @@ func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target,
 	if r.options, rejected = readOptions(ctx); rejected != nil {
 		return rejected
 	}
-	r.namespace, r.key = t.namespace, t.key
+	s.own(r, t.namespace, t.key)
 	if rejected = r.Charge(s.tenantOf(r.namespace.Name, r.key)); rejected != nil {
 		return rejected
 	}
-	r.drops = s.metrics.namespace(r.namespace).drops
 	if rejected = t.key.checkRate(); rejected != nil {
 		return rejected
 	}
@@ -78,4 +78,11 @@ func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target,
 		return reject(wire.CodeStoreUnavailable)
 	}
 	return nil
+}
+
+// own notes whose entries a request brings.
+func (s *Server) own(r *request, namespace *partition.Namespace, k *key) {
+	r.namespace, r.key = namespace, k
+	r.drops = s.metrics.namespace(namespace).drops
+	r.transform = s.cfg.Transforms[namespace.Name]
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/memory"
+	"github.com/spillway-io/spillway/ingest/transform"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 )
@@ -103,6 +104,8 @@ type Config struct {
 	// SDKs are by namespace: the write keys and partitions of other vendors' SDKs;
 	// default none. Events of such SDKs need a write key and no token.
 	SDKs map[string]SDK
+	// Transforms are by namespace: what is done to its entries before they are buffered; default none.
+	Transforms map[string]*transform.Transform
 	// NamespaceKeys lets the name of a namespace of SDKs be its write key, as long as
 	// none has write keys, and unless the namespace has tokens or is closed; default false.
 	NamespaceKeys bool

@@ -27,6 +27,7 @@ type metrics struct {
 	unskewed     *prometheus.CounterVec
 	mistakes     *prometheus.CounterVec
 	discards     *prometheus.CounterVec
+	opaque       *prometheus.CounterVec
 	limited      *prometheus.CounterVec
 	namespaces   sync.Map // *partition.Namespace → *namespaceMetrics
 	latency      prometheus.Histogram
@@ -51,6 +52,7 @@ type namespaceMetrics struct {
 // rejectionReasons are the results of an entry beside accepted and repeated.
 var rejectionReasons = [...]wire.Reason{
 	wire.ReasonTooLarge, wire.ReasonStale, wire.ReasonBadTS, wire.ReasonBadID, wire.ReasonBadPartition, wire.ReasonBadItem,
+	wire.ReasonFiltered, wire.ReasonSampled, wire.ReasonEmptied,
 	wire.ReasonTooManyPartitions, wire.ReasonTooManyKeys, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
 }
 
@@ -95,6 +97,8 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 		mistakes: counter("suspected_mistakes_total",
 			"Requests stored as they are that were probably meant otherwise, by reason: "+
 				"looks_compressed (no Content-Encoding) or looks_batched (NDJSON as one entry).", "namespace", "reason"),
+		opaque: counter("untransformed_entries_total",
+			"Entries of a namespace with a transform that are no JSON object, and were stored as they are.", "namespace"),
 		discards: counter("client_discards_total", "Entries that clients report as discarded before sending, by reason.", "namespace", "reason"),
 		limited: counter("token_limited_total",
 			"Requests, or partitions of mixed requests, rejected by a limit of their token or write key, "+
@@ -204,6 +208,9 @@ func (s *Server) count(r *request) {
 			m.lost[e.Reason].Inc()
 		}
 		m.rejected[e.Reason].Inc()
+	}
+	if r.opaque > 0 {
+		s.metrics.opaque.WithLabelValues(r.namespace.Name).Add(float64(r.opaque))
 	}
 	for i := range r.parts {
 		switch p := &r.parts[i]; {

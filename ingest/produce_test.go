@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/spillway-io/spillway/ingest/transform"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -483,5 +484,51 @@ func TestAnIdempotencyKeyAppliesToEachPartitionOfAMixedRequest(t *testing.T) {
 	}
 	if a, b := p.store.entries("default/a"), p.store.entries("default/b"); len(a) != 1 || len(b) != 1 {
 		t.Errorf("stored %q and %q", a, b)
+	}
+}
+
+func TestATransformChangesEntriesOfEveryRouteBeforeTheyAreStored(t *testing.T) {
+	t.Parallel()
+	steps, err := transform.New("default", []transform.Step{
+		{DropIf: &transform.Condition{Path: "event", Equals: "ping"}},
+		{Remove: []string{"mail"}},
+		{PartitionPaths: []string{"game"}},
+		{Keep: []string{"event", "game", "properties"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := listen(t, newFake(), func(c *Config) {
+		c.Transforms = map[string]*transform.Transform{"default": steps}
+		c.SDKs, c.NamespaceKeys, c.MaxEntry = map[string]SDK{"default": {}}, true, 100
+	})
+	for _, tt := range []struct{ path, body, contentType, want string }{
+		{"/v1/default/a", "{\"event\":\"lap\",\"mail\":1,\"game\":\"b\"}\n{\"event\":\"ping\"}\nno json\n{\"mail\":1}", asNDJSON,
+			`{"accepted":2,"evicted":0,"rejected":2,"depth":2,"capacity":10000,"results":[{"i":1,"result":"drop","reason":"filtered"},{"i":3,"result":"drop","reason":"emptied"}]}`},
+		{"/v1/default", `[{"partition":"a","data":{"event":"two","game":"c d"}},{"partition":"a","data":{"event":"three","x":1}}]`, asJSON,
+			`{"accepted":2,"evicted":0,"rejected":0,"results":[]}`},
+		{"/v1/default/a", `{"event":"` + strings.Repeat("x", 90) + `"}`, asJSON, "entry_too_large"},
+		{"/segment/v1/track?writeKey=default", `{"writeKey":"default","event":"ping","userId":"u"}`, asJSON, `"success":true`},
+	} {
+		if r := p.post(tt.path, tt.body, tt.contentType); !strings.Contains(r.raw, tt.want) {
+			t.Errorf("%s: got %d %s", tt.path, r.status, r.raw)
+		}
+	}
+	for key, want := range map[string][]string{
+		"default/a":   {`1763629675100 {"event":"lap","game":"b"}`, "1763629675100 no json", `1763629675100 {"event":"three"}`},
+		"default/c-d": {`1763629675100 {"event":"two","game":"c d"}`},
+		"default/b":   nil,
+	} {
+		if got := p.store.entries(key); !slices.Equal(got, want) {
+			t.Errorf("%s: stored %q, want %q", key, got, want)
+		}
+	}
+	for result, want := range map[string]float64{"accepted": 4, "filtered": 2, "emptied": 1} {
+		if got := p.metric("entries_total", "default", result); got != want {
+			t.Errorf("%s: counted %v, want %v", result, got, want)
+		}
+	}
+	if got := p.metric("untransformed_entries_total", "default"); got != 1 {
+		t.Errorf("%v passed as they are", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/spillway-io/spillway/ingest/memory"
+	"github.com/spillway-io/spillway/ingest/transform"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
@@ -32,6 +33,10 @@ type request struct {
 
 	drops   *drops.Namespace // of the namespace; nil: none are kept
 	dropped []drops.Drop     // samples of entries that were dropped
+
+	transform *transform.Transform // of the namespace; nil: none
+	changed   transform.Buffers
+	opaque    int // entries that it passed as they are
 
 	answer wire.Answer
 	out    []byte // encoded answer
@@ -105,6 +110,7 @@ func (r *request) reset() {
 		byName:   r.byName,
 		maxNames: r.maxNames,
 		name:     r.name[:0],
+		changed:  r.changed.Reuse(maxPooledBytes),
 		answer:   wire.Answer{Results: reuse(r.answer.Results, maxPooledEntries)},
 		out:      reuse(r.out, maxPooledBytes),
 		done:     r.done,
@@ -134,7 +140,7 @@ const (
 func (r *request) footprint() int {
 	n := requestCost + r.maxNames*nameCost + len(r.idempotencyKey) +
 		r.Body.Size() + cap(r.encoded) + cap(r.name) + cap(r.out) +
-		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards)
+		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards) + r.changed.Size()
 	for i := range r.parts {
 		n += len(r.parts[i].name)
 	}

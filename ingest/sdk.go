@@ -192,8 +192,7 @@ func queryKey(ctx *fasthttp.RequestCtx, adapter protocol.Adapter) string {
 // splitSDK encodes the events of a batch into r, grouped by partition.
 func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter, batch *protocol.Batch,
 	size int) *rejection {
-	r.namespace, r.key = to.namespace, to.limits
-	r.drops = s.metrics.namespace(r.namespace).drops
+	s.own(r, to.namespace, to.limits)
 	if rejected := s.growEncoded(r, size); rejected != nil {
 		return rejected
 	}

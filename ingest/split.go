@@ -320,6 +320,9 @@ func (r *request) add(e event, maxEntry int) {
 	case check == unskewed:
 		r.addResult(wire.Warning, wire.ReasonUnskewed)
 	}
+	if r.transform != nil && !r.change(&e, maxEntry) {
+		return
+	}
 	to := int32(len(r.parts) - 1)
 	if e.partition != "" {
 		to = r.partFor(e.partition)
@@ -338,6 +341,25 @@ func (r *request) add(e event, maxEntry int) {
 	r.parts[to].count++
 	r.parts[to].bytes += bytes
 	r.count++
+}
+
+// change runs the namespace's transform on an event. It is false where that drops it.
+func (r *request) change(e *event, maxEntry int) bool {
+	done := r.transform.Apply(&r.changed, e.data)
+	if e.data = done.Data; done.Dropped == "" && len(e.data) > maxEntry {
+		done.Dropped = wire.ReasonTooLarge
+	}
+	if done.Dropped != "" {
+		r.dropEvent(*e, done.Dropped, 0)
+		return false
+	}
+	if done.Opaque {
+		r.opaque++
+	}
+	if e.partition != "" && done.Partition != "" { // that of a URL stays
+		e.partition = done.Partition
+	}
+	return true
 }
 
 // drop rejects the next entry, of which nothing is known, for good.

@@ -62,7 +62,7 @@ func TestConfigPrintOutputIsAnEqualConfiguration(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
-	first := print("prefix: \"5\"\nmax_age: 90s\nmax_body: 2MB\nnamespaces: {default: {}, kart: {sink: \"file:///x.ndjson\", linger: 0s}}\n")
+	first := print("prefix: \"5\"\nmax_age: 90s\nmax_body: 2MB\nnamespaces: {default: {}, kart: {sink: \"file:///x.ndjson\", linger: 0s, transform: [{drop_if: {path: a.b, equals: \"5\"}}, {set: {path: n, value: 5}}, {sample: {keep: 10%}}]}}\n")
 	if second := print(first); second != first {
 		t.Errorf("got %s\nwant %s", second, first)
 	}
@@ -289,6 +289,34 @@ func TestAnUnknownVariableNamesTheNearest(t *testing.T) {
 	} {
 		if code != exitUsage || strings.Count(stderr, want) != 1 {
 			t.Errorf("exit %d, and %q is not once in %s", code, want, stderr)
+		}
+	}
+}
+
+func TestTransformShowsWhatBecomesOfEvents(t *testing.T) {
+	t.Parallel()
+	path := writeFile(t, "spillway.yaml", "namespaces:\n  plain: {}\n  kart:\n    transform:\n      - drop_if: {path: event, equals: ping}\n"+
+		"      - mask: {paths: [user.email], as: hash, key: \"{env:MASK_KEY}\"}\n      - partition_paths: [game]\n      - keep: [user, game]\n")
+	env := map[string]string{"MASK_KEY": "x"}
+	out, stderr, code := runCommand(t, env, `{"event":"ping"}
+{"event":"lap","user":{"email":"a<b"},"game":"eu 1"}
+
+{"event":"lap"}
+[1]
+none
+`, "transform", "kart", "--config", path)
+	want := `{"result":"filtered"}
+{"result":"kept","partition":"eu-1","data":{"user":{"email":"9512cf8bbbc029be79b70eaaa3774495"},"game":"eu 1"}}
+{"result":"emptied"}
+{"result":"opaque","data":[1]}
+{"result":"opaque","text":"none"}
+`
+	if code != exitOK || out != want {
+		t.Errorf("got %d %s%s", code, out, stderr)
+	}
+	for args, want := range map[string]string{"plain": "namespace plain has no transform", "nobody": "no buffer nobody: it has kart, plain"} {
+		if _, stderr, code := runCommand(t, env, "", "transform", args, "--config", path); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: got %d %s", args, code, stderr)
 		}
 	}
 }

@@ -34,15 +34,16 @@ const (
 
 // cli is the command line. Flags live with their commands.
 type cli struct {
-	Serve   serveCmd     `cmd:"" help:"Run the service: ingest, buffer and drain."`
-	Report  load.Report  `cmd:"" help:"Send lines from a file or stdin to a running service."`
-	Demo    load.Demo    `cmd:"" help:"Run the service on the embedded store and send it sample events."`
-	Work    work.Command `cmd:"" help:"Run children that do the jobs of queues, in any language."`
-	Bench   load.Bench   `cmd:"" help:"Send load to a service and report latency and throughput."`
-	Config  configCmd    `cmd:"" help:"Check or print the configuration that serve would use."`
-	Token   tokenCmd     `cmd:"" help:"Create a token and the hash of it that goes into the configuration, or manage those of a running service."`
-	Version versionCmd   `cmd:"" help:"Print the version. --version does the same."`
-	Help    helpCmd      `cmd:"" help:"Print the help of a command. --help after it does the same."`
+	Serve     serveCmd     `cmd:"" help:"Run the service: ingest, buffer and drain."`
+	Report    load.Report  `cmd:"" help:"Send lines from a file or stdin to a running service."`
+	Demo      load.Demo    `cmd:"" help:"Run the service on the embedded store and send it sample events."`
+	Work      work.Command `cmd:"" help:"Run children that do the jobs of queues, in any language."`
+	Bench     load.Bench   `cmd:"" help:"Send load to a service and report latency and throughput."`
+	Config    configCmd    `cmd:"" help:"Check or print the configuration that serve would use."`
+	Transform transformCmd `cmd:"" help:"Print what the transform of a namespace makes of lines of the input."`
+	Token     tokenCmd     `cmd:"" help:"Create a token and the hash of it that goes into the configuration, or manage those of a running service."`
+	Version   versionCmd   `cmd:"" help:"Print the version. --version does the same."`
+	Help      helpCmd      `cmd:"" help:"Print the help of a command. --help after it does the same."`
 
 	Completion completionCmd `cmd:"" help:"Print the script that completes command lines in a shell."`
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillway-io/spillway/ingest/transform"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -83,6 +84,8 @@ func (r *fileReader) own(s Setting, path string, node *yaml.Node) {
 			}
 			*to = append(*to, k)
 		}
+	case *[]transform.Step:
+		*to = r.steps(node, at)
 	case *[]AccessKey:
 		*to = listOf(r, node, at, AccessKey{}, nil)
 	case *[]QueueRule:
@@ -167,6 +170,10 @@ func (c *Config) ownNode(s Setting, at string) *yaml.Node {
 			list.Content = append(list.Content, textNode(text))
 		}
 		return list
+	case *[]transform.Step:
+		var list yaml.Node
+		_ = list.Encode(*of) // of texts and numbers
+		return &list
 	case *map[string]Pool:
 		return mapNode(c, at+".", *of, func(p Pool) *yaml.Node {
 			if p.URL != "" {

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/transform"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -126,6 +127,8 @@ type Namespace struct {
 	WriteKeys         []WriteKey `kong:"-" file:"write-keys"`
 	PartitionPaths    []string   `kong:"-" file:"partition-paths"`
 	PartitionFallback string     `kong:"-" file:"partition-fallback"`
+	// Transform is done to entries before they are buffered.
+	Transform []transform.Step `kong:"-" file:"transform"`
 }
 
 // WriteKey is an ingest.WriteKey in the form of the file: a text, or a map.
@@ -246,6 +249,12 @@ func (c *Config) Ingest() ingest.Config {
 		i.Tokens[name] = nil
 		i.CORSOrigins[name] = ns.CORSOrigins
 		i.SDKs[name] = sdk
+		if steps, _ := ns.transform(name, c.Secrets); steps != nil { // validate names what is wrong
+			if i.Transforms == nil {
+				i.Transforms = map[string]*transform.Transform{}
+			}
+			i.Transforms[name] = steps
+		}
 		for _, t := range ns.Tokens {
 			i.Tokens[name] = append(i.Tokens[name], t.ingest())
 		}
@@ -291,6 +300,9 @@ func (c *Config) validateNamespaces() (errs []error) {
 		backoff := drain.DefaultConfig()
 		CopyFields(&backoff, ns)
 		errs = append(errs, c.under(at, ns.Policy().Validate(), backoff.Validate())...)
+		if _, err := ns.transform(name, c.Secrets); err != nil {
+			errs = append(errs, c.FieldError(at+"transform", &SettingError{at + "transform", err}))
+		}
 		if ns.SinkCommand != nil && !slices.Contains(ns.Sinks(), "exec:") {
 			errs = append(errs, c.FieldError(at+"sink_command",
 				&SettingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))

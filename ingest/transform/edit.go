@@ -1,0 +1,231 @@
+package transform
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+)
+
+// node is a key of paths, and those below it; a leaf is where a path ends.
+type node struct {
+	key   string
+	leaf  bool
+	below []*node
+}
+
+func newTree(paths []string) (*node, error) {
+	parsed, err := protocol.ParsePaths(paths)
+	if err != nil {
+		return nil, err
+	}
+	if len(parsed) == 0 {
+		return nil, protocol.ErrPath
+	}
+	root := &node{}
+	for _, path := range parsed {
+		at := root
+		for _, key := range path {
+			next := at.of(key)
+			if next == nil {
+				next = &node{key: key}
+				at.below = append(at.below, next)
+			}
+			at = next
+		}
+		at.leaf = true
+	}
+	return root, nil
+}
+
+func (n *node) of(key string) *node {
+	for _, b := range n.below {
+		if b.key == key {
+			return b
+		}
+	}
+	return nil
+}
+
+// verb is what happens at the leaves of a tree.
+type verb int
+
+const (
+	keep verb = iota
+	remove
+	rename
+	stars
+	hash
+	set
+)
+
+type edit struct {
+	do   verb
+	text []byte // what is written: the new key, or the value
+	key  string // the new key, or that of hashes
+}
+
+// object appends an object with the edit done. Each of several equal keys is edited.
+func (e *edit) object(dst []byte, object gjson.Result, at *node) []byte {
+	dst = append(dst, '{')
+	start := len(dst)
+	member := func(key string) {
+		if len(dst) > start {
+			dst = append(dst, ',')
+		}
+		dst = append(append(dst, key...), ':')
+	}
+	met := 0 // of at.below, as bits
+	object.ForEach(func(key, value gjson.Result) bool {
+		next := at.of(key.Str)
+		switch {
+		case next == nil && (e.do == keep || e.do == rename && len(at.below) == 1 && at.below[0].leaf && key.Str == e.key &&
+			child(object, at.below[0].key).Exists()):
+			return true
+		case next == nil, next.leaf && e.do == keep:
+			member(key.Raw)
+			dst = append(dst, value.Raw...)
+			return true
+		case !next.leaf && value.IsObject():
+			if e.do == keep && !next.within(value) {
+				return true
+			}
+			member(key.Raw)
+			dst = e.object(dst, value, next)
+			met |= 1 << at.place(next)
+			return true
+		case !next.leaf:
+			if e.do != keep && e.do != set {
+				member(key.Raw)
+				dst = append(dst, value.Raw...)
+			}
+			return true
+		case e.do == remove:
+			return true
+		case e.do == rename:
+			member(textOf(e.text))
+			dst = append(dst, value.Raw...)
+			return true
+		}
+		member(key.Raw)
+		met |= 1 << at.place(next)
+		dst = e.value(dst, value)
+		return true
+	})
+	if e.do == set {
+		for i, next := range at.below {
+			if met&(1<<i) == 0 {
+				name := quoted(next.key)
+				member(textOf(name))
+				if next.leaf {
+					dst = append(dst, e.text...)
+				} else {
+					dst = e.object(dst, gjson.Result{Type: gjson.JSON, Raw: "{}"}, next)
+				}
+			}
+		}
+	}
+	return append(dst, '}')
+}
+
+// value appends what takes the place of a value.
+func (e *edit) value(dst []byte, value gjson.Result) []byte {
+	switch {
+	case e.do == set:
+		return append(dst, e.text...)
+	case value.Type == gjson.Null:
+		return append(dst, value.Raw...)
+	case e.do == stars:
+		return append(dst, `"***"`...)
+	}
+	text := value.Raw
+	if value.Type == gjson.String {
+		text = value.Str // the same however it was escaped
+	}
+	sum := hmac.New(sha256.New, []byte(e.key))
+	sum.Write([]byte(text))
+	var room [sha256.Size]byte
+	dst = append(dst, '"')
+	dst = hex.AppendEncode(dst, sum.Sum(room[:0])[:hashBytes])
+	return append(dst, '"')
+}
+
+// hashBytes is the length of a masked value, before it is written in hexadecimal: two of a billion
+// values are the same with a chance of 1 in 10^20.
+const hashBytes = 16
+
+// place is the place of a node among those below n.
+func (n *node) place(of *node) int {
+	for i, b := range n.below {
+		if b == of {
+			return i
+		}
+	}
+	return -1
+}
+
+// within reports whether an object has something at a path of a tree.
+func (n *node) within(object gjson.Result) (found bool) {
+	object.ForEach(func(key, value gjson.Result) bool {
+		next := n.of(key.Str)
+		found = next != nil && (next.leaf || value.IsObject() && next.within(value))
+		return !found
+	})
+	return found
+}
+
+func (m *Mask) check(namespace string) (e edit, err error) {
+	switch {
+	case len(m.Key) > maxText:
+		return e, fmt.Errorf("mask: key has %d bytes at most", maxText)
+	case m.As == "stars" && m.Key == "":
+		return edit{do: stars}, nil
+	case m.As == "hash" && m.Key == "":
+		return edit{do: hash, key: namespace}, nil
+	case m.As == "hash":
+		return edit{do: hash, key: m.Key}, nil
+	}
+	return e, errors.New("mask: as is hash or stars, and key is of hash")
+}
+
+func (s *Set) check() (e edit, err error) {
+	switch s.Value.(type) {
+	case string, bool, int, int64, uint64, float64:
+	default:
+		return e, errors.New("set: value is a text, a number or a boolean")
+	}
+	text, err := json.Marshal(s.Value)
+	if err == nil && len(text) > maxText {
+		err = fmt.Errorf("set: value has %d bytes at most", maxText)
+	}
+	return edit{do: set, text: text}, err
+}
+
+// child is the value of a key of an object; of equal keys, the last one's, which most readers take.
+func child(object gjson.Result, name string) (found gjson.Result) {
+	if object.IsObject() {
+		object.ForEach(func(key, value gjson.Result) bool {
+			if key.Str == name {
+				found = value
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// quoted is a text as a JSON string.
+func quoted(text string) []byte {
+	raw, _ := json.Marshal(text) // of a text
+	return raw
+}
+
+// textOf is b as a string that shares its memory.
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
