@@ -18,7 +18,7 @@ type DeadLetters struct {
 	Reason string        // nacked, lapsed, buried or undecided; empty: any
 	Error  string        // a part of their last error; empty: any
 	Age    time.Duration // since they died, at least
-	Limit  int           // at most so many; 0: all
+	Limit  int           // at most so many, by requests that are made once each; 0: all
 }
 
 // maxDeadLetters is how many one request is about.
@@ -52,6 +52,10 @@ func (q *Queues) actOnDead(ctx context.Context, queue string, which DeadLetters,
 	if which.Age > 0 {
 		query.Set("age", which.Age.String())
 	}
+	attempts := 0
+	if which.Limit > 0 { // a repeat would be about others
+		attempts = 1
+	}
 	for {
 		limit := maxDeadLetters
 		if which.Limit > 0 {
@@ -63,7 +67,7 @@ func (q *Queues) actOnDead(ctx context.Context, queue string, which DeadLetters,
 			Complete           *bool
 			Next               string
 		}
-		_, err := q.do(ctx, jobRequest{method: http.MethodPost, path: queue + "/dead", query: query}, &said)
+		_, err := q.do(ctx, jobRequest{method: http.MethodPost, path: queue + "/dead", query: query, attempts: attempts}, &said)
 		if err == nil && said.Complete == nil {
 			err = errForeign
 		}

@@ -294,7 +294,7 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 		t.Errorf("published: %+v", made)
 	}
 	for body, want := range map[string]string{`{}`: "data: want 1 to 1000", `{"data":[1],"tries":-1}`: "tries: want", `{"data":[1],"ttl_ms":1,"delay_ms":2}`: "ttl_ms: want",
-		`{"data":[1],"delay_ms":-2}`: "delay_ms: want", `{"data":1}`: "body: "} {
+		`{"data":[1],"delay_ms":-2}`: "delay_ms: want", `{"data":[1],"delay_ms":18446744073710}`: "delay_ms: want", `{"data":1}`: "body: "} {
 		q.rejected("POST", "/queues/new/jobs", "operator", body, 400, want)
 	}
 	q.rejected("POST", "/queues/new/jobs", "viewer", `{"data":[1]}`, 403, "forbidden")

@@ -181,7 +181,7 @@ func (s *Server) publishJobs(r *request) (any, error) {
 	switch {
 	case len(body.Data) < 1 || len(body.Data) > job.MaxMessages:
 		return nil, badRequest(fmt.Sprintf("data: want 1 to %d jobs", job.MaxMessages))
-	case p.Delay < 0 || p.Delay > job.MaxDelay:
+	case body.DelayMS != nil && (*body.DelayMS < 0 || *body.DelayMS > job.MaxDelay.Milliseconds()):
 		return nil, badRequest(fmt.Sprintf("delay_ms: want 0 to %d", job.MaxDelay.Milliseconds()))
 	case body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() || p.TTL > 0 && p.TTL <= p.Delay:
 		return nil, badRequest(fmt.Sprintf("ttl_ms: want more than delay_ms, to %d, or 0", job.MaxTTL.Milliseconds()))

@@ -303,11 +303,13 @@ func (c *call) target() string {
 
 // post changes something.
 func (c *call) post(ctx context.Context, body, to any) (json.RawMessage, error) {
-	text, err := json.Marshal(body)
-	if err = cmp.Or(c.err, err); err != nil {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // a job may hold HTML
+	if err := cmp.Or(c.err, e.Encode(body)); err != nil {
 		return nil, err
 	}
-	return c.exchange(ctx, http.MethodPost, c.path, text, max(c.timeout, actTimeout), to)
+	return c.exchange(ctx, http.MethodPost, c.path, bytes.TrimSpace(text.Bytes()), max(c.timeout, actTimeout), to)
 }
 
 const notSpillway = "not an answer of Spillway's admin port; is --admin that port, and not the data port?"

@@ -241,6 +241,8 @@ func TestJobsPublishSendsEachLineAsAJob(t *testing.T) {
 	}{
 		{"{\"a\": 1}\n\n2\n", "--delay=1m --ttl=1h --tries=3", []string{`{"ids":["x","y"]}`}, 0, "x\ny\n", "published 2 jobs", `{"data":[{"a":1},2],"delay_ms":60000,"ttl_ms":3600000,"tries":3}`},
 		{big + "\n" + big, "", []string{`{"ids":["x"]}`, `{"ids":["y"]}`}, 0, "x\ny\n", "published 2 jobs", `{"data":[` + big + `]}`},
+		{`"` + strings.Repeat("<", 40<<10) + `"`, "", []string{`{"ids":["x"]}`}, 0, "x\n", "published 1 job", `{"data":["<<<`},
+		{"1\nno json\n", "", []string{`{"error":"conflict","message":"too many jobs"}`}, 1, "", "after 0 jobs that were published: ", ""},
 		{"1\nno json\n", "", []string{`{"ids":["x"]}`}, 2, "x\n", "line 2 is not JSON", `{"data":[1]}`},
 		{big + "\n" + big, "", []string{`{"ids":["x"]}`, `{"error":"conflict","message":"too many jobs"}`}, 1, "x\n", "after 1 job that was published: ", ""},
 		{`"` + strings.Repeat("x", 60<<10) + `"`, "", nil, 2, "", "a line is longer than", ""},

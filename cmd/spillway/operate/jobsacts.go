@@ -127,7 +127,10 @@ func (c *JobsPublish) Run(ctx context.Context, s Streams) error {
 		case len(strings.TrimSpace(string(line))) == 0:
 			continue
 		case !json.Valid(line):
-			return errors.Join(send(), usageError{fmt.Errorf("line %d is not JSON; those before it were published", n)})
+			if err := send(); err != nil {
+				return err
+			}
+			return usageError{fmt.Errorf("line %d is not JSON; those before it were published", n)}
 		case bytes+len(line) > publishAt || len(request.Data) == admin.MaxPublished:
 			if err := send(); err != nil {
 				return err
