@@ -81,7 +81,8 @@ func writeRejection(ctx *fasthttp.RequestCtx, r *rejection) {
 	how, body := wire.Responses[r.Code], r.Failure
 	body.Message = r.Text()
 	switch r.Code {
-	case wire.CodeTooManyPartitions, wire.CodeTooManyKeys, wire.CodeTooManyJobs, wire.CodeTooManyQueues:
+	case wire.CodeTooManyPartitions, wire.CodeTooManyKeys, wire.CodeTooManyJobs, wire.CodeTooManyQueues,
+		wire.CodeTooManyGroups:
 		if body.Scope == "" {
 			body.Scope = "namespace"
 		}

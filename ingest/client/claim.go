@@ -82,7 +82,8 @@ type ClaimOptions struct {
 	Wait  time.Duration // how long to wait for the first job, 10m at most; default not at all
 }
 
-// Claim leases ready jobs of queues, the most wanted queue first. It returns none when there
+// Claim leases ready jobs of queues, the most wanted queue first; with weights, as in "urgent*5",
+// "welcome", their order is drawn for each claim. It returns none when there
 // are none until Wait is over. Each job is to be given to one of Ack, Nack, Bury and Requeue
 // before its TTR is over, or it comes again, until its tries are used up. Work does all
 // this.
@@ -90,12 +91,22 @@ func (q *Queues) Claim(ctx context.Context, queues []string, o ClaimOptions) ([]
 	return q.claim(ctx, queues, o, 0)
 }
 
+// queueNames are queues without their weights.
+func queueNames(queues []string) []string {
+	names := make([]string, len(queues))
+	for i, queue := range queues {
+		names[i], _, _ = strings.Cut(queue, "*")
+	}
+	return names
+}
+
 func (q *Queues) claim(ctx context.Context, queues []string, o ClaimOptions,
 	attempts int) ([]Job, error) {
 	if len(queues) == 0 {
 		return nil, checkQueue("")
 	}
-	if err := checkQueue(queues...); err != nil {
+	names := queueNames(queues)
+	if err := checkQueue(names...); err != nil {
 		return nil, err
 	}
 	r := jobRequest{
@@ -119,7 +130,7 @@ func (q *Queues) claim(ctx context.Context, queues []string, o ClaimOptions,
 		return nil, err
 	}
 	if said.Jobs == nil || slices.ContainsFunc(said.Jobs,
-		func(f jobForm) bool { return f.ID == "" || !slices.Contains(queues, f.Queue) }) {
+		func(f jobForm) bool { return f.ID == "" || !slices.Contains(names, f.Queue) }) {
 		return nil, errForeign
 	}
 	if len(said.Jobs) > max(o.Count, 1) {

@@ -25,6 +25,9 @@ type PublishOptions struct {
 	// ID is your own name for a job: 1 to 64 letters, digits, _ and -. While a job of the
 	// queue has it, dead or not, no other is stored under it. For one job only.
 	ID string
+	// Attributes are facts beside the payload, 16 at most. A rule may limit the leases of jobs that
+	// have the same value of one.
+	Attributes map[string]string
 	// Shards stores the job this many times, each with the attributes shard_index, from 0,
 	// and shard_total. For one job only.
 	Shards int
@@ -126,6 +129,9 @@ func (q *Queues) sendJobs(ctx context.Context, queue, contentType string, body [
 	}
 	if o.ID != "" {
 		r.query.Set("id", o.ID)
+	}
+	for name, value := range o.Attributes {
+		r.query.Set("attribute."+name, value)
 	}
 	if o.Shards != 0 {
 		r.query.Set("shards", strconv.Itoa(o.Shards))

@@ -106,7 +106,7 @@ func (q *Queues) Work(ctx context.Context, queues []string,
 	w.running, stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	var settlers sync.WaitGroup
-	for _, queue := range queues {
+	for _, queue := range queueNames(queues) {
 		if w.endings[queue] == nil {
 			endings := make(chan *ending, most)
 			w.endings[queue] = endings

@@ -24,8 +24,15 @@ func (a *api) publish(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	if p.Messages, rejected = a.split(c, body); rejected != nil {
+	attributes, rejected := c.attributes()
+	if rejected != nil {
 		return rejected
+	}
+	if p.Messages, rejected = a.split(c, body, a.cfg.MaxEntry-len(attributes)); rejected != nil {
+		return rejected
+	}
+	for i := range p.Messages {
+		p.Messages[i].Attributes = attributes
 	}
 	if c.namespace.PHP {
 		for i := range p.Messages {
@@ -41,12 +48,12 @@ func (a *api) publish(c *call) *ingest.Rejection {
 		if len(p.Messages) > 1 {
 			return ingest.Reject(wire.CodeBadShards, "shards is for one job: send one a request")
 		}
-		if rejected := a.mayShard(len(p.Messages[0].Payload), shards); rejected != nil {
+		if rejected := a.mayShard(len(p.Messages[0].Payload)+len(attributes), shards); rejected != nil {
 			return rejected
 		}
 		p.Messages = sharded(p.Messages[0], shards)
 	}
-	if rejected := c.Reserve(len(p.Messages)*publishCost + shards*len(body)); rejected != nil {
+	if rejected := c.Reserve(len(p.Messages)*(publishCost+len(attributes)) + shards*len(body)); rejected != nil {
 		return rejected
 	}
 	taken, rejected := c.take(c.key.Limiters().Produce, len(p.Messages))
@@ -194,8 +201,8 @@ func (a *api) delayUntil(at time.Time) (time.Duration, *ingest.Rejection) {
 }
 
 // split cuts a body into messages, by its Content-Type: lines, the values of an array, or
-// one. Unlike for entries, an object is one job whatever it holds.
-func (a *api) split(c *call, body []byte) ([]job.Message, *ingest.Rejection) {
+// one, of at most bytes each. Unlike for entries, an object is one job whatever it holds.
+func (a *api) split(c *call, body []byte, most int) ([]job.Message, *ingest.Rejection) {
 	kind, _, _ := bytes.Cut(c.Ctx.Request.Header.ContentType(), []byte{';'})
 	kind = bytes.TrimRight(kind, " \t")
 	var all []job.Message
@@ -204,8 +211,8 @@ func (a *api) split(c *call, body []byte) ([]job.Message, *ingest.Rejection) {
 		case len(all) == a.cfg.MaxEntries:
 			return ingest.Reject(wire.CodeTooManyEntries,
 				fmt.Sprintf("a request publishes at most %d jobs: send fewer", a.cfg.MaxEntries))
-		case len(payload) > a.cfg.MaxEntry:
-			return ingest.Reject(wire.CodeEntryTooLarge, fmt.Sprintf("job %d is larger than %d bytes; no job of the request is stored", len(all), a.cfg.MaxEntry))
+		case len(payload) > most:
+			return ingest.Reject(wire.CodeEntryTooLarge, fmt.Sprintf("job %d is larger than %d bytes; no job of the request is stored", len(all), most))
 		}
 		all = append(all, job.Message{Payload: payload})
 		return nil
@@ -264,6 +271,9 @@ func sharded(m job.Message, n int) []job.Message {
 	for i := range all {
 		all[i] = job.Message{Payload: m.Payload,
 			Attributes: fmt.Appendf(nil, `{"shard_index":"%d","shard_total":"%d"}`, i, n)}
+		if last := len(all[i].Attributes) - 1; m.Attributes != nil {
+			all[i].Attributes = append(append(all[i].Attributes[:last], ','), m.Attributes[1:]...)
+		}
 	}
 	return all
 }

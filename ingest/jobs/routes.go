@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -32,7 +34,7 @@ type route struct {
 
 var routes = []route{
 	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup", "on_end",
-		"prepare", "check", "check_after", "checks"}, limited(writes, (*api).publish)},
+		"prepare", "check", "check_after", "checks", "attribute."}, limited(writes, (*api).publish)},
 	{"counts", "GET", "", nil, (*api).counts},
 	{"purge", "DELETE", "", []string{"state"}, (*api).purge},
 	{"claim", "POST", "claim", []string{"count", "ttr", "wait"}, limited(reads, (*api).claim)},
@@ -238,11 +240,9 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 		return ingest.Reject(wire.CodeBadName, "")
 	}
 	if c.route.tail == "claim" || c.route.tail == "take" {
-		c.queues = c.queues[:0]
-		for queue := range strings.SplitSeq(queues, ",") {
-			if !slices.Contains(c.queues, queue) {
-				c.queues = append(c.queues, queue)
-			}
+		var rejected *ingest.Rejection
+		if c.queues, rejected = wanted(queues); rejected != nil {
+			return rejected
 		}
 		if len(c.queues) > job.MaxQueues {
 			return ingest.Reject(wire.CodeBadQueue,
@@ -255,6 +255,44 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 		}
 	}
 	return nil
+}
+
+// maxWeight bounds the weight of a queue in a claim.
+const maxWeight = 1000
+
+// wanted reads the queues of a claim, the most wanted first. With weights, as in urgent*5,welcome,
+// their order is drawn anew for each claim: each comes next by its share of the weights of those that
+// are left.
+func wanted(text string) (queues []string, rejected *ingest.Rejection) {
+	weights, sum := []int{}, 0
+	for item := range strings.SplitSeq(text, ",") {
+		queue, digits, weighted := strings.Cut(item, "*")
+		weight := 1
+		if weighted {
+			n, err := strconv.Atoi(digits)
+			if err != nil || n < 1 || n > maxWeight || digits[0] == '+' {
+				return nil, ingest.Reject(wire.CodeBadQueue, "the weight of a queue is a number from 1 to 1000, such as urgent*5")
+			}
+			weight = n
+		}
+		if !slices.Contains(queues, queue) {
+			queues, weights, sum = append(queues, queue), append(weights, weight), sum+weight
+		}
+	}
+	if !strings.Contains(text, "*") {
+		return queues, nil
+	}
+	for i := range queues {
+		at, left := i, rand.IntN(sum) // #nosec G404 -- spreads claims
+		for left >= weights[at] {
+			left -= weights[at]
+			at++
+		}
+		sum -= weights[at]
+		queues[i], queues[at] = queues[at], queues[i]
+		weights[i], weights[at] = weights[at], weights[i]
+	}
+	return queues, nil
 }
 
 // storeFailures says how errors are answered, the most specific first. Every other error
@@ -276,6 +314,7 @@ var storeFailures = []struct {
 	{job.ErrTooManyJobs, wire.CodeTooManyJobs},
 	{job.ErrTooManyQueues, wire.CodeTooManyQueues},
 	{job.ErrTooManyKeys, wire.CodeTooManyKeys},
+	{job.ErrTooManyGroups, wire.CodeTooManyGroups},
 	{job.ErrNoSchedule, wire.CodeNoSuchSchedule},
 	{job.ErrTooManySchedules, wire.CodeTooManySchedules},
 	{job.ErrNoOwner, wire.CodeNoSuchOwner},

@@ -15,9 +15,9 @@
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, open_ends, open_ledger, close_ledger, drop_id, drop_errors, is_prepared, forget, remove, usable
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, drop_id, drop_errors, is_prepared, forget, remove, usable
 local n = whole(ARGV[1], 1)
-if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
+if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 13 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -89,6 +89,9 @@ local function serve(g)
         drop_id(k.u, ids[x], seqs[x])
       end
       done[x] = 1
+      if totals.slots then
+        totals.slots.free(name, k.r, seqs[x])
+      end
       if totals.ends then
         totals.ends.ended(name, seqs[x], 'acked', results[x])
       end

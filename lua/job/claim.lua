@@ -13,6 +13,10 @@
 -- A rate is a bucket of burst jobs, which refills by one every pause, in ns. It is kept as one number (GCRA), which all
 -- processes share: when the bucket is full again. A clock that goes back empties it at most.
 --
+-- A limit bounds the leases of a queue, or those of each group: the jobs with one value of an attribute. Only claim leases, so it
+-- counts what it hands out, and every verb that ends a lease counts down (open_slots). A job whose group is full waits among the
+-- delayed ones, for 5 minutes at most, and parked says which is the next: so it holds nobody up.
+--
 -- Of a queue that is paused nothing is handed out, and left is 0: the resume wakes who waits. What lists of ready jobs
 -- count (see list) goes on while somebody pages through one. Where neither is there, one EXISTS tells.
 --
@@ -25,34 +29,39 @@
 -- KEYS[7] hash      paused queues
 -- KEYS[8] hash      what was taken off the heads of lists since somebody began to list them, by queue
 -- KEYS[9..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids; then of each with a rate: string, the µs
---                   when its bucket is full
+--                   when its bucket is full; then, where leases are counted, the spare keys
 -- ARGV[1] string    token of this call
 -- ARGV[2] ms        how long KEYS[5] is kept
 -- ARGV[3] bytes     size of the answer, about, at most; but never less than a job
 -- ARGV[4] int       queues, n
 -- ARGV[5..] mixed   n names, each once, n times 1 where the caller wants to know what is left, else 0, with the pause and the
---                   burst of its rate behind spaces; then requests: ttr ms, count, k, k numbers of queues
+--                   burst of its rate behind spaces, 0 where it has none, and then those of a limit: leases, the command that wakes,
+--                   beginning of channels and the attribute, where it is one for each group; then requests: ttr ms, count, k, k numbers of queues
 -- RETURNS {now, expired, lost, left..., {queue's number, sequence, attempt, record, ...}...}  left: for each queue, where it was
 --                   asked for or the call met its bounds there, else 0; -1 where a key has another type and nothing was
---                   claimed of it; less where its rate lets none of them pass for -1 - left ms; then a list for each request
+--                   claimed of it; less where its rate lets none of them pass for -1 - left ms; -2⁵⁰ where its limit does; then a list for each request
 --
--- USES whole, int, time, put_back, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, drop_errors, skip_tombstones, forget
+-- USES whole, int, time, put_back, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, caller_id, drop_id, drop_errors, skip_tombstones, forget
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local paused, taken = KEYS[7], KEYS[8]
 local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (keep and size and n) or #KEYS < 8 + 3 * n then
   return redis.error_reply('ERR claim: bad arguments')
 end
-local rates, key = {}, 8 + 3 * n
+local rates, limits, limited, key = {}, {}, false, 8 + 3 * n
 for i = 1, #KEYS > key and n or 0 do
-  local pause, burst = string.match(ARGV[4 + n + i] or '', '^[01] (%d+) (%d+)$')
+  local pause, burst, limit = string.match(ARGV[4 + n + i] or '', '^[01] (%d+) (%d+)(.*)$')
   pause, burst = whole(pause or '', 1), whole(burst or '', 1)
+  local most, how, by = string.match(limit or '', '^ (%d+) (%S+ %S+) ?(%S*)$')
+  if most then
+    limits[i], limited = { most = tonumber(most), how = how, by = by, groups = {} }, true
+  end
   if pause and burst then
     key = key + 1
     rates[i] = { key = KEYS[key], pause = pause / 1000, burst = burst, used = 0 }
   end
 end
-if key ~= #KEYS and key + 4 ~= #KEYS then
+if (limited or key ~= #KEYS) and key + 7 ~= #KEYS then
   return redis.error_reply('ERR claim: bad arguments')
 end
 local requests, at, args = {}, 5 + 2 * n, #ARGV
@@ -72,6 +81,17 @@ while at <= args do
   at = at + 3 + k
 end
 
+local slots, parked, delay = KEYS[key + 5], KEYS[key + 6], KEYS[key + 7]
+local counted
+if limited then
+  counted = redis.pcall('HLEN', slots)
+  for _, reply in ipairs({ counted, redis.pcall('ZCARD', parked), redis.pcall('ZCARD', delay) }) do
+    if foreign(reply) then
+      return reply
+    end
+  end
+end
+
 local now, now_us = time()
 for _, rate in pairs(rates) do
   local size_us = rate.burst * rate.pause
@@ -84,6 +104,7 @@ local empty, wrong = {}, {}
 local expired, missing, dropped, cut = {}, {}, 0, {}
 local scores, more, handed = {}, {}, {}
 local s, h, bytes, largest = 0, 0, 0, 1
+local waits, places, marks = {}, {}, {} -- of jobs whose group is full: for delay and for parked; of those and of leases: for slots
 local answers = {}
 local heads = {} -- expiry and tries by the beginning of a record, which many share
 -- One command tells which of the three there are: attempts count once, paused queues twice, counts of lists four times.
@@ -97,6 +118,27 @@ local stopped = known % 4 > 1 and redis.call('HMGET', paused, unpack(names)) or 
 local listed = known > 3 and redis.call('HMGET', taken, unpack(names)) or {}
 for i = 1, #stopped do
   empty[i] = stopped[i] and true
+end
+
+-- group_in is the group of a job, by its record, and how many leases it has.
+local function group_in(limit, name, record)
+  local text = ''
+  if limit.by ~= '' then
+    local size, from = string.match(record, '^%d+ %d+@?[%w_-]*#(%d+),()')
+    local good, attributes = pcall(cjson.decode, size and string.sub(record, from, from + size - 1) or '')
+    local value = good and type(attributes) == 'table' and attributes[limit.by]
+    text = type(value) == 'string' and value or ''
+  end
+  if not limit.groups[text] then
+    limit.groups[text] = { text = text, used = tonumber(redis.call('HGET', slots, '#' .. name .. ' ' .. text) or 0) or 0, more = 0 }
+  end
+  return limit.groups[text]
+end
+
+-- crowded says whether a queue has leases of so many groups that no other gets any.
+local function crowded(limit, name)
+  limit.known = limit.known or tonumber(redis.call('HGET', slots, '*' .. name) or 0) or 0
+  return limit.known >= 10000
 end
 
 -- take_back leaves the call without effect.
@@ -115,12 +157,19 @@ for a, request in ipairs(requests) do
   handed[h] = deadline
   for _, i in ipairs(request) do
     local r, j, rate = KEYS[6 + 3 * i], KEYS[7 + 3 * i], rates[i]
-    local name, step = ARGV[4 + i], 16
+    local name, step, limit = ARGV[4 + i], 16, limits[i]
     while want > 0 and s < 2000 and not empty[i] and not wrong[i] and (bytes < size or bytes == 0) and dropped < 1000
-      and not (rate and rate.used >= rate.pass) do
+      and not (rate and rate.used >= rate.pass) and not (limit and limit.held) do
       step = math.max(1, math.min(want, 1000 - s / 2, step, math.ceil((size - bytes) / largest)))
       if rate then
         step = math.min(step, rate.pass - rate.used)
+      end
+      if limit and limit.by == '' then
+        step = math.min(step, limit.most - group_in(limit, name).used)
+        if step < 1 then
+          limit.held = true
+          break
+        end
       end
       local ids = redis.pcall('LPOP', r, step)
       if foreign(ids) then
@@ -162,8 +211,12 @@ for a, request in ipairs(requests) do
           end
           ends, tries = parsed[1], parsed[2]
         end
-        if bytes > 0 and bytes >= size then
-          -- The answer is full: the rest stays where it was.
+        local group = limit and ends and not (ends > 0 and ends <= now) and group_in(limit, name, record)
+        if group and group.used == 0 and crowded(limit, name) then
+          limit.held = true
+        end
+        if bytes > 0 and bytes >= size or group and limit.held then
+          -- The answer is full, or there are too many groups: the rest stays where it was.
           put_back(r, ids, x)
           for y = k, x, -1 do
             ids[y] = nil
@@ -178,7 +231,20 @@ for a, request in ipairs(requests) do
           expired[i] = expired[i] or {}
           table.insert(expired[i], { ids[x], caller_id(record) })
           dropped = dropped + 1
+        elseif group and group.used >= limit.most then
+          limit.waited = true -- somebody waits for a slot
+          waits[#waits + 1], waits[#waits + 2] = int(now + 300000) .. '.5', members[x]
+          places[#places + 1], places[#places + 2] = '0', park_prefix(name, group.text) .. ids[x]
+          marks[#marks + 1], marks[#marks + 2] = members[x], '~' .. group.text
+          dropped = dropped + 1
         else
+          if group then
+            if group.used == 0 then
+              limit.known = limit.known + 1
+            end
+            group.used, group.more = group.used + 1, group.more + 1
+            marks[#marks + 1], marks[#marks + 2] = members[x], '+' .. group.text
+          end
           local attempt = 1
           if before[x] then
             attempt = (tonumber(before[x]) or 0) + 1
@@ -209,7 +275,7 @@ end
 
 -- All that can be rejected comes before the first write that take_back does not undo.
 local totals
-if dropped > 0 then
+if dropped > #waits / 2 then
   local known = redis.pcall('HLEN', tombstones)
   if foreign(known) then
     return take_back(known)
@@ -248,6 +314,27 @@ for i, count in ipairs(listed) do
   end
   if count and count ~= listed[i] then
     redis.pcall('HSET', taken, ARGV[4 + i], int(count))
+  end
+end
+
+for i, limit in pairs(limits) do
+  local name = ARGV[4 + i]
+  for text, group in pairs(limit.groups) do
+    if group.more > 0 then
+      if group.used == group.more then
+        redis.call('HINCRBY', slots, '*' .. name, 1)
+      end
+      redis.call('HINCRBY', slots, '#' .. name .. ' ' .. text, group.more)
+    end
+  end
+end
+in_pieces(redis.call, 'ZADD', delay, waits)
+in_pieces(redis.call, 'ZADD', parked, places)
+in_pieces(redis.call, 'HSET', slots, marks)
+if #marks > 0 and counted == 0 then
+  redis.call('HSET', ledger, 'limited', '1')
+  if (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
+    redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
   end
 end
 
@@ -292,6 +379,19 @@ for i = 1, n do
     if rate and left > 0 and rate.used >= rate.pass then
       left = -1 - math.max(1, math.ceil((rate.full + rate.pause - rate.burst * rate.pause - now_us) / 1000))
     end
+    local limit = limits[i]
+    if limit and left ~= 0 and limit.by == '' then
+      local room = limit.most - group_in(limit, ARGV[4 + i]).used
+      limit.held = room < 1
+      left = math.min(left, math.max(room, 1))
+    end
+    if limit and limit.held and left ~= 0 then
+      left = -1125899906842624
+      limit.waited = true
+    end
+  end
+  if limits[i] and limits[i].waited then
+    redis.call('HSET', slots, '?' .. ARGV[4 + i], limits[i].how)
   end
   result[3 + i] = left
 end

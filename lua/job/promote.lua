@@ -21,9 +21,9 @@
 --                   kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
--- USES whole, int, time, ends_of, read_all, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, open_queue, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
-if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
+if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 13 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -87,6 +87,9 @@ local function move(kind)
         later[#later + 1] = member
       else
         gone[#gone + 1] = member
+        if totals.slots then
+          totals.slots.free(k.name, k.r, seqs[x])
+        end
         if last then
           ending[#ending + 1] = { k = k, seq = seqs[x], member = member, keeps = ARGV[4 + n + owner[x]] == '1',
             reason = kind == 'lease' and 'lapsed' or 'undecided' }

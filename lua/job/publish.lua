@@ -25,9 +25,10 @@
 -- RETURNS {now, -1, record}  rejected: a newer layout has fenced the shard; nothing was written. See layout/fence
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
 --                   that caller's id exists; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
---                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, -1 a key of another type; with 0, 0
+--                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, 8 the
+--                   leases of the queue are of 10,000 groups, -1 a key of another type; with 0, 0
 --
--- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, open_ends, watch_jobs, drop_id, drop_errors, remove, wake
+-- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, watch_jobs, drop_id, drop_errors, remove
 local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local max_jobs, max_queues, max_keys = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[3], 0)
 local channel, command, n = ARGV[4], ARGV[5], whole(ARGV[6], 1)
@@ -38,7 +39,7 @@ end
 
 local now, now_us = time()
 local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost', 'closed', 'watched',
-  'fence')
+  'fence', 'limited')
 if account[9] then
   return { now, -1, redis.call('HGET', ledger, 'record') or '' }
 end
@@ -53,10 +54,12 @@ local live = published - account[3] - account[4] - account[5] - account[6]
 local closed = (tonumber(account[7] or 0) or 0) > now
 local key_ends, kept_keys, counted -- what read_keys returns, once a group has a new key; whether one is stored
 local known
-local held, blocked = {}, {}
+local held, blocked, crowded = {}, {}, {}
 for i = 1, n do
   held[i] = redis.pcall('HLEN', KEYS[4 + 4 * i])
   blocked[i] = foreign(held[i])
+  local groups = account[10] and redis.pcall('HGET', KEYS[#KEYS - 2], '*' .. ARGV[6 + i]) or 0
+  crowded[i] = not foreign(groups) and (tonumber(groups or 0) or 0) >= 10000
 end
 
 -- Judge the groups; nothing is written yet.
@@ -145,6 +148,8 @@ while at <= args do
     status, first, stored = 3, tonumber(lives), 1
   elseif live + count - (over and 1 or 0) > max_jobs then
     status, first, stored = 4, 0, 0
+  elseif crowded[i] then
+    status, first, stored = 8, 0, 0
   elseif key > 0 and kept_keys >= max_keys then
     status, first, stored = 6, 0, 0
   else
@@ -181,7 +186,7 @@ while at <= args do
   result[m + 1], result[m + 2], result[m + 3] = status, first, stored
   at, base = at + 6 + count, math.max(base, key)
 end
-local ends, missing = open_ends(ledger, watched, base)
+local ends, slots, missing = open_spare(ledger, watched, account[10], base)
 if missing then
   return missing
 elseif #plan == 0 then
@@ -270,8 +275,8 @@ for _, g in ipairs(plan) do
     if g.over then
       local base = 3 + 4 * g.i
       local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = KEYS[base + 1], d = KEYS[base + 2],
-        u = KEYS[base + 3] }
-      remove(k, {}, ARGV[6 + g.i], g.over, g.id)
+        u = KEYS[base + 3], r = KEYS[base] }
+      remove(k, { slots = slots }, ARGV[6 + g.i], g.over, g.id)
       redis.call('HINCRBY', ledger, 'expired', 1)
       if ends then
         ends.ended(ARGV[6 + g.i], g.over, 'expired')
@@ -294,5 +299,8 @@ for _, g in ipairs(plan) do
 end
 if ends then
   ends.tell()
+end
+if slots then
+  slots.close()
 end
 return result

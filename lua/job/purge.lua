@@ -18,9 +18,9 @@
 -- ARGV[3] int       jobs to look at, 1 to 1,000
 -- RETURNS {now, looked at, deleted}  looked at: as many as ARGV[3] says while there may be more; tombstones count, too
 --
--- USES whole, int, time, foreign, in_pieces, open_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, usable, remove
+-- USES whole, int, time, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, usable, remove
 local name, state, count = ARGV[1], ARGV[2], whole(ARGV[3], 1)
-if #KEYS ~= 10 and #KEYS ~= 14 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
+if #KEYS ~= 10 and #KEYS ~= 17 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
   return redis.error_reply('ERR purge: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -68,7 +68,7 @@ while looked < count and bytes < 1048576 do
 end
 if state == 'all' and redis.call('LLEN', r) == 0 then
   -- These are delayed, leased or dead, or have lost their reference.
-  local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = j, d = d, u = u }
+  local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, r = r, j = j, d = d, u = u }
   while looked < count and bytes < 1048576 do
     local rest = redis.call('HRANDFIELD', j, named and math.min(10, count - looked) or count - looked)
     if #rest == 0 then

@@ -5,16 +5,16 @@
 -- KEYS[1] hash      attempts of jobs that were claimed before
 -- KEYS[2] zset      leases by deadline, ms
 -- KEYS[3] string    what the lane's last claim handed out
--- KEYS[4..] list    ready jobs of each queue that the claim asked for
+-- KEYS[4..] list    ready jobs of each queue that the claim asked for; then, where leases are counted, the spare keys
 -- ARGV[1] string    token of the claim
 -- ARGV[2] string    beginning of the channels that wake who waits
 -- ARGV[3] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[4..] string  names of the queues
 -- RETURNS {now, jobs}  given back at the head, uncounted
 --
--- USES int, time, foreign, in_pieces, read_all, wake, push
+-- USES int, time, foreign, in_pieces, read_all, wake, push, park_prefix, open_slots
 local attempts, lease, out = KEYS[1], KEYS[2], KEYS[3]
-if #KEYS ~= #ARGV or #KEYS < 3 then
+if #KEYS ~= #ARGV and #KEYS ~= #ARGV + 7 or #ARGV < 3 then
   return redis.error_reply('ERR revert: bad arguments')
 end
 local now = time()
@@ -24,6 +24,7 @@ if not text or foreign(text) or string.sub(text, 1, #prefix) ~= prefix then
   return { now, 0 }
 end
 local named, open = {}, {}
+local slots = #KEYS > #ARGV and open_slots(KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS])
 for i = 4, #ARGV do
   if not foreign(redis.pcall('LLEN', KEYS[i])) then
     named[ARGV[i]] = { name = ARGV[i], r = KEYS[i], head = {}, tail = {} }
@@ -48,6 +49,9 @@ local gone, counted = {}, {}
 for x, member in ipairs(members) do
   if scores[x] and math.floor(tonumber(scores[x])) == deadlines[x] then
     gone[#gone + 1] = member
+    if slots then
+      slots.free(owner[x].name, owner[x].r, seqs[x])
+    end
     local head = owner[x].head
     head[#head + 1] = seqs[x]
     local attempt = tonumber(before[x] or 1) or 1
@@ -62,5 +66,8 @@ in_pieces(redis.call, 'ZREM', lease, gone)
 in_pieces(redis.call, 'HSET', attempts, counted)
 for _, k in ipairs(open) do
   push(ARGV[3], ARGV[2], k)
+end
+if slots then
+  slots.close()
 end
 return { now, #gone }

@@ -25,9 +25,9 @@
 --                   why the work failed, behind a space: a text without line feeds, 1 KiB at most
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, read_all, foreign, in_pieces, open_ends, open_ledger, close_ledger, caller_id, drop_id, drop_errors, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, caller_id, drop_id, drop_errors, forget, open_queue, push, mortal, bury
 local channel, command, n = ARGV[1], ARGV[2], whole(ARGV[3], 1)
-if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
+if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 13 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
   return redis.error_reply('ERR settle: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -116,6 +116,9 @@ local function judge(x, job, member)
     add(k.failed, '!' .. job.seq, text)
   end
   leased[member] = false
+  if totals.slots then
+    totals.slots.free(k.name, k.r, job.seq)
+  end
   gone[#gone + 1] = member
   if ends then
     uncounted[#uncounted + 1] = member

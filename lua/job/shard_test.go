@@ -96,11 +96,14 @@ func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, erro
 	v, err := s.c.Eval(ctx, source, keys, argv...).Result()
 	if err != nil && strings.HasPrefix(err.Error(), "SPARE ") {
 		s.spared++
-		spare := []string{s.key("on_end"), s.key("state"), s.key("r:_out"), s.key("j:_out")}
-		v, err = s.c.Eval(ctx, source, append(keys[:len(keys):len(keys)], spare...), argv...).Result()
+		v, err = s.c.Eval(ctx, source, append(keys[:len(keys):len(keys)], s.spare()...), argv...).Result()
 	}
 	reply, _ := v.([]any)
 	return reply, err
+}
+
+func (s *shard) spare() []string {
+	return []string{s.key("on_end"), s.key("state"), s.key("r:_out"), s.key("j:_out"), s.key("slots"), s.key("parked"), s.key("delay")}
 }
 
 func (s *shard) must(script *lua.Script, keys []string, argv ...any) []any {
@@ -270,6 +273,8 @@ type group struct {
 	ends   int64  // ms since 1970, 0 never
 	tries  int    // 0: 3
 	bodies []string
+
+	attributes string // a JSON object, or ""
 }
 
 func (g group) record(body string) string {
@@ -281,7 +286,11 @@ func (g group) record(body string) string {
 	if tries == 0 {
 		tries = 3
 	}
-	return fmt.Sprintf("%013d %d%s %s", g.ends, tries, id, body)
+	form := " "
+	if g.attributes != "" {
+		form = fmt.Sprintf("#%d,%s", len(g.attributes), g.attributes)
+	}
+	return fmt.Sprintf("%013d %d%s%s%s", g.ends, tries, id, form, body)
 }
 
 // names gives each queue of list its number, from 1, in the order of appearance.

@@ -42,18 +42,20 @@ func (r *Rule) before(other *Rule) int {
 func (r *Rule) entry() string { return ruleEntry + r.Namespace + ":" + string(r.Match) }
 
 type ruleForm struct {
-	Rate      job.RateLimit `json:"rate,omitzero"`
-	Burst     int           `json:"burst,omitempty"`
-	Tries     int           `json:"tries,omitempty"`
-	TTR       job.Span      `json:"ttr,omitempty"`
-	Delay     job.Span      `json:"delay,omitempty"`
-	KeepTrace job.Span      `json:"keep_trace,omitempty"`
-	CreatedMS int64         `json:"created_ms"`
-	CreatedBy string        `json:"created_by,omitempty"`
+	Rate          job.RateLimit `json:"rate,omitzero"`
+	Burst         int           `json:"burst,omitempty"`
+	Concurrency   int           `json:"concurrency,omitempty"`
+	ConcurrencyBy string        `json:"concurrency_by,omitempty"`
+	Tries         int           `json:"tries,omitempty"`
+	TTR           job.Span      `json:"ttr,omitempty"`
+	Delay         job.Span      `json:"delay,omitempty"`
+	KeepTrace     job.Span      `json:"keep_trace,omitempty"`
+	CreatedMS     int64         `json:"created_ms"`
+	CreatedBy     string        `json:"created_by,omitempty"`
 }
 
 func (r *Rule) encode() string {
-	return encode(ruleForm{r.Rate, r.Burst, r.Tries, r.TTR, r.Delay, r.KeepTrace, r.CreatedMS,
+	return encode(ruleForm{r.Rate, r.Burst, r.Concurrency, r.ConcurrencyBy, r.Tries, r.TTR, r.Delay, r.KeepTrace, r.CreatedMS,
 		r.CreatedBy})
 }
 
@@ -66,6 +68,7 @@ func decodeRule(name, value string) (*Rule, error) {
 	r := &Rule{
 		Namespace: namespace,
 		Rule: job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst,
+			Concurrency: f.Concurrency, ConcurrencyBy: f.ConcurrencyBy,
 			Tries: f.Tries, TTR: f.TTR, Delay: f.Delay, KeepTrace: f.KeepTrace},
 		CreatedMS: f.CreatedMS,
 		CreatedBy: f.CreatedBy,
@@ -83,6 +86,8 @@ func (s *Snapshot) addRules(rules []*Rule, ignore func(name, format string, args
 			ignore(r.entry(), "there is no such namespace of kind queue in use")
 		case len(s.rules[r.Namespace])+len(n.Policy.Rules) >= job.MaxRules:
 			ignore(r.entry(), "%d rules are the most, with those of the file", job.MaxRules)
+		case n.Policy.Admit(r.Rule) != nil:
+			ignore(r.entry(), "%v", n.Policy.Admit(r.Rule))
 		default:
 			s.rules[r.Namespace] = append(s.rules[r.Namespace], r)
 		}
@@ -137,8 +142,11 @@ func (c *Control) ChangeRule(ctx context.Context, namespace, queue, by string,
 func (v view) putRule(r Rule) (edit, error) {
 	r.CreatedMS = time.Now().UnixMilli()
 	_, exists := v.entries[r.entry()]
+	n := v.snapshot.Namespace(r.Namespace)
 	switch {
-	case v.snapshot.Namespace(r.Namespace) == nil:
+	case n != nil && n.Policy.Admit(r.Rule) != nil:
+		return nil, n.Policy.Admit(r.Rule)
+	case n == nil:
 		return nil, fmt.Errorf("namespace %s of kind queue: %w", r.Namespace, ErrNotFound)
 	case !exists && len(v.snapshot.Rules(r.Namespace)) >= job.MaxRules:
 		return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace,

@@ -49,13 +49,14 @@ func (a *arguments) int(c *backend.Call, n int64) {
 	a.end(c, start)
 }
 
-// wish adds whether a claim wants to know what is left of a queue, and the queue's rate.
-func (a *arguments) wish(c *backend.Call, left bool, l limit) {
+// wish adds whether a claim wants to know what is left of a queue, and the queue's limit with how
+// those are woken that it holds back.
+func (a *arguments) wish(c *backend.Call, left bool, l limit, sh *shard, wake string) {
 	flag := int64(0)
 	if left {
 		flag = 1
 	}
-	if l.pause == 0 {
+	if l.pause == 0 && l.leases == 0 {
 		a.int(c, flag)
 		return
 	}
@@ -63,6 +64,11 @@ func (a *arguments) wish(c *backend.Call, left bool, l limit) {
 	a.text = append(strconv.AppendInt(a.text, flag, 10), ' ')
 	a.text = append(strconv.AppendInt(a.text, l.pause, 10), ' ')
 	a.text = strconv.AppendInt(a.text, l.burst, 10)
+	if l.leases > 0 {
+		a.text = strconv.AppendInt(append(a.text, ' '), int64(l.leases), 10)
+		a.text = append(append(append(append(a.text, ' '), wake...), ' '), sh.channel...)
+		a.text = append(append(a.text, ' '), l.by...)
+	}
 	a.end(c, start)
 }
 
@@ -160,6 +166,8 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:out:<lane>         string  what the last claim of a lane handed out
 //	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish, decision on a prepared job
 //	sw:{ns.N}:rate:<queue>       string  µs when the bucket of the queue's rate is full again, until then
+//	sw:{ns.N}:slots              hash    "<sequence> <queue>" → group of a lease that a limit counts, or of a job that waits for a slot; counts
+//	sw:{ns.N}:parked             zset    "<queue> <length> <group> <sequence>" of jobs that wait for a slot of their group
 //	sw:{ns.N}:paused             hash    paused queue → since when, ms, by whom and why
 //	sw:{ns.N}:taken              hash    queue → what claims took while somebody pages through its ready jobs
 //	sw:{ns.N}:w:<queue>          channel of wakes

@@ -98,7 +98,7 @@ func TestCheckFollowsTheRecordedLayout(t *testing.T) {
 			t.Errorf("%d shards, %v", s.Namespace("mail").NewestShards(), err)
 		}
 	}
-	redistest.SharedClient(t).HSet(t.Context(), "layout:{mail.0}:ledger", "format", 5)
+	redistest.SharedClient(t).HSet(t.Context(), "layout:{mail.0}:ledger", "format", 6)
 	rejection(t, openAt(t, url, "layout", true, nil), "upgrade the program")
 }
 

@@ -119,7 +119,7 @@ func answerBytes(items []item) (bytes int) {
 	return min(bytes, maxAnswer)
 }
 
-func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
+func (r *run) fillRequests(s *Store, l *Lane, c *backend.Call, items []item) {
 	sh := items[0].(*request).sh
 	r.left = r.left[:0]
 	for _, it := range items {
@@ -133,17 +133,20 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 		}
 	}
 	r.limits = r.limits[:0]
-	limited := 0
+	limited, counted := 0, false
 	for _, queue := range r.numbers.names {
 		l := items[0].(*request).claims[0].Namespace.limit(queue)
 		if l.pause > 0 {
 			limited++
 		}
+		counted = counted || l.leases > 0
 		r.limits = append(r.limits, l)
 	}
 	n := len(r.numbers.names)
 	c.Begin(luajob.Claim, sh.Breaker, 8+3*n+limited)
-	c.Spare = &sh.ends
+	if c.Spare = &sh.ends; counted {
+		sh.ends.Need()
+	}
 	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues)
 	r.args.join(c, sh.Prefix, "out:", l.name)
 	c.Args = append(c.Args, sh.args.tombstones, sh.args.paused, sh.args.taken)
@@ -164,7 +167,7 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 		r.args.join(c, queue)
 	}
 	for i, left := range r.left {
-		r.args.wish(c, left, r.limits[i])
+		r.args.wish(c, left, r.limits[i], sh, s.wake.(string))
 	}
 	for _, it := range items {
 		q := it.(*request)
@@ -208,6 +211,9 @@ func (s *Store) claimed(l *Lane, pack backend.Pack[item]) {
 	}
 }
 
+// noSlot is what the script says is left of a queue whose leases are as many as its rule allows.
+const noSlot = -1 << 50
+
 // readClaims reads the answer; names are the queues of the call.
 func (s *Store) readClaims(pack backend.Pack[item], names []string) error {
 	sh := pack.Items[0].(*request).sh
@@ -215,7 +221,11 @@ func (s *Store) readClaims(pack backend.Pack[item], names []string) error {
 	expired, lost := at.Int(), at.Int()
 	left := make([]int, len(names))
 	for i := range left {
-		if left[i] = int(at.Int()); left[i] < -1 {
+		switch left[i] = int(at.Int()); {
+		case left[i] == noSlot:
+			left[i] = 0 // who frees one wakes those who wait
+			s.metrics.full.Inc()
+		case left[i] < -1:
 			s.metrics.held.Inc()
 		}
 	}

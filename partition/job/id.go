@@ -200,6 +200,14 @@ func validName[T string | []byte](s T) bool {
 // native API.
 func ValidOwnName(s string) bool { return ValidQueue(s) && s[0] != '_' }
 
+// ValidAttribute reports whether s may name an attribute of a job: 1 to 128 letters, digits, '.', '_'
+// and '-'.
+func ValidAttribute(s string) bool {
+	return len(s) >= 1 && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r > 'z' || r != '.' && !idByte(byte(r)) // #nosec G115 -- below 'z'
+	})
+}
+
 // ValidCallerID reports whether s matches ^[A-Za-z0-9_-]{1,64}$.
 func ValidCallerID[T string | []byte](s T) bool {
 	if len(s) == 0 || len(s) > MaxCallerIDLen {

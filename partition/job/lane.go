@@ -69,7 +69,9 @@ func (s *Store) revert(ctx context.Context, l *Lane, shards []*shard) error {
 			keys = append(keys, sh.ready(queue))
 			argv = append(argv, queue)
 		}
-		calls = append(calls, backend.NewCall(luajob.Revert, sh.Breaker, keys, argv...))
+		call := backend.NewCall(luajob.Revert, sh.Breaker, keys, argv...)
+		call.Spare = &sh.ends
+		calls = append(calls, call)
 		reverted = append(reverted, sh)
 	}
 	if len(calls) == 0 {

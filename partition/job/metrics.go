@@ -15,7 +15,7 @@ type metrics struct {
 	rolledBack prometheus.Counter
 	rejected   prometheus.Counter
 	stranded   *prometheus.GaugeVec
-	held       prometheus.Counter // by rate
+	held, full prometheus.Counter // claims, by rate and by concurrency
 	outbox     prometheus.Gauge
 	outboxAge  prometheus.Gauge
 	untraced   prometheus.Counter
@@ -50,7 +50,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "spillway_jobs_claims_held_total",
 		Help: "Queues of which a claim of this process got fewer jobs than were ready, by what held them back.",
 	}, []string{"by"})
-	m.held = held.WithLabelValues("rate")
+	m.held, m.full = held.WithLabelValues("rate"), held.WithLabelValues("concurrency")
 	m.outbox = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spillway_outbox_jobs",
 		Help: "Follow-ups of jobs that ended which are not in their queues yet. The store's figure: the same in every process.",

@@ -36,7 +36,7 @@ type home struct {
 type shard struct {
 	shardKeys
 	args   sharedArgs
-	ends   backend.Spare // what scripts need where the ends of jobs set something off
+	ends   backend.Spare // what scripts need where the ends of jobs or of leases set something off
 	look   atomic.Int64  // ms on the store's clock when the promoter looks at it next
 	looked atomic.Int64  // ms since the Store was opened when it looked last: the store's clock may step back
 
@@ -61,7 +61,8 @@ func newShard(at *space.Shard) any {
 	k := newShardKeys(at)
 	return &shard{
 		shardKeys: k,
-		ends:      backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox)}},
+		ends: backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox), k.Prefix + "slots",
+			k.Prefix + "parked", k.delay}},
 		args: sharedArgs{k.Ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel,
 			k.paused, k.taken},
 	}

@@ -60,6 +60,29 @@ func DefaultPolicy() Policy {
 	}
 }
 
+// splits is a queue over several shards whose leases a rule would bound, each shard its own; "": none.
+func (p *Policy) splits(r Rule) string {
+	for _, queue := range slices.Sorted(maps.Keys(p.Spread)) {
+		if r.Concurrency > 0 && r.Match.Matches(queue) {
+			return queue
+		}
+	}
+	return ""
+}
+
+func (p *Policy) checkWhole(v *partition.Validation, at string, r Rule) {
+	queue := p.splits(r)
+	v.Check(queue == "", at+"concurrency", r.Concurrency,
+		"no such rule for "+queue+", which has a spread: each shard counts its own leases, so the limit cannot be split")
+}
+
+// Admit returns a *partition.FieldError where the policy has no place for a rule.
+func (p *Policy) Admit(r Rule) error {
+	var v partition.Validation
+	p.checkWhole(&v, "", r)
+	return v.Err()
+}
+
 // Validate returns a *partition.FieldError for each unusable setting, joined.
 func (p Policy) Validate() error {
 	var v partition.Validation
@@ -84,6 +107,7 @@ func (p Policy) Validate() error {
 	v.Check(len(p.Rules) <= MaxRules, "queues", len(p.Rules), "256 rules at most, with those made at run time")
 	for i, r := range p.Rules {
 		r.check(&v, fmt.Sprintf("queues[%d].", i))
+		p.checkWhole(&v, fmt.Sprintf("queues[%d].", i), r)
 	}
 	return v.Err()
 }

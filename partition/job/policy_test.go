@@ -21,6 +21,16 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"max_jobs":   func(p *job.Policy) { p.MaxJobs = 0 },
 		"max_queues": func(p *job.Policy) { p.MaxQueues = 10_000_001 },
 		"max_traces": func(p *job.Policy) { p.MaxTraces = -1 },
+		"queues[0].concurrency": func(p *job.Policy) {
+			p.Rules = []job.Rule{{Match: "a", Concurrency: 10_001}}
+		},
+		"queues[1].concurrency": func(p *job.Policy) {
+			p.Shards, p.Spread = 2, map[string]int{"bulk": 2}
+			p.Rules = []job.Rule{{Match: "a", Concurrency: 1}, {Match: "b*", Concurrency: 1}}
+		},
+		"queues[0].concurrency_by": func(p *job.Policy) {
+			p.Rules = []job.Rule{{Match: "a", Rate: job.RateLimit{None: true}, ConcurrencyBy: "tenant"}}
+		},
 		"queues[0].keep_trace": func(p *job.Policy) {
 			p.Rules = []job.Rule{{Match: "a", KeepTrace: job.Span(721 * time.Hour)}}
 		},

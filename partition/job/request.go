@@ -49,7 +49,7 @@ type Publish struct {
 	Count    int   // jobs, with the sequences from First on: Repeated, those of the earlier publish
 	Repeated bool  // it is the result of an earlier publish with the same Key
 	Exists   bool  // a job with this CallerID exists
-	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrBadArgument or one of a class
+	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrTooManyGroups, ErrBadArgument or one of a class
 
 	at *shard // where it is stored; nil: it has its answer
 }

@@ -162,7 +162,7 @@ const holdFor = 30_000
 
 // Reshard gives a namespace another number of shards while it serves: see partition.Reshard,
 // whose errors it has. It rejects a namespace with schedules or owners, with a paused queue, or with
-// a rule that has a rate: shards keep these beside the jobs. For 30 s after it none can be put, and no
+// a rule that has a rate or a concurrency: shards keep these beside the jobs. For 30 s after it none can be put, and no
 // queue paused.
 func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardRequest) (layout int64, err error) {
 	if err := r.Validate(); err != nil {
@@ -177,6 +177,9 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 	for _, rule := range ns.Policy.Rules {
 		if !rule.Rate.IsZero() && !rule.Rate.None {
 			return refuse("the rule for queue %s has a rate, which each shard keeps by itself: remove it until the older layout is closed", rule.Match)
+		}
+		if rule.Concurrency > 0 {
+			return refuse("the rule for queue %s has a concurrency, and each shard counts its own leases: remove it until the older layout is closed", rule.Match)
 		}
 	}
 	if err := s.space.Usable(ctx, ns.Home); err != nil {

@@ -172,6 +172,7 @@ func TestSchedulesOwnersAndRatesKeepTheirShards(t *testing.T) {
 		"a rate": {func(p *Policy) {
 			p.Rules = []Rule{{Match: "slow", Rate: RateLimit{Rate: partition.Rate{Count: 5, Per: time.Second}}}}
 		}, nil, "the rule for queue slow has a rate"},
+		"a limit": {func(p *Policy) { p.Rules = []Rule{{Match: "slow", Concurrency: 5}} }, nil, "the rule for queue slow has a concurrency"},
 	} {
 		s := openStore(t, "redis://"+redistest.Shared(t), row.edit)
 		ns := s.Namespace("mail")

@@ -41,6 +41,13 @@ type Rule struct {
 	// Burst is how many jobs are claimed at once after a rest: 1 to 10,000; default those of a
 	// tenth of a second, 1 at least.
 	Burst int
+	// Concurrency is how many jobs of a queue are leased at once, to workers and to push: 1 to
+	// MaxConcurrency. Default: the rule does not say, and where none does there is no limit. A lease
+	// counts from its claim under the rule until it ends. It is for queues without Policy.Spread.
+	Concurrency int
+	// ConcurrencyBy makes Concurrency one for each value of this attribute (ValidAttribute): 10,000
+	// have leases at once, at most. Default: it is one for the queue.
+	ConcurrencyBy string
 	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say, and
 	// where none does it is DefaultTries.
 	Tries int
@@ -150,17 +157,21 @@ func (r Rule) check(v *partition.Validation, at string) {
 		r.Rate.Count, wantRate)
 	v.Check(r.Burst == 0 || r.Burst >= 1 && r.Burst <= 10_000 && r.Rate.Count > 0, at+"burst", r.Burst,
 		"1 to 10000 jobs, beside a rate")
+	v.Check(r.Concurrency == 0 || r.Concurrency >= 1 && r.Concurrency <= MaxConcurrency, at+"concurrency",
+		r.Concurrency, "1 to 10000 leases")
+	v.Check(r.ConcurrencyBy == "" || ValidAttribute(r.ConcurrencyBy) && r.Concurrency > 0, at+"concurrency_by",
+		r.ConcurrencyBy, "the name of an attribute, beside concurrency")
 	v.Check(r.Tries == 0 || r.Tries >= 1 && r.Tries <= MaxTries, at+"tries", r.Tries, "1 to 65535")
 	v.Check(r.TTR.within(time.Second), at+"ttr", r.TTR, wantSpan)
 	v.Check(r.Delay.within(time.Second), at+"delay", r.Delay, wantSpan)
 	v.Check(r.KeepTrace.within(time.Minute), at+"keep_trace", r.KeepTrace, wantKeep)
 	v.Check(r.Says(), at+"rate", "nothing",
-		"rate, tries, ttr, delay or keep_trace: the rule says nothing")
+		"rate, concurrency, tries, ttr, delay or keep_trace: the rule says nothing")
 }
 
 // Says reports whether the rule has any setting.
 func (r Rule) Says() bool {
-	return !r.Rate.IsZero() || r.Tries > 0 || r.TTR > 0 || r.Delay > 0 || r.KeepTrace > 0
+	return !r.Rate.IsZero() || r.Concurrency != 0 || r.Tries > 0 || r.TTR > 0 || r.Delay > 0 || r.KeepTrace > 0
 }
 
 // minRatePause is that of the highest rate, in ns.
@@ -217,16 +228,34 @@ func (n *Namespace) keepTrace(queue string) time.Duration {
 	return time.Duration(n.rule(queue, func(r *Rule) bool { return r.KeepTrace > 0 }).KeepTrace)
 }
 
-// A limit is a rate as a shard keeps it.
-type limit struct{ pause, burst int64 } // ns between two jobs, jobs
+// MaxConcurrency is the upper bound of Rule.Concurrency.
+const MaxConcurrency = 10_000
+
+// concurrency is the first rule for a queue that bounds its leases; one that does not where none does.
+func (n *Namespace) concurrency(queue string) *Rule {
+	return n.rule(queue, func(r *Rule) bool { return r.Concurrency > 0 })
+}
+
+// A limit is what holds back the claims of a queue, as a shard keeps it.
+type limit struct {
+	pause, burst int64 // of its rate: ns between two jobs, jobs; 0: none
+	leases       int   // 0: any
+	by           string
+}
 
 // limit is that of a queue in each of its shards; the zero limit is none.
-func (n *Namespace) limit(queue string) limit {
+func (n *Namespace) limit(queue string) (l limit) {
+	if len(n.Policy.Rules) == 0 {
+		return l
+	}
+	c := n.concurrency(queue)
+	l.leases, l.by = c.Concurrency, c.ConcurrencyBy
 	r := n.rule(queue, func(r *Rule) bool { return !r.Rate.IsZero() })
 	if r.Rate.IsZero() || r.Rate.None {
-		return limit{}
+		return l
 	}
 	shards := int64(len(n.Shards(queue)))
 	burst := cmp.Or(int64(r.Burst), int64(time.Second/10)/r.Rate.pause())
-	return limit{r.Rate.pause() * shards, max(1, burst/shards)}
+	l.pause, l.burst = r.Rate.pause()*shards, max(1, burst/shards)
+	return l
 }

@@ -421,7 +421,7 @@ func (s *Store) fill(l *Lane, c *backend.Call, items []item) {
 		c.Tag = tagPublish
 		l.run.fillGroups(s, c, items)
 	case *request:
-		l.run.fillRequests(l, c, items)
+		l.run.fillRequests(s, l, c, items)
 	}
 }
 

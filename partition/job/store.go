@@ -250,8 +250,9 @@ func (s *Store) Embedded() bool { return s.backend.Embedded() }
 // probeQueue is a name that no caller can use.
 const probeQueue = "!permission-probe"
 
-// newestFormat is that of a shard of another layout; 3 is that of one that has had a schedule.
-const newestFormat = 4
+// newestFormat is that of a shard whose leases were counted; 4 is that of one of another layout, 3 that
+// of one that has had a schedule.
+const newestFormat = 5
 
 // kind is what a Space has to know of queues. A program of before there were queues rejects
 // format 2. What wakes need beside the probe shows when they subscribe.
@@ -310,6 +311,8 @@ var (
 	ErrTooManyJobs = errors.New("too many jobs")
 	// ErrTooManyQueues: a further queue beyond Policy.MaxQueues. Nothing was stored.
 	ErrTooManyQueues = errors.New("too many queues")
+	// ErrTooManyGroups: leases of the queue are of 10,000 groups (Rule.ConcurrencyBy). Nothing was stored.
+	ErrTooManyGroups = errors.New("too many groups")
 	// ErrTooManyKeys: a further idempotency key beyond Policy.MaxKeys. Nothing was stored.
 	ErrTooManyKeys = partition.ErrTooManyKeys
 	// ErrClosed is ErrUnavailable: the namespace is being deleted, and takes no job.

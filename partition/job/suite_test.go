@@ -35,7 +35,7 @@ func TestTheStoreOfJobtest(t *testing.T) {
 		"a caller's id is stored once", "a publish with a key is stored once", "a further queue is rejected", "replies live for a while",
 		"a forecast counts what comes due", "an end has a follow-up", "a prepared job waits for its publisher", "bad requests run nothing",
 		"a policy changes while jobs wait", "a trace tells what happened to a job", "the oldest traces make room",
-		"a paused queue gives no job", "jobs are listed in pages")
+		"a paused queue gives no job", "leases are limited", "jobs are listed in pages")
 }
 
 func TestStoreOnSentinel(t *testing.T) {
@@ -86,6 +86,7 @@ func runSuite(t *testing.T, on target, leftOut ...string) {
 		"a job says why its attempts failed":                aJobSaysWhyItsAttemptsFailed,
 		"a paused queue gives no job":                       aPausedQueueGivesNoJob,
 		"jobs are listed in pages":                          jobsAreListedInPages,
+		"leases are limited":                                leasesAreLimited,
 		"jobs are in order":                                 jobsAreInOrder,
 		"a batch runs all verbs at once":                    aBatchRunsAllVerbsAtOnce,
 		"alike requests are shared out":                     alikeRequestsAreSharedOut,

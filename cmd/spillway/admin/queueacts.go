@@ -268,13 +268,15 @@ func (s *Server) decide(rollback bool) func(*request) (any, error) {
 
 // Rule is what holds for queues of a namespace, over all processes and workers.
 type Rule struct {
-	Match     job.Pattern   `json:"match"`      // a queue, or a pattern in which each * stands for any characters
-	Rate      job.RateLimit `json:"rate"`       // jobs that are claimed, such as 50/s, or none; empty: it does not say
-	Burst     int           `json:"burst"`      // jobs at once after a rest; 0: those of a tenth of a second
-	Tries     int           `json:"tries"`      // default of a publish; 0: it does not say
-	TTR       job.Span      `json:"ttr"`        // default lease of a claim; empty: it does not say
-	Delay     job.Span      `json:"delay"`      // default delay of a publish; empty: it does not say
-	KeepTrace job.Span      `json:"keep_trace"` // how long a trace is kept, such as 24h; empty: it does not say
+	Match         job.Pattern   `json:"match"`          // a queue, or a pattern in which each * stands for any characters
+	Rate          job.RateLimit `json:"rate"`           // jobs that are claimed, such as 50/s, or none; empty: it does not say
+	Burst         int           `json:"burst"`          // jobs at once after a rest; 0: those of a tenth of a second
+	Concurrency   int           `json:"concurrency"`    // jobs that are leased at once; 0: it does not say
+	ConcurrencyBy string        `json:"concurrency_by"` // attribute of which each value has that limit; empty: the queue has it
+	Tries         int           `json:"tries"`          // default of a publish; 0: it does not say
+	TTR           job.Span      `json:"ttr"`            // default lease of a claim; empty: it does not say
+	Delay         job.Span      `json:"delay"`          // default delay of a publish; empty: it does not say
+	KeepTrace     job.Span      `json:"keep_trace"`     // how long a trace is kept, such as 24h; empty: it does not say
 }
 
 // MadeRule is a rule and where it comes from.
@@ -307,8 +309,8 @@ func (s *Server) putRule(r *request) (any, error) {
 	act := Act{
 		Action:    "set_rule",
 		Namespace: ns.Name,
-		Detail: fmt.Sprintf("match %s, rate %q, burst %d, tries %d, ttr %q, delay %q, keep_trace %q",
-			body.Match, body.Rate, body.Burst, body.Tries, body.TTR, body.Delay, body.KeepTrace),
+		Detail: fmt.Sprintf("match %s, rate %q, burst %d, concurrency %d, concurrency_by %q, tries %d, ttr %q, delay %q, keep_trace %q",
+			body.Match, body.Rate, body.Burst, body.Concurrency, body.ConcurrencyBy, body.Tries, body.TTR, body.Delay, body.KeepTrace),
 	}
 	return s.changed(r, act, c.PutRule(r.ctx, rule), body)
 }

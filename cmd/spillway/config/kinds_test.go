@@ -37,7 +37,7 @@ func TestErrorsOfQueueSettingsNameLineAndKey(t *testing.T) {
 		"  a: {kind: queue, queues: [{match: x, rate: 0}]}":                      `2: namespaces.a.queues[0].rate: "0" is not what a rule can say`,
 		"  a: {kind: queue, queues: [{match: x, rate: 100001/s}]}":               `2: namespaces.a.queues[0].rate: "100001/s" is not what a rule can say`,
 		"  a: {kind: queue, queues: [{match: x, burst: 5, tries: 2}]}":           `2: namespaces.a.queues[0].burst: 5 is not usable: want 1 to 10000 jobs, beside a rate`,
-		"  a: {kind: queue, queues: [{match: x}]}":                               `namespaces.a.queues[0].rate: nothing is not usable: want rate, tries, ttr, delay or keep_trace`,
+		"  a: {kind: queue, queues: [{match: x}]}":                               `namespaces.a.queues[0].rate: nothing is not usable: want rate, concurrency, tries, ttr, delay or keep_trace`,
 		"  a: {kind: queue, access_keys: [{id: k}]}":                             `2: namespaces.a.access_keys[0]: write an id that no other key has, and a secret`,
 		"  a: {kind: queue, access_keys: [{id: k, secret: in-the-file-itself}]}": `2: namespaces.a.access_keys[0]: write an id`,
 		"  a: {kind: queue, access_keys: [{id: k, secret: \"{file:/none}\"}]}":   `2: namespaces.a.access_keys[0]: {file:/none}: stat /none`,

@@ -49,6 +49,9 @@ end
 local function remove(k, totals, queue, seq, id, unlisted)
   local member = seq .. ' ' .. queue
   local leased = redis.call('ZREM', k.lease, member)
+  if totals.slots then
+    totals.slots.free(queue, k.r, seq)
+  end
   if redis.call('HDEL', k.j, seq) == 0 then
     if leased == 1 then
       totals.lost = totals.lost + 1

@@ -1,10 +1,10 @@
 -- open_ledger: read the totals of the shard, before anything is written. Returns nil and
 -- an error where the ledger holds a foreign value. Else a table of what the call adds to
--- each total; was holds the totals themselves, ends what open_ends returns. n is how many
--- keys the verb has by itself; nil: it ends no job.
+-- each total; was holds the totals themselves, ends and slots what open_spare returns. n is how many
+-- keys the verb has by itself; nil: it ends neither jobs nor leases.
 local function open_ledger(ledger, n)
   local names = { 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned' }
-  local v = redis.pcall('HMGET', ledger, 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned', 'watched')
+  local v = redis.pcall('HMGET', ledger, 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned', 'watched', 'limited')
   if foreign(v) then
     return nil, v
   end
@@ -22,7 +22,7 @@ local function open_ledger(ledger, n)
   end
   if n then
     local rejected
-    totals.ends, rejected = open_ends(ledger, v[8], n)
+    totals.ends, totals.slots, rejected = open_spare(ledger, v[8], v[9], n)
     if rejected then
       return nil, rejected
     end
@@ -30,7 +30,7 @@ local function open_ledger(ledger, n)
   return totals
 end
 
--- close_ledger: write the totals that the call changes.
+-- close_ledger: write the totals that the call changes, and give back the slots of leases that it ended.
 local function close_ledger(ledger, totals)
   local changed = {}
   for _, name in ipairs(totals.names) do
@@ -44,6 +44,9 @@ local function close_ledger(ledger, totals)
   end
   if totals.ends then
     totals.ends.tell()
+  end
+  if totals.slots then
+    totals.slots.close()
   end
 end
 

@@ -153,7 +153,7 @@ func (w *World) answer(f *flight) {
 		return
 	}
 	for _, q := range slices.Sorted(maps.Keys(r.Left)) {
-		w.wake(f.lane.process, place{f.shard, q}, r.Left[q])
+		w.wake(f.lane.process, place{f.shard, q}, max(0, r.Left[q]))
 	}
 }
 
@@ -223,13 +223,14 @@ func (w *World) judgeClaim(s *shard, call string, asking []*poll, r ClaimReply) 
 			case c.Attempt != t.claims:
 				w.bad("claim: %v says attempt %d, it is %d", ref, c.Attempt, t.claims)
 			}
-			if !t.delivered && !t.reordered {
+			if w.limits[ref.Queue].By == "" && !t.delivered && !t.reordered {
 				if t.ref.Seq < s.newest[ref.Queue] {
 					w.bad("claim: %v comes after %d", ref, s.newest[ref.Queue])
 				}
 				s.newest[ref.Queue] = ref.Seq
 			}
 			t.delivered = true
+			w.judgeLimit(s, c)
 		}
 	}
 }
@@ -251,7 +252,7 @@ func (w *World) judgeRest(s *shard, maxBytes int, claims []Claim, r ClaimReply) 
 		for _, name := range claims[i].Queues {
 			q := s.model.queue(name)
 			for _, seq := range q.Ready {
-				if q.Jobs[seq] != nil && s.model.Paused[name] == "" {
+				if q.Jobs[seq] != nil && s.model.Paused[name] == "" && !w.full(s, name) {
 					w.bad("claim: one for %d jobs got %d though %d of %s is ready", claims[i].Count, len(jobs), seq, name)
 				}
 			}

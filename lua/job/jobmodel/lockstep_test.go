@@ -65,6 +65,11 @@ func (l *lockstep) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []jo
 	return want
 }
 
+func (l *lockstep) Limit(queue string, limit jobmodel.Limit) {
+	l.model.Limit(queue, limit)
+	l.scripts.limits[queue] = limit
+}
+
 func (l *lockstep) Claim(lane, token string, maxBytes int, claims []jobmodel.Claim, reportLeft map[string]bool) jobmodel.ClaimReply {
 	wakes, want := len(l.model.Wakes), l.model.Claim(lane, token, maxBytes, claims, reportLeft)
 	l.same("claim", l.scripts.Claim(lane, token, maxBytes, claims, reportLeft), want, wakes)
@@ -191,7 +196,7 @@ func walkInLockstep(client *redis.Client, texts map[string]*redis.Script, seed i
 	var all []*lockstep
 	w := jobmodel.NewWorld(seed, setting, func(n int) (jobmodel.Store, *jobmodel.Shard) {
 		m := jobmodel.NewShard(jobmodel.Start, jobmodel.Keeps, "")
-		l := &lockstep{model: m, scripts: &scripts{client: client, prefix: fmt.Sprintf("sw:{walk.%d}:", n), source: texts, lanes: map[string]bool{}}}
+		l := &lockstep{model: m, scripts: &scripts{client: client, prefix: fmt.Sprintf("sw:{walk.%d}:", n), source: texts, lanes: map[string]bool{}, limits: map[string]jobmodel.Limit{}}}
 		l.SetNow(jobmodel.Start)
 		all = append(all, l)
 		return l, m

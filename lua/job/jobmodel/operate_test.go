@@ -129,6 +129,7 @@ func (s *Shard) Purge(name string, all bool, limit int) (looked, deleted int) {
 	}
 	s.clearTombstones(name)
 	s.forget(name)
+	s.giveBack()
 	return looked, deleted
 }
 
@@ -291,7 +292,11 @@ func (w *World) operate() {
 	queue := w.pick(w.queues)
 	s := w.shardOf(queue)
 	leased := func(t *truth) bool { return s.model.State(t.ref) == Leased }
-	switch w.rand.Intn(11) {
+	switch w.rand.Intn(12) {
+	case 11:
+		if limit, limited := w.limits[queue]; limited {
+			w.limit(queue, Limit{1 + w.rand.Intn(3), limit.By})
+		}
 	case 9:
 		w.pause(s, queue)
 	case 10:

@@ -72,6 +72,16 @@ func (w *World) check(s *shard, verb string) {
 	if m.live() > s.quota.Jobs || int64(len(m.Queues)) > s.quota.Queues {
 		w.bad("%s: %d jobs in %d queues are beyond the quota", verb, m.live(), len(m.Queues))
 	}
+	for ref, kind := range m.Slots {
+		at, leased := m.Lease[ref]
+		if kind[0] == '~' {
+			at, leased = m.Delay[ref]
+			leased = leased && lastTry(at)
+		}
+		if !leased && clean {
+			w.bad("%s: %v holds a slot of %s", verb, ref, kind)
+		}
+	}
 	for ref, n := range m.Attempts {
 		if n < 1 || m.queue(ref.Queue).Jobs[ref.Seq] == nil && clean {
 			w.bad("%s: attempts of %v are %d", verb, ref, n)
@@ -127,7 +137,7 @@ func (w *World) checkWaiting() {
 		for _, x := range p.waiting {
 			for _, at := range x.places() {
 				q := w.shards[at.shard].model.queue(at.queue)
-				if w.shards[at.shard].model.Paused[at.queue] != "" {
+				if w.shards[at.shard].model.Paused[at.queue] != "" || w.full(w.shards[at.shard], at.queue) {
 					continue
 				}
 				for _, seq := range q.Ready {
@@ -157,6 +167,9 @@ func (w *World) checkEnd(s *shard) {
 		if len(q.Jobs)+len(q.Ready) > 0 {
 			w.bad("end: %s has %d jobs and %d references left", name, len(q.Jobs), len(q.Ready))
 		}
+	}
+	if len(m.Slots) > 0 && s.vanished+s.unlisted == 0 {
+		w.bad("end: slots are left: %v", m.Slots)
 	}
 	if len(m.Delay)+len(m.Lease) > 0 {
 		w.bad("end: %d delayed and %d leased are left", len(m.Delay), len(m.Lease))

@@ -93,6 +93,7 @@ func (s *Shard) Promote(due []Due) Promoted {
 	for _, name := range ended {
 		s.forget(name)
 	}
+	s.giveBack()
 	became := func(class string) int64 { return s.Ledger[class] - before[class] }
 	return Promoted{ready, became("died"), became("expired"), became("lost")}
 }
@@ -104,6 +105,7 @@ func (s *Shard) lapse(kind string, ref Ref) bool {
 		return false
 	}
 	delete(s.Lease, ref)
+	s.free(ref)
 	why := Lapsed
 	if s.bug == "a lapse counts as a nack" {
 		why = Nacked
@@ -119,6 +121,9 @@ func (s *Shard) becomesReady(kind string, ref Ref) bool {
 		return false
 	}
 	delete(set, ref)
+	if kind == "delay" || s.bug != "a lapse keeps its slot" {
+		s.free(ref)
+	}
 	if kind == "lease" && s.bug != "a lapse forgets the attempt" {
 		s.Attempts[ref] = max(1, s.Attempts[ref])
 	}
@@ -204,10 +209,14 @@ func (s *Shard) Expire(name string) Swept {
 			swept.Found++
 		}
 	}
+	for _, seq := range found.tail {
+		s.free(Ref{name, seq})
+	}
 	s.push(found, true)
 	if swept.Expired+swept.Found > 0 {
 		s.forget(name)
 	}
+	s.giveBack()
 	return swept
 }
 

@@ -74,6 +74,7 @@ func (s *Shard) Publish(quota Quota, groups []Publish) []Stored {
 			s.wake(name, len(s.queue(name).Ready), pushed[name])
 		}
 	}
+	s.giveBack()
 	return replies
 }
 
@@ -197,7 +198,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 			if s.Paused[name] != "" && s.bug != "a paused queue gives jobs" {
 				continue
 			}
-			for len(got) < claim.Count && len(handed.Jobs) < maxJobs && len(q.Ready) > 0 && (bytes < maxBytes || bytes == 0) {
+			for len(got) < claim.Count && len(handed.Jobs) < maxJobs && len(q.Ready) > 0 && (bytes < maxBytes || bytes == 0) && !s.full(name) {
 				ref := Ref{name, q.Ready[0]}
 				q.Ready = q.Ready[1:]
 				if _, listed := s.Taken[name]; listed && s.bug != "claims are not counted for lists" {
@@ -221,6 +222,9 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 					s.Ledger["expired"]++
 					continue
 				}
+				if s.parks(j, name) {
+					continue
+				}
 				got = append(got, Claimed{Queue: name, Attempt: s.lend(handed, ref, claim.TTR), Job: *j})
 				bytes += len(j.Record())
 			}
@@ -239,7 +243,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 	}
 	for name := range r.Left {
 		if s.Paused[name] == "" && (reportLeft[name] || cut[name]) {
-			r.Left[name] = len(s.queue(name).Ready)
+			r.Left[name] = s.left(name)
 		}
 	}
 	r.Expired, r.Lost = s.Ledger["expired"]-expired, s.Ledger["lost"]-lost
@@ -255,6 +259,9 @@ func (s *Shard) lend(handed *Handed, ref Ref, ttr int64) int {
 		deadline += 0.5
 	}
 	s.Lease[ref] = deadline
+	if limit, limited := s.Limits[ref.Queue]; limited {
+		s.Slots[ref] = "+" + limit.group(j)
+	}
 	if attempt > 1 {
 		s.Attempts[ref] = attempt
 	}
@@ -282,6 +289,9 @@ func (s *Shard) Revert(lane, token string, queues []string) int {
 			continue
 		}
 		delete(s.Lease, h.Ref)
+		if s.bug != "a revert keeps its slot" {
+			s.free(h.Ref)
+		}
 		if attempt := s.Attempts[h.Ref]; attempt > 1 && s.bug != "revert counts the attempt" {
 			s.Attempts[h.Ref] = attempt - 1
 		}
@@ -292,6 +302,7 @@ func (s *Shard) Revert(lane, token string, queues []string) int {
 	for _, p := range pushes {
 		s.push(p, true)
 	}
+	s.giveBack()
 	return n
 }
 
@@ -348,6 +359,7 @@ func (s *Shard) Ack(groups []AckGroup) []int {
 		}
 		s.forget(g.Queue)
 	}
+	s.giveBack()
 	return replies
 }
 
@@ -357,6 +369,9 @@ func (s *Shard) remove(ref Ref, callerID string) (removed, claimed bool) {
 	_, leased := s.Lease[ref]
 	_, counted := s.Attempts[ref]
 	delete(s.Lease, ref)
+	if s.bug != "an end keeps its slot" {
+		s.free(ref)
+	}
 	if q.Jobs[ref.Seq] == nil {
 		if leased {
 			s.Ledger["lost"]++
@@ -460,6 +475,7 @@ func (s *Shard) Settle(jobs []Settle) []State {
 			continue
 		}
 		delete(s.Lease, ref)
+		s.free(ref)
 		if q := s.queue(x.Queue); x.Error != "" {
 			list := slices.Concat([]string{fmt.Sprintf("%d %d %s", attempt, s.now(), x.Error)}, q.Errors[x.Seq])
 			if q.Errors[x.Seq] = list[:min(3, len(list))]; s.bug == "the first error is kept" && len(list) > 1 {
@@ -505,6 +521,7 @@ func (s *Shard) Settle(jobs []Settle) []State {
 			s.forget(p.queue)
 		}
 	}
+	s.giveBack()
 	return replies
 }
 

@@ -27,6 +27,8 @@ type scripts struct {
 	now    int64           // µs
 	stored []string        // names of keyed publishes
 	lanes  map[string]bool // that claimed
+	limits map[string]jobmodel.Limit
+	spare  bool // leases are counted, so calls bring more keys
 }
 
 func (s *scripts) key(name string) string { return s.prefix + name }
@@ -60,10 +62,21 @@ end
 func (s *scripts) call(script *lua.Script, keys []string, argv ...any) []any {
 	ctx := context.Background()
 	v, err := s.source[script.Name].Run(ctx, s.client, keys, argv...).Result()
+	if err != nil && strings.HasPrefix(err.Error(), "SPARE ") {
+		s.spare = true
+		v, err = s.source[script.Name].Run(ctx, s.client, append(keys, s.spareKeys()...), argv...).Result()
+	}
 	if err != nil {
 		panic(jobmodel.Broken("%s: %v", script.Name, err))
 	}
 	return v.([]any)
+}
+
+func (s *scripts) spareKeys() []string {
+	if !s.spare {
+		return nil
+	}
+	return s.keys(nil, "on_end state r:_out j:_out slots parked delay", "")
 }
 
 func (s *scripts) SetNow(us int64) {
@@ -246,6 +259,8 @@ func (s *scripts) picture() (lines, wakes []string) {
 	})
 	zset("delay", "delay")
 	zset("lease", "lease")
+	zset("parked", "parked")
+	hash("slots", func(field, value string) { add("slots %s %s", field, value) })
 	zset("queues", "queues")
 	hash("attempts", func(member, n string) { add("attempts %s %s", member, n) })
 	hash("paused", func(queue, text string) { add("paused %s %s", queue, text) })
@@ -330,7 +345,14 @@ func (s *scripts) Claim(lane, token string, maxBytes int, claims []jobmodel.Clai
 		}
 	}
 	argv := append([]any{token, 3600_000, maxBytes}, queues.argv(func(q string) bool { return reportLeft[q] })...)
-	keys := s.keys(queues.names, "ledger lease attempts queues out:"+lane+" tombstones paused taken", "rju")
+	for i, name := range queues.names {
+		if limit, limited := s.limits[name]; limited {
+			s.spare = true
+			flag := &argv[4+len(queues.names)+i]
+			*flag = fmt.Sprint(*flag, " 0 0 ", limit.Most, " publish w: ", limit.By)
+		}
+	}
+	keys := append(s.keys(queues.names, "ledger lease attempts queues out:"+lane+" tombstones paused taken", "rju"), s.spareKeys()...)
 	s.lanes[lane] = true
 	v := s.call(luajob.Claim, keys, append(argv, requests...)...)
 	r := jobmodel.ClaimReply{Now: number(v[0]), Expired: number(v[1]), Lost: number(v[2]), Left: map[string]int{}}
@@ -409,7 +431,7 @@ func (s *scripts) Revert(lane, token string, queues []string) int {
 	for _, q := range queues {
 		argv = append(argv, q)
 	}
-	return int(number(s.call(luajob.Revert, s.keys(queues, "attempts lease out:"+lane, "r"), argv...)[1]))
+	return int(number(s.call(luajob.Revert, append(s.keys(queues, "attempts lease out:"+lane, "r"), s.spareKeys()...), argv...)[1]))
 }
 
 func (s *scripts) Due() []jobmodel.Due {

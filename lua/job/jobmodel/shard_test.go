@@ -75,10 +75,14 @@ type Shard struct {
 	Handed     map[string]*Handed // by lane
 	Stored     map[string]Stored  // queue/key → the answer to a repeated publish
 	Keys       map[int64]int64    // idempotency keys by when they end to count, s
+	Slots      map[Ref]string     // of limited queues: + and the group of a lease, ~ and that of a job that waits for a slot
+	Waited     map[string]bool    // queues of which a claim found no slot
+	Limits     map[string]Limit   // what claims say
 	Wakes      []Wake             // not yet delivered
 	Keeps      func(queue string) bool
 
-	bug string // the name of a seeded bug, "" for none
+	freed []Ref  // what the verb under way took from a holder or out of delay
+	bug   string // the name of a seeded bug, "" for none
 }
 
 // Handed is what the last claim of a lane handed out.
@@ -100,6 +104,7 @@ func NewShard(nowUS int64, keeps func(queue string) bool, bug string) *Shard {
 		Ledger: map[string]int64{}, Delay: map[Ref]float64{}, Lease: map[Ref]float64{}, Attempts: map[Ref]int64{},
 		Queues: map[string]int64{}, Tombstones: map[string]int64{}, Queue: map[string]*Queue{}, Paused: map[string]string{}, Taken: map[string]int64{},
 		Handed: map[string]*Handed{}, Stored: map[string]Stored{}, Keys: map[int64]int64{},
+		Slots: map[Ref]string{}, Waited: map[string]bool{}, Limits: map[string]Limit{},
 	}
 }
 
@@ -257,6 +262,7 @@ func (s *Shard) Picture() []string {
 	for name, n := range s.Taken {
 		add("taken %s %d", name, n)
 	}
+	lines = append(lines, s.slotLines()...)
 	for lane, h := range s.Handed {
 		add("handed %s %s", lane, h.Token)
 	}
@@ -329,6 +335,15 @@ var Bugs = map[string]bool{
 	"a bury counts as a nack":                 false,
 	"a lapse counts as a nack":                false,
 	"the audit finds nothing":                 false,
+	"a claim goes over the limit":             false,
+	"a group counts for all":                  false,
+	"a full group holds up the others":        false,
+	"an end keeps its slot":                   false,
+	"a revert keeps its slot":                 false,
+	"a lapse keeps its slot":                  false,
+	"a job that is gone waits for a slot":     false,
+	"a freed slot wakes nobody":               true,
+	"a claim without a slot leaves no word":   true,
 	// The rules of lanes and of waiting.
 	"a lane claims before it reverts":                    false,
 	"a poll waits without asking again":                  true,

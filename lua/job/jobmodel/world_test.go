@@ -13,6 +13,7 @@ import (
 // the model beside them.
 type Store interface {
 	Publish(quota Quota, groups []Publish) []Stored
+	Limit(queue string, limit Limit)
 	Claim(lane, token string, maxBytes int, claims []Claim, reportLeft map[string]bool) ClaimReply
 	Ack(groups []AckGroup) []int
 	Settle(jobs []Settle) []State
@@ -56,6 +57,7 @@ type World struct {
 	shards    []*shard
 	queues    []string
 	places    map[string][]int // queue → its shards
+	limits    map[string]Limit // of queues that have one
 	processes []*process
 	tasks     []func() bool // what clients and operators are about to do; each step says whether it was the last
 	steps     int
@@ -118,7 +120,7 @@ type Setting struct {
 
 // NewWorld draws a world. open makes its shards.
 func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard)) *World {
-	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}}
+	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}, limits: map[string]Limit{}}
 	w.queues = [][]string{{"a"}, {"a", "b"}, {"a", "b", "r"}, {"a", "r"}, {"r", "r2"}}[w.rand.Intn(5)]
 	quota := Quota{Jobs: int64(3 + w.rand.Intn(30)), Queues: int64(1 + w.rand.Intn(3))}
 	quota.Keys = 1 + quota.Jobs/3
@@ -144,6 +146,11 @@ func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard))
 		odds = 4
 	}
 	w.foreign = []string{"", "", "vanish", "unlist", "", "", "", ""}[w.rand.Intn(odds)]
+	for _, q := range w.queues {
+		if by := []string{"", "n", "-", "-", "-"}[w.rand.Intn(5)]; by != "-" && len(w.places[q]) == 1 {
+			w.limit(q, Limit{1 + w.rand.Intn(3), by})
+		}
+	}
 	for range 1 + w.rand.Intn(3) {
 		w.processes = append(w.processes, w.newProcess())
 	}
@@ -323,6 +330,9 @@ func (w *World) settleDown() {
 
 // end lets time pass until nothing is left, and closes the account.
 func (w *World) end() {
+	for _, q := range slices.Sorted(maps.Keys(w.limits)) {
+		w.limit(q, Limit{100, w.limits[q].By})
+	}
 	for _, s := range w.shards {
 		for _, queue := range w.queues {
 			s.store.Resume(queue)

@@ -1,0 +1,226 @@
+package jobmodel
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Limit bounds the leases of a queue, or of each value of an attribute.
+type Limit struct {
+	Most int
+	By   string
+}
+
+// Held is what a claim says of a queue that has ready jobs and no slot.
+const Held = -1 << 50
+
+// Limit sets what claims say of a queue from now on.
+func (s *Shard) Limit(queue string, limit Limit) { s.Limits[queue] = limit }
+
+// group is that of a job.
+func (l Limit) group(j *Job) string {
+	if l.By == "" {
+		return ""
+	}
+	value := regexp.MustCompile(`"` + l.By + `":"([^"]*)"`).FindStringSubmatch(j.Attributes + `"` + l.By + `":""`)
+	return value[1]
+}
+
+// leases is how many slots of a group are taken.
+func (s *Shard) leases(queue, group string) (n int) {
+	for ref, kind := range s.Slots {
+		if ref.Queue == queue && kind == "+"+group {
+			n++
+		}
+	}
+	return n
+}
+
+// full says whether a queue has no slot for any job.
+func (s *Shard) full(queue string) bool {
+	limit, limited := s.Limits[queue]
+	if s.bug == "a claim goes over the limit" {
+		limit.Most++
+	}
+	return limited && limit.By == "" && s.leases(queue, "") >= limit.Most
+}
+
+// parks lets a job wait whose group is full, and says whether it does.
+func (s *Shard) parks(j *Job, queue string) bool {
+	limit, limited := s.Limits[queue]
+	group := limit.group(j)
+	used := s.leases(queue, group)
+	if s.bug == "a group counts for all" {
+		used = s.leases(queue, "")
+	}
+	if !limited || limit.By == "" || used < limit.Most {
+		return false
+	}
+	s.Slots[Ref{queue, j.Seq}] = "~" + group
+	s.Delay[Ref{queue, j.Seq}] = float64(s.now()+300_000) + 0.5
+	s.Waited[queue] = true
+	if q := s.queue(queue); s.bug == "a full group holds up the others" {
+		for _, seq := range q.Ready {
+			s.Delay[Ref{queue, seq}] = float64(s.now()+300_000) + 0.5
+		}
+		q.Ready = nil
+	}
+	return true
+}
+
+// left is how many jobs a claim could have got.
+func (s *Shard) left(queue string) int {
+	n := len(s.queue(queue).Ready)
+	limit, limited := s.Limits[queue]
+	switch {
+	case !limited || limit.By != "" || n == 0:
+		return n
+	case s.full(queue):
+		s.Waited[queue] = s.bug != "a claim without a slot leaves no word"
+		return Held
+	}
+	return min(n, limit.Most-s.leases(queue, ""))
+}
+
+// free notes that a job is leased or delayed no more. The verb calls giveBack last.
+func (s *Shard) free(ref Ref) { s.freed = append(s.freed, ref) }
+
+// giveBack gives the slots back, and each to the oldest job of the group that waits for one.
+func (s *Shard) giveBack() {
+	var names []string
+	back, ready := map[string]int{}, map[string]int{}
+	for _, ref := range s.freed {
+		if !slices.Contains(names, ref.Queue) {
+			names = append(names, ref.Queue)
+		}
+	}
+	slices.SortStableFunc(s.freed, func(a, b Ref) int {
+		return cmp.Compare(slices.Index(names, a.Queue), slices.Index(names, b.Queue))
+	})
+	for _, ref := range s.freed {
+		kind := s.Slots[ref]
+		if delete(s.Slots, ref); !strings.HasPrefix(kind, "+") {
+			continue
+		}
+		back[ref.Queue]++
+		if seq := s.oldestWaiting(ref.Queue, "~"+kind[1:]); seq != 0 {
+			q := s.queue(ref.Queue)
+			q.Ready = slices.Concat([]int64{seq}, q.Ready)
+			q.shifts++
+			ready[ref.Queue]++
+		}
+	}
+	s.freed = nil
+	for _, name := range names {
+		if back[name] == 0 || !s.Waited[name] {
+			continue
+		}
+		waits := false
+		for ref, kind := range s.Slots {
+			waits = waits || ref.Queue == name && kind[0] == '~'
+		}
+		if ready[name] == 0 && !waits {
+			delete(s.Waited, name)
+		}
+		if len(s.queue(name).Ready) > 0 && s.bug != "a freed slot wakes nobody" {
+			s.wake(name, back[name], back[name])
+		}
+	}
+}
+
+// oldestWaiting takes the oldest job that waits for a slot; 0: none does.
+func (s *Shard) oldestWaiting(queue, kind string) int64 {
+	refs := slices.SortedFunc(maps.Keys(s.Slots), func(a, b Ref) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, ref := range refs {
+		if ref.Queue != queue || s.Slots[ref] != kind {
+			continue
+		}
+		delete(s.Slots, ref)
+		if at := s.Delay[ref]; lastTry(at) || s.bug == "a job that is gone waits for a slot" {
+			delete(s.Delay, ref)
+			return ref.Seq
+		}
+	}
+	return 0
+}
+
+// slotLines are the part of Picture about slots.
+func (s *Shard) slotLines() (lines []string) {
+	groups, counts := map[string]map[string]bool{}, map[string]int{}
+	for ref, kind := range s.Slots {
+		lines = append(lines, fmt.Sprintf("slots %d %s %s", ref.Seq, ref.Queue, kind))
+		if kind[0] == '~' {
+			lines = append(lines, fmt.Sprintf("parked %s %d %s %d 0", ref.Queue, len(kind)-1, kind[1:], ref.Seq))
+			continue
+		}
+		counts[ref.Queue+" "+kind[1:]]++
+		if groups[ref.Queue] == nil {
+			groups[ref.Queue] = map[string]bool{}
+		}
+		groups[ref.Queue][kind] = true
+	}
+	for group, n := range counts {
+		lines = append(lines, fmt.Sprintf("slots #%s %d", group, n))
+	}
+	for queue, all := range groups {
+		lines = append(lines, fmt.Sprintf("slots *%s %d", queue, len(all)))
+	}
+	for queue, waited := range s.Waited {
+		if waited {
+			lines = append(lines, fmt.Sprintf("slots ?%s publish w:", queue))
+		}
+	}
+	return lines
+}
+
+// limit gives a queue a limit.
+func (w *World) limit(queue string, limit Limit) {
+	w.limits[queue] = limit
+	for _, s := range w.shards {
+		s.store.Limit(queue, limit)
+	}
+	for _, p := range w.processes { // whose settings change has its polls ask again
+		for at := range p.heard {
+			p.heard[at]++
+		}
+		waiting := p.waiting
+		p.waiting = nil
+		for _, x := range waiting {
+			x.woken = true
+			w.begin(x, x.plan(w))
+		}
+	}
+}
+
+// leases is how many leases a group has, whatever is counted.
+func (w *World) leases(s *shard, queue, group string) (n int) {
+	for ref := range s.model.Lease {
+		j := s.model.queue(queue).Jobs[ref.Seq]
+		if limit := w.limits[queue]; ref.Queue == queue && (limit.By == "" || j != nil && limit.group(j) == group) {
+			n++
+		}
+	}
+	return n
+}
+
+// full says that a poll may wait beside a ready job of the queue.
+func (w *World) full(s *shard, queue string) bool {
+	limit, limited := w.limits[queue]
+	used := w.leases(s, queue, "")
+	if s.vanished+s.unlisted > 0 {
+		used = max(used, s.model.leases(queue, ""))
+	}
+	return limited && limit.By == "" && used >= limit.Most
+}
+
+// judgeLimit holds what a claim handed out against the limit of its queue.
+func (w *World) judgeLimit(s *shard, c Claimed) {
+	limit, limited := w.limits[c.Queue]
+	if n := w.leases(s, c.Queue, limit.group(&c.Job)); limited && n > limit.Most {
+		w.bad("claim: %v is one of %d leases, %+v are allowed", c.ref(), n, limit)
+	}
+}

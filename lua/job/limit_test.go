@@ -1,0 +1,124 @@
+package job_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+)
+
+// limited claims from one queue under a limit: most leases, of the queue or of each value of an attribute.
+func (s *shard) limited(queue string, count, most int, by string) (seqs []int64, left int64) {
+	s.t.Helper()
+	keys, argv := s.limitedCall(queue, count, most, by)
+	got := parseClaims(s.must(luajob.Claim, keys, argv...), []string{queue})
+	for _, j := range got.jobs[0] {
+		seqs = append(seqs, j.seq)
+	}
+	return seqs, got.left[0]
+}
+
+func (s *shard) limitedCall(queue string, count, most int, by string) (keys []string, argv []any) {
+	keys, argv, _ = s.claimCall("lane", "t", true, request{queues: []string{queue}, count: count})
+	argv[5] = fmt.Sprintf("1 0 0 %d publish w: %s", most, by)
+	return append(keys, s.spare()...), argv
+}
+
+const noSlot = -1 << 50
+
+// tenant is the records of n jobs that have an attribute.
+func (s *shard) tenant(name string, n int) []int64 {
+	s.t.Helper()
+	attributes := fmt.Sprintf(`{"tenant":%q}`, name)
+	return s.stored(group{queue: "a", bodies: bodies(n), attributes: attributes})
+}
+
+// Jobs of a group that is full hold nobody up, however many they are, and come in their order.
+func TestAGroupThatIsFullHoldsNobodyUp(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.clock = start
+		red := s.tenant("red", 300)
+		blue := s.tenant("blue | \n1", 2)
+		none := s.put("a", "x", "y")
+		seqs, left := s.limited("a", 10, 1, "tenant")
+		s.same("one of each", seqs, []int64{red[0], blue[0], none[0]})
+		s.same("left", left, 0)
+		s.ack("a", red[0])
+		seqs, _ = s.limited("a", 10, 1, "tenant")
+		s.same("the next of red", seqs, red[1:2])
+		s.ack("a", red[2]) // it waits no more
+		s.ack("a", red[1])
+		seqs, _ = s.limited("a", 10, 1, "tenant")
+		s.same("the next but one", seqs, red[3:4])
+		s.exact("a")
+
+		s.clock += 300_001_000
+		s.promote(due{"a", "delay", red[4:6]})
+		seqs, left = s.limited("a", 10, 2, "tenant")
+		s.same("back after 5 minutes, under a higher limit", seqs, red[4:5])
+		s.same("left", left, 0)
+		s.same("the others wait", s.c.ZCard(ctx, s.key("parked")).Val(), len(red)-5+2)
+		s.purge("a", "all", 1000)
+		s.same("nothing is left", s.c.Exists(ctx, s.key("parked"), s.key("delay"), s.key("lease")).Val(), 0)
+		s.exact("a")
+	})
+}
+
+func TestTooManyGroupsAreRejected(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.tenant("red", 2)
+		blue := s.tenant("blue", 1)
+		s.limited("a", 1, 2, "tenant")
+		s.do("hset", s.key("slots"), "*a", 10_000)
+		seqs, left := s.limited("a", 5, 2, "tenant")
+		s.same("of the groups that have leases", len(seqs), 1)
+		s.same("the others stay", []int64{left, s.c.LLen(ctx, s.key("r:a")).Val()}, []int64{noSlot, 1})
+		reply := s.publish(group{queue: "a", bodies: bodies(1)}, group{queue: "b", bodies: bodies(1)})
+		s.same("publishes", []int64{reply[0][0], reply[1][0]}, []int64{8, 1})
+		s.do("hset", s.key("slots"), "*a", 1)
+		seqs, _ = s.limited("a", 5, 2, "tenant")
+		s.same("once there are fewer", seqs, blue)
+		s.exact("a", "b")
+	})
+}
+
+// What another program wrote under the keys rejects the claims that need them, and the ends of leases.
+func TestForeignKeysOfLimitsRejectTheCall(t *testing.T) {
+	for _, key := range []string{"slots", "parked"} {
+		t.Run(key, func(t *testing.T) {
+			on(t, func(t *testing.T, s *shard) {
+				seqs := s.put("a", bodies(3)...)
+				s.limited("a", 1, 1, "")
+				s.do("del", s.key(key))
+				s.do("set", s.key(key), "foreign")
+				before := s.snapshot()
+				keys, argv := s.limitedCall("a", 1, 1, "")
+				if _, err := s.try(luajob.Claim, keys, argv...); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+					t.Errorf("claim: got %v", err)
+				}
+				keys, argv = s.ackCall("a", seqs[0])
+				if _, err := s.try(luajob.Ack, keys, argv...); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+					t.Errorf("ack: got %v", err)
+				}
+				s.same("the shard", s.snapshot(), before)
+			})
+		})
+	}
+}
+
+// A shard without limits has neither keys nor commands of them, and one with them is not for programs from before.
+func TestOnlyLimitedShardsCountLeases(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.do("hset", s.ledger(), "format", "2")
+		s.put("a", bodies(3)...)
+		s.ack("a", s.claim("a", 1)[0].seq)
+		s.same("asked", s.spared, 0)
+		seqs, left := s.limited("a", 2, 1, "")
+		s.same("jobs and left", []int64{int64(len(seqs)), left}, []int64{1, noSlot})
+		s.same("format", s.c.HGet(ctx, s.ledger(), "format").Val(), "5")
+		s.ack("a", seqs[0])
+		s.same("asked", s.spared, 1)
+		s.same("counted", s.c.HGetAll(ctx, s.key("slots")).Val(), map[string]string{})
+	})
+}
