@@ -14,6 +14,7 @@ var queuesSpaces = map[string]string{
 	"other": fmt.Sprintf(`kind: queue, tokens: [%q]`, hashOf(theirsCanary)),
 	"full":  `kind: queue, max_jobs: 3, max_queues: 1`,
 	"open":  `kind: queue`,
+	"slots": `kind: queue, queues: [{match: q, concurrency: 1}, {match: each, concurrency: 1, concurrency_by: tenant}]`,
 }
 
 const (
@@ -88,6 +89,14 @@ var nativeJobs = []row{
 	{"an id with a slash", post(queue+"?id=a/b", "", "x"), "400 bad_id", kept},
 	{"an id of 65", post(queue+"?id="+x(65), "", "x"), "400 bad_id", kept},
 	{"an id for two", post(queue+"?id=a", asJSON, "[1,2]"), "400 bad_id", kept},
+	{"an attribute without a name", post(queue+"?attribute.=x", "", "x"), "400 bad_parameter", kept},
+	{"an attribute with a name of 129", post(queue+"?attribute."+x(129)+"=x", "", "x"), "400 bad_parameter", kept},
+	{"an attribute twice", post(queue+"?attribute.a=x&attribute.a=y", "", "x"), "400 bad_parameter", kept},
+	{"an attribute of ours", post(queue+"?attribute.schedule=x", "", "x"), "400 bad_parameter", kept},
+	{"an attribute that is no UTF-8", post(queue+"?attribute.a=%C3%28", "", "x"), "400 bad_parameter", kept},
+	{"17 attributes", post(queue+"?"+numberedAttributes(17), "", "x"), "400 bad_parameter", kept},
+	{"16 attributes", post(queue+"?"+numberedAttributes(16), "", "x"), ok, kept},
+	{"a job that its attribute makes too large", post(queue+"?attribute.a=b", "", x(32<<10)), "413 entry_too_large", kept},
 	{"1,001 shards", post(queue+"?shards=1001", "", "x"), "400 bad_shards", kept},
 	{"1,000 shards of 32 KiB", post(queue+"?shards=1000", "", x(32<<10)), "413 body_too_large", kept},
 	{"1,000 shards of lines of 32 KiB", post(queue+"?shards=1000", asNDJSON, strings.Repeat(x(32<<10)+"\n", 20)), "400 bad_shards", kept},
@@ -115,6 +124,16 @@ var nativeJobs = []row{
 	{"a claim of 64 queues", post("/v1/open/"+numberedQueues(64)+"/claim", "", ""), claimed, kept},
 	{"a claim of 65 queues", post("/v1/open/"+numberedQueues(65)+"/claim", "", ""), badQueue, kept},
 	{"a claim of an empty name", post("/v1/open/a,/claim", "", ""), badQueue, kept},
+	{"a claim by weights", post("/v1/open/a*1000,b/claim", "", ""), claimed, kept},
+	{"a claim by a weight of 0", post("/v1/open/a*0/claim", "", ""), badQueue, kept},
+	{"a claim by a weight of 2^32+1", post("/v1/open/a*4294967297/claim", "", ""), badQueue, kept},
+	{"a claim by two weights", post("/v1/open/a*1*2/claim", "", ""), badQueue, kept},
+	{"a publish to a weight", post("/v1/open/a*2", "", "x"), badQueue, kept},
+	{"jobs of a queue with one slot", post("/v1/slots/q", asJSON, "[1,2]"), "200 accepted=2", kept},
+	{"a claim of both", post("/v1/slots/q/claim?count=2", "", ""), claimed, kept},
+	{"a claim without a slot", post("/v1/slots/q/claim?count=1000&wait=10ms", "", ""), claimed, kept},
+	{"jobs of a group of control characters", post("/v1/slots/each?attribute.tenant=%00%0A%E2%80%AE", asJSON, "[1,2]"), "200 accepted=2", kept},
+	{"a claim of both of the group", post("/v1/slots/each/claim?count=2", "", ""), claimed, kept},
 	{"a claim with a body", post("/v1/open/none/claim", "", smuggled), claimed, kept},
 	{"a request behind a claim that waits", post("/v1/open/none/claim?wait=100ms", "", "") + post("/v1/open/behind", "", "x"), claimed + " | " + ok, kept},
 
@@ -156,6 +175,14 @@ var nativeJobs = []row{
 	{"another's token on a settle", post("/v1/mail/q/settle", bears(theirsCanary), sameLine(1)), another, kept},
 	{"another's token on no namespace", post("/v1/nobody/q", bears(theirsCanary), "x"), another, kept},
 	{"the right token", post("/v1/mail/q", bears(mineCanary), "x"), ok, kept},
+}
+
+func numberedAttributes(n int) string {
+	pairs := make([]string, n)
+	for i := range pairs {
+		pairs[i] = fmt.Sprintf("attribute.n%d=x", i)
+	}
+	return strings.Join(pairs, "&")
 }
 
 func numberedQueues(n int) string {

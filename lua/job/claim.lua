@@ -82,14 +82,18 @@ while at <= args do
 end
 
 local slots, parked, delay = KEYS[key + 5], KEYS[key + 6], KEYS[key + 7]
-local counted
-if limited then
-  counted = redis.pcall('HLEN', slots)
-  for _, reply in ipairs({ counted, redis.pcall('ZCARD', parked), redis.pcall('ZCARD', delay) }) do
-    if foreign(reply) then
+for i, limit in pairs(limits) do
+  local name = ARGV[4 + i]
+  local known = redis.pcall('HMGET', slots, '*' .. name, '#' .. name .. ' ')
+  local grouped = limit.by ~= ''
+  for _, reply in ipairs({ known, grouped and redis.pcall('ZCARD', parked), grouped and redis.pcall('ZCARD', delay) }) do
+    if reply and foreign(reply) then
       return reply
     end
   end
+  limit.known = tonumber(known[1] or 0) or 0 -- groups that have leases
+  limit.first = limit.known == 0
+  limit.groups[''] = { text = '', used = tonumber(known[2] or 0) or 0, more = 0 }
 end
 
 local now, now_us = time()
@@ -133,12 +137,6 @@ local function group_in(limit, name, record)
     limit.groups[text] = { text = text, used = tonumber(redis.call('HGET', slots, '#' .. name .. ' ' .. text) or 0) or 0, more = 0 }
   end
   return limit.groups[text]
-end
-
--- crowded says whether a queue has leases of so many groups that no other gets any.
-local function crowded(limit, name)
-  limit.known = limit.known or tonumber(redis.call('HGET', slots, '*' .. name) or 0) or 0
-  return limit.known >= 10000
 end
 
 -- take_back leaves the call without effect.
@@ -212,7 +210,7 @@ for a, request in ipairs(requests) do
           ends, tries = parsed[1], parsed[2]
         end
         local group = limit and ends and not (ends > 0 and ends <= now) and group_in(limit, name, record)
-        if group and group.used == 0 and crowded(limit, name) then
+        if group and group.used == 0 and limit.known >= 10000 then
           limit.held = true
         end
         if bytes > 0 and bytes >= size or group and limit.held then
@@ -321,22 +319,21 @@ for i, limit in pairs(limits) do
   local name = ARGV[4 + i]
   for text, group in pairs(limit.groups) do
     if group.more > 0 then
-      if group.used == group.more then
-        redis.call('HINCRBY', slots, '*' .. name, 1)
-      end
-      redis.call('HINCRBY', slots, '#' .. name .. ' ' .. text, group.more)
+      marks[#marks + 1], marks[#marks + 2] = '#' .. name .. ' ' .. text, int(group.used)
+      limit.grows = limit.grows or group.used == group.more
     end
+  end
+  if limit.grows then
+    marks[#marks + 1], marks[#marks + 2] = '*' .. name, int(limit.known)
+  end
+  if limit.grows and limit.first and redis.call('HSETNX', ledger, 'limited', '1') == 1
+    and (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
+    redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
   end
 end
 in_pieces(redis.call, 'ZADD', delay, waits)
 in_pieces(redis.call, 'ZADD', parked, places)
 in_pieces(redis.call, 'HSET', slots, marks)
-if #marks > 0 and counted == 0 then
-  redis.call('HSET', ledger, 'limited', '1')
-  if (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
-    redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
-  end
-end
 
 -- drop removes what was met of a queue and is no job any more.
 local function drop(i)

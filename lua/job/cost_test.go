@@ -130,11 +130,16 @@ func BenchmarkAgainstProduce(b *testing.B) {
 }
 
 // BenchmarkLife tells the time in Redis of the life of a job: publish, claim, ack, of k
-// jobs a call.
+// jobs a call; also where their leases are counted, of the queue or of each tenant.
 func BenchmarkLife(b *testing.B) {
 	c := server(b)
-	for _, k := range []int{1, 16, 128} {
-		b.Run(fmt.Sprint(k), func(b *testing.B) {
+	for _, row := range []struct {
+		k    int
+		kind string
+		by   string
+	}{{1, "", ""}, {16, "", ""}, {128, "", ""}, {1, "/limited", ""}, {16, "/limited", ""}, {1, "/by", "tenant"}, {16, "/by", "tenant"}} {
+		k := row.k
+		b.Run(fmt.Sprint(k, row.kind), func(b *testing.B) {
 			n := max(100, min(5000, b.N/k))
 			best := map[string]float64{}
 			for range 5 {
@@ -142,11 +147,17 @@ func BenchmarkLife(b *testing.B) {
 				s.maxJobs, s.bytes = 1<<40, 64<<20
 				s.stored(group{queue: "a", bodies: full(128)}) // the queue lives on
 				took := map[string]float64{}
-				keys, argv := s.publishCall(group{queue: "a", bodies: full(k)})
+				keys, argv := s.publishCall(group{queue: "a", bodies: full(k), attributes: `{"tenant":"red"}`})
 				took["publish"] = scriptMicros(b, c, func() {
 					repeat(b, c, n, luajob.Publish, func(int) ([]string, []any) { return keys, argv })
 				})
 				keys, argv, _ = s.claimCall("lane", "token", false, request{queues: []string{"a"}, count: k})
+				var spare []string
+				if row.kind != "" {
+					argv[5] = "0 0 0 1000000 publish w: " + row.by
+					spare = s.spare()
+				}
+				keys = append(keys, spare...)
 				took["claim"] = scriptMicros(b, c, func() {
 					repeat(b, c, n, luajob.Claim, func(int) ([]string, []any) { return keys, argv })
 				})
@@ -157,7 +168,8 @@ func BenchmarkLife(b *testing.B) {
 						for x := range refs {
 							refs[x], _, _ = strings.Cut(leased[i*k+x], " ")
 						}
-						return s.ackCall("a", refs...)
+						keys, argv := s.ackCall("a", refs...)
+						return append(keys, spare...), argv
 					})
 				})
 				c.FlushDB(ctx)

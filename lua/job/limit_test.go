@@ -93,7 +93,7 @@ func TestForeignKeysOfLimitsRejectTheCall(t *testing.T) {
 				s.do("del", s.key(key))
 				s.do("set", s.key(key), "foreign")
 				before := s.snapshot()
-				keys, argv := s.limitedCall("a", 1, 1, "")
+				keys, argv := s.limitedCall("a", 1, 1, "tenant")
 				if _, err := s.try(luajob.Claim, keys, argv...); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 					t.Errorf("claim: got %v", err)
 				}

@@ -39,26 +39,36 @@ local function open_slots(slots, parked, delay)
 
   local function give_back(queue, members)
     local held = read_all('HMGET', slots, members)
-    local back, ready = 0, 0
+    local gone, seen, groups, count, back, ready = {}, {}, {}, {}, 0, 0
     for x, member in ipairs(members) do
       local kind, group = string.match(held[x] or '', '^(.)(.*)$')
-      if kind and redis.call('HDEL', slots, member) == 1 then
+      if kind and not seen[member] then
+        seen[member] = true
+        gone[#gone + 1] = member
         if kind == '~' then
           redis.call('ZREM', parked, park_prefix(queue, group) .. string.match(member, '^%d+'))
         else
+          groups[#groups + 1] = not count[group] and group or nil
+          count[group] = (count[group] or 0) + 1
           back = back + 1
-          if redis.call('HINCRBY', slots, '#' .. queue .. ' ' .. group, -1) <= 0 then
-            redis.call('HDEL', slots, '#' .. queue .. ' ' .. group)
-            if redis.call('HINCRBY', slots, '*' .. queue, -1) <= 0 then
-              redis.call('HDEL', slots, '*' .. queue)
-            end
-          end
-          local seq = oldest(queue, group)
-          if seq then
-            redis.call('LPUSH', members.r, seq)
-            ready = ready + 1
-          end
         end
+      end
+    end
+    in_pieces(redis.call, 'HDEL', slots, gone)
+    for _, group in ipairs(groups) do
+      if redis.call('HINCRBY', slots, '#' .. queue .. ' ' .. group, -count[group]) <= 0 then
+        redis.call('HDEL', slots, '#' .. queue .. ' ' .. group)
+        if redis.call('HINCRBY', slots, '*' .. queue, -1) <= 0 then
+          redis.call('HDEL', slots, '*' .. queue)
+        end
+      end
+      for _ = 1, count[group] do
+        local seq = oldest(queue, group)
+        if not seq then
+          break
+        end
+        redis.call('LPUSH', members.r, seq)
+        ready = ready + 1
       end
     end
     local how = back > 0 and redis.call('HGET', slots, '?' .. queue)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 )
 
 // Limit bounds the leases of a queue, or of each value of an attribute.
@@ -101,17 +100,30 @@ func (s *Shard) giveBack() {
 	slices.SortStableFunc(s.freed, func(a, b Ref) int {
 		return cmp.Compare(slices.Index(names, a.Queue), slices.Index(names, b.Queue))
 	})
+	type group struct{ queue, name string }
+	var groups []group // in the order in which the first slot of each is given back
+	slots := map[group]int{}
 	for _, ref := range s.freed {
-		kind := s.Slots[ref]
-		if delete(s.Slots, ref); !strings.HasPrefix(kind, "+") {
-			continue
+		if kind, held := s.Slots[ref]; held && kind[0] == '+' {
+			g := group{ref.Queue, kind[1:]}
+			if slots[g] == 0 {
+				groups = append(groups, g)
+			}
+			slots[g]++
+			back[ref.Queue]++
 		}
-		back[ref.Queue]++
-		if seq := s.oldestWaiting(ref.Queue, "~"+kind[1:]); seq != 0 {
-			q := s.queue(ref.Queue)
+		delete(s.Slots, ref)
+	}
+	for _, g := range groups {
+		for range slots[g] {
+			seq := s.oldestWaiting(g.queue, "~"+g.name)
+			if seq == 0 {
+				break
+			}
+			q := s.queue(g.queue)
 			q.Ready = slices.Concat([]int64{seq}, q.Ready)
 			q.shifts++
-			ready[ref.Queue]++
+			ready[g.queue]++
 		}
 	}
 	s.freed = nil
