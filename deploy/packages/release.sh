@@ -22,11 +22,11 @@ trap 'rm -rf "$work"' EXIT
 git clone -q . "$work/spillway"
 cd "$work/spillway"
 git tag -f "$tag" >/dev/null
-goreleaser release --clean --skip=publish,announce --config "${CONFIG:-.github/goreleaser.yaml}"
+goreleaser release --clean --skip=publish,announce --config .github/goreleaser.yaml
 rm -f "$out"/*
 deploy/packages/clients.sh "$out"
 cd tmp/dist
-cp ./*.tar.gz ./*.zip ./*.deb ./*.rpm ./*.bom.json "$out"
+find . -maxdepth 1 -type f -name 'spillway*' -exec cp {} "$out" \;
 cd "$out"
 sha256sum ./* | sed 's: \./: :' >"$work/checksums.txt"
 mv "$work/checksums.txt" .

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -42,33 +43,45 @@ namespaces:
 `
 
 // installSDKs installs the SDKs as their users do, in the versions of
-// testdata/sdks/package.json and testdata/sdks/go/go.mod.
+// testdata/sdks/package.json and testdata/sdks/go/go.mod, once for all tests.
 func installSDKs(t *testing.T) (dir string) {
 	t.Helper()
-	dir = t.TempDir()
+	dir, err := sdks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var sdks = sync.OnceValues(func() (dir string, err error) {
+	dir = filepath.Join(filepath.Dir(binary), "sdks") // which TestMain removes
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
 	for _, name := range []string{"package.json", "send.mjs", "sqs.mjs", "sqs.py"} {
 		text, err := os.ReadFile(filepath.Join("testdata", "sdks", name))
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 	}
-	npm := exec.Command("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts")
+	// By default npm waits 5 minutes for an answer that does not come: longer than the tests may take.
+	npm := exec.Command("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline", "--fetch-timeout=30000", "--fetch-retries=5")
 	npm.Dir = dir
 	if out, err := npm.CombinedOutput(); err != nil {
-		t.Fatalf("npm install: %v\n%s", err, out)
+		return "", fmt.Errorf("npm install: %w\n%s", err, out)
 	}
 	for program, of := range map[string]string{"analytics-go": ".", "aws-sdk-go": "./sqs"} {
 		build := exec.Command("go", "build", "-o", filepath.Join(dir, program), of)
 		build.Dir = filepath.Join("testdata", "sdks", "go")
 		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build with %s: %v\n%s", program, err, out)
+			return "", fmt.Errorf("build with %s: %w\n%s", program, err, out)
 		}
 	}
-	return dir
-}
+	return dir, nil
+})
 
 // sendBySDK sends the events from to to, and returns how many the SDK calls delivered.
 func sendBySDK(t *testing.T, dir, sdk, url string, from, to int) (ok, failed int) {
