@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/protocol/otlp"
 	"github.com/spillway-io/spillway/ingest/protocol/posthog"
 	"github.com/spillway-io/spillway/ingest/protocol/segment"
+	"github.com/spillway-io/spillway/ingest/protocol/splunk"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -59,6 +60,11 @@ var sdkProtocols = []sdkProtocol{
 	}},
 	{"/otlp/", "", otlp.Adapter{}, []sdkRoute{takes("otlp", "/otlp/v1/logs", "v1/logs")}},
 	{"/loki/", "", loki.Adapter{}, []sdkRoute{takes("loki", "/loki/api/v1/push", "api/v1/push")}},
+	{"/splunk/", "services/collector", splunk.Adapter{}, []sdkRoute{
+		takes("splunk", "/splunk/services/collector/event", "services/collector", "services/collector/event",
+			"services/collector/event/1.0", "services/collector/raw", "services/collector/raw/1.0"),
+		greets("splunk_health", "/splunk/services/collector/health", "services/collector/health", "services/collector/health/1.0"),
+	}},
 	{"/elastic/", "", elastic.Adapter{}, []sdkRoute{
 		takes("elastic", "/elastic/{index}/_bulk", "_bulk", "*/_bulk"),
 		greets("elastic_greeting", "/elastic/", "", "_license"),

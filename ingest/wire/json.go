@@ -66,6 +66,29 @@ func endOfString(text []byte, start int) int {
 	return len(text)
 }
 
+// EndOfObject returns how many bytes an object at the beginning of text has, by its braces; 0:
+// there is none, or it has no end.
+func EndOfObject(text []byte) int {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		case '"':
+			i = endOfString(text, i)
+		}
+		if depth == 0 {
+			if i == 0 || text[i] != '}' {
+				return 0
+			}
+			return i + 1
+		}
+	}
+	return 0
+}
+
 // Form is the form of a JSON body.
 type Form int
 

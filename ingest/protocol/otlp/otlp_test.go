@@ -66,7 +66,7 @@ var rows = []protocoltest.Row{
 	{"a record too large", "", inProtobuf, logs(bytes(2, bytes(3, strings.Repeat("x", 2000))), bytes(2)), "! too_large\nkart-7 @0 " + head + "}"},
 	{"many small parts, too large", "", inProtobuf, logs(bytes(2, strings.Repeat(attribute(6, "", ""), 200))), "! too_large"},
 	{"unknown fields", "", inProtobuf, logs(bytes(2, bytes(15, "x"), varint(99, 1), fixed(1000, 1), varint(1, 5), bytes(3, "I"))), "kart-7 @0 " + head + `,"severityText":"I"}`},
-	{"not UTF-8", "", inProtobuf, logs(bytes(2, bytes(3, "\xff"))), "kart-7 @0 " + head + `,"severityText":"`+"\ufffd"+`"}`},
+	{"not UTF-8", "", inProtobuf, logs(bytes(2, bytes(3, "\xff"))), "kart-7 @0 " + head + `,"severityText":"` + "\ufffd" + `"}`},
 	{"no records", "", inProtobuf, bytes(1, kart), ""},
 	{"nothing", "", inProtobuf, "", ""},
 	{"a list in two places", "", inProtobuf, logs(bytes(2, attribute(6, "a", ""), bytes(3, "I"), attribute(6, "b", ""))), protocol.ErrBytes.Error()},
