@@ -10,11 +10,15 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/protocol/amplitude"
+	"github.com/spillway-io/spillway/ingest/protocol/cloudevents"
 	"github.com/spillway-io/spillway/ingest/protocol/elastic"
+	"github.com/spillway-io/spillway/ingest/protocol/firehose"
 	"github.com/spillway-io/spillway/ingest/protocol/loki"
+	"github.com/spillway-io/spillway/ingest/protocol/mixpanel"
 	"github.com/spillway-io/spillway/ingest/protocol/otlp"
 	"github.com/spillway-io/spillway/ingest/protocol/posthog"
 	"github.com/spillway-io/spillway/ingest/protocol/segment"
+	"github.com/spillway-io/spillway/ingest/protocol/snowplow"
 	"github.com/spillway-io/spillway/ingest/protocol/splunk"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -41,6 +45,11 @@ func takes(name, pattern string, calls ...string) sdkRoute {
 	return sdkRoute{route{name, fasthttp.MethodPost, pattern, (*Server).sdk}, calls}
 }
 
+// asks is a route whose events are in the query.
+func asks(name, pattern string, calls ...string) sdkRoute {
+	return sdkRoute{route{name, fasthttp.MethodGet, pattern, (*Server).sdk}, calls}
+}
+
 func greets(name, pattern string, calls ...string) sdkRoute {
 	return sdkRoute{route{name, fasthttp.MethodGet, pattern, (*Server).greet}, calls}
 }
@@ -65,6 +74,17 @@ var sdkProtocols = []sdkProtocol{
 			"services/collector/event/1.0", "services/collector/raw", "services/collector/raw/1.0"),
 		greets("splunk_health", "/splunk/services/collector/health", "services/collector/health", "services/collector/health/1.0"),
 	}},
+	{"/cloudevents/", "", cloudevents.Adapter{}, []sdkRoute{takes("cloudevents", "/cloudevents", "")}},
+	{"/mixpanel/", "", mixpanel.Adapter{}, []sdkRoute{
+		takes("mixpanel", "/mixpanel/{call}", "track", "engage", "groups", "import"),
+		asks("mixpanel_get", "/mixpanel/{call}"),
+	}},
+	{"/snowplow/", "com.snowplowanalytics.snowplow/", snowplow.Adapter{}, []sdkRoute{
+		takes("snowplow", "/snowplow/com.snowplowanalytics.snowplow/tp2", "com.snowplowanalytics.snowplow/tp2"),
+		asks("snowplow_pixel", "/snowplow/i", "i"),
+	}},
+	{"/firehose/", "", firehose.Adapter{}, []sdkRoute{takes("firehose", "/firehose", "")}},
+	{"/kinesis/", "", firehose.Adapter{}, []sdkRoute{takes("kinesis", "/kinesis", "")}},
 	{"/elastic/", "", elastic.Adapter{}, []sdkRoute{
 		takes("elastic", "/elastic/{index}/_bulk", "_bulk", "*/_bulk"),
 		greets("elastic_greeting", "/elastic/", "", "_license"),

@@ -15,6 +15,7 @@ package protocol
 
 import (
 	"errors"
+	"iter"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 )
@@ -30,7 +31,10 @@ var (
 )
 
 // Values are headers, or the parameters of a query. Peek returns the first of a name, or nil.
-type Values interface{ Peek(name string) []byte }
+type Values interface {
+	Peek(name string) []byte
+	All() iter.Seq2[[]byte, []byte]
+}
 
 // Request is what an adapter knows of a request beside its body.
 type Request struct {

@@ -23,6 +23,8 @@ type Names struct {
 	OtherTime string
 	// StrictTime drops an event whose time cannot be read. Else it is stamped on arrival.
 	StrictTime bool
+	// TextMillis reads Unix milliseconds from texts, too.
+	TextMillis bool
 }
 
 // Batch is a body whose key, clock and events are known.
@@ -181,7 +183,7 @@ func (b *Batch) Read(raw string, paths Paths) (e Event, why wire.Reason) {
 		case n.OtherTime:
 			other = value
 		case n.SentAt:
-			if ms, ok := ParseTime(value); ok {
+			if ms, ok := n.time(value); ok {
 				e.SentAt, e.HasSentAt = ms, true
 			}
 		}
@@ -195,11 +197,18 @@ func (b *Batch) Read(raw string, paths Paths) (e Event, why wire.Reason) {
 	if !ts.Exists() || ts.Type == gjson.Null {
 		ts = other
 	}
-	if e.TS, e.HasTS = ParseTime(ts); !e.HasTS && n.StrictTime && ts.Exists() && ts.Type != gjson.Null {
+	if e.TS, e.HasTS = n.time(ts); !e.HasTS && n.StrictTime && ts.Exists() && ts.Type != gjson.Null {
 		return Event{}, wire.ReasonBadTS
 	}
 	e.Partition = paths.find(tops[:len(paths)])
 	return e, ""
+}
+
+func (n *Names) time(value gjson.Result) (ms int64, ok bool) {
+	if n.TextMillis && value.Type == gjson.String {
+		return wire.ParseMillis(value.Str)
+	}
+	return ParseTime(value)
 }
 
 // maxTimeLen bounds the text of a time: a date, nine digits of a second, an offset.

@@ -3,6 +3,7 @@ package protocol_test
 import (
 	"bytes"
 	"encoding/base64"
+	"iter"
 	"net/url"
 	"strings"
 	"testing"
@@ -157,7 +158,8 @@ func check(t *testing.T, adapter protocol.Adapter, calls []string, body []byte) 
 // header is the only one of a request.
 type header []byte
 
-func (h header) Peek(string) []byte { return h }
+func (h header) Peek(string) []byte             { return h }
+func (h header) All() iter.Seq2[[]byte, []byte] { return nil }
 
 func fuzz(f *testing.F, adapter protocol.Adapter, calls ...string) {
 	for _, seed := range append(seeds, "Basic azo=", "basic azpw", "Basic %%", strings.Repeat("[", 600)) {

@@ -4,7 +4,6 @@ package posthog
 
 import (
 	"bytes"
-	"encoding/base64"
 	"net/http"
 
 	"github.com/tidwall/gjson"
@@ -36,9 +35,9 @@ func (Adapter) BodyKeys() []string { return names.Keys }
 // event; each also as the form data=, in base64, of older SDKs. An event without a key
 // beside it has it in properties.token.
 func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
-	if form, found := bytes.CutPrefix(body, []byte("data=")); found {
+	if bytes.HasPrefix(body, []byte("data=")) {
 		var ok bool
-		if body, ok = decodeForm(form); !ok {
+		if body, ok = protocol.FormData(body); !ok {
 			return protocol.Batch{}, protocol.ErrBody
 		}
 	}
@@ -70,44 +69,6 @@ func keyOf(event gjson.Result) string {
 		}
 	}
 	return ""
-}
-
-// decodeForm decodes the value of data= in place: %-escapes, then base64.
-func decodeForm(value []byte) ([]byte, bool) {
-	value, _, _ = bytes.Cut(value, []byte{'&'})
-	n := 0
-	for i := 0; i < len(value); i++ {
-		c := value[i]
-		if c == '%' {
-			if i+2 >= len(value) {
-				return nil, false
-			}
-			high, low := hexDigit(value[i+1]), hexDigit(value[i+2])
-			if high > 15 || low > 15 {
-				return nil, false
-			}
-			c = high<<4 | low
-			i += 2
-		}
-		value[n] = c
-		n++
-	}
-	// In place: base64 writes fewer bytes than it has read.
-	n, err := base64.StdEncoding.Decode(value, value[:n])
-	return value[:n], err == nil
-}
-
-// hexDigit is the value of a digit, or more than 15.
-func hexDigit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10
-	}
-	return 255
 }
 
 // Paths are the app's, the game's, then the page's.

@@ -4,7 +4,10 @@ package protocoltest
 import (
 	"bytes"
 	"fmt"
+	"iter"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,24 +18,30 @@ import (
 // MaxEntry bounds an event, in bytes.
 const MaxEntry = 1 << 10
 
-type headers map[string]string
+type values map[string][]string
 
-func (h headers) Peek(name string) []byte { return []byte(h[name]) }
+func (v values) Peek(name string) []byte { return []byte(url.Values(v).Get(name)) }
 
-type query url.Values
-
-func (q query) Peek(name string) []byte { return []byte(url.Values(q).Get(name)) }
+func (v values) All() iter.Seq2[[]byte, []byte] {
+	return func(yield func([]byte, []byte) bool) {
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if !yield([]byte(name), []byte(v[name][0])) {
+				return
+			}
+		}
+	}
+}
 
 // Request is one for call?query, with headers such as "Content-Type: application/json".
 func Request(call string, lines ...string) protocol.Request {
 	call, text, _ := strings.Cut(call, "?")
-	values, _ := url.ParseQuery(text)
-	h := headers{}
+	query, _ := url.ParseQuery(text)
+	h := values{}
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ": ")
-		h[name] = value
+		h[name] = []string{value}
 	}
-	return protocol.Request{Call: call, Header: h, Query: query(values)}
+	return protocol.Request{Call: call, Header: h, Query: values(query)}
 }
 
 // Events are those of a body, as "partition id@ts data", or as "! reason"; or the error.

@@ -69,6 +69,58 @@ const senders = {
     }))))
     result.ok = numbers.length
   },
+  async cloudevents() {
+    const { CloudEvent, emitterFor, HTTP, Mode } = await import('cloudevents')
+    const send = async ({ headers, body }) => {
+      const answer = await fetch(`${url}/cloudevents`, { method: 'POST', headers: { ...headers, Authorization: `Bearer ${key}` }, body })
+      if (!answer.ok) throw new Error(await answer.text())
+    }
+    const emitters = [Mode.BINARY, Mode.STRUCTURED].map((mode) => emitterFor(send, { binding: HTTP, mode }))
+    await Promise.all(numbers.map((i) => again(() => emitters[i % 2](new CloudEvent({
+      id: `id-${i}`, type: 'lap', source: '/laps', partitionkey: game(i), data: { text: `lap-${i}` },
+    })))))
+    result.ok = numbers.length
+  },
+  async mixpanel() {
+    const { default: Mixpanel } = await import('mixpanel')
+    const { hostname, port } = new URL(url)
+    const client = Mixpanel.init(key, { host: hostname, port, path: '/mixpanel', protocol: 'http', keepAlive: false })
+    const called = (call) => again(() => new Promise((done, fail) => call((error) => error ? fail(error) : done())))
+    const event = (i) => ({ event: 'lap', properties: { distinct_id: game(i), $insert_id: `id-${i}`, text: `lap-${i}` } })
+    const half = numbers.length / 2
+    await called((done) => client.track_batch(numbers.slice(half).map(event), {}, (errors) => done(errors?.[0])))
+    await Promise.all(numbers.slice(0, half).map((i) => called((done) => client.track('lap', event(i).properties, done))))
+    result.ok = numbers.length
+  },
+  async snowplow() {
+    const { newTracker, buildStructEvent } = await import('@snowplow/node-tracker')
+    const tracker = newTracker({ namespace: 'laps', appId: key, encodeBase64: false }, {
+      endpoint: `${url}/snowplow`, eventMethod: 'post', bufferSize: 20,
+      onRequestSuccess: (batch) => { for (const _ of batch) report() },
+      onRequestFailure: ({ events, willRetry }) => { if (!willRetry) for (const _ of events) report(true) },
+    })
+    for (const i of numbers) tracker.track(buildStructEvent({ category: 'lap', action: `lap-${i}` }))
+    tracker.flush()
+    await again(async () => { if (result.ok + result.failed < numbers.length) throw new Error('some are not sent') })
+  },
+  async firehose() {
+    const { FirehoseClient, PutRecordBatchCommand } = await import('@aws-sdk/client-firehose')
+    const client = new FirehoseClient({ endpoint: `${url}/firehose`, region: 'us-east-1', credentials: { accessKeyId: key, secretAccessKey: 'any' }, maxAttempts: 20 })
+    for (let kart = 0; kart < 3; kart++) {
+      const Records = numbers.filter((i) => i % 3 === kart).map((i) => ({ Data: Buffer.from(JSON.stringify({ text: `lap-${i}` })) }))
+      const { FailedPutCount } = await client.send(new PutRecordBatchCommand({ DeliveryStreamName: game(kart), Records }))
+      result.failed += FailedPutCount
+      result.ok += Records.length - FailedPutCount
+    }
+  },
+  async kinesis() {
+    const { KinesisClient, PutRecordsCommand } = await import('@aws-sdk/client-kinesis')
+    const client = new KinesisClient({ endpoint: `${url}/kinesis`, region: 'us-east-1', credentials: { accessKeyId: key, secretAccessKey: 'any' }, maxAttempts: 20, requestHandler: new (await import('@smithy/node-http-handler')).NodeHttpHandler() })
+    const Records = numbers.map((i) => ({ Data: Buffer.from(JSON.stringify({ text: `lap-${i}` })), PartitionKey: game(i) }))
+    const { FailedRecordCount } = await client.send(new PutRecordsCommand({ StreamName: 'laps', Records }))
+    result.failed = FailedRecordCount
+    result.ok = Records.length - FailedRecordCount
+  },
   'loki-json': () => loki({ json: true }),
   'loki-proto': () => loki({}),
   'otlp-json': () => otlp('@opentelemetry/exporter-logs-otlp-http'),

@@ -1,0 +1,99 @@
+// Package cloudevents is the HTTP binding of CloudEvents: one event, structured or in headers, or
+// a batch.
+package cloudevents
+
+import (
+	"bytes"
+	"encoding/base64"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// Adapter is the protocol.Adapter of CloudEvents.
+type Adapter struct{ protocol.HeaderKeyed }
+
+var (
+	names = protocol.Names{ID: "id", Time: "time"}
+	paths = protocol.Paths{{"partitionkey"}, {"source"}}
+)
+
+// Paths are the key for partitions, then the source.
+func (Adapter) Paths() protocol.Paths { return paths }
+
+// Open takes an event or a batch as it is sent. Of an event whose attributes are in headers it
+// makes one that is structured.
+func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
+	kind, _, _ := mime.ParseMediaType(string(r.Header.Peek("Content-Type")))
+	if !strings.HasPrefix(kind, "application/cloudevents") {
+		return openBinary(r, kind, body)
+	}
+	root, err := protocol.ParseJSON(body)
+	switch {
+	case err != nil || root.IsArray() != strings.HasPrefix(kind, "application/cloudevents-batch"):
+		return protocol.Batch{}, protocol.ErrBody
+	case root.IsArray():
+		return protocol.NewList(&names, root), nil
+	}
+	return protocol.NewBatch(&names, root, "")
+}
+
+// openBinary takes the attributes of ce- headers, in which some characters are %-escapes. Data
+// that is not JSON becomes data_base64.
+func openBinary(r protocol.Request, kind string, body []byte) (protocol.Batch, error) {
+	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	if len(r.Header.Peek("Ce-Specversion")) == 0 || isJSON && !wire.ValidJSON(body) {
+		return protocol.Batch{}, protocol.ErrBody
+	}
+	return protocol.Make("", func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+		if len(body) > maxEntry {
+			yield(protocol.Event{}, wire.ReasonTooLarge)
+			return nil
+		}
+		event := gjson.AppendJSONString([]byte(`{"datacontenttype":`), kind)
+		for name, value := range r.Header.All() {
+			if len(name) < 4 || !bytes.EqualFold(name[:3], []byte("ce-")) {
+				continue
+			}
+			text := string(value)
+			if decoded, err := url.PathUnescape(text); err == nil {
+				text = decoded
+			}
+			event = gjson.AppendJSONString(append(event, ','), strings.ToLower(string(name[3:])))
+			event = gjson.AppendJSONString(append(event, ':'), text)
+		}
+		if isJSON {
+			event = append(append(event, `,"data":`...), body...)
+		} else {
+			event = base64.StdEncoding.AppendEncode(append(event, `,"data_base64":"`...), body)
+			event = append(event, '"')
+		}
+		event = append(event, '}')
+		made := protocol.Batch{}
+		if list, err := protocol.ParseJSON(event); err == nil {
+			made, _ = protocol.NewBatch(&names, list, "")
+		}
+		return made.Each(paths, len(event), yield)
+	}), nil
+}
+
+// Answer is 204, unless every event was dropped.
+func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
+	if a.Accepted > 0 || len(a.Results) == 0 {
+		return http.StatusNoContent, dst
+	}
+	f := wire.Failure{Code: wire.CodeBadRequest, Message: "all events were dropped: " + string(a.Results[0].Reason)}
+	return http.StatusBadRequest, f.Append(dst)
+}
+
+// Failure is that of our own routes.
+func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+	failure := wire.Failure{Code: f.Code, Message: f.Message}
+	return f.Status, failure.Append(dst)
+}

@@ -1,0 +1,159 @@
+// Package mixpanel is the wire of Mixpanel's SDKs: track, engage, groups and import.
+package mixpanel
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// Adapter is the protocol.Adapter of Mixpanel's SDKs.
+type Adapter struct{}
+
+var keys = []string{"token", "$token"}
+
+// HeaderKey is the user of Basic, which import has.
+func (Adapter) HeaderKey(header protocol.Values) string {
+	return protocol.BasicUser(header.Peek("Authorization"))
+}
+
+// BodyKeys are the names of a project's token in properties, and in an update of a profile.
+func (Adapter) BodyKeys() []string { return keys }
+
+// Paths are none: the partition is the distinct_id.
+func (Adapter) Paths() protocol.Paths { return nil }
+
+// Open takes an event, an array of events, lines of them, or one of the first two as the form
+// data=, in JSON or base64.
+func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
+	if first := bytes.TrimLeft(body, " \t\r\n"); len(first) > 0 && first[0] != '[' && first[0] != '{' {
+		var ok bool
+		if body, ok = protocol.FormData(body); !ok {
+			return protocol.Batch{}, protocol.ErrBody
+		}
+	}
+	root, err := protocol.ParseJSON(body)
+	if err != nil {
+		return openLines(body)
+	}
+	first := root
+	if root.IsArray() {
+		first = root.Get("0")
+	}
+	return protocol.Make(keyOf(first), func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+		if !root.IsArray() {
+			yield(readEvent(root, maxEntry))
+			return nil
+		}
+		root.ForEach(func(_, event gjson.Result) bool { return yield(readEvent(event, maxEntry)) })
+		return nil
+	}), nil
+}
+
+func openLines(body []byte) (protocol.Batch, error) {
+	lines := wire.SplitLines(body)
+	line, _ := lines.Next()
+	first, err := protocol.ParseJSON(line)
+	if err != nil {
+		return protocol.Batch{}, err
+	}
+	return protocol.Make(keyOf(first), func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+		lines := wire.SplitLines(body)
+		for line, ok := lines.Next(); ok; line, ok = lines.Next() {
+			event, err := protocol.ParseJSON(line)
+			if err != nil {
+				return protocol.ErrBody
+			}
+			if !yield(readEvent(event, maxEntry)) {
+				break
+			}
+		}
+		return nil
+	}), nil
+}
+
+func keyOf(event gjson.Result) string {
+	for _, path := range []string{"properties.token", "$token"} {
+		if key := event.Get(path); key.Type == gjson.String {
+			return key.Str
+		}
+	}
+	return ""
+}
+
+// readEvent reads an event, or an update of a profile.
+func readEvent(event gjson.Result, maxEntry int) (e protocol.Event, why wire.Reason) {
+	switch {
+	case len(event.Raw) > maxEntry:
+		return e, wire.ReasonTooLarge
+	case !event.IsObject():
+		return e, wire.ReasonBadItem
+	}
+	e.Data = unsafe.Slice(unsafe.StringData(event.Raw), len(event.Raw))
+	of := event.Get("properties")
+	e.ID = []byte(of.Get("$insert_id").Str)
+	e.TS, e.HasTS = protocol.ParseTime(of.Get("time"))
+	if e.HasTS && e.TS < 1e11 { // seconds, until the year 5138
+		e.TS *= 1000
+	}
+	for _, id := range []gjson.Result{of.Get("distinct_id"), event.Get("$distinct_id"), of.Get("$device_id")} {
+		if e.Partition = protocol.PartitionName(id.String()); e.Partition != "" {
+			break
+		}
+	}
+	return e, ""
+}
+
+// Answer is 1, of import and with verbose=1 an object. import names the events that were dropped.
+func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
+	switch {
+	case a.Request.Call != "import":
+		return answer(dst, a.Request, http.StatusOK, "")
+	case a.Accepted == a.Count:
+		dst = strconv.AppendInt(append(dst, `{"code":200,"status":"OK","num_records_imported":`...), int64(a.Accepted), 10)
+		return http.StatusOK, append(dst, '}')
+	}
+	dst = strconv.AppendInt(append(dst, `{"code":400,"status":"Bad Request","error":"some data points in the request failed validation",`+
+		`"num_records_imported":`...), int64(a.Accepted), 10)
+	dst = append(dst, `,"failed_records":[`...)
+	for _, r := range a.Results {
+		if r.Disposition == wire.Warning {
+			continue
+		}
+		if dst[len(dst)-1] == '}' {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(append(dst, `{"index":`...), int64(r.Index), 10)
+		dst = append(append(append(dst, `,"message":"`...), r.Reason...), `"}`...)
+	}
+	return http.StatusBadRequest, append(dst, "]}"...)
+}
+
+// answer is what track and engage say; an empty why: stored.
+func answer(dst []byte, r protocol.Request, status int, why string) (int, []byte) {
+	digit := byte('1')
+	if why != "" {
+		digit = '0'
+	}
+	if string(r.Query.Peek("verbose")) != "1" {
+		return status, append(dst, digit)
+	}
+	dst = append(append(dst, `{"status":`...), digit)
+	dst = gjson.AppendJSONString(append(dst, `,"error":`...), why)
+	return status, append(dst, '}')
+}
+
+// Failure has the status that decides whether SDKs try again.
+func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+	if f.Request.Call != "import" {
+		return answer(dst, f.Request, f.Status, f.Message)
+	}
+	dst = strconv.AppendInt(append(dst, `{"code":`...), int64(f.Status), 10)
+	return f.Status, append(gjson.AppendJSONString(append(dst, `,"error":`...), f.Message), '}')
+}
