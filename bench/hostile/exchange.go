@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,14 +136,15 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 	parts := []string{strconv.Itoa(resp.StatusCode)}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	var b struct {
-		Error, Scope, Outcome string
-		Status                any    // text of a probe, 1 of PostHog
-		Code                  any    // text of Segment and PostHog, the status of Amplitude, whose error is prose
-		Success               *bool  // of Segment
-		Ingested              *int64 `json:"events_ingested"`
-		Accepted              *int64
-		Evicted               int64
-		Results               []struct {
+		Scope, Outcome string
+		Error          any    // a text, an object of Elasticsearch
+		Status         any    // text of a probe, 1 of PostHog and Mixpanel
+		Code           any    // text of Segment and PostHog, the status of Amplitude, whose error is prose
+		Success        *bool  // of Segment
+		Ingested       *int64 `json:"events_ingested"`
+		Accepted       *int64
+		Evicted        int64
+		Results        []struct {
 			I              int
 			Result, Reason string
 		}
@@ -164,15 +166,20 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 	case string:
 		add("%s", code)
 	case nil:
-		if b.Error != "" {
-			add("%s", b.Error)
+		if text, ok := b.Error.(string); ok && b.Status == nil {
+			add("%s", text)
 		}
 	}
 	switch status := b.Status.(type) {
 	case string:
 		add("status=%s", status)
 	case float64:
-		b.Accepted = new(int64(1)) // PostHog counts nothing
+		if status == 1 {
+			b.Accepted = new(int64(1)) // PostHog counts nothing
+		}
+	}
+	if n := acceptedOf(resp, body); n > 0 {
+		b.Accepted = new(n)
 	}
 	if b.Ingested != nil {
 		b.Accepted = b.Ingested
@@ -213,4 +220,25 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 		add("Server=%s", server)
 	}
 	return strings.Join(parts, " "), accepted
+}
+
+// adapterAnswers begin answers of other vendors that count nothing: each is for one good event.
+var adapterAnswers = []string{"{}", `{"partialSuccess"`, `{"text":"Success"`, `{"RecordId"`, `{"SequenceNumber"`, `{"FailedPutCount":0`,
+	`{"FailedRecordCount":0`, `{"requestId"`, `{"code":200,"status":"OK"`, `{"code":400,"status":"Bad Request"`, "ok", "GIF89a"}
+
+// acceptedOf is how many entries an answer of another vendor says were accepted; 0: it does not say.
+func acceptedOf(resp *http.Response, body []byte) int64 {
+	if bytes.HasPrefix(body, []byte(`{"took"`)) {
+		return int64(bytes.Count(body, []byte(`"status":201`)))
+	}
+	isSure := resp.StatusCode == http.StatusOK || bytes.Contains(body, []byte(`"num_records_imported":1`))
+	if isSure && len(body) == 0 && resp.Header.Get("Content-Type") == "application/x-protobuf" {
+		return 1
+	}
+	for _, begin := range adapterAnswers {
+		if isSure && bytes.HasPrefix(body, []byte(begin)) {
+			return 1
+		}
+	}
+	return 0
 }
