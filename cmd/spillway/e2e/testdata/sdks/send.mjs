@@ -100,8 +100,10 @@ const senders = {
       onRequestFailure: ({ events, willRetry }) => { if (!willRetry) for (const _ of events) report(true) },
     })
     for (const i of numbers) tracker.track(buildStructEvent({ category: 'lap', action: `lap-${i}` }))
-    tracker.flush()
-    await again(async () => { if (result.ok + result.failed < numbers.length) throw new Error('some are not sent') })
+    await again(async () => {
+      tracker.flush() // what failed waits for the next
+      if (result.ok + result.failed < numbers.length) throw new Error('some are not sent')
+    })
   },
   async firehose() {
     const { FirehoseClient, PutRecordBatchCommand } = await import('@aws-sdk/client-firehose')
