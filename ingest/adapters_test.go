@@ -1,0 +1,142 @@
+package ingest
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/snappy"
+
+	"github.com/spillway-io/spillway/ingest/memory"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// keyed are requests with one event to each route of a shipper or a further SDK, and what a
+// partition holds of it.
+var keyed = map[string]struct {
+	path, body string
+	headers    []string
+	status     int
+	key, want  string
+}{
+	"OTLP": {"/otlp/v1/logs", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"1763629674100000000"}]}]}]}`, []string{"Authorization: Bearer wk"},
+		200, "default/default", `@1000:{"resource":{},"scope":{},"timeUnixNano":"1763629674100000000"}`},
+	"Elasticsearch": {"/elastic/laps/_bulk", `{"index":{"_id":"i"}}` + "\n{}", []string{"Authorization: ApiKey wk"}, 200, "default/laps", "i@0:{}"},
+	"Splunk":        {"/services/collector", `{"event":1,"time":"1763629674.1","source":"s"}`, []string{"Authorization: Splunk wk"}, 200, "default/s", `@1000:{"event":1,"time":"1763629674.1","source":"s"}`},
+	"Loki in JSON":  {"/loki/api/v1/push", `{"streams":[{"stream":{"job":"j"},"values":[["1763629674100000000","x"]]}]}`, []string{basic("wk:"), asJSON}, 204, "default/j", `@1000:{"stream":{"job":"j"},"ts":"1763629674100000000","line":"x"}`},
+	"Loki in snappy": {"/loki/api/v1/push", string(snappy.Encode(nil, []byte("\x0a\x09\x0a\x02{}\x12\x03\x12\x01x"))), []string{basic("wk:")}, 204,
+		"default/default", `@0:{"stream":{},"ts":"0","line":"x"}`},
+	"Loki that says snappy": {"/loki/api/v1/push", string(snappy.Encode(nil, []byte("\x0a\x09\x0a\x02{}\x12\x03\x12\x01x"))), []string{basic("wk:"), "Content-Encoding: snappy"}, 204,
+		"default/default", `@0:{"stream":{},"ts":"0","line":"x"}`},
+	"CloudEvents": {"/cloudevents", `{"source":"s","id":"i"}`, []string{"Authorization: Bearer wk", "Content-Type: application/cloudevents+json"}, 204, "default/s", `i@0:{"source":"s","id":"i"}`},
+	"Mixpanel":    {"/mixpanel/track/", `{"properties":{"token":"wk","distinct_id":"d"}}`, nil, 200, "default/d", `@0:{"properties":{"token":"wk","distinct_id":"d"}}`},
+	"Mixpanel with paths": {"/mixpanel/track", `{"kind":"k","properties":{"token":"small-key","distinct_id":"d"}}`, nil, 200, "small/k",
+		`@0:{"kind":"k","properties":{"token":"small-key","distinct_id":"d"}}`},
+	"Mixpanel without the paths": {"/mixpanel/track", `{"properties":{"token":"small-key","distinct_id":"d"}}`, nil, 200, "small/d", `@0:{"properties":{"token":"small-key","distinct_id":"d"}}`},
+	"Snowplow":                   {"/com.snowplowanalytics.snowplow/tp2", `{"data":[{"aid":"wk"}]}`, nil, 200, "default/wk", `@0:{"aid":"wk"}`},
+	"Firehose": {"/firehose", `{"DeliveryStreamName":"s","Record":{"Data":"AA=="}}`, []string{"X-Amz-Target: Firehose_20150804.PutRecord",
+		"Authorization: AWS4-HMAC-SHA256 Credential=wk/20251120/eu/firehose/aws4_request, Signature=0"}, 200, "default/s", "@0:\x00"},
+	"Firehose's endpoint": {"/firehose/", `{"requestId":"r","records":[{"data":"AA=="}]}`, []string{"X-Amz-Firehose-Access-Key: wk"}, 200, "default/default", "@0:\x00"},
+}
+
+// ask is do for an answer that need not be JSON.
+func (p *port) ask(method, path, body string, headers ...string) *reply {
+	p.t.Helper()
+	req, err := http.NewRequest(method, "http://data"+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Add(name, value)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return &reply{status: resp.StatusCode, header: resp.Header, raw: string(raw)}
+}
+
+func TestEventsOfShippersAreStoredUnderTheirKey(t *testing.T) {
+	t.Parallel()
+	for name, row := range keyed {
+		store := newFake()
+		p := listen(t, store, withSDKs)
+		if r := p.ask("POST", row.path, row.body, row.headers...); r.status != row.status {
+			t.Errorf("%s: got %d %s, want %d", name, r.status, r.raw, row.status)
+		}
+		if got := stored(t, store, row.key); !slices.Equal(got, []string{row.want}) {
+			t.Errorf("%s: %s holds %q, want %q; all: %v", name, row.key, got, row.want, store.lists)
+		}
+		store.produce = failWith(partition.ErrUnavailable)
+		if r := p.ask("POST", row.path, row.body, row.headers...); r.status != 503 || r.header.Get("Retry-After") == "" {
+			t.Errorf("%s while the store is away: got %d %s", name, r.status, r.raw)
+		}
+	}
+}
+
+func TestTheBodyOfAShipperWithoutAKeyIsNotRead(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), withSDKs)
+	for _, path := range []string{"/otlp/v1/logs", "/services/collector/raw", "/cloudevents", "/firehose", "/kinesis"} {
+		for _, key := range []string{"", "Authorization: Bearer nobody\r\n"} {
+			if r, closed := p.raw(headersOnly(path, key, memory.Large)); r.status != 401 || !closed {
+				t.Errorf("%s %q: got %d %s, closed %t, want 401", path, key, r.status, r.raw, closed)
+			}
+		}
+	}
+}
+
+// Of a batch whose answer has an item for each event, a part may be sent again.
+func TestABatchWithItemsSaysWhichToSendAgain(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	store.failPartitions(map[string]error{"b": partition.ErrUnavailable})
+	p := listen(t, store, withSDKs)
+	r := p.ask("POST", "/elastic/_bulk", `{"index":{"_index":"a"}}`+"\n{}\n"+`{"create":{"_index":"b"}}`+"\n{}\n", "Authorization: Bearer wk")
+	want := `{"took":0,"errors":true,"items":[{"index":{"status":201}},` +
+		`{"create":{"status":429,"error":{"type":"es_rejected_execution_exception","reason":"store_unavailable"}}}]}`
+	if r.status != 200 || r.raw != want || r.header.Get("X-Elastic-Product") != "Elasticsearch" {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+	r = p.ask("POST", "/kinesis", `{"Records":[{"PartitionKey":"a","Data":"AA=="},{"PartitionKey":"b","Data":"AA=="}]}`, "Authorization: Bearer wk", "X-Amz-Target: Kinesis_20131202.PutRecords")
+	if r.status != 200 || !strings.HasPrefix(r.raw, `{"FailedRecordCount":1,`) {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+	r = p.ask("POST", "/elastic/_bulk", `{"index":{"_index":"b"}}`+"\n{}\n", "Authorization: Bearer wk")
+	if r.status != 503 {
+		t.Errorf("nothing was stored: got %d %s", r.status, r.raw)
+	}
+}
+
+func TestWhatAnAdapterMakesCountsByItsSize(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withSDKs)
+	records := `{"resourceLogs":[{"resource":{"a":"` + strings.Repeat("x", 20<<10) + `"},"scopeLogs":[{"logRecords":[` + strings.Repeat("{},", 300) + `{}]}]}]}`
+	if r := p.ask("POST", "/otlp/v1/logs", records, "Authorization: Bearer wk"); r.status != 413 || !strings.Contains(r.raw, "send fewer a request") {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+	if held := p.memory.Held.Used(); held != 0 {
+		t.Errorf("%d bytes are still reserved", held)
+	}
+}
+
+func TestQuestionsBeforeTheFirstEventAreAnswered(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withSDKs)
+	for path, want := range map[string]string{
+		"/elastic": `"tagline":"You Know, for Search"`, "/elastic/": `"number":"9.`, "/elastic/_license": `"status":"active"`, "/services/collector/health": "healthy",
+		"/snowplow/i?aid=wk&e=pv": "GIF89a", "/mixpanel/track?data=eyJwcm9wZXJ0aWVzIjp7InRva2VuIjoid2sifX0=": "1",
+	} {
+		if r := p.ask("GET", path, ""); r.status != 200 || !strings.Contains(r.raw, want) {
+			t.Errorf("%s: got %d %s, want %s", path, r.status, r.raw, want)
+		}
+	}
+}
