@@ -35,11 +35,12 @@ func (a Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 		}), nil
 	}
 	root, err := protocol.ParseJSON(body)
-	if err != nil || !root.Get("streams").IsArray() {
+	streams := root.Get("streams")
+	if err != nil || !streams.IsArray() {
 		return protocol.Batch{}, protocol.ErrBody
 	}
 	return protocol.Make("", func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
-		(&push{maxEntry: maxEntry, yield: yield}).openJSON(root)
+		(&push{maxEntry: maxEntry, yield: yield}).openJSON(streams)
 		return nil
 	}), nil
 }
@@ -83,17 +84,24 @@ func (p *push) end(more bool) error {
 	return nil
 }
 
-// openJSON takes {"streams":[{"stream":{label:value},"values":[[nanoseconds,line,metadata]]}]}.
-func (p *push) openJSON(root gjson.Result) {
-	root.Get("streams").ForEach(func(_, stream gjson.Result) bool {
+// openJSON takes [{"stream":{label:value},"values":[[nanoseconds,line,metadata]]}].
+func (p *push) openJSON(streams gjson.Result) {
+	streams.ForEach(func(_, stream gjson.Result) bool {
 		labels := stream.Get("stream")
 		if !labels.IsObject() {
 			labels = gjson.Parse("{}")
 		}
 		p.begin(unsafe.Slice(unsafe.StringData(labels.Raw), len(labels.Raw)))
 		stream.Get("values").ForEach(func(_, value gjson.Result) bool {
-			nanos, line, metadata := value.Get("0"), value.Get("1"), value.Get("2")
-			if nanos.Type != gjson.String || line.Type != gjson.String || metadata.Exists() && !metadata.IsObject() {
+			parts, n := [3]gjson.Result{}, 0
+			value.ForEach(func(_, part gjson.Result) bool {
+				parts[n] = part
+				n++
+				return n < len(parts)
+			})
+			nanos, line, metadata := parts[0], parts[1], parts[2]
+			if !value.IsArray() || nanos.Type != gjson.String || line.Type != gjson.String ||
+				metadata.Exists() && !metadata.IsObject() {
 				_ = p.end(p.yield(protocol.Event{}, wire.ReasonBadItem))
 			} else {
 				_ = p.put(nanos.Uint(), line.Str, metadata.Raw)

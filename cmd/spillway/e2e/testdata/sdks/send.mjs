@@ -162,7 +162,7 @@ async function otlp(exporter) {
 async function loki(options) {
   const { default: winston } = await import('winston')
   const { default: LokiTransport } = await import('winston-loki')
-  const transport = new LokiTransport({ host: url, basicAuth: `${key}:`, interval: 600, timeout: 60_000, ...options, onConnectionError: (error) => console.error(String(error)) })
+  const transport = new LokiTransport({ host: url, basicAuth: `${key}:`, interval: 0.2, timeout: 60_000, ...options, onConnectionError: (error) => console.error(String(error)) })
   const logger = winston.createLogger({ transports: [transport] })
   for (const i of numbers) logger.info({ message: `lap-${i}`, labels: { app: game(i) } })
   await new Promise((done) => setTimeout(done, 100))
