@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -398,23 +397,6 @@ func (q *Queues) Trace(ctx context.Context, queue, id string) ([]TraceEvent, err
 		events = append(events, e.TraceEvent)
 	}
 	return events, nil
-}
-
-// Delete ends a job, in whatever state it is, or returns ErrNoJob.
-func (q *Queues) Delete(ctx context.Context, queue, id string) error {
-	if err := checkQueue(queue); err != nil {
-		return err
-	}
-	var said struct{ State string }
-	maybe, err := q.do(ctx, jobRequest{method: http.MethodDelete,
-		path: queue + "/jobs/" + url.PathEscape(id)}, &said)
-	if err == nil && said.State == "" {
-		return errForeign
-	}
-	if maybe && errors.Is(err, ErrNoJob) {
-		return nil // most likely because of an attempt whose answer was lost
-	}
-	return err
 }
 
 // Counts are the jobs of a queue.

@@ -134,3 +134,20 @@ func (q *Queues) Promote(ctx context.Context, queue, id string) error {
 	}
 	return err
 }
+
+// Delete ends a job, in whatever state it is, or returns ErrNoJob.
+func (q *Queues) Delete(ctx context.Context, queue, id string) error {
+	if err := checkQueue(queue); err != nil {
+		return err
+	}
+	var said struct{ State string }
+	maybe, err := q.do(ctx, jobRequest{method: http.MethodDelete,
+		path: queue + "/jobs/" + url.PathEscape(id)}, &said)
+	if err == nil && said.State == "" {
+		return errForeign
+	}
+	if maybe && errors.Is(err, ErrNoJob) {
+		return nil // most likely because of an attempt whose answer was lost
+	}
+	return err
+}
