@@ -90,15 +90,6 @@ func (q *Queues) Claim(ctx context.Context, queues []string, o ClaimOptions) ([]
 	return q.claim(ctx, queues, o, 0)
 }
 
-// queueNames are queues without their weights.
-func queueNames(queues []string) []string {
-	names := make([]string, len(queues))
-	for i, queue := range queues {
-		names[i], _, _ = strings.Cut(queue, "*")
-	}
-	return names
-}
-
 func (q *Queues) claim(ctx context.Context, queues []string, o ClaimOptions,
 	attempts int) ([]Job, error) {
 	if len(queues) == 0 {

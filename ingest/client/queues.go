@@ -224,6 +224,15 @@ func validQueue(name string) bool {
 	return true
 }
 
+// queueNames are queues without their weights.
+func queueNames(queues []string) []string {
+	names := make([]string, len(queues))
+	for i, queue := range queues {
+		names[i], _, _ = strings.Cut(queue, "*")
+	}
+	return names
+}
+
 func checkQueue(names ...string) error {
 	for _, name := range names {
 		if !validQueue(name) {

@@ -1,18 +1,15 @@
 package jobs
 
 import (
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // query is the parameters of a request. A wrong one is rejected with a code that names it.
@@ -43,38 +40,6 @@ func (q *query) parse(args *fasthttp.Args, known []string) *ingest.Rejection {
 
 // attribute begins the parameters that give a job an attribute each.
 const attribute = "attribute."
-
-// reservedAttributes are those that the service sets itself.
-var reservedAttributes = []string{"shard_index", "shard_total", "schedule", "tick", "cause", "sqs"}
-
-const maxAttributes = 16
-
-// attributes reads those of a publish, as a JSON object; nil: there are none.
-func (q *query) attributes() ([]byte, *ingest.Rejection) {
-	all := map[string]string{}
-	for name, value := range q.args {
-		name, is := strings.CutPrefix(name, attribute)
-		switch {
-		case !is:
-			continue
-		case !job.ValidAttribute(name):
-			return nil, ingest.Reject(wire.CodeBadParameter, "the name of an attribute is 1 to 128 letters, digits, '.', '_' or '-'")
-		case slices.Contains(reservedAttributes, name):
-			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+": the service sets this one itself, take another name")
-		case !utf8.ValidString(value):
-			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+" is not UTF-8")
-		}
-		all[name] = value
-	}
-	switch {
-	case len(all) == 0:
-		return nil, nil
-	case len(all) > maxAttributes:
-		return nil, ingest.Reject(wire.CodeBadParameter, "a job has at most 16 attributes")
-	}
-	text, _ := json.Marshal(all) // strings
-	return text, nil
-}
 
 // duration reads a Go duration, rounded up to milliseconds: a ttl of 100µs would else be 0,
 // which is for ever.

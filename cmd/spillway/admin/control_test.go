@@ -305,8 +305,8 @@ func TestRulesAreMadeListedAndDeleted(t *testing.T) {
 	c.post("namespaces/filed/rules", `{"match":"crm-eu","tries":9}`, 200)
 	c.post("namespaces/filed/rules", `{"match":"crm-*","rate":"none"}`, 200)
 	w := send(c.Server, "GET", "/api/v1/control/namespaces/filed/rules", "viewer", "")
-	if want := `{"rules":[{"match":"crm-eu","rate":"","burst":0,"tries":9,`; !strings.HasPrefix(w.Body.String(), want) ||
-		!strings.Contains(w.Body.String(), `{"match":"crm-*","rate":"none","burst":0,"tries":0,`) {
+	if want := `{"rules":[{"match":"crm-eu","rate":"","burst":0,"concurrency":0,"concurrency_by":"","tries":9,`; !strings.HasPrefix(w.Body.String(), want) ||
+		!strings.Contains(w.Body.String(), `{"match":"crm-*","rate":"none","burst":0,"concurrency":0,"concurrency_by":"","tries":0,`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	for body, want := range map[string]string{
