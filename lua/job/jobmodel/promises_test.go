@@ -73,10 +73,9 @@ func (w *World) check(s *shard, verb string) {
 		w.bad("%s: %d jobs in %d queues are beyond the quota", verb, m.live(), len(m.Queues))
 	}
 	for ref, kind := range m.Slots {
-		at, leased := m.Lease[ref]
+		_, leased := m.Lease[ref]
 		if kind[0] == '~' {
-			at, leased = m.Delay[ref]
-			leased = leased && lastTry(at)
+			leased = lastTry(m.Delay[ref])
 		}
 		if !leased && clean {
 			w.bad("%s: %v holds a slot of %s", verb, ref, kind)
