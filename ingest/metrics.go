@@ -46,6 +46,7 @@ type metrics struct {
 type namespaceMetrics struct {
 	drops                  *drops.Namespace // nil: none are kept
 	accepted, repeated     prometheus.Counter
+	opaque                 prometheus.Counter
 	warned, rejected, lost map[wire.Reason]prometheus.Counter
 }
 
@@ -183,6 +184,7 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 			wire.ReasonLooksBatched: m.mistakes.WithLabelValues(ns.Name,
 				string(wire.ReasonLooksBatched)),
 		},
+		opaque:   m.opaque.WithLabelValues(ns.Name),
 		rejected: make(map[wire.Reason]prometheus.Counter),
 		lost:     make(map[wire.Reason]prometheus.Counter),
 	}
@@ -209,9 +211,7 @@ func (s *Server) count(r *request) {
 		}
 		m.rejected[e.Reason].Inc()
 	}
-	if r.opaque > 0 {
-		s.metrics.opaque.WithLabelValues(r.namespace.Name).Add(float64(r.opaque))
-	}
+	m.opaque.Add(float64(r.opaque))
 	for i := range r.parts {
 		switch p := &r.parts[i]; {
 		case p.count == 0:
