@@ -4,6 +4,7 @@ package loki
 
 import (
 	"bytes"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -52,6 +53,8 @@ type push struct {
 	ended     bool
 	partition string
 	labels    []byte // an object
+	large     bool   // the labels, or the metadata of a line, are larger than an entry
+	pairs     []byte // the metadata of a line, an object
 	text      []byte // of an event
 }
 
@@ -62,23 +65,21 @@ func (p *push) begin(labels []byte) {
 
 // put yields a line of a stream. metadata is an object; empty: none.
 func (p *push) put(nanos uint64, line, metadata string) error {
-	e, why := protocol.Event{}, wire.ReasonTooLarge
-	if len(p.labels)+len(line)+len(metadata) <= p.maxEntry {
-		p.text = append(append(p.text[:0], `{"stream":`...), p.labels...)
-		p.text = append(strconv.AppendUint(append(p.text, `,"ts":"`...), nanos, 10), `","line":`...)
-		p.text = gjson.AppendJSONString(p.text, line)
-		if metadata != "" {
-			p.text = append(append(p.text, `,"metadata":`...), metadata...)
-		}
-		p.text = append(p.text, '}')
-		why = ""
-		e = protocol.Event{Data: p.text, Partition: p.partition, TS: int64(nanos / 1e6), HasTS: nanos > 0}
+	if p.large || len(p.labels)+len(line)+len(metadata) > p.maxEntry {
+		return p.end(protocol.Event{}, wire.ReasonTooLarge)
 	}
-	return p.end(p.yield(e, why))
+	p.text = append(append(p.text[:0], `{"stream":`...), p.labels...)
+	p.text = append(strconv.AppendUint(append(p.text, `,"ts":"`...), nanos, 10), `","line":`...)
+	p.text = gjson.AppendJSONString(p.text, line)
+	if metadata != "" {
+		p.text = append(append(p.text, `,"metadata":`...), metadata...)
+	}
+	p.text = append(p.text, '}')
+	return p.end(protocol.Event{Data: p.text, Partition: p.partition, TS: int64(nanos / 1e6), HasTS: nanos > 0}, "")
 }
 
-func (p *push) end(more bool) error {
-	if p.ended = !more; p.ended {
+func (p *push) end(e protocol.Event, why wire.Reason) error {
+	if p.ended = !p.yield(e, why); p.ended {
 		return protocol.ErrEnd
 	}
 	return nil
@@ -99,12 +100,15 @@ func (p *push) openJSON(streams gjson.Result) {
 				n++
 				return n < len(parts)
 			})
-			nanos, line, metadata := parts[0], parts[1], parts[2]
-			if !value.IsArray() || nanos.Type != gjson.String || line.Type != gjson.String ||
-				metadata.Exists() && !metadata.IsObject() {
-				_ = p.end(p.yield(protocol.Event{}, wire.ReasonBadItem))
-			} else {
-				_ = p.put(nanos.Uint(), line.Str, metadata.Raw)
+			at, line, metadata := parts[0], parts[1], parts[2]
+			nanos, err := strconv.ParseUint(at.Str, 10, 63)
+			switch {
+			case !value.IsArray() || at.Type != gjson.String || line.Type != gjson.String || metadata.Exists() && !metadata.IsObject():
+				_ = p.end(protocol.Event{}, wire.ReasonBadItem)
+			case err != nil:
+				_ = p.end(protocol.Event{}, wire.ReasonBadTS)
+			default:
+				_ = p.put(nanos, line.Str, metadata.Raw)
 			}
 			return !p.ended
 		})
@@ -116,14 +120,13 @@ func (p *push) openJSON(streams gjson.Result) {
 func (p *push) openBytes(body []byte) error {
 	return protocol.EachMessage(body, 1, func(stream []byte) error {
 		text, _ := protocol.FirstField(stream, 1, protowire.BytesType)
-		if len(text.Bytes) <= p.maxEntry {
+		large := len(text.Bytes) > p.maxEntry
+		if !large {
 			labels, ok := appendLabels(p.labels[:0], textOf(text.Bytes))
 			if !ok {
 				return protocol.ErrBytes
 			}
 			p.begin(labels)
-		} else {
-			p.labels = text.Bytes // too large with any line
 		}
 		return protocol.EachMessage(stream, 2, func(entry []byte) error {
 			at, _ := protocol.FirstField(entry, 1, protowire.BytesType)
@@ -131,29 +134,34 @@ func (p *push) openBytes(body []byte) error {
 			nanos, _ := protocol.FirstField(at.Bytes, 2, protowire.VarintType)
 			line, _ := protocol.FirstField(entry, 2, protowire.BytesType)
 			metadata, err := p.metadata(entry)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case seconds.Bits >= math.MaxInt64/1_000_000_000 || nanos.Bits >= 1e9:
+				return p.end(protocol.Event{}, wire.ReasonBadTS)
 			}
+			p.large = p.large || large
 			return p.put(seconds.Bits*1e9+nanos.Bits, textOf(line.Bytes), metadata)
 		})
 	})
 }
 
-// metadata is the structured metadata of an entry, up to maxEntry and what one pair has.
+// metadata is the structured metadata of an entry. It is large where that takes more than maxEntry.
 func (p *push) metadata(entry []byte) (string, error) {
-	var dst []byte
+	p.pairs, p.large = p.pairs[:0], false
 	err := protocol.EachMessage(entry, 3, func(pair []byte) error {
 		name, _ := protocol.FirstField(pair, 1, protowire.BytesType)
 		value, _ := protocol.FirstField(pair, 2, protowire.BytesType)
-		if len(dst) <= p.maxEntry {
-			dst = appendPair(dst, textOf(name.Bytes), textOf(value.Bytes))
+		p.large = p.large || len(p.pairs)+len(name.Bytes)+len(value.Bytes) > p.maxEntry
+		if !p.large {
+			p.pairs = appendPair(p.pairs, textOf(name.Bytes), textOf(value.Bytes))
 		}
 		return nil
 	})
-	if len(dst) > 0 {
-		dst = append(dst, '}')
+	if len(p.pairs) > 0 {
+		p.pairs = append(p.pairs, '}')
 	}
-	return string(dst), err
+	return textOf(p.pairs), err
 }
 
 func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,6 +1,7 @@
 package loki_test
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -48,7 +49,10 @@ var rows = []protocoltest.Row{
 	{"a line too large", "", "", bytes(1, bytes(1, "{}"), bytes(2, bytes(2, large)), bytes(2)), "! too_large\n" + ` @0 {"stream":{},"ts":"0","line":""}`},
 	{"labels too large", "", "", bytes(1, bytes(1, `{a="`+large+`"}`), bytes(2), bytes(2)) + bytes(1, bytes(1, "{}"), bytes(2)), "! too_large\n! too_large\n" + ` @0 {"stream":{},"ts":"0","line":""}`},
 	{"metadata too large", "", "", bytes(1, bytes(1, "{}"), entry("x", strings.Repeat(bytes(3, bytes(1, "name")), 500))), "! too_large"},
-	{"a time before 1970", "", "", bytes(1, bytes(1, "{}"), bytes(2, bytes(1, varint(1, 1<<64-1)))), ` @18446744072709 {"stream":{},"ts":"18446744072709551616","line":""}`},
+	{"labels too large, one behind the other", "", "", bytes(1, bytes(1, `{a="`+large+`"}`)) + bytes(1, bytes(1, `{a="`+strings.Repeat("\x01", 1000)+`"}`), bytes(2)) + bytes(1, bytes(1, "{}"), bytes(2)),
+		"! too_large\n" + ` @0 {"stream":{},"ts":"0","line":""}`},
+	{"times that are none", "", "", bytes(1, bytes(1, "{}"), bytes(2, bytes(1, varint(1, 1<<64-1))), bytes(2, bytes(1, varint(1, 1<<35))), bytes(2, bytes(1, varint(2, 1e9)))), "! bad_ts\n! bad_ts\n! bad_ts"},
+	{"times of JSON that are none", "", inJSON, `{"streams":[{"values":[["abc","x"],["","x"],["-1","x"],["18446744073709551615","x"],["1.5","x"]]}]}`, "! bad_ts\n! bad_ts\n! bad_ts\n! bad_ts\n! bad_ts"},
 	{"no labels at all", "", "", bytes(1, bytes(2)), failed},
 	{"labels without an end", "", "", bytes(1, bytes(1, `{a="b"`)), failed},
 	{"labels without quotes", "", "", bytes(1, bytes(1, `{a=b}`)), failed},
@@ -72,6 +76,22 @@ var rows = []protocoltest.Row{
 func TestALineIsAnEventWithTheLabelsOfItsStream(t *testing.T) {
 	t.Parallel()
 	protocoltest.Run(t, loki.Adapter{}, rows)
+}
+
+// Escapes of JSON take six bytes for one: what is too large must not be written before it is dropped.
+// It is not parallel: the allocations of others would count.
+func TestMetadataTooLargeTakesNoMemory(t *testing.T) {
+	body := []byte(bytes(1, bytes(1, "{}"), entry("x", bytes(3, bytes(1, "a"), bytes(2, strings.Repeat("\x01", 1<<20))))))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	batch, err := loki.Adapter{}.Open(protocoltest.Request(""), body)
+	if err == nil {
+		err = batch.Each(nil, protocoltest.MaxEntry, func(protocol.Event, wire.Reason) bool { return true })
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; err != nil || n > 256<<10 {
+		t.Errorf("%v, %d bytes were allocated", err, n)
+	}
 }
 
 func TestA400SaysThatNoLineWasStored(t *testing.T) {
