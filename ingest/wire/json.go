@@ -69,21 +69,20 @@ func endOfString(text []byte, start int) int {
 // EndOfObject returns how many bytes an object at the beginning of text has, by its braces; 0:
 // there is none, or it has no end.
 func EndOfObject(text []byte) int {
+	if len(text) == 0 || text[0] != '{' {
+		return 0
+	}
 	depth := 0
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '{':
 			depth++
 		case '}':
-			depth--
+			if depth--; depth == 0 {
+				return i + 1
+			}
 		case '"':
 			i = endOfString(text, i)
-		}
-		if depth == 0 {
-			if i == 0 || text[i] != '}' {
-				return 0
-			}
-			return i + 1
 		}
 	}
 	return 0

@@ -39,6 +39,9 @@ var rows = []protocoltest.Row{
 	{"braces that are no JSON", call, "", `{event}`, noBody},
 	{"1000 levels without an end", call, "", strings.Repeat(`{"a":`, 1000), noBody},
 	{"a text", call, "", `event`, noBody},
+	{"a quote", call, "", `"`, noBody},
+	{"a text without an end", call, "", `"abc`, noBody},
+	{"a quote behind an event", call, "", `{"event":1}"`, noBody},
 	{"a NUL", call, "", "{\"event\":\"\x00\"}", noBody},
 }
 
