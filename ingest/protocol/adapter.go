@@ -107,6 +107,19 @@ type Answer struct {
 	Results  []wire.Result // exceptions, by index
 }
 
+// FirstReason is why the first event that was not stored was not.
+func (a *Answer) FirstReason() wire.Reason {
+	for _, r := range a.Results {
+		if r.Disposition != wire.Warning {
+			return r.Reason
+		}
+	}
+	return ""
+}
+
+// AllDropped reports whether events were dropped, and none was stored.
+func (a *Answer) AllDropped() bool { return a.Accepted == 0 && a.FirstReason() != "" }
+
 // Failed returns, of each event, its exception; nil: it was stored.
 func (a *Answer) Failed() func(index int) *wire.Result {
 	next := a.Results

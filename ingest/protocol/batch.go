@@ -78,7 +78,7 @@ func ParseJSON(body []byte) (gjson.Result, error) {
 		return gjson.Result{}, ErrBody
 	}
 	body = bytes.Trim(body, " \t\r\n") // else the last of it would be part of Raw
-	return gjson.Parse(unsafe.String(unsafe.SliceData(body), len(body))), nil
+	return gjson.Parse(TextOf(body)), nil
 }
 
 // NewBatch reads key and clock of root, an object, and takes the array called list as
@@ -210,6 +210,19 @@ func (n *Names) time(value gjson.Result) (ms int64, ok bool) {
 	}
 	return ParseTime(value)
 }
+
+// FirstText is the text at the first of these paths of gjson that has one; empty: none has.
+func FirstText(value gjson.Result, paths []string) string {
+	for _, path := range paths {
+		if text := value.Get(path); text.Type == gjson.String {
+			return text.Str
+		}
+	}
+	return ""
+}
+
+// TextOf is a view of text.
+func TextOf(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
 
 // maxTimeLen bounds the text of a time: a date, nine digits of a second, an offset.
 const maxTimeLen = 40

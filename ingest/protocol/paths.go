@@ -3,7 +3,6 @@ package protocol
 import (
 	"errors"
 	"strings"
-	"unsafe"
 
 	"github.com/tidwall/gjson"
 )
@@ -48,7 +47,7 @@ func ParsePaths(list []string) (Paths, error) {
 
 // Of returns the name at the first path that has one in an event, which is JSON.
 func (p Paths) Of(event []byte) string {
-	root := gjson.Parse(unsafe.String(unsafe.SliceData(event), len(event)))
+	root := gjson.Parse(TextOf(event))
 	var tops [MaxPaths]gjson.Result
 	for i, path := range p {
 		tops[i] = child(root, path[0])

@@ -57,7 +57,7 @@ func blamed(why wire.Reason) string {
 // Answer is 400 only if every event was dropped. The SDKs send again what a 400 does
 // not list, so a 400 beside stored events would double these.
 func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
-	if a.Accepted > 0 || len(a.Results) == 0 {
+	if !a.AllDropped() {
 		dst = strconv.AppendInt(append(dst, `{"code":200,"events_ingested":`...), int64(a.Accepted), 10)
 		dst = strconv.AppendInt(append(dst, `,"payload_size_bytes":`...), int64(a.Bytes), 10)
 		dst = strconv.AppendInt(append(dst, `,"server_upload_time":`...), a.Received, 10)

@@ -85,10 +85,10 @@ func openBinary(r protocol.Request, kind string, body []byte) (protocol.Batch, e
 
 // Answer is 204, unless every event was dropped.
 func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
-	if a.Accepted > 0 || len(a.Results) == 0 {
+	if !a.AllDropped() {
 		return http.StatusNoContent, dst
 	}
-	f := wire.Failure{Code: wire.CodeBadRequest, Message: "all events were dropped: " + string(a.Results[0].Reason)}
+	f := wire.Failure{Code: wire.CodeBadRequest, Message: "all events were dropped: " + string(a.FirstReason())}
 	return http.StatusBadRequest, f.Append(dst)
 }
 

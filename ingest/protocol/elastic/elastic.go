@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/tidwall/gjson"
 
@@ -65,7 +64,7 @@ func readAction(line []byte, index string) (e protocol.Event, ok bool) {
 	if !wire.ValidJSON(line) {
 		return e, false
 	}
-	gjson.Parse(unsafe.String(unsafe.SliceData(line), len(line))).ForEach(func(name, about gjson.Result) bool {
+	gjson.Parse(protocol.TextOf(line)).ForEach(func(name, about gjson.Result) bool {
 		for i, action := range actions {
 			if name.Str == action && about.IsObject() {
 				e.Note = byte(i)

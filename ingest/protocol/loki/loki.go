@@ -122,7 +122,7 @@ func (p *push) openBytes(body []byte) error {
 		text, _ := protocol.FirstField(stream, 1, protowire.BytesType)
 		large := len(text.Bytes) > p.maxEntry
 		if !large {
-			labels, ok := appendLabels(p.labels[:0], textOf(text.Bytes))
+			labels, ok := appendLabels(p.labels[:0], protocol.TextOf(text.Bytes))
 			if !ok {
 				return protocol.ErrBytes
 			}
@@ -141,7 +141,7 @@ func (p *push) openBytes(body []byte) error {
 				return p.end(protocol.Event{}, wire.ReasonBadTS)
 			}
 			p.large = p.large || large
-			return p.put(seconds.Bits*1e9+nanos.Bits, textOf(line.Bytes), metadata)
+			return p.put(seconds.Bits*1e9+nanos.Bits, protocol.TextOf(line.Bytes), metadata)
 		})
 	})
 }
@@ -154,17 +154,15 @@ func (p *push) metadata(entry []byte) (string, error) {
 		value, _ := protocol.FirstField(pair, 2, protowire.BytesType)
 		p.large = p.large || len(p.pairs)+len(name.Bytes)+len(value.Bytes) > p.maxEntry
 		if !p.large {
-			p.pairs = appendPair(p.pairs, textOf(name.Bytes), textOf(value.Bytes))
+			p.pairs = appendPair(p.pairs, protocol.TextOf(name.Bytes), protocol.TextOf(value.Bytes))
 		}
 		return nil
 	})
 	if len(p.pairs) > 0 {
 		p.pairs = append(p.pairs, '}')
 	}
-	return textOf(p.pairs), err
+	return protocol.TextOf(p.pairs), err
 }
-
-func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 func appendPair(dst []byte, name, value string) []byte {
 	separator := byte(',')
@@ -202,10 +200,10 @@ func appendLabels(dst []byte, text string) (labels []byte, ok bool) {
 
 // Answer is 204, unless every line was dropped: some clients send again what a 400 rejects.
 func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
-	if a.Accepted > 0 || len(a.Results) == 0 {
+	if !a.AllDropped() {
 		return http.StatusNoContent, dst
 	}
-	return http.StatusBadRequest, append(append(dst, "all lines were dropped: "...), a.Results[0].Reason...)
+	return http.StatusBadRequest, append(append(dst, "all lines were dropped: "...), a.FirstReason()...)
 }
 
 // Failure is a text. Clients send again after 429 and 5xx.

@@ -16,7 +16,10 @@ import (
 // Adapter is the protocol.Adapter of Mixpanel's SDKs.
 type Adapter struct{}
 
-var keys = []string{"token", "$token"}
+var (
+	keys     = []string{"token", "$token"}
+	keyPaths = []string{"properties.token", "$token"}
+)
 
 // HeaderKey is the user of Basic, which import has.
 func (Adapter) HeaderKey(header protocol.Values) string {
@@ -46,7 +49,7 @@ func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
 	if root.IsArray() {
 		first = root.Get("0")
 	}
-	return protocol.Make(keyOf(first), func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+	return protocol.Make(protocol.FirstText(first, keyPaths), func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
 		if !root.IsArray() {
 			yield(readEvent(root, maxEntry))
 			return nil
@@ -63,7 +66,7 @@ func openLines(body []byte) (protocol.Batch, error) {
 	if err != nil {
 		return protocol.Batch{}, err
 	}
-	return protocol.Make(keyOf(first), func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
+	return protocol.Make(protocol.FirstText(first, keyPaths), func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
 		lines := wire.SplitLines(body)
 		for line, ok := lines.Next(); ok; line, ok = lines.Next() {
 			event, err := protocol.ParseJSON(line)
@@ -76,15 +79,6 @@ func openLines(body []byte) (protocol.Batch, error) {
 		}
 		return nil
 	}), nil
-}
-
-func keyOf(event gjson.Result) string {
-	for _, path := range []string{"properties.token", "$token"} {
-		if key := event.Get(path); key.Type == gjson.String {
-			return key.Str
-		}
-	}
-	return ""
 }
 
 // readEvent reads an event, or an update of a profile.

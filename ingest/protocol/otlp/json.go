@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"strconv"
-	"unsafe"
 
 	"github.com/tidwall/gjson"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -14,8 +13,11 @@ import (
 	"github.com/spillway-io/spillway/ingest/protocol"
 )
 
-// errTooLarge: what was appended is larger than an entry may be.
-var errTooLarge = errors.New("larger than an entry")
+var (
+	// errTooLarge: what was appended is larger than an entry may be.
+	errTooLarge = errors.New("larger than an entry")
+	errTooDeep  = errors.New("messages nest too deep")
+)
 
 // maxMessages is how deep messages may nest. Of each, JSON has two levels.
 const maxMessages = 100
@@ -30,8 +32,9 @@ const (
 	formHex
 	formBool
 	formNumber // at most 32 bits
-	formInt64  // a text, because JSON's numbers are doubles
-	formNano   // unsigned
+	formFixed32
+	formInt64 // a text, because JSON's numbers are doubles
+	formNano  // unsigned
 	formDouble
 )
 
@@ -52,6 +55,7 @@ var types = [...]protowire.Type{
 	formHex:     protowire.BytesType,
 	formBool:    protowire.VarintType,
 	formNumber:  protowire.VarintType,
+	formFixed32: protowire.Fixed32Type,
 	formInt64:   protowire.VarintType,
 	formNano:    protowire.Fixed64Type,
 	formDouble:  protowire.Fixed64Type,
@@ -80,6 +84,7 @@ var (
 		5:  {name: "body", of: anyValue},
 		6:  {name: "attributes", list: true, of: keyValue},
 		7:  {name: "droppedAttributesCount", form: formNumber},
+		8:  {name: "flags", form: formFixed32},
 		9:  {name: "traceId", form: formHex},
 		10: {name: "spanId", form: formHex},
 		11: {name: "observedTimeUnixNano", form: formNano},
@@ -106,7 +111,7 @@ type writer struct{ limit int }
 // in two places is malformed: encoders write the elements of a list one after the other.
 func (w writer) appendMessage(dst, text []byte, m *message, depth int) ([]byte, error) {
 	if dst = append(dst, '{'); depth > maxMessages {
-		return dst, protocol.ErrBytes
+		return dst, errTooDeep
 	}
 	return w.appendFields(dst, text, m, depth)
 }
@@ -161,11 +166,10 @@ func (w writer) appendValue(dst []byte, f field, value protocol.Field, depth int
 	case formMessage:
 		return w.appendMessage(dst, value.Bytes, f.of, depth+1)
 	case formText:
-		text := unsafe.String(unsafe.SliceData(value.Bytes), len(value.Bytes))
-		return gjson.AppendJSONString(dst, text), nil
+		return gjson.AppendJSONString(dst, protocol.TextOf(value.Bytes)), nil
 	case formBool:
 		return strconv.AppendBool(dst, value.Bits != 0), nil
-	case formNumber:
+	case formNumber, formFixed32:
 		return strconv.AppendUint(dst, uint64(uint32(value.Bits)), 10), nil
 	}
 	dst = append(dst, '"')

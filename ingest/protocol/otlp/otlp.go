@@ -50,31 +50,51 @@ type batch struct {
 	yield     func(protocol.Event, wire.Reason) bool
 	ended     bool
 	partition string
-	text      []byte // of the event: resource, scope, record
-	resource  int    // where that of the resource ends,
-	scope     int    // and that of the scope
-	large     bool   // the resource is larger than an entry
-	tooLarge  bool   // what text has so far is
+	text      []byte      // of the event: resource, scope, record
+	resource  int         // where that of the resource ends,
+	scope     int         // and that of the scope
+	whyAll    wire.Reason // why the resource is part of no event
+	why       wire.Reason // why what text has so far is none
 }
 
 // part appends a part of an event behind the first bytes of its text. Its error is ErrBytes.
 func (b *batch) part(behind int, name string, add func(dst []byte) ([]byte, error)) (end int, err error) {
-	if b.tooLarge && behind > 0 {
+	if b.why != "" && behind > 0 {
 		return behind, nil
 	}
+	b.why = ""
 	b.text, err = add(append(b.text[:behind], name...))
-	b.tooLarge = len(b.text) >= b.maxEntry || errors.Is(err, errTooLarge)
-	if b.tooLarge {
-		return len(b.text), nil
+	switch {
+	case errors.Is(err, errTooDeep):
+		b.why = wire.ReasonBadItem
+	case errors.Is(err, errTooLarge) || len(b.text) >= b.maxEntry:
+		b.why = wire.ReasonTooLarge
+	default:
+		return len(b.text), err
 	}
-	return len(b.text), err
+	return len(b.text), nil
 }
 
-func (b *batch) setResource(add func(dst []byte) ([]byte, error)) (err error) {
+// schema appends the schemaUrl that is beside a resource or scope.
+func (b *batch) schema(behind int, name, url string) int {
+	if url == "" {
+		return behind
+	}
+	end, _ := b.part(behind, name, func(dst []byte) ([]byte, error) {
+		if len(dst)+len(url) > b.maxEntry {
+			return dst, errTooLarge
+		}
+		return gjson.AppendJSONString(dst, url), nil
+	})
+	return end
+}
+
+func (b *batch) setResource(url string, add func(dst []byte) ([]byte, error)) (err error) {
 	const name = `{"resource":`
 	b.resource, err = b.part(0, name, add)
-	b.partition, b.large = "", b.tooLarge
-	if err != nil || b.tooLarge {
+	b.resource = b.schema(b.resource, `,"resourceSchemaUrl":`, url)
+	b.partition, b.whyAll = "", b.why
+	if err != nil || b.why != "" {
 		return err
 	}
 	gjson.ParseBytes(b.text[len(name):]).Get("attributes").ForEach(func(_, attribute gjson.Result) bool {
@@ -87,22 +107,22 @@ func (b *batch) setResource(add func(dst []byte) ([]byte, error)) (err error) {
 	return nil
 }
 
-func (b *batch) setScope(add func(dst []byte) ([]byte, error)) (err error) {
-	b.tooLarge = b.large
+func (b *batch) setScope(url string, add func(dst []byte) ([]byte, error)) (err error) {
+	b.why = b.whyAll
 	b.scope, err = b.part(b.resource, `,"scope":`, add)
+	b.scope = b.schema(b.scope, `,"scopeSchemaUrl":`, url)
 	return err
 }
 
 // put yields the event of a record, whose text has the fields and the end of an object.
 func (b *batch) put(nanos uint64, add func(dst []byte) ([]byte, error)) error {
-	tooLarge := b.tooLarge
+	before := b.why
 	_, err := b.part(b.scope, "", add)
-	e, why := protocol.Event{}, wire.ReasonTooLarge
-	if !b.tooLarge {
-		why = ""
+	e, why := protocol.Event{}, b.why
+	if why == "" {
 		e = protocol.Event{Data: b.text, Partition: b.partition, TS: int64(nanos / 1e6), HasTS: nanos > 0}
 	}
-	b.tooLarge = tooLarge
+	b.why = before
 	if err != nil {
 		return err
 	}
@@ -116,9 +136,9 @@ func (b *batch) put(nanos uint64, add func(dst []byte) ([]byte, error)) error {
 // of a record is no event.
 func (b *batch) openJSON(root gjson.Result) {
 	root.Get("resourceLogs").ForEach(func(_, logs gjson.Result) bool {
-		_ = b.setResource(b.object(logs.Get("resource")))
+		_ = b.setResource(logs.Get("schemaUrl").Str, b.object(logs.Get("resource")))
 		logs.Get("scopeLogs").ForEach(func(_, scoped gjson.Result) bool {
-			_ = b.setScope(b.object(scoped.Get("scope")))
+			_ = b.setScope(scoped.Get("schemaUrl").Str, b.object(scoped.Get("scope")))
 			scoped.Get("logRecords").ForEach(func(_, record gjson.Result) bool {
 				if !record.IsObject() {
 					b.ended = !b.yield(protocol.Event{}, wire.ReasonBadItem)
@@ -171,12 +191,16 @@ func (b *batch) openBytes(body []byte) error {
 		first, _ := protocol.FirstField(of, 1, protowire.BytesType)
 		return func(dst []byte) ([]byte, error) { return w.appendMessage(dst, first.Bytes, m, 0) }
 	}
+	schema := func(of []byte) string {
+		url, _ := protocol.FirstField(of, 3, protowire.BytesType)
+		return protocol.TextOf(url.Bytes)
+	}
 	return protocol.EachMessage(body, 1, func(logs []byte) error {
-		if err := b.setResource(message(logs, resource)); err != nil {
+		if err := b.setResource(schema(logs), message(logs, resource)); err != nil {
 			return err
 		}
 		return protocol.EachMessage(logs, 2, func(scoped []byte) error {
-			if err := b.setScope(message(scoped, scope)); err != nil {
+			if err := b.setScope(schema(scoped), message(scoped, scope)); err != nil {
 				return err
 			}
 			return protocol.EachMessage(scoped, 2, func(record []byte) error {
@@ -197,7 +221,7 @@ func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
 	dropped := a.Count - a.Accepted
 	why := ""
 	if dropped > 0 {
-		why = "dropped: " + string(a.Results[0].Reason)
+		why = "dropped: " + string(a.FirstReason())
 	}
 	switch {
 	case isProtobuf(a.Request) && dropped > 0:

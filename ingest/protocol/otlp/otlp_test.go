@@ -1,6 +1,7 @@
 package otlp_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +26,10 @@ func varint(number protowire.Number, value uint64) string {
 
 func fixed(number protowire.Number, value uint64) string {
 	return string(protowire.AppendFixed64(protowire.AppendTag(nil, number, protowire.Fixed64Type), value))
+}
+
+func fixed32(number protowire.Number, value uint32) string {
+	return string(protowire.AppendFixed32(protowire.AppendTag(nil, number, protowire.Fixed32Type), value))
 }
 
 func attribute(number protowire.Number, key, value string) string {
@@ -54,9 +59,12 @@ func deep(n int) string {
 }
 
 var rows = []protocoltest.Row{
-	{"a record", "", inProtobuf, logs(bytes(2, fixed(1, 1763629674100e6), varint(2, 9), bytes(3, "INFO"), bytes(5, bytes(1, "lap \"1\"")), attribute(6, "n", "1"), bytes(9, "\x01\xab"))),
+	{"a record", "", inProtobuf, logs(bytes(2, fixed(1, 1763629674100e6), varint(2, 9), bytes(3, "INFO"), bytes(5, bytes(1, "lap \"1\"")), attribute(6, "n", "1"), fixed32(8, 1), bytes(9, "\x01\xab"))),
 		"kart-7 @1763629674100 " + head + `,"timeUnixNano":"1763629674100000000","severityNumber":9,"severityText":"INFO","body":{"stringValue":"lap \"1\""},` +
-			`"attributes":[{"key":"n","value":{"stringValue":"1"}}],"traceId":"01ab"}`},
+			`"attributes":[{"key":"n","value":{"stringValue":"1"}}],"flags":1,"traceId":"01ab"}`},
+	{"schemas", "", inProtobuf, bytes(1, bytes(2, bytes(2), bytes(3, "b")), bytes(3, "a")), ` @0 {"resource":{},"resourceSchemaUrl":"a","scope":{},"scopeSchemaUrl":"b"}`},
+	{"a schema too large", "", inProtobuf, bytes(1, bytes(2, bytes(2)), bytes(3, strings.Repeat("x", 2000))) + bytes(1, bytes(2, bytes(2))), "! too_large\n" + ` @0 {"resource":{},"scope":{}}`},
+	{"schemas of JSON", "", "", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}],"schemaUrl":"b"}],"schemaUrl":"a"}]}`, ` @0 {"resource":{},"resourceSchemaUrl":"a","scope":{},"scopeSchemaUrl":"b"}`},
 	{"values of all types", "", inProtobuf, logs(bytes(2, bytes(5, bytes(6, bytes(1, bytes(1, "k"), bytes(2, bytes(5, bytes(1, varint(2, 1)), bytes(1, varint(3, 1<<63)), bytes(1, fixed(4, 0x3ff8<<48)), bytes(1, fixed(4, 0x7ff<<52)), bytes(1, bytes(7, "\xff"))))))), fixed(11, 5e6))),
 		"kart-7 @5 " + head + `,"body":{"kvlistValue":{"values":[{"key":"k","value":{"arrayValue":{"values":[{"boolValue":true},{"intValue":"-9223372036854775808"},{"doubleValue":1.5},{"doubleValue":"Infinity"},{"bytesValue":"/w=="}]}}}]}},"observedTimeUnixNano":"5000000"}`},
 	{"an empty record", "", inProtobuf, logs(bytes(2)), "kart-7 @0 " + head + "}"},
@@ -97,10 +105,28 @@ func TestALogRecordIsAnEventWithItsResourceAndScope(t *testing.T) {
 	protocoltest.Run(t, otlp.Adapter{}, rows)
 }
 
+func TestARecordThatNestsTooDeepFailsNoOther(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{logs(bytes(2, bytes(5, deep(200))), bytes(2)), bytes(1, bytes(1, bytes(1, bytes(2, deep(200)))), bytes(2, bytes(2))) + logs(bytes(2))} {
+		batch, err := otlp.Adapter{}.Open(protocoltest.Request("", inProtobuf), []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []wire.Reason
+		err = batch.Each(nil, 1<<20, func(_ protocol.Event, why wire.Reason) bool {
+			got = append(got, why)
+			return true
+		})
+		if err != nil || !slices.Equal(got, []wire.Reason{wire.ReasonBadItem, ""}) {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+}
+
 func TestDroppedRecordsArePartialSuccess(t *testing.T) {
 	t.Parallel()
 	a := protocol.Answer{Request: protocoltest.Request(""), Count: 3, Accepted: 2,
-		Results: []wire.Result{{Index: 1, Disposition: wire.Drop, Reason: wire.ReasonTooLarge}}}
+		Results: []wire.Result{{Index: 0, Disposition: wire.Warning, Reason: wire.ReasonUnskewed}, {Index: 1, Disposition: wire.Drop, Reason: wire.ReasonTooLarge}}}
 	if status, text := (otlp.Adapter{}).Answer(nil, a); status != 200 || string(text) != `{"partialSuccess":{"rejectedLogRecords":"1","errorMessage":"dropped: too_large"}}` {
 		t.Errorf("got %d %s", status, text)
 	}

@@ -22,7 +22,9 @@ var (
 		ID:     "uuid",
 		Time:   "timestamp",
 	}
-	paths = protocol.Paths{{"properties", "$app_namespace"}, {"properties", "game"}, {"properties", "$host"}}
+	// keyPaths are where posthog-js puts the key of each event.
+	keyPaths = []string{"properties.token", "api_key", "token"}
+	paths    = protocol.Paths{{"properties", "$app_namespace"}, {"properties", "game"}, {"properties", "$host"}}
 )
 
 // HeaderKey is empty: the body has the key.
@@ -47,7 +49,7 @@ func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
 	}
 	if root.IsArray() {
 		b := protocol.NewList(&names, root)
-		b.Key = keyOf(root.Get("0"))
+		b.Key = protocol.FirstText(root.Get("0"), keyPaths)
 		return b, nil
 	}
 	list := ""
@@ -56,19 +58,9 @@ func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
 	}
 	b, err := protocol.NewBatch(&names, root, list)
 	if b.Key == "" {
-		b.Key = keyOf(root)
+		b.Key = protocol.FirstText(root, keyPaths)
 	}
 	return b, err
-}
-
-// keyOf is the key that posthog-js puts into each event.
-func keyOf(event gjson.Result) string {
-	for _, path := range []string{"properties.token", "api_key", "token"} {
-		if key := event.Get(path); key.Type == gjson.String {
-			return key.Str
-		}
-	}
-	return ""
 }
 
 // Paths are the app's, the game's, then the page's.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/tidwall/gjson"
 
@@ -64,7 +63,7 @@ func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 func readEvent(raw []byte, partition string) (e protocol.Event, why wire.Reason) {
 	var source, index string
 	hasEvent := false
-	gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw))).ForEach(func(name, value gjson.Result) bool {
+	gjson.Parse(protocol.TextOf(raw)).ForEach(func(name, value gjson.Result) bool {
 		switch name.Str {
 		case "event":
 			hasEvent = value.Type != gjson.Null && value.Raw != `""`
@@ -96,7 +95,7 @@ func readTime(value gjson.Result) (ms int64, ok bool) {
 
 // Answer is what Splunk answers, unless every event was dropped.
 func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
-	if a.Accepted > 0 || len(a.Results) == 0 {
+	if !a.AllDropped() {
 		return http.StatusOK, append(dst, `{"text":"Success","code":0}`...)
 	}
 	dst = strconv.AppendInt(append(dst, `{"text":"Invalid data format","code":6,"invalid-event-number":`...), int64(a.Results[0].Index), 10)
