@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"errors"
 	"iter"
+	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -32,7 +34,7 @@ type Batch struct {
 	Key       string // empty: none
 	SentAt    int64  // Unix ms on the device's clock, with HasSentAt
 	HasSentAt bool
-	Notes     []byte // those of the events that Each has read
+	Notes     []byte // what Answer wants to know: of Open, then of the events that Each has read
 	names     *Names
 	events    gjson.Result // an array, or one event
 	made      Maker        // instead of names and events; nil: none
@@ -209,6 +211,15 @@ func (n *Names) time(value gjson.Result) (ms int64, ok bool) {
 		return wire.ParseMillis(value.Str)
 	}
 	return ParseTime(value)
+}
+
+// ParseSeconds reads Unix seconds, as a number or a text, with a fraction.
+func ParseSeconds(value gjson.Result) (ms int64, ok bool) {
+	seconds, err := strconv.ParseFloat(strings.Trim(value.Raw, `"`), 64)
+	if err != nil || !(seconds >= 0 && seconds <= 1e11) { // NaN is neither
+		return 0, false
+	}
+	return int64(seconds*1000 + 0.5), true
 }
 
 // FirstText is the text at the first of these paths of gjson that has one; empty: none has.

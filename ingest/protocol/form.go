@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"encoding/base64"
+	"strings"
 )
 
 // FormData decodes the value of data= of a form in place: %-escapes, then, unless it is JSON,
@@ -14,8 +15,8 @@ func FormData(form []byte) (data []byte, ok bool) {
 			break
 		}
 	}
-	isJSON := bytes.HasPrefix(value, []byte("%7B")) || bytes.HasPrefix(value, []byte("%5B")) ||
-		len(value) > 0 && (value[0] == '{' || value[0] == '[')
+	begin := strings.ToUpper(string(value[:min(3, len(value))]))
+	isJSON := begin == "%7B" || begin == "%5B" || strings.HasPrefix(begin, "{") || strings.HasPrefix(begin, "[")
 	n := 0
 	for i := 0; i < len(value); i++ {
 		c := value[i]

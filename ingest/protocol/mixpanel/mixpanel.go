@@ -34,13 +34,26 @@ func (Adapter) Paths() protocol.Paths { return nil }
 
 // Open takes an event, an array of events, lines of them, or one of the first two as the form
 // data=, in JSON or base64.
-func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
+func (Adapter) Open(_ protocol.Request, body []byte) (batch protocol.Batch, err error) {
 	if first := bytes.TrimLeft(body, " \t\r\n"); len(first) > 0 && first[0] != '[' && first[0] != '{' {
-		var ok bool
-		if body, ok = protocol.FormData(body); !ok {
-			return protocol.Batch{}, protocol.ErrBody
+		how := byte(form)
+		for pair := range bytes.SplitSeq(body, []byte{'&'}) {
+			if string(pair) == "verbose=1" {
+				how = verboseForm
+			}
 		}
+		data, ok := protocol.FormData(body)
+		if !ok {
+			return batch, protocol.ErrBody
+		}
+		batch, err = openData(data)
+		batch.Notes = []byte{how}
+		return batch, err
 	}
+	return openData(body)
+}
+
+func openData(body []byte) (protocol.Batch, error) {
 	root, err := protocol.ParseJSON(body)
 	if err != nil {
 		return openLines(body)
@@ -92,9 +105,9 @@ func readEvent(event gjson.Result, maxEntry int) (e protocol.Event, why wire.Rea
 	e.Data = unsafe.Slice(unsafe.StringData(event.Raw), len(event.Raw))
 	of := event.Get("properties")
 	e.ID = []byte(of.Get("$insert_id").Str)
-	e.TS, e.HasTS = protocol.ParseTime(of.Get("time"))
-	if e.HasTS && e.TS < 1e11 { // seconds, until the year 5138
-		e.TS *= 1000
+	at := of.Get("time")
+	if e.TS, e.HasTS = protocol.ParseTime(at); e.TS < 1e11 { // seconds, until the year 5138
+		e.TS, e.HasTS = protocol.ParseSeconds(at)
 	}
 	for _, id := range []gjson.Result{of.Get("distinct_id"), event.Get("$distinct_id"), of.Get("$device_id")} {
 		if e.Partition = protocol.PartitionName(id.String()); e.Partition != "" {
@@ -104,11 +117,19 @@ func readEvent(event gjson.Result, maxEntry int) (e protocol.Event, why wire.Rea
 	return e, ""
 }
 
-// Answer is 1, of import and with verbose=1 an object. import names the events that were dropped.
+// Notes on how a body came; none: not as a form.
+const (
+	form = iota + 1
+	verboseForm
+)
+
+// Answer is 1, of import and with verbose=1 an object. import names the events that were dropped,
+// unless it was a form: of these Python's SDK knows the answer of track only.
 func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
 	switch {
-	case a.Request.Call != "import":
-		return answer(dst, a.Request, http.StatusOK, "")
+	case a.Request.Call != "import" || len(a.Notes) > 0:
+		isVerbose := isVerbose(a.Request) || len(a.Notes) > 0 && a.Notes[0] == verboseForm
+		return answer(dst, isVerbose, http.StatusOK, "")
 	case a.Accepted == a.Count:
 		dst = strconv.AppendInt(append(dst, `{"code":200,"status":"OK","num_records_imported":`...), int64(a.Accepted), 10)
 		return http.StatusOK, append(dst, '}')
@@ -129,13 +150,15 @@ func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
 	return http.StatusBadRequest, append(dst, "]}"...)
 }
 
+func isVerbose(r protocol.Request) bool { return string(r.Query.Peek("verbose")) == "1" }
+
 // answer is what track and engage say; an empty why: stored.
-func answer(dst []byte, r protocol.Request, status int, why string) (int, []byte) {
+func answer(dst []byte, verbose bool, status int, why string) (int, []byte) {
 	digit := byte('1')
 	if why != "" {
 		digit = '0'
 	}
-	if string(r.Query.Peek("verbose")) != "1" {
+	if !verbose {
 		return status, append(dst, digit)
 	}
 	dst = append(append(dst, `{"status":`...), digit)
@@ -143,10 +166,12 @@ func answer(dst []byte, r protocol.Request, status int, why string) (int, []byte
 	return status, append(dst, '}')
 }
 
-// Failure has the status that decides whether SDKs try again.
+// Failure has the status that decides whether SDKs try again. To a form it is an object: what the
+// form says may not have been read.
 func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
-	if f.Request.Call != "import" {
-		return answer(dst, f.Request, f.Status, f.Message)
+	isForm := bytes.HasPrefix(f.Request.Header.Peek("Content-Type"), []byte("application/x-www-form-urlencoded"))
+	if isForm || f.Request.Call != "import" {
+		return answer(dst, isForm || isVerbose(f.Request), f.Status, f.Message)
 	}
 	dst = strconv.AppendInt(append(dst, `{"code":`...), int64(f.Status), 10)
 	return f.Status, append(gjson.AppendJSONString(append(dst, `,"error":`...), f.Message), '}')

@@ -26,8 +26,11 @@ var rows = []protocoltest.Row{
 	{"lines", "import", "", event + "\n\r\n" + event, read + "\n" + read},
 	{"a form of base64", "track", "", "ip=1&data=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(event))), read},
 	{"a form of JSON", "track", "", "data=" + url.QueryEscape("["+event+"]") + "&verbose=1", read},
+	{"a form of JSON in lower case", "track", "", "data=%7b%7d", ` @0 {}`},
 	{"a form with spaces", "track", "", "data={\"a\":+\"b\"}", ` @0 {"a": "b"}`},
 	{"milliseconds", "track", "", `{"properties":{"time":1763629674100}}`, ` @1763629674100 {"properties":{"time":1763629674100}}`},
+	{"seconds with a fraction", "track", "", `{"properties":{"time":1763629674.123}}`, ` @1763629674123 {"properties":{"time":1763629674.123}}`},
+	{"times that are none", "track", "", `[{"properties":{"time":-1}},{"properties":{"time":"soon"}}]`, ` @0 {"properties":{"time":-1}}` + "\n" + ` @0 {"properties":{"time":"soon"}}`},
 	{"an update of a profile", "engage", "", `[{"$token":"k","$distinct_id":7,"$set":{}}]`, `7 @0 {"$token":"k","$distinct_id":7,"$set":{}}`},
 	{"a device", "track", "", `{"properties":{"$device_id":"d"}}`, `d @0 {"properties":{"$device_id":"d"}}`},
 	{"properties that are none", "track", "", `[{"properties":[]},{"properties":7},{}]`, ` @0 {"properties":[]}` + "\n" + ` @0 {"properties":7}` + "\n" + ` @0 {}`},
@@ -72,6 +75,23 @@ func TestAnAnswerIsADigitOrAnObject(t *testing.T) {
 	for call, want := range map[string]string{"track": "0", "track?verbose=1": `{"status":0,"error":"m"}`, "import": `{"code":503,"error":"m"}`} {
 		if status, text := (mixpanel.Adapter{}).Failure(nil, protocol.Failure{Request: protocoltest.Request(call), Status: 503, Message: "m"}); status != 503 || string(text) != want {
 			t.Errorf("%s: got %s, want %s", call, text, want)
+		}
+	}
+}
+
+// Python's SDK reads an object, whatever the call.
+func TestAFormMayAskForAnObject(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{"data={}&verbose=1&ip=0": `{"status":1,"error":""}`, "ip=0&data={}": "1"} {
+		for _, call := range []string{"track", "import"} {
+			r := protocoltest.Request(call, "Content-Type: application/x-www-form-urlencoded")
+			batch, err := mixpanel.Adapter{}.Open(r, []byte(body))
+			if _, text := (mixpanel.Adapter{}).Answer(nil, protocol.Answer{Request: r, Notes: batch.Notes, Count: 1, Accepted: 1}); err != nil || string(text) != want {
+				t.Errorf("%s of %s: got %s, %v, want %s", call, body, text, err, want)
+			}
+			if _, text := (mixpanel.Adapter{}).Failure(nil, protocol.Failure{Request: r, Status: 503, Message: "m"}); string(text) != `{"status":0,"error":"m"}` {
+				t.Errorf("%s: got %s", call, text)
+			}
 		}
 	}
 }

@@ -72,7 +72,7 @@ func readEvent(raw []byte, partition string) (e protocol.Event, why wire.Reason)
 		case "index":
 			index = value.Str
 		case "time":
-			e.TS, e.HasTS = readTime(value)
+			e.TS, e.HasTS = protocol.ParseSeconds(value)
 		}
 		return true
 	})
@@ -82,15 +82,6 @@ func readEvent(raw []byte, partition string) (e protocol.Event, why wire.Reason)
 	e.Data = raw
 	e.Partition = cmp.Or(protocol.PartitionName(source), protocol.PartitionName(index), partition)
 	return e, ""
-}
-
-// readTime reads seconds, as a number or a text, with a fraction.
-func readTime(value gjson.Result) (ms int64, ok bool) {
-	seconds, err := strconv.ParseFloat(strings.Trim(value.Raw, `"`), 64)
-	if err != nil || seconds < 0 || seconds > 1e11 {
-		return 0, false
-	}
-	return int64(seconds*1000 + 0.5), true
 }
 
 // Answer is what Splunk answers, unless every event was dropped.

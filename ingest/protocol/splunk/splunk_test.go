@@ -20,8 +20,8 @@ const call = "services/collector/event"
 var rows = []protocoltest.Row{
 	{"an event", call, "", `{"event":{"n":1},"time":1763629674.1,"source":"kart 7","index":"main"}`, `kart-7 @1763629674100 {"event":{"n":1},"time":1763629674.1,"source":"kart 7","index":"main"}`},
 	{"a time that is a text", call, "", `{"event":1,"time":"1763629674.100"}`, ` @1763629674100 {"event":1,"time":"1763629674.100"}`},
-	{"times that are none", call, "", `{"event":1,"time":"now"}{"event":1,"time":-1}{"event":1,"time":1e300}{"event":1,"time":{}}`,
-		` @0 {"event":1,"time":"now"}` + "\n" + ` @0 {"event":1,"time":-1}` + "\n" + ` @0 {"event":1,"time":1e300}` + "\n" + ` @0 {"event":1,"time":{}}`},
+	{"times that are none", call, "", `{"event":1,"time":"now"}{"event":1,"time":-1}{"event":1,"time":1e300}{"event":1,"time":{}}{"event":1,"time":"NaN"}`,
+		` @0 {"event":1,"time":"now"}` + "\n" + ` @0 {"event":1,"time":-1}` + "\n" + ` @0 {"event":1,"time":1e300}` + "\n" + ` @0 {"event":1,"time":{}}` + "\n" + ` @0 {"event":1,"time":"NaN"}`},
 	{"the index", call, "", `{"event":"x","index":"main","source":"--"}`, `main @0 {"event":"x","index":"main","source":"--"}`},
 	{"the source of the query", call + "?source=kart&index=main", "", `{"event":"x"}`, `kart @0 {"event":"x"}`},
 	{"events one after the other", call, "", `{"event":"}{"}{"event":"\""}` + "\n\n" + ` {"event":"a"}` + "\n", ` @0 {"event":"}{"}` + "\n" + ` @0 {"event":"\""}` + "\n" + ` @0 {"event":"a"}`},
