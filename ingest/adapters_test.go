@@ -32,7 +32,9 @@ var keyed = map[string]struct {
 	"Loki that says snappy": {"/loki/api/v1/push", string(snappy.Encode(nil, []byte("\x0a\x09\x0a\x02{}\x12\x03\x12\x01x"))), []string{basic("wk:"), "Content-Encoding: snappy"}, 204,
 		"default/default", `@0:{"stream":{},"ts":"0","line":"x"}`},
 	"CloudEvents": {"/cloudevents", `{"source":"s","id":"i"}`, []string{"Authorization: Bearer wk", "Content-Type: application/cloudevents+json"}, 204, "default/s", `i@0:{"source":"s","id":"i"}`},
-	"Mixpanel":    {"/mixpanel/track/", `{"properties":{"token":"wk","distinct_id":"d"}}`, nil, 200, "default/d", `@0:{"properties":{"token":"wk","distinct_id":"d"}}`},
+	"CloudEvents with gzip as data": {"/cloudevents", "\x1f\x8b", []string{"Authorization: Bearer wk", "Ce-Specversion: 1.0", "Ce-Source: s", "Content-Type: application/gzip"}, 204, "default/s",
+		`@0:{"datacontenttype":"application/gzip","source":"s","specversion":"1.0","data_base64":"H4s="}`},
+	"Mixpanel": {"/mixpanel/track/", `{"properties":{"token":"wk","distinct_id":"d"}}`, nil, 200, "default/d", `@0:{"properties":{"token":"wk","distinct_id":"d"}}`},
 	"Mixpanel with paths": {"/mixpanel/track", `{"kind":"k","properties":{"token":"small-key","distinct_id":"d"}}`, nil, 200, "small/k",
 		`@0:{"kind":"k","properties":{"token":"small-key","distinct_id":"d"}}`},
 	"Mixpanel without the paths": {"/mixpanel/track", `{"properties":{"token":"small-key","distinct_id":"d"}}`, nil, 200, "small/d", `@0:{"properties":{"token":"small-key","distinct_id":"d"}}`},
@@ -114,6 +116,22 @@ func TestABatchWithItemsSaysWhichToSendAgain(t *testing.T) {
 	r = p.ask("POST", "/elastic/_bulk", `{"index":{"_index":"b"}}`+"\n{}\n", "Authorization: Bearer wk")
 	if r.status != 503 {
 		t.Errorf("nothing was stored: got %d %s", r.status, r.raw)
+	}
+}
+
+// A partition beyond max_partitions may last: who sends its event again doubles nothing, but waits for ever.
+func TestABatchWithItemsDropsWhatHasNoPartition(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	store.failPartitions(map[string]error{"b": partition.ErrTooManyPartitions})
+	p := listen(t, store, withSDKs)
+	r := p.ask("POST", "/elastic/_bulk", `{"index":{"_index":"a"}}`+"\n{}\n"+`{"create":{"_index":"b"}}`+"\n{}\n", "Authorization: Bearer wk")
+	if !strings.Contains(r.raw, `{"create":{"status":400,"error":{"type":"document_parsing_exception","reason":"too_many_partitions"}}}`) {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+	r = p.ask("POST", "/kinesis", `{"Records":[{"PartitionKey":"a","Data":"AA=="},{"PartitionKey":"b","Data":"AA=="}]}`, "Authorization: Bearer wk", "X-Amz-Target: Kinesis_20131202.PutRecords")
+	if r.status != 200 || !strings.HasPrefix(r.raw, `{"FailedRecordCount":0,`) {
+		t.Errorf("got %d %s", r.status, r.raw)
 	}
 }
 

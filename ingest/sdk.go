@@ -141,8 +141,9 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	} else if body, coding, rejected = r.ReceiveSent(ctx, s.cfg.MaxBody); rejected != nil {
 		return batch, 0, rejected
 	}
-	// Some SDKs compress without saying so in a header. JSON and forms never begin like gzip.
-	if coding == "" && bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
+	// SDKs whose key may be in the body may compress without saying so in a header. They send JSON
+	// and forms, which never begin like gzip. The data of others may.
+	if coding == "" && len(t.adapter.BodyKeys()) > 0 && bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
 		coding = "gzip"
 	}
 	if snappier, ok := t.adapter.(protocol.Snappier); ok && coding == "" && snappier.Snappy(about) {
@@ -274,6 +275,11 @@ func (r *request) rejectUnstored(itemized bool) *rejection {
 		return rejectParts(r)
 	}
 	if itemized {
+		for i := range r.answer.Results {
+			if result := &r.answer.Results[i]; result.Reason == wire.ReasonTooManyPartitions {
+				result.Disposition = wire.Drop
+			}
+		}
 		return nil
 	}
 	for i := range r.parts {

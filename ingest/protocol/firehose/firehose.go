@@ -45,7 +45,7 @@ func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 		return protocol.Batch{}, err
 	}
 	var records gjson.Result
-	stream := root.Get("DeliveryStreamName").Str
+	stream := protocol.FirstText(root, []string{"DeliveryStreamName", "StreamName"})
 	switch _, name := action(r); name {
 	case "PutRecord":
 		if records = root.Get("Record"); !records.Exists() {

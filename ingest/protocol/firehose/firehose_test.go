@@ -33,7 +33,7 @@ var rows = []protocoltest.Row{
 	{"a record as large as may be", "", putBatch, `{"Records":[{"Data":"` + limit + `"}]}`, " @0 " + strings.Repeat("x", protocoltest.MaxEntry)},
 	{"base64 with escapes", "", putBatch, `{"Records":[{"Data":"\u0065\/8="}]}`, " @0 {\xff"},
 	{"a record of Kinesis", "", kinesis, `{"StreamName":"s","PartitionKey":"kart 7","Data":"e30="}`, "kart-7 @0 {}"},
-	{"records of Kinesis", "", putRecords, `{"Records":[{"PartitionKey":"a","Data":"e30="},{"PartitionKey":7,"Data":"e30="}]}`, "a @0 {}\n @0 {}"},
+	{"records of Kinesis", "", putRecords, `{"Records":[{"PartitionKey":"a","Data":"e30="},{"PartitionKey":7,"Data":"e30="}],"StreamName":"laps"}`, "a @0 {}\nlaps @0 {}"},
 	{"an endpoint", "", endpoint, `{"requestId":"r","timestamp":1,"records":[{"data":"e30="}]}`, "laps @0 {}"},
 	{"no records", "", putBatch, `{"Records":[]}`, ""},
 	{"a batch that is no list", "", putBatch, `{"Records":"e30="}`, noBody},

@@ -71,8 +71,13 @@ func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
 	return http.StatusOK, append(dst, "ok"...)
 }
 
-// Failure has the status that decides whether trackers try again.
+// Failure has the status that decides whether trackers try again. They do so after each but 400,
+// 401, 403, 410 and 422.
 func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+	switch f.Status {
+	case http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+		f.Status = http.StatusUnprocessableEntity
+	}
 	return f.Status, append(append(dst, f.Message...), '\n')
 }
 
