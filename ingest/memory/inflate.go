@@ -175,7 +175,7 @@ func (f *inflater) unzstd(dst, body []byte, reserve reserveFunc) ([]byte, error)
 	return dst, reserve(cap(dst))
 }
 
-// unsnappy decompresses a block of snappy, which says its size before.
+// unsnappy decompresses a block of snappy, which says its size before. Three bytes become 64 at most.
 func (f *inflater) unsnappy(dst, body []byte, reserve reserveFunc) ([]byte, error) {
 	n, err := snappy.DecodedLen(body)
 	switch {
@@ -183,6 +183,8 @@ func (f *inflater) unsnappy(dst, body []byte, reserve reserveFunc) ([]byte, erro
 		return dst, err
 	case n > f.limit:
 		return dst, errTooLarge
+	case n/64 > len(body)/3:
+		return dst, snappy.ErrCorrupt
 	case n > cap(dst):
 		dst = nil
 	}
