@@ -135,6 +135,32 @@ func TestABatchWithItemsDropsWhatHasNoPartition(t *testing.T) {
 	}
 }
 
+// Exporters that flush send such requests, and would send them again, or tell of a loss.
+func TestARequestWithoutEventsIsStoredWhereItsServiceSaysSo(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withSDKs)
+	inProtobuf := "Content-Type: application/x-protobuf"
+	for _, row := range []struct {
+		path, body, header, coding string
+		status                     int
+		want                       string
+	}{
+		{"/otlp/v1/logs", "", inProtobuf, "identity", 200, ""},
+		{"/otlp/v1/logs", gzipped(t, ""), inProtobuf, "gzip", 200, ""},
+		{"/otlp/v1/logs", `{"resourceLogs":[]}`, asJSON, "identity", 200, "{}"},
+		{"/otlp/v1/logs", "", asJSON, "identity", 400, `{"code":3,`},
+		{"/cloudevents", "[]", "Content-Type: application/cloudevents-batch+json", "identity", 204, ""},
+		{"/cloudevents", "", "Ce-Specversion: 1.0", "identity", 204, ""},
+		{"/elastic/_bulk", "", asJSON, "identity", 400, `{"error":`},
+		{"/services/collector", "", asJSON, "identity", 400, `{"text":`},
+	} {
+		r := p.ask("POST", row.path, row.body, row.header, "Authorization: Bearer wk", "Content-Encoding: "+row.coding)
+		if r.status != row.status || !strings.HasPrefix(r.raw, row.want) || row.want == "" && r.raw != "" {
+			t.Errorf("%s %s %q: got %d %s, want %d %s", row.path, row.header, row.body, r.status, r.raw, row.status, row.want)
+		}
+	}
+}
+
 func TestWhatAnAdapterMakesCountsByItsSize(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), withSDKs)

@@ -138,8 +138,11 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	var coding string
 	if ctx.IsGet() {
 		body = ctx.URI().QueryString()
-	} else if body, coding, rejected = r.ReceiveSent(ctx, s.cfg.MaxBody); rejected != nil {
-		return batch, 0, rejected
+	} else {
+		body, coding, rejected = r.ReceiveSent(ctx, s.cfg.MaxBody)
+		if rejected = unlessEmpty(t.adapter, rejected); rejected != nil {
+			return batch, 0, rejected
+		}
 	}
 	// SDKs whose key may be in the body may compress without saying so in a header. They send JSON
 	// and forms, which never begin like gzip. The data of others may.
@@ -162,6 +165,7 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	open := func() {
 		if coding != "" {
 			body, rejected = r.Inflate(coding, body)
+			rejected = unlessEmpty(t.adapter, rejected)
 		}
 		if size = len(body); rejected == nil {
 			var err error
@@ -178,6 +182,15 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 		rejected = reject(wire.CodeOverloaded)
 	}
 	return batch, size, rejected
+}
+
+// unlessEmpty is nil, too, where a request is rejected for being empty, and its adapter takes that.
+func unlessEmpty(adapter protocol.Adapter, rejected *rejection) *rejection {
+	_, takes := adapter.(protocol.Emptier)
+	if takes && rejected != nil && (rejected.Code == wire.CodeEmptyBody || rejected.Code == wire.CodeEmptyBatch) {
+		return nil
+	}
+	return rejected
 }
 
 // queryKey is a key in the query, where one of the names that a body has for it says so.
@@ -231,7 +244,7 @@ func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter
 	case err != nil:
 		return rejectForm(err)
 	}
-	if rejected := notEmpty(r); rejected != nil {
+	if rejected := unlessEmpty(adapter, notEmpty(r)); rejected != nil {
 		return rejected
 	}
 	return s.seal(r)

@@ -91,6 +91,9 @@ type Itemizer interface {
 // Snappier is an Adapter of which some bodies are a block of snappy whatever the headers say.
 type Snappier interface{ Snappy(r Request) bool }
 
+// Emptier is an Adapter that takes a request without events as one that is stored.
+type Emptier interface{ TakesEmpty() }
+
 // Greeter is an Adapter that answers what clients ask before they send.
 type Greeter interface {
 	Greet(dst []byte, r Request) (status int, text []byte)

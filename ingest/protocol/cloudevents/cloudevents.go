@@ -3,7 +3,6 @@
 package cloudevents
 
 import (
-	"bytes"
 	"encoding/base64"
 	"mime"
 	"net/http"
@@ -27,6 +26,9 @@ var (
 // Paths are the key for partitions, then the source.
 func (Adapter) Paths() protocol.Paths { return paths }
 
+// TakesEmpty is true of a batch, and of an event whose attributes are all.
+func (Adapter) TakesEmpty() {}
+
 // Open takes an event or a batch as it is sent. Of an event whose attributes are in headers it
 // makes one that is structured.
 func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
@@ -47,7 +49,7 @@ func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 // openBinary takes the attributes of ce- headers, in which some characters are %-escapes. Data
 // that is not JSON becomes data_base64.
 func openBinary(r protocol.Request, kind string, body []byte) (protocol.Batch, error) {
-	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	isJSON := len(body) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 	if len(r.Header.Peek("Ce-Specversion")) == 0 || isJSON && !wire.ValidJSON(body) {
 		return protocol.Batch{}, protocol.ErrBody
 	}
@@ -56,21 +58,33 @@ func openBinary(r protocol.Request, kind string, body []byte) (protocol.Batch, e
 			yield(protocol.Event{}, wire.ReasonTooLarge)
 			return nil
 		}
-		event := gjson.AppendJSONString([]byte(`{"datacontenttype":`), kind)
-		for name, value := range r.Header.All() {
-			if len(name) < 4 || !bytes.EqualFold(name[:3], []byte("ce-")) {
-				continue
+		event := []byte{'{'}
+		put := func(name, value string) {
+			if len(event) > 1 {
+				event = append(event, ',')
+			}
+			event = append(gjson.AppendJSONString(event, name), ':')
+			event = gjson.AppendJSONString(event, value)
+		}
+		if sent := r.Header.Peek("Content-Type"); len(sent) > 0 {
+			put("datacontenttype", string(sent))
+		}
+		for header, value := range r.Header.All() {
+			name, isAttribute := strings.CutPrefix(strings.ToLower(string(header)), "ce-")
+			if !isAttribute || name == "" || strings.HasPrefix(name, "data") && name != "dataschema" {
+				continue // data is the body's
 			}
 			text := string(value)
 			if decoded, err := url.PathUnescape(text); err == nil {
 				text = decoded
 			}
-			event = gjson.AppendJSONString(append(event, ','), strings.ToLower(string(name[3:])))
-			event = gjson.AppendJSONString(append(event, ':'), text)
+			put(name, text)
 		}
-		if isJSON {
+		switch {
+		case len(body) == 0:
+		case isJSON:
 			event = append(append(event, `,"data":`...), body...)
-		} else {
+		default:
 			event = base64.StdEncoding.AppendEncode(append(event, `,"data_base64":"`...), body)
 			event = append(event, '"')
 		}

@@ -25,6 +25,9 @@ func isProtobuf(r protocol.Request) bool {
 	return bytes.HasPrefix(r.Header.Peek("Content-Type"), []byte(protobufType))
 }
 
+// TakesEmpty is so because exporters may flush when there is nothing.
+func (Adapter) TakesEmpty() {}
+
 // Open takes an ExportLogsServiceRequest. The partition is the service.name of a resource.
 func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 	if isProtobuf(r) {
