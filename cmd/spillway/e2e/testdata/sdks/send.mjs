@@ -62,7 +62,7 @@ const senders = {
   },
   async splunk() {
     const { default: splunk } = await import('splunk-logging')
-    const client = new splunk.Logger({ token: key, url: `${url}/splunk/services/collector` })
+    const client = new splunk.Logger({ token: key, url: `${url}/services/collector` })
     client.error = () => {} // the callback has it, too
     await Promise.all(numbers.map((i) => again(() => new Promise((done, fail) => {
       client.send({ message: `lap-${i}`, metadata: { source: game(i) } }, (error, _, body) => error || body.code !== 0 ? fail(error || body.text) : done())
