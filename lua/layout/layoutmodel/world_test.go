@@ -384,7 +384,7 @@ func (w *World) tick() {
 		a.run(answer{})
 		return
 	}
-	if w.clock-m.sent > w.window/3 { // the network gives up
+	if w.clock-m.sent >= w.window/3 { // the network gives up: with the last repeat, at 2/3, before results are forgotten
 		w.drop(m)
 		a.waiting = nil
 		a.run(answer{sent: true})
