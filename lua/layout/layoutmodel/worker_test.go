@@ -62,7 +62,7 @@ func publisher(a *Actor) {
 				continue
 			}
 			known, failed := lookUp(a, x.q, x.cid, x.key, cur)
-			if failed || known {
+			if failed || known || w.clock-x.born > 2*w.window/3 { // a request has a bound of time as a whole, too
 				break
 			}
 			id, mine := cur.home(x.q), a.rec.clone()
