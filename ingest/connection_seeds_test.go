@@ -470,7 +470,7 @@ var connectionSeeds = []string{
 	"GET /segment/v1/batch HTTP/1.1\r\nHost: x\r\nAuthorization: Basic ZGVmYXVsdA==\r\n\r\n",
 	"POST /otlp/v1/logs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer default\r\nContent-Length: 54\r\n\r\n{\"resourceLogs\":[{\"scopeLogs\":[{\"logRecords\":[{}]}]}]}",
 	"POST /otlp/v1/logs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer default\r\nContent-Type: application/x-protobuf\r\nContent-Length: 6\r\n\r\n\n\x04\x12\x02\x12\x00",
-	"POST /otlp/v1/logs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer default\r\nContent-Type: application/x-protobuf\r\nContent-Length: 4\r\n\r\n\n\x02\x12\x00",
+	"POST /otlp/v1/logs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer default\r\nContent-Type: application/x-protobuf\r\nContent-Length: 5\r\n\r\n\n\x02\x12\x00\xff",
 	"POST /otlp/v1/logs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer default\r\nContent-Type: application/x-protobuf\r\nContent-Length: 6\r\n\r\n\n\xff\xff\xff\xff\x0f",
 	"POST /otlp/v1/logs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer default\r\nContent-Type: application/x-protobuf\r\nContent-Length: 54\r\n\r\n{\"resourceLogs\":[{\"scopeLogs\":[{\"logRecords\":[{}]}]}]}",
 	"POST /otlp/v1/logs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer default\r\nContent-Length: 6\r\n\r\n\n\x04\x12\x02\x12\x00",

@@ -33,6 +33,9 @@ const (
 	BadID             Reason = "bad_id"
 	BadPartition      Reason = "bad_partition"
 	BadItem           Reason = "bad_item"
+	Filtered          Reason = "filtered" // by a transform, as the next two
+	Sampled           Reason = "sampled"
+	Emptied           Reason = "emptied"
 	BadRequest        Reason = "bad_request" // a request that cannot be read; the detail is its error code
 	Unauthorized      Reason = "unauthorized"
 	TooManyPartitions Reason = "too_many_partitions"
@@ -49,7 +52,7 @@ const (
 // reasons lists them all. Those from Stale on are ingest's.
 var reasons = []Reason{
 	Evicted, Expired, Dead, Failed, Lost, Purged,
-	Stale, TooLarge, BadTS, BadID, BadPartition, BadItem, BadRequest, Unauthorized, TooManyPartitions, TooManyKeys,
+	Stale, TooLarge, BadTS, BadID, BadPartition, BadItem, Filtered, Sampled, Emptied, BadRequest, Unauthorized, TooManyPartitions, TooManyKeys,
 	RateLimited, Overloaded, ShuttingDown, StoreUnavailable, StoreFull, Unknown, ClientDiscarded,
 }
 
