@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -47,18 +46,7 @@ var keyed = map[string]struct {
 // ask is do for an answer that need not be JSON.
 func (p *port) ask(method, path, body string, headers ...string) *reply {
 	p.t.Helper()
-	req, err := http.NewRequest(method, "http://data"+path, strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Add(name, value)
-	}
-	resp, err := p.client.Do(req)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	resp := p.send(method, path, body, headers...)
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {

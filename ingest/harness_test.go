@@ -146,6 +146,12 @@ func listenOn(t testing.TB, store Store, edit func(*Config), ln net.Listener, di
 // do sends a request; headers are "Name: value".
 func (p *port) do(method, path, body string, headers ...string) *reply {
 	p.t.Helper()
+	return readReply(p.t, p.send(method, path, body, headers...))
+}
+
+// send is do, and leaves the answer to be read.
+func (p *port) send(method, path, body string, headers ...string) *http.Response {
+	p.t.Helper()
 	req, err := http.NewRequest(method, "http://data"+path, strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
@@ -158,7 +164,7 @@ func (p *port) do(method, path, body string, headers ...string) *reply {
 	if err != nil {
 		p.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	return readReply(p.t, resp)
+	return resp
 }
 
 const (

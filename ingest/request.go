@@ -110,7 +110,7 @@ func (r *request) reset() {
 		byName:   r.byName,
 		maxNames: r.maxNames,
 		name:     r.name[:0],
-		changed:  r.changed.Reuse(maxPooledBytes),
+		changed:  transform.Buffers{reuse(r.changed[0], maxPooledBytes), reuse(r.changed[1], maxPooledBytes)},
 		answer:   wire.Answer{Results: reuse(r.answer.Results, maxPooledEntries)},
 		out:      reuse(r.out, maxPooledBytes),
 		done:     r.done,
@@ -140,7 +140,8 @@ const (
 func (r *request) footprint() int {
 	n := requestCost + r.maxNames*nameCost + len(r.idempotencyKey) +
 		r.Body.Size() + cap(r.encoded) + cap(r.name) + cap(r.out) +
-		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards) + r.changed.Size()
+		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards) +
+		cap(r.changed[0]) + cap(r.changed[1])
 	for i := range r.parts {
 		n += len(r.parts[i].name)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"unsafe"
 
 	"github.com/tidwall/gjson"
 
@@ -33,7 +32,7 @@ func newTree(paths []string) (*node, error) {
 	for _, path := range parsed {
 		at := root
 		for _, key := range path {
-			next := at.of(key)
+			_, next := at.of(key)
 			if next == nil {
 				next = &node{key: key}
 				at.below = append(at.below, next)
@@ -45,13 +44,14 @@ func newTree(paths []string) (*node, error) {
 	return root, nil
 }
 
-func (n *node) of(key string) *node {
-	for _, b := range n.below {
+// of is the node of a key below n, and its place there; nil: there is none.
+func (n *node) of(key string) (place int, below *node) {
+	for i, b := range n.below {
 		if b.key == key {
-			return b
+			return i, b
 		}
 	}
-	return nil
+	return -1, nil
 }
 
 // verb is what happens at the leaves of a tree.
@@ -84,7 +84,7 @@ func (e *edit) object(dst []byte, object gjson.Result, at *node) []byte {
 	}
 	met := 0 // of at.below, as bits
 	object.ForEach(func(key, value gjson.Result) bool {
-		next := at.of(key.Str)
+		place, next := at.of(key.Str)
 		switch {
 		case next == nil && (e.do == keep || e.do == rename && len(at.below) == 1 && at.below[0].leaf && key.Str == e.key &&
 			child(object, at.below[0].key).Exists()):
@@ -99,7 +99,7 @@ func (e *edit) object(dst []byte, object gjson.Result, at *node) []byte {
 			}
 			member(key.Raw)
 			dst = e.object(dst, value, next)
-			met |= 1 << at.place(next)
+			met |= 1 << place
 			return true
 		case !next.leaf:
 			if e.do != keep && e.do != set {
@@ -110,12 +110,12 @@ func (e *edit) object(dst []byte, object gjson.Result, at *node) []byte {
 		case e.do == remove:
 			return true
 		case e.do == rename:
-			member(textOf(e.text))
+			member(protocol.TextOf(e.text))
 			dst = append(dst, value.Raw...)
 			return true
 		}
 		member(key.Raw)
-		met |= 1 << at.place(next)
+		met |= 1 << place
 		dst = e.value(dst, value)
 		return true
 	})
@@ -123,7 +123,7 @@ func (e *edit) object(dst []byte, object gjson.Result, at *node) []byte {
 		for i, next := range at.below {
 			if met&(1<<i) == 0 {
 				name := quoted(next.key)
-				member(textOf(name))
+				member(protocol.TextOf(name))
 				if next.leaf {
 					dst = append(dst, e.text...)
 				} else {
@@ -161,20 +161,10 @@ func (e *edit) value(dst []byte, value gjson.Result) []byte {
 // values are the same with a chance of 1 in 10^20.
 const hashBytes = 16
 
-// place is the place of a node among those below n.
-func (n *node) place(of *node) int {
-	for i, b := range n.below {
-		if b == of {
-			return i
-		}
-	}
-	return -1
-}
-
 // within reports whether an object has something at a path of a tree.
 func (n *node) within(object gjson.Result) (found bool) {
 	object.ForEach(func(key, value gjson.Result) bool {
-		next := n.of(key.Str)
+		_, next := n.of(key.Str)
 		found = next != nil && (next.leaf || value.IsObject() && next.within(value))
 		return !found
 	})
@@ -226,6 +216,3 @@ func quoted(text string) []byte {
 	raw, _ := json.Marshal(text) // of a text
 	return raw
 }
-
-// textOf is b as a string that shares its memory.
-func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

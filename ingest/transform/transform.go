@@ -91,18 +91,7 @@ type condition struct {
 }
 
 // Buffers are the memory of Apply, which is reused.
-type Buffers struct{ a, b []byte }
-
-// Size is how much memory they hold, in bytes.
-func (b *Buffers) Size() int { return cap(b.a) + cap(b.b) }
-
-// Reuse is the memory of Buffers of up to so many bytes each.
-func (b Buffers) Reuse(most int) (kept Buffers) {
-	if cap(b.a)+cap(b.b) <= most {
-		kept = b
-	}
-	return kept
-}
+type Buffers [2][]byte
 
 // Result is what became of an entry.
 type Result struct {
@@ -132,9 +121,9 @@ func (t *Transform) Apply(buffers *Buffers, data []byte) (r Result) {
 				r.Partition = name
 			}
 		default:
-			buffers.a, buffers.b = buffers.b, buffers.a // r.Data may lie in what was a
-			buffers.a = s.edit.object(buffers.a[:0], parse(r.Data), s.tree)
-			r.Data = buffers.a
+			buffers[0], buffers[1] = buffers[1], buffers[0] // r.Data may lie in what was the first
+			buffers[0] = s.edit.object(buffers[0][:0], gjson.Parse(protocol.TextOf(r.Data)), s.tree)
+			r.Data = buffers[0]
 		}
 	}
 	if len(r.Data) == 2 && len(data) > 2 { // {}
@@ -144,7 +133,7 @@ func (t *Transform) Apply(buffers *Buffers, data []byte) (r Result) {
 }
 
 func (c *condition) of(data []byte) bool {
-	value := parse(data)
+	value := gjson.Parse(protocol.TextOf(data))
 	for _, key := range c.path {
 		if value = child(value, key); !value.Exists() {
 			return false
@@ -250,6 +239,3 @@ func share(text string) (kept float64, err error) {
 	}
 	return percent / 100, nil
 }
-
-// parse is data as gjson has it, without a copy.
-func parse(data []byte) gjson.Result { return gjson.Result{Type: gjson.JSON, Raw: textOf(data)} }

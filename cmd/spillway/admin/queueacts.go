@@ -179,8 +179,8 @@ func (s *Server) publishJobs(r *request) (any, error) {
 		p.Delay = time.Duration(*body.DelayMS) * time.Millisecond
 	}
 	switch {
-	case len(body.Data) < 1 || len(body.Data) > job.MaxMessages:
-		return nil, badRequest(fmt.Sprintf("data: want 1 to %d jobs", job.MaxMessages))
+	case len(body.Data) < 1 || len(body.Data) > MaxPublished:
+		return nil, badRequest(fmt.Sprintf("data: want 1 to %d jobs", MaxPublished))
 	case body.DelayMS != nil && (*body.DelayMS < 0 || *body.DelayMS > job.MaxDelay.Milliseconds()):
 		return nil, badRequest(fmt.Sprintf("delay_ms: want 0 to %d", job.MaxDelay.Milliseconds()))
 	case body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() || p.TTL > 0 && p.TTL <= p.Delay:

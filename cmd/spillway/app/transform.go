@@ -41,7 +41,7 @@ func (c *transformCmd) Run(p config.Process) error {
 	out.SetEscapeHTML(false)
 	var buffers transform.Buffers
 	lines := bufio.NewScanner(p.Stdin)
-	lines.Buffer(nil, c.Config.Ingest().MaxEntry+1)
+	lines.Buffer(nil, int(c.Config.MaxEntry)+1)
 	for lines.Scan() {
 		if len(lines.Bytes()) == 0 {
 			continue
@@ -69,7 +69,7 @@ func (c *transformCmd) Run(p config.Process) error {
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return fmt.Errorf("a line is longer than max_entry, %d bytes", c.Config.Ingest().MaxEntry)
+		return fmt.Errorf("a line is longer than max_entry, %d bytes", int(c.Config.MaxEntry))
 	} else if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}
