@@ -49,7 +49,8 @@ func All() []*Script {
 func mustLoad(name string) *Script { return MustLoad(files, name) }
 
 // MustLoad reads the script name.lua from dir and puts the functions that it USES before
-// it: those of dir, or else of this package. The files are part of the binary, so it
+// it: those of dir, or else of this package. A line "-- WITH a, b" stands for functions that only the block needs where it stands:
+// what no call needs by rule, no call makes. The files are part of the binary, so it
 // panics only in a broken build, and then every test fails.
 func MustLoad(dir fs.FS, name string) *Script {
 	body, err := fs.ReadFile(dir, name+".lua")
@@ -61,17 +62,40 @@ func MustLoad(dir fs.FS, name string) *Script {
 		panic(fmt.Errorf("%s.lua: %w", name, err))
 	}
 	own, shared := Includes(dir), Includes(files)
-	var source strings.Builder
-	for _, use := range header.Uses {
-		text := cmp.Or(own[use], shared[use])
-		if text == "" {
-			panic(fmt.Errorf("%s.lua: USES %s, which no file of include has", name, use))
+	var expand func(text string) string
+	functions := func(names []string) string {
+		var all strings.Builder
+		for _, use := range names {
+			text := cmp.Or(own[use], shared[use])
+			if text == "" {
+				panic(fmt.Errorf("%s.lua: %s is in no file of include", name, use))
+			}
+			all.WriteString(expand(text))
 		}
-		source.WriteString(text)
+		return all.String()
 	}
-	source.Write(body)
-	sum := sha1.Sum([]byte(source.String())) // #nosec G401 -- see the import
-	return &Script{name, source.String(), hex.EncodeToString(sum[:]), header}
+	expand = func(text string) string {
+		return withLine.ReplaceAllStringFunc(text, func(line string) string { return functions(withNames(line)) })
+	}
+	source := functions(header.Uses) + expand(string(body))
+	sum := sha1.Sum([]byte(source)) // #nosec G401 -- see the import
+	return &Script{name, source, hex.EncodeToString(sum[:]), header}
+}
+
+var withLine = regexp.MustCompile(`(?m)^ *-- WITH .+\n`)
+
+func withNames(line string) []string {
+	_, names, _ := strings.Cut(strings.TrimSpace(line), "-- WITH ")
+	return strings.Split(names, ", ")
+}
+
+// With lists the functions that blocks of a script, or of a function of include, have by lines "-- WITH a, b".
+func With(source string) []string {
+	var all []string
+	for _, line := range withLine.FindAllString(source, -1) {
+		all = append(all, withNames(line)...)
+	}
+	return all
 }
 
 var sectionLine = regexp.MustCompile(`(?m)^-- ([a-z_]+): `)

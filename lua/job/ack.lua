@@ -15,7 +15,7 @@
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, drop_id, drop_errors, is_prepared, forget, remove, usable
+-- USES whole, int, time, foreign, in_pieces, open_ledger, close_ledger, drop_id, drop_errors
 local n = whole(ARGV[1], 1)
 if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 13 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')
@@ -97,6 +97,7 @@ local function serve(g)
       end
     end
   else
+    -- WITH ends_of, is_over, is_prepared, remove, usable
     if not usable(k.r, k.j, k.d) or foreign(redis.pcall('ZCARD', delay)) or foreign(redis.pcall('HLEN', tombstones)) then
       return nil
     end
@@ -127,6 +128,7 @@ local function serve(g)
     end
   end
   if gone >= before then
+    -- WITH forget
     totals.lost = totals.lost + forget(queues, tombstones, k.r, k.j, name)
   end
   return done

@@ -41,27 +41,27 @@
 --                   asked for or the call met its bounds there, else 0; -1 where a key has another type and nothing was
 --                   claimed of it; less where its rate lets none of them pass for -1 - left ms; -2⁵⁰ where its limit does; then a list for each request
 --
--- USES whole, int, time, put_back, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, caller_id, drop_id, drop_errors, skip_tombstones, forget
+-- USES whole, int, time, put_back, foreign, in_pieces
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local paused, taken = KEYS[7], KEYS[8]
 local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (keep and size and n) or #KEYS < 8 + 3 * n then
   return redis.error_reply('ERR claim: bad arguments')
 end
-local rates, limits, limited, key = {}, {}, false, 8 + 3 * n
+local rates, limits, limited, key = {}, nil, {}, 8 + 3 * n
 for i = 1, #KEYS > key and n or 0 do
   local pause, burst, limit = string.match(ARGV[4 + n + i] or '', '^[01] (%d+) (%d+)(.*)$')
   pause, burst = whole(pause or '', 1), whole(burst or '', 1)
   local most, how, by = string.match(limit or '', '^ (%d+) (%S+ %S+) ?(%S*)$')
   if most then
-    limits[i], limited = { most = tonumber(most), how = how, by = by, groups = {} }, true
+    limited[#limited + 1] = { i, ARGV[4 + i], most, how, by }
   end
   if pause and burst then
     key = key + 1
     rates[i] = { key = KEYS[key], pause = pause / 1000, burst = burst, used = 0 }
   end
 end
-if (limited or key ~= #KEYS) and key + 7 ~= #KEYS then
+if (#limited > 0 or key ~= #KEYS) and key + 7 ~= #KEYS then
   return redis.error_reply('ERR claim: bad arguments')
 end
 local requests, at, args = {}, 5 + 2 * n, #ARGV
@@ -81,19 +81,15 @@ while at <= args do
   at = at + 3 + k
 end
 
-local slots, parked, delay = KEYS[key + 5], KEYS[key + 6], KEYS[key + 7]
-for i, limit in pairs(limits) do
-  local name = ARGV[4 + i]
-  local known = redis.pcall('HMGET', slots, '*' .. name, '#' .. name .. ' ')
-  local grouped = limit.by ~= ''
-  for _, reply in ipairs({ known, grouped and redis.pcall('ZCARD', parked), grouped and redis.pcall('ZCARD', delay) }) do
-    if reply and foreign(reply) then
-      return reply
+if #limited > 0 then
+  -- WITH open_limits
+  limits = open_limits(KEYS[key + 5], KEYS[key + 6], KEYS[key + 7])
+  for _, limit in ipairs(limited) do
+    local rejected = limits.add(unpack(limit))
+    if rejected then
+      return rejected
     end
   end
-  limit.known = tonumber(known[1] or 0) or 0 -- groups that have leases
-  limit.first = limit.known == 0
-  limit.groups[''] = { text = '', used = tonumber(known[2] or 0) or 0, more = 0 }
 end
 
 local now, now_us = time()
@@ -108,7 +104,6 @@ local empty, wrong = {}, {}
 local expired, missing, dropped, cut = {}, {}, 0, {}
 local scores, more, handed = {}, {}, {}
 local s, h, bytes, largest = 0, 0, 0, 1
-local waits, places, marks = {}, {}, {} -- of jobs whose group is full: for delay and for parked; of those and of leases: for slots
 local answers = {}
 local heads = {} -- expiry and tries by the beginning of a record, which many share
 -- One command tells which of the three there are: attempts count once, paused queues twice, counts of lists four times.
@@ -122,21 +117,6 @@ local stopped = known % 4 > 1 and redis.call('HMGET', paused, unpack(names)) or 
 local listed = known > 3 and redis.call('HMGET', taken, unpack(names)) or {}
 for i = 1, #stopped do
   empty[i] = stopped[i] and true
-end
-
--- group_in is the group of a job, by its record, and how many leases it has.
-local function group_in(limit, name, record)
-  local text = ''
-  if limit.by ~= '' then
-    local size, from = string.match(record, '^%d+ %d+@?[%w_-]*#(%d+),()')
-    local good, attributes = pcall(cjson.decode, size and string.sub(record, from, from + size - 1) or '')
-    local value = good and type(attributes) == 'table' and attributes[limit.by]
-    text = type(value) == 'string' and value or ''
-  end
-  if not limit.groups[text] then
-    limit.groups[text] = { text = text, used = tonumber(redis.call('HGET', slots, '#' .. name .. ' ' .. text) or 0) or 0, more = 0 }
-  end
-  return limit.groups[text]
 end
 
 -- take_back leaves the call without effect.
@@ -155,17 +135,16 @@ for a, request in ipairs(requests) do
   handed[h] = deadline
   for _, i in ipairs(request) do
     local r, j, rate = KEYS[6 + 3 * i], KEYS[7 + 3 * i], rates[i]
-    local name, step, limit = ARGV[4 + i], 16, limits[i]
+    local name, step, limit = ARGV[4 + i], 16, limits and limits[i]
     while want > 0 and s < 2000 and not empty[i] and not wrong[i] and (bytes < size or bytes == 0) and dropped < 1000
       and not (rate and rate.used >= rate.pass) and not (limit and limit.held) do
       step = math.max(1, math.min(want, 1000 - s / 2, step, math.ceil((size - bytes) / largest)))
       if rate then
         step = math.min(step, rate.pass - rate.used)
       end
-      if limit and limit.by == '' then
-        step = math.min(step, limit.most - group_in(limit, name).used)
+      if limit then
+        step = limits.room(limit, step)
         if step < 1 then
-          limit.held = true
           break
         end
       end
@@ -209,10 +188,7 @@ for a, request in ipairs(requests) do
           end
           ends, tries = parsed[1], parsed[2]
         end
-        local group = limit and ends and not (ends > 0 and ends <= now) and group_in(limit, name, record)
-        if group and group.used == 0 and limit.known >= 10000 then
-          limit.held = true
-        end
+        local group = limit and ends and not (ends > 0 and ends <= now) and limits.group(limit, record)
         if bytes > 0 and bytes >= size or group and limit.held then
           -- The answer is full, or there are too many groups: the rest stays where it was.
           put_back(r, ids, x)
@@ -227,22 +203,11 @@ for a, request in ipairs(requests) do
           dropped = dropped + 1
         elseif ends > 0 and ends <= now then
           expired[i] = expired[i] or {}
-          table.insert(expired[i], { ids[x], caller_id(record) })
+          table.insert(expired[i], { ids[x], record })
           dropped = dropped + 1
-        elseif group and group.used >= limit.most then
-          limit.waited = true -- somebody waits for a slot
-          waits[#waits + 1], waits[#waits + 2] = int(now + 300000) .. '.5', members[x]
-          places[#places + 1], places[#places + 2] = '0', park_prefix(name, group.text) .. ids[x]
-          marks[#marks + 1], marks[#marks + 2] = members[x], '~' .. group.text
+        elseif group and not limits.take(limit, group, ids[x], now) then
           dropped = dropped + 1
         else
-          if group then
-            if group.used == 0 then
-              limit.known = limit.known + 1
-            end
-            group.used, group.more = group.used + 1, group.more + 1
-            marks[#marks + 1], marks[#marks + 2] = members[x], '+' .. group.text
-          end
           local attempt = 1
           if before[x] then
             attempt = (tonumber(before[x]) or 0) + 1
@@ -273,11 +238,12 @@ end
 
 -- All that can be rejected comes before the first write that take_back does not undo.
 local totals
-if dropped > #waits / 2 then
+if dropped > (limits and limits.waiting or 0) then
   local known = redis.pcall('HLEN', tombstones)
   if foreign(known) then
     return take_back(known)
   end
+  -- WITH open_ledger
   local rejected
   totals, rejected = open_ledger(ledger, key)
   if not totals then
@@ -315,60 +281,51 @@ for i, count in ipairs(listed) do
   end
 end
 
-for i, limit in pairs(limits) do
-  local name = ARGV[4 + i]
-  for text, group in pairs(limit.groups) do
-    if group.more > 0 then
-      marks[#marks + 1], marks[#marks + 2] = '#' .. name .. ' ' .. text, int(group.used)
-      limit.grows = limit.grows or group.used == group.more
-    end
-  end
-  if limit.grows then
-    marks[#marks + 1], marks[#marks + 2] = '*' .. name, int(limit.known)
-  end
-  if limit.grows and limit.first and redis.call('HSETNX', ledger, 'limited', '1') == 1
-    and (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
-    redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
-  end
-end
-in_pieces(redis.call, 'ZADD', delay, waits)
-in_pieces(redis.call, 'ZADD', parked, places)
-in_pieces(redis.call, 'HSET', slots, marks)
-
--- drop removes what was met of a queue and is no job any more.
-local function drop(i)
-  local r, j, u, name = KEYS[6 + 3 * i], KEYS[7 + 3 * i], KEYS[8 + 3 * i], ARGV[4 + i]
-  local fields, members = {}, {}
-  for _, job in ipairs(expired[i] or {}) do
-    fields[#fields + 1], members[#members + 1] = job[1], job[1] .. ' ' .. name
-    drop_id(u, job[2], job[1])
-    if totals.ends then
-      totals.ends.ended(name, job[1], 'expired')
-    end
-  end
-  totals.expired = totals.expired + #fields
-  for _, seq in ipairs(missing[i] or {}) do
-    fields[#fields + 1], members[#members + 1] = seq, seq .. ' ' .. name
-    if totals.ends then
-      totals.ends.ended(name, seq, 'lost')
-    end
-  end
-  in_pieces(redis.call, 'HDEL', j, fields)
-  if again then
-    in_pieces(redis.call, 'HDEL', attempts, members)
-    drop_errors(u, fields)
-  end
-  if missing[i] then
-    totals.lost = totals.lost + skip_tombstones(tombstones, r, name, #missing[i])
-  end
-  totals.lost = totals.lost + forget(queues, tombstones, r, j, name)
+if limits then
+  limits.write(ledger)
 end
 
 local result = { now, 0, 0 }
-for i = 1, n do
-  if expired[i] or missing[i] then
-    drop(i)
+if totals then
+  -- WITH close_ledger, caller_id, drop_id, drop_errors, skip_tombstones, forget
+  -- drop removes what was met of a queue and is no job any more.
+  local function drop(i)
+    local r, j, u, name = KEYS[6 + 3 * i], KEYS[7 + 3 * i], KEYS[8 + 3 * i], ARGV[4 + i]
+    local fields, members = {}, {}
+    for _, job in ipairs(expired[i] or {}) do
+      fields[#fields + 1], members[#members + 1] = job[1], job[1] .. ' ' .. name
+      drop_id(u, caller_id(job[2]), job[1])
+      if totals.ends then
+        totals.ends.ended(name, job[1], 'expired')
+      end
+    end
+    totals.expired = totals.expired + #fields
+    for _, seq in ipairs(missing[i] or {}) do
+      fields[#fields + 1], members[#members + 1] = seq, seq .. ' ' .. name
+      if totals.ends then
+        totals.ends.ended(name, seq, 'lost')
+      end
+    end
+    in_pieces(redis.call, 'HDEL', j, fields)
+    if again then
+      in_pieces(redis.call, 'HDEL', attempts, members)
+      drop_errors(u, fields)
+    end
+    if missing[i] then
+      totals.lost = totals.lost + skip_tombstones(tombstones, r, name, #missing[i])
+    end
+    totals.lost = totals.lost + forget(queues, tombstones, r, j, name)
   end
+
+  for i = 1, n do
+    if expired[i] or missing[i] then
+      drop(i)
+    end
+  end
+  close_ledger(ledger, totals)
+  result[2], result[3] = totals.expired, totals.lost
+end
+for i = 1, n do
   local left = wrong[i] and -1 or 0
   if left == 0 and not stopped[i] and (cut[i] or string.sub(ARGV[4 + n + i] or '', 1, 1) == '1') then
     left = redis.call('LLEN', KEYS[6 + 3 * i])
@@ -376,25 +333,14 @@ for i = 1, n do
     if rate and left > 0 and rate.used >= rate.pass then
       left = -1 - math.max(1, math.ceil((rate.full + rate.pause - rate.burst * rate.pause - now_us) / 1000))
     end
-    local limit = limits[i]
-    if limit and left ~= 0 and limit.by == '' then
-      local room = limit.most - group_in(limit, ARGV[4 + i]).used
-      limit.held = room < 1
-      left = math.min(left, math.max(room, 1))
+    if limits and limits[i] and left ~= 0 then
+      left = limits.left(limits[i], left)
     end
-    if limit and limit.held and left ~= 0 then
-      left = -1125899906842624
-      limit.waited = true
-    end
-  end
-  if limits[i] and limits[i].waited then
-    redis.call('HSET', slots, '?' .. ARGV[4 + i], limits[i].how)
   end
   result[3 + i] = left
 end
-if totals then
-  close_ledger(ledger, totals)
-  result[2], result[3] = totals.expired, totals.lost
+if limits then
+  limits.close()
 end
 for a = 1, #answers do
   result[3 + n + a] = answers[a]

@@ -24,7 +24,7 @@
 -- RETURNS {now, status, due}  1 done, due: ms when the job is ready, 0 now or never; 2 done before. Rejected: 0 there is no such job,
 --                   3 the opposite was done before, 4 the job is not prepared
 --
--- USES whole, int, time, read_keys, count_key, keys_text, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, check_shard, caller_id, ends_of, is_over, is_prepared, drop_id, drop_errors, remove, forget, usable, open_queue, push
+-- USES whole, int, time, read_keys, count_key, keys_text, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, check_shard, caller_id, ends_of, is_over, is_prepared, drop_id, drop_errors, remove, forget, usable, open_queue, push
 local name, verb, keep, max_keys = ARGV[1], ARGV[3], whole(ARGV[4], 1), whole(ARGV[5], 0)
 local seq, id = string.match(ARGV[2] or '', '^(%d+):?(.*)$')
 if #KEYS ~= 11 and #KEYS ~= 18 or #ARGV ~= 7 or not (keep and max_keys and seq) or verb ~= 'commit' and verb ~= 'rollback' then

@@ -26,7 +26,7 @@
 -- ARGV[6] string    the command that wakes: publish, or spublish in a cluster
 -- RETURNS {now, cursor, expired, pushed}  cursor: '0' after the last piece; pushed: jobs that are ready again
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, forget, usable, push, remove
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, forget, usable, push, remove
 local name, count, audit = ARGV[1], whole(ARGV[3], 1), ARGV[4] == '1'
 if #KEYS ~= 10 and #KEYS ~= 17 or #ARGV ~= 6 or not count or count > 1000 or not whole(ARGV[2], 0) then
   return redis.error_reply('ERR expire: bad arguments')

@@ -28,7 +28,7 @@
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, 8 the
 --                   leases of the queue are of 10,000 groups, -1 a key of another type; with 0, 0
 --
--- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, watch_jobs, drop_id, drop_errors, remove
+-- USES whole, int, time, read_keys, count_key, keys_text, seq_text, foreign, in_pieces, wake
 local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local max_jobs, max_queues, max_keys = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[3], 0)
 local channel, command, n = ARGV[4], ARGV[5], whole(ARGV[6], 1)
@@ -71,6 +71,7 @@ local at, args = 7 + n, #ARGV
 -- judge_id says what the job with a caller's id is: its sequence, where there is one; whether it expired, then the
 -- job that takes the id ends it; and the status of a group that is rejected because of it.
 local function judge_id(i, id)
+  -- WITH ends_of, is_over
   local seq = redis.pcall('HGET', KEYS[6 + 4 * i], id)
   if foreign(seq) then
     return nil, false, -1
@@ -186,7 +187,11 @@ while at <= args do
   result[m + 1], result[m + 2], result[m + 3] = status, first, stored
   at, base = at + 6 + count, math.max(base, key)
 end
-local ends, slots, missing = open_spare(ledger, watched, account[10], base)
+local ends, slots, missing
+if watched or account[10] then
+  -- WITH open_spare
+  ends, slots, missing = open_spare(ledger, watched, account[10], base)
+end
 if missing then
   return missing
 elseif #plan == 0 then
@@ -203,6 +208,7 @@ if counted then
 end
 redis.call('HSET', ledger, unpack(totals))
 if watched and not account[8] then
+  -- WITH watch_jobs
   watch_jobs(ledger)
 end
 
@@ -276,6 +282,7 @@ for _, g in ipairs(plan) do
       local base = 3 + 4 * g.i
       local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = KEYS[base + 1], d = KEYS[base + 2],
         u = KEYS[base + 3], r = KEYS[base] }
+      -- WITH drop_id, drop_errors, remove
       remove(k, { slots = slots }, ARGV[6 + g.i], g.over, g.id)
       redis.call('HINCRBY', ledger, 'expired', 1)
       if ends then

@@ -30,7 +30,7 @@
 -- RETURNS {now, count, score, sequence, state...}  jobs respawned, deleted or counted; where the next call begins, '' at
 --                   the end; of each that was named: 1 done, 0 it is not dead, 2 not looked at, ask again
 --
--- USES whole, int, time, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, forget, usable, death_reason, rank_after
+-- USES whole, int, time, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, forget, usable, death_reason, rank_after
 local name, verb, count, ttl = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 0)
 local reason, age, part = whole(ARGV[7] or '', 0), whole(ARGV[8] or '', 0), ARGV[9]
 local most = ({ respawn = 100, delete = 100, count = 1000 })[verb]

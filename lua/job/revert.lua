@@ -12,7 +12,7 @@
 -- ARGV[4..] string  names of the queues
 -- RETURNS {now, jobs}  given back at the head, uncounted
 --
--- USES int, time, foreign, in_pieces, read_all, wake, push, park_prefix, open_slots
+-- USES int, time, foreign, in_pieces, read_all, wake, push
 local attempts, lease, out = KEYS[1], KEYS[2], KEYS[3]
 if #KEYS ~= #ARGV and #KEYS ~= #ARGV + 7 or #ARGV < 3 then
   return redis.error_reply('ERR revert: bad arguments')
@@ -24,7 +24,11 @@ if not text or foreign(text) or string.sub(text, 1, #prefix) ~= prefix then
   return { now, 0 }
 end
 local named, open = {}, {}
-local slots = #KEYS > #ARGV and open_slots(KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS])
+local slots
+if #KEYS > #ARGV then
+  -- WITH open_slots
+  slots = open_slots(KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS])
+end
 for i = 4, #ARGV do
   if not foreign(redis.pcall('LLEN', KEYS[i])) then
     named[ARGV[i]] = { name = ARGV[i], r = KEYS[i], head = {}, tail = {} }

@@ -25,7 +25,7 @@
 --                   why the work failed, behind a space: a text without line feeds, 1 KiB at most
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ends, park_prefix, open_slots, open_spare, open_ledger, close_ledger, caller_id, drop_id, drop_errors, forget, open_queue, push, mortal, bury
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, caller_id, drop_id, drop_errors, forget, open_queue, push, mortal, bury
 local channel, command, n = ARGV[1], ARGV[2], whole(ARGV[3], 1)
 if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 13 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
   return redis.error_reply('ERR settle: bad arguments')

@@ -67,7 +67,12 @@ func Check(source, file string, includes map[string]string) []string {
 		}
 	}
 	declared := map[string]bool{}
-	for _, use := range h.Uses {
+	uses := append(h.Uses, lua.With(source)...)
+	for x := 0; x < len(uses); x++ {
+		use := uses[x]
+		if !declared[use] {
+			uses = append(uses, lua.With(includes[use])...)
+		}
 		declared[use] = true
 		if includes[use] == "" {
 			complain("uses %s, which is no include", use)
@@ -75,7 +80,7 @@ func Check(source, file string, includes map[string]string) []string {
 	}
 	for name := range includes {
 		called := regexp.MustCompile(`\b` + name + `\(`).MatchString(code)
-		for _, use := range h.Uses {
+		for _, use := range uses {
 			called = called || use != name && regexp.MustCompile(`\b`+name+`\(`).MatchString(body(includes[use]))
 		}
 		if called != declared[name] {

@@ -1,7 +1,6 @@
 -- open_ends: what the ends of the shard's jobs set off, where any of them does: a follow-up in the queue that on_end names,
 -- or a count of its schedule. The keys of it are four behind the n that the verb has by itself, a hash of what is set off, that
--- of states of schedules, and list and hash of the outbox. Returns nil and an error where one is foreign. Its functions are in
--- it, as a shard without any of this would make them anew in each call.
+-- of states of schedules, and list and hash of the outbox. Returns nil and an error where one is foreign.
 local function open_ends(ledger, n)
   local on_end, states, list, jobs = KEYS[n + 1], KEYS[n + 2], KEYS[n + 3], KEYS[n + 4]
   for _, reply in ipairs({ redis.pcall('HLEN', on_end), redis.pcall('HLEN', states), redis.pcall('LLEN', list),

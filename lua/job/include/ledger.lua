@@ -20,7 +20,8 @@ local function open_ledger(ledger, n)
     end
     totals.was[name], totals[name] = value, 0
   end
-  if n then
+  if n and (v[8] or v[9]) then
+    -- WITH open_spare
     local rejected
     totals.ends, totals.slots, rejected = open_spare(ledger, v[8], v[9], n)
     if rejected then

@@ -7,6 +7,7 @@
 -- A verb names to free each lease that it ends and each job that it takes out of delay, and calls close last. For each slot
 -- that makes the oldest job ready that waits for it.
 local function open_slots(slots, parked, delay)
+  -- WITH read_all, wake, park_prefix
   local names, freed, s = {}, {}, {}
 
   function s.free(queue, r, seq)
@@ -96,17 +97,131 @@ local function park_prefix(queue, group)
   return queue .. ' ' .. #group .. ' ' .. group .. ' '
 end
 
--- open_spare: what the ledger's fields watched and limited ask for: what open_ends and what open_slots returns, each nil where its field
--- is not there, or nil, nil and an error. The keys are seven behind the n that the verb has by itself: four of open_ends, three of
--- open_slots.
+-- open_limits: what a claim knows of queues whose leases are counted, and counts for them; its argument are the keys of open_slots.
+-- limits[i] is the limit of the queue i: most leases, of the queue or of each group, and held, once no more may be handed out.
+local function open_limits(slots, parked, delay)
+  -- WITH park_prefix
+  local limits, all = { waiting = 0 }, {}
+  local waits, places, marks = {}, {}, {} -- of jobs whose group is full: for delay and for parked; of those and of leases: for slots
+
+  -- add notes the limit of a queue. by is the attribute whose values are groups, or empty. Returns an error where a key is foreign.
+  function limits.add(i, name, most, how, by)
+    local known = redis.pcall('HMGET', slots, '*' .. name, '#' .. name .. ' ')
+    local grouped = by ~= ''
+    for _, reply in ipairs({ known, grouped and redis.pcall('ZCARD', parked), grouped and redis.pcall('ZCARD', delay) }) do
+      if reply and foreign(reply) then
+        return reply
+      end
+    end
+    local limit = { name = name, most = tonumber(most), how = how, by = by }
+    limit.known = tonumber(known[1] or 0) or 0 -- groups that have leases
+    limit.first = limit.known == 0
+    limit.groups = { [''] = { text = '', used = tonumber(known[2] or 0) or 0, more = 0 } }
+    limits[i], all[#all + 1] = limit, limit
+  end
+
+  -- room is how many jobs the limit lets pass, at most want; those of groups are judged one by one.
+  function limits.room(limit, want)
+    if limit.by ~= '' then
+      return want
+    end
+    local room = limit.most - limit.groups[''].used
+    limit.held = room < 1
+    return math.min(want, room)
+  end
+
+  -- group is that of a job, by its record. The limit is held where there are too many groups.
+  function limits.group(limit, record)
+    local text = ''
+    if limit.by ~= '' then
+      local size, from = string.match(record, '^%d+ %d+@?[%w_-]*#(%d+),()')
+      local good, attributes = pcall(cjson.decode, size and string.sub(record, from, from + size - 1) or '')
+      local value = good and type(attributes) == 'table' and attributes[limit.by]
+      text = type(value) == 'string' and value or ''
+    end
+    local group = limit.groups[text]
+    if not group then
+      group = { text = text, used = tonumber(redis.call('HGET', slots, '#' .. limit.name .. ' ' .. text) or 0) or 0, more = 0 }
+      limit.groups[text] = group
+    end
+    limit.held = limit.held or group.used == 0 and limit.known >= 10000
+    return group
+  end
+
+  -- take gives a job a slot of its group. Returns false where the group is full: then the job waits.
+  function limits.take(limit, group, seq, now)
+    local member = seq .. ' ' .. limit.name
+    if group.used >= limit.most then
+      limit.waited = true -- somebody waits for a slot
+      waits[#waits + 1], waits[#waits + 2] = int(now + 300000) .. '.5', member
+      places[#places + 1], places[#places + 2] = '0', park_prefix(limit.name, group.text) .. seq
+      marks[#marks + 1], marks[#marks + 2] = member, '~' .. group.text
+      limits.waiting = limits.waiting + 1
+      return false
+    end
+    if group.used == 0 then
+      limit.known = limit.known + 1
+    end
+    group.used, group.more = group.used + 1, group.more + 1
+    marks[#marks + 1], marks[#marks + 2] = member, '+' .. group.text
+    return true
+  end
+
+  -- write stores what take noted.
+  function limits.write(ledger)
+    for _, limit in ipairs(all) do
+      for text, group in pairs(limit.groups) do
+        if group.more > 0 then
+          marks[#marks + 1], marks[#marks + 2] = '#' .. limit.name .. ' ' .. text, int(group.used)
+          limit.grows = limit.grows or group.used == group.more
+        end
+      end
+      if limit.grows then
+        marks[#marks + 1], marks[#marks + 2] = '*' .. limit.name, int(limit.known)
+      end
+      if limit.grows and limit.first and redis.call('HSETNX', ledger, 'limited', '1') == 1
+        and (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
+        redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
+      end
+    end
+    in_pieces(redis.call, 'ZADD', delay, waits)
+    in_pieces(redis.call, 'ZADD', parked, places)
+    in_pieces(redis.call, 'HSET', slots, marks)
+  end
+
+  -- left is what claim tells of left ready jobs, more than 0, where the limit holds some of them.
+  function limits.left(limit, left)
+    if limit.by == '' then
+      left = math.min(left, math.max(limits.room(limit, left), 1))
+    end
+    if limit.held then
+      limit.waited = true
+      return -1125899906842624
+    end
+    return left
+  end
+
+  -- close notes how to wake those who wait for a slot.
+  function limits.close()
+    for _, limit in ipairs(all) do
+      if limit.waited then
+        redis.call('HSET', slots, '?' .. limit.name, limit.how)
+      end
+    end
+  end
+  return limits
+end
+
+-- open_spare: what the ledger's fields watched and limited ask for, one of which is there: what open_ends and what open_slots
+-- returns, each nil where its field is not, or nil, nil and an error. The keys are seven behind the n that the verb has by itself:
+-- four of open_ends, three of open_slots.
 local function open_spare(ledger, watched, limited, n)
-  if not (watched or limited) then
-    return nil
-  elseif #KEYS ~= n + 7 then
+  if #KEYS ~= n + 7 then
     return nil, nil, redis.error_reply('SPARE the ends of jobs, or of leases, set something off')
   end
   local ends, slots
   if watched then
+    -- WITH open_ends
     local rejected
     ends, rejected = open_ends(ledger, n)
     if rejected then
@@ -119,6 +234,7 @@ local function open_spare(ledger, watched, limited, n)
         return nil, nil, reply
       end
     end
+    -- WITH open_slots
     slots = open_slots(KEYS[n + 5], KEYS[n + 6], KEYS[n + 7])
   end
   return ends, slots
