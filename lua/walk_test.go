@@ -171,9 +171,22 @@ func (w *walker) checkLedger() {
 // compare compares everything in Redis with the model.
 func (w *walker) compare() {
 	ctx := context.Background()
+	type stored struct {
+		list  *redis.StringSliceCmd
+		meta  *redis.MapStringStringCmd
+		score *redis.FloatCmd
+	}
+	found := map[string]stored{}
+	pipe := w.c.Pipeline() // walks spend most of their time here
+	for _, name := range walkNames {
+		found[name] = stored{pipe.LRange(ctx, w.key("q:", name), 0, -1), pipe.HGetAll(ctx, w.key("m:", name)),
+			pipe.ZScore(ctx, w.prefix+"ready", name)}
+	}
+	ledger, dead := pipe.HGetAll(ctx, w.prefix+"ledger"), pipe.LLen(ctx, w.prefix+"dead")
+	_, _ = pipe.Exec(ctx) // what is not there is an error
 	for _, name := range walkNames {
 		p := w.m.parts[name]
-		if got := w.c.LRange(ctx, w.key("q:", name), 0, -1).Val(); !slices.Equal(got, p.entries) {
+		if got := found[name].list.Val(); !slices.Equal(got, p.entries) {
 			w.fail("list %s: got %q, want %q", name, got, p.entries)
 		}
 		if int64(len(p.entries)) > w.m.capacity+2*9 { // other programs may push past it until the next produce
@@ -203,17 +216,17 @@ func (w *walker) compare() {
 		if p.token != "" {
 			want["token"] = p.token
 		}
-		got := w.c.HGetAll(ctx, w.key("m:", name)).Val()
+		got := found[name].meta.Val()
 		maps.DeleteFunc(got, func(k, v string) bool { return (k == "settled" || k == "expired") && v == "0" })
 		if !maps.Equal(got, want) {
 			w.fail("hash %s: got %v, want %v", name, got, want)
 		}
-		score, err := w.c.ZScore(ctx, w.prefix+"ready", name).Result()
+		score, err := found[name].score.Result()
 		if active := err == nil; active != p.active || active && int64(score) != p.due {
 			w.fail("active set, %s: got %v %v, want %v %v", name, active, int64(score), p.active, p.due)
 		}
 	}
-	got := w.c.HGetAll(ctx, w.prefix+"ledger").Val()
+	got := ledger.Val()
 	pauses := map[string]string{}
 	for field, text := range got {
 		if name, ok := strings.CutPrefix(field, "pause:"); ok {
@@ -239,7 +252,7 @@ func (w *walker) compare() {
 	for class, want := range w.m.ledger {
 		have, _ := strconv.ParseInt(got[class], 10, 64)
 		if class == "dead_kept" {
-			have = w.c.LLen(ctx, w.prefix+"dead").Val()
+			have = dead.Val()
 			if count, _ := strconv.ParseInt(got["dead_count"], 10, 64); count != have {
 				w.fail("dead_count: got %d, want %d", count, have)
 			}
