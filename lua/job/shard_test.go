@@ -51,7 +51,7 @@ type shard struct {
 	keeps              bool  // dead letters
 	tokens             int
 	spared             int   // calls that asked for their spare keys
-	clock              int64 // µs since 1970; 0: the server's
+	clock, timed       int64 // µs since 1970; 0: the server's; what the server knows of it
 	called             func(script *lua.Script, keys []string, argv []any)
 	bug                seeded
 }
@@ -91,7 +91,14 @@ func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, erro
 		source = strings.Replace(source, s.bug.right, s.bug.wrong, 1)
 	}
 	if s.clock != 0 {
-		source = strings.Replace(source, "redis.call('TIME')", fmt.Sprintf("{ '%d', '%d' }", s.clock/1e6, s.clock%1e6), 1)
+		// By a key: each text would be compiled anew.
+		source = strings.Replace(source, "redis.call('TIME')", "redis.call('HMGET', 'clock:' .. string.match(KEYS[1], '^.-}:'), 's', 'us')", 1)
+		if s.timed != s.clock {
+			if err := s.c.HSet(ctx, "clock:"+s.prefix, "s", s.clock/1e6, "us", s.clock%1e6).Err(); err != nil {
+				return nil, err
+			}
+			s.timed = s.clock
+		}
 	}
 	v, err := s.c.Eval(ctx, source, keys, argv...).Result()
 	if err != nil && strings.HasPrefix(err.Error(), "SPARE ") {
