@@ -187,6 +187,7 @@ func TestPreparedJobsAreDecidedInAFullStore(t *testing.T) {
 		s.clock = start
 		seq := s.stored(group{queue: "a", delay: 1000, bodies: bodies(1), watch: prepared(2, 0, "")})[0]
 		s.clock += 1e6
+		s.setClock()
 		s.do("config", "set", "maxmemory", "1")
 		ok := f(s, seq)
 		s.do("config", "set", "maxmemory", "0")

@@ -82,6 +82,18 @@ func (s *shard) common(queues ...string) []string {
 	return keys
 }
 
+// setClock tells the server the clock of the test. A full server does not take it.
+func (s *shard) setClock() {
+	s.t.Helper()
+	if s.timed == s.clock {
+		return
+	}
+	if err := s.c.HSet(ctx, "clock:"+s.prefix, "s", s.clock/1e6, "us", s.clock%1e6).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.timed = s.clock
+}
+
 func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, error) {
 	if s.called != nil {
 		s.called(script, keys, argv)
@@ -93,12 +105,7 @@ func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, erro
 	if s.clock != 0 {
 		// By a key: each text would be compiled anew.
 		source = strings.Replace(source, "redis.call('TIME')", "redis.call('HMGET', 'clock:' .. string.match(KEYS[1], '^.-}:'), 's', 'us')", 1)
-		if s.timed != s.clock {
-			if err := s.c.HSet(ctx, "clock:"+s.prefix, "s", s.clock/1e6, "us", s.clock%1e6).Err(); err != nil {
-				return nil, err
-			}
-			s.timed = s.clock
-		}
+		s.setClock()
 	}
 	v, err := s.c.Eval(ctx, source, keys, argv...).Result()
 	if err != nil && strings.HasPrefix(err.Error(), "SPARE ") {
