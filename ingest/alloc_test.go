@@ -83,24 +83,47 @@ func TestAllocsOfAllowingAPageOfAnSDKAreNone(t *testing.T) {
 	}
 }
 
-// sendNoAck sends a request with ack=none to lanes that are not started, so that
-// only the handler, the queue and the release are measured.
+// sendNoAck sends a request with ack=none, of which nothing is stored: only the handler and the
+// batch are measured.
 func sendNoAck(s *Server, contentType string) func() int {
 	ctx := contextFor("/v1/default/com.acme.kart?ack=none", contentType, ndjson128())
 	ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
 	if ctx.Request.Header.SetHost("127.0.0.1:8080"); s.origins["default"] != nil {
 		ctx.Request.Header.Set("Origin", game)
 	}
+	q := &batches{stored: true}
+	s.unacked.queues[batchQueue{s.store.Namespace("default"), 0}] = q
 	return func() int {
 		ctx.Response.Reset()
 		s.handle(ctx)
-		for _, l := range s.lanes.all {
-			for _, p := range l.queue {
-				l.complete(p, nil)
-			}
-			l.queue = l.queue[:0]
+		for _, b := range q.list {
+			s.memory.Tenant("default").Let(b.reserved)
+			s.unacked.recycle(b)
 		}
+		q.list = q.list[:0]
 		return ctx.Response.StatusCode()
+	}
+}
+
+func TestAllocsOfStoringABatchAreThoseOfItsFlush(t *testing.T) {
+	s, err := New(DefaultConfig(), instantStore(), prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.lanes.start()
+	defer func() { _ = s.lanes.stop(t.Context()) }()
+	ctx := contextFor("/v1/default/com.acme.kart?ack=none", ndjsonType, ndjson128())
+	q := &batches{stored: true}
+	s.unacked.queues[batchQueue{s.store.Namespace("default"), 0}] = q
+	if allocs := testing.AllocsPerRun(200, func() {
+		for range 2 {
+			ctx.Response.Reset()
+			s.handle(ctx)
+		}
+		s.unacked.storeAll(q)
+		q.stored = true
+	}); allocs != 4 {
+		t.Errorf("got %v allocations for 2 requests of 128 entries, want the 4 of the context of a flush", allocs)
 	}
 }
 
@@ -143,29 +166,84 @@ func TestTheFootprintOfARequestMatchesTheHeap(t *testing.T) {
 		}
 		before := heap()
 		if c.after != nil {
-			for range c.requests {
-				s.handle(c.after)
-			}
-			var held []*part
-			for _, l := range s.lanes.all {
-				held = append(held, l.queue...)
-				l.queue = nil
-			}
-			for _, p := range held {
-				p.request.partDone(s.finish)
+			for _, r := range split(t, s, c.after, c.requests) {
+				s.release(r)
 			}
 		}
-		for range c.requests {
-			if s.handle(c.ctx); c.ctx.Response.StatusCode() != fasthttp.StatusAccepted {
-				t.Fatal(c.ctx.Response.String())
-			}
-		}
+		held := split(t, s, c.ctx, c.requests)
 		grown := heap() - before
 		reserved := s.memory.Held.Used()
 		t.Logf("%s: a request holds %d bytes and reserves %d", c.name, grown/int64(c.requests), reserved/int64(c.requests))
 		const server = 16 << 10 // what the server itself allocates
 		if reserved < grown-server || reserved > 2*grown {
 			t.Errorf("%s: a request holds %d bytes and reserves %d", c.name, grown/int64(c.requests), reserved/int64(c.requests))
+		}
+		runtime.KeepAlive(s)
+		runtime.KeepAlive(held)
+	}
+}
+
+// split has a server read requests, and not store them.
+func split(t *testing.T, s *Server, ctx *fasthttp.RequestCtx, n int) (held []*request) {
+	for range n {
+		var to target
+		r := s.requests.Get().(*request)
+		rejected := s.findRoute(ctx, &to)
+		if rejected == nil {
+			rejected = s.admit(ctx, &to)
+		}
+		if rejected == nil {
+			rejected = s.admitEntries(ctx, to, r)
+		}
+		var body []byte
+		if rejected == nil {
+			body, rejected = r.Receive(ctx, s.cfg.MaxBody)
+		}
+		if rejected == nil {
+			rejected = s.split(to, r, mediaType(ctx), body)
+		}
+		if rejected != nil {
+			t.Fatal(rejected.Text())
+		}
+		held = append(held, r)
+	}
+	return held
+}
+
+func TestWhatEntriesReserveUntilTheyAreStoredMatchesTheHeap(t *testing.T) {
+	const path, all = "/v1/default/p?ack=none", "/v1/default?ack=none"
+	many := make([]string, 1000)
+	for i := range many {
+		many[i] = fmt.Sprintf(`{"partition":"p%d","data":1}`, i)
+	}
+	keyed := contextFor(path, "", []byte("x"))
+	keyed.Request.Header.Set("Idempotency-Key", strings.Repeat("k", 128))
+	for name, c := range map[string]struct {
+		ctx      *fasthttp.RequestCtx
+		requests int
+	}{
+		"one byte":        {contextFor(path, "", []byte("x")), 100_000},
+		"keyed":           {keyed, 20_000},
+		"128 lines":       {contextFor(path, ndjsonType, ndjson128()), 1000},
+		"1000 partitions": {contextFor(all, ndjsonType, []byte(strings.Join(many, "\n"))), 50},
+	} {
+		cfg := DefaultConfig()
+		cfg.MaxInflightBytes = 1 << 40
+		s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.unacked.queues[batchQueue{s.store.Namespace("default"), 0}] = &batches{stored: true}
+		before := heap()
+		for range c.requests {
+			if s.handle(c.ctx); c.ctx.Response.StatusCode() != fasthttp.StatusAccepted {
+				t.Fatal(c.ctx.Response.String())
+			}
+		}
+		grown := heap() - before
+		const server = 512 << 10 // what the server itself allocates, and the batch that is growing
+		if reserved := s.memory.Held.Used(); reserved < grown-server || reserved > 2*grown || reserved != s.memory.Waiting.Used() {
+			t.Errorf("%s: %d bytes are held, %d reserved", name, grown, reserved)
 		}
 		runtime.KeepAlive(s)
 	}

@@ -23,16 +23,10 @@ func (s *Server) beacon(ctx *fasthttp.RequestCtx, t target) *rejection {
 		return reject(wire.CodeBodyTooLarge)
 	}
 	r := s.requests.Get().(*request)
-	owned := true // false once the lanes release r
-	defer func() {
-		if owned {
-			s.release(r)
-		}
-	}()
+	defer s.release(r)
 	if rejected := s.admitEntries(ctx, t, r); rejected != nil {
 		return rejected
 	}
-	r.noAck = true
 	body, rejected := r.Receive(ctx, s.cfg.MaxBody)
 	if rejected != nil {
 		return rejected
@@ -43,9 +37,9 @@ func (s *Server) beacon(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if rejected := s.split(t, r, beaconType(body), body); rejected != nil {
 		return rejected
 	}
-	s.countDiscards(r)
-	owned = false
-	s.queue(r)
+	if rejected := s.accept(r); rejected != nil {
+		return rejected
+	}
 	ctx.SetStatusCode(fasthttp.StatusNoContent)
 	return nil
 }

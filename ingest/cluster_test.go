@@ -77,7 +77,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ls := newLanes(DefaultConfig(), c.store, m, zap.NewNop(), func(r *request) { r.done <- struct{}{} })
+	ls := newLanes(DefaultConfig(), c.store, m, zap.NewNop())
 	ls.start()
 	t.Cleanup(func() { _ = ls.stop(context.Background()) })
 	c.put = func(name, payload string) <-chan error {

@@ -105,7 +105,7 @@ func TestPartsOfARequestKeepTheirOrderWhileTheirLanesChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ls := newLanes(DefaultConfig(), store, m, zap.NewNop(), func(*request) {})
+	ls := newLanes(DefaultConfig(), store, m, zap.NewNop())
 	r := &request{namespace: store.namespaces["default"], done: make(chan struct{}, 1)}
 	now := time.Now()
 	a := &part{request: r, name: "default/p", queued: now, bytes: largePart, count: 1}

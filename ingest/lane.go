@@ -30,8 +30,7 @@ type lane struct {
 	metrics  *metrics
 	log      *zap.Logger
 	logLimit *rate.Sometimes // for errors that every flush may repeat
-	finish   func(*request)
-	dealing  *sync.RWMutex // held for writing while parts change their lanes; nil: they never do
+	dealing  *sync.RWMutex   // held for writing while parts change their lanes; nil: they never do
 
 	mu     sync.Mutex
 	filled sync.Cond
@@ -283,5 +282,5 @@ func (l *lane) complete(p *part, err error) {
 	if p.home != nil {
 		p.home.came(p)
 	}
-	p.request.partDone(l.finish)
+	p.request.partDone()
 }

@@ -23,11 +23,10 @@ import (
 // of the store has lanes of its own, so a flush waits only for the Redis master
 // of its zone.
 type lanes struct {
-	all    []*lane // ordered by zone
-	large  []*lane // one a zone: small parts do not wait until large ones are sent
-	zones  int
-	finish func(*request)
-	seed   maphash.Seed // random, so nobody can choose names that share a lane
+	all   []*lane // ordered by zone
+	large []*lane // one a zone: small parts do not wait until large ones are sent
+	zones int
+	seed  maphash.Seed // random, so nobody can choose names that share a lane
 	// dealing is held for reading while a part is put or flushed, where partitions may change their
 	// lanes; see deal.
 	dealing *sync.RWMutex
@@ -43,12 +42,11 @@ type lanes struct {
 	looking sync.WaitGroup // who looks for lanes that are stuck
 }
 
-// newLanes makes lanes that are not started. They call finish with each request
-// that has all its results.
-func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(*request)) *lanes {
+// newLanes makes lanes that are not started.
+func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger) *lanes {
 	ctx, abort := context.WithCancel(context.Background())
 	zones := max(1, store.Zones()) // 0: every namespace is a mount's
-	ls := &lanes{ctx: ctx, zones: zones, finish: finish, seed: maphash.MakeSeed(), abort: abort, store: store}
+	ls := &lanes{ctx: ctx, zones: zones, seed: maphash.MakeSeed(), abort: abort, store: store}
 	ls.ended, ls.end = context.WithCancel(ctx)
 	if _, moves := store.(mover); moves && zones > 1 {
 		ls.dealing = &sync.RWMutex{}
@@ -63,7 +61,6 @@ func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(
 			metrics:  m,
 			log:      log,
 			logLimit: logLimit,
-			finish:   finish,
 			dealing:  ls.dealing,
 			flush:    newFlush(maxKnownPartitions/zones, maxBytes),
 			waiting:  share.NewQueue[*part](),
@@ -180,9 +177,7 @@ func (ls *lanes) stop(ctx context.Context) error {
 }
 
 // put queues the parts of a sealed request, except parts that already have an
-// error. Each gets its result within three times ProduceTimeout. After the last
-// result the lanes call finish, which may release the request: unless the caller
-// waits for r.done, it must not use the request after put.
+// error. Each gets its result within three times ProduceTimeout. r.done receives after the last one.
 func (ls *lanes) put(r *request) {
 	if ls.dealing != nil {
 		ls.dealing.RLock()
@@ -199,8 +194,8 @@ func (ls *lanes) put(r *request) {
 		p.queued = now
 		p.lane = ls.laneOf(p)
 	}
-	// One more than are queued, so that finish is not called, and the request
-	// not reused, while this function still reads it.
+	// One more than are queued, so that the request is not done, and reused, while this function
+	// still reads it.
 	r.pending.Store(queued + 1)
 	switch {
 	case queued == 0:
@@ -209,7 +204,7 @@ func (ls *lanes) put(r *request) {
 	default:
 		ls.putEach(r.parts)
 	}
-	r.partDone(ls.finish)
+	r.partDone()
 }
 
 // putEach puts parts into their lanes. It leaves out the lanes that have none of
@@ -231,15 +226,19 @@ func (ls *lanes) putEach(parts []part) {
 func (ls *lanes) laneOf(p *part) *lane {
 	perZone := len(ls.all) / ls.zones
 	i := int(maphash.String(ls.seed, p.name) % uint64(perZone)) // #nosec G115 -- less than 64
-	if ls.zones > 1 {
-		i += perZone * p.request.namespace.ZoneOf(p.name[len(p.request.namespace.Name)+1:])
+	return ls.all[perZone*ls.zoneOf(p)+i]
+}
+
+func (ls *lanes) zoneOf(p *part) int {
+	if ls.zones == 1 {
+		return 0
 	}
-	return ls.all[i]
+	return p.request.namespace.ZoneOf(p.name[len(p.request.namespace.Name)+1:])
 }
 
 // partDone counts down the results that a request waits for.
-func (r *request) partDone(finish func(*request)) {
+func (r *request) partDone() {
 	if r.pending.Add(-1) == 0 {
-		finish(r)
+		r.done <- struct{}{}
 	}
 }

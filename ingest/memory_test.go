@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-io/spillway/partition/share"
 )
 
-func TestRequestsPastTheMemoryBoundAreRejected(t *testing.T) {
+func TestEntriesThatWaitToBeStoredHaveHalfOfTheMemoryAndNoNamespaceAllOfThat(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	entered, open := store.blockProduce()
@@ -19,9 +19,9 @@ func TestRequestsPastTheMemoryBoundAreRejected(t *testing.T) {
 		c.MaxBody, c.MaxDecompressed, c.MaxInflightBytes = 100_000, 100_000, 1_500_000
 	})
 	defer open()
-	fill := func(body string) (accepted int) {
-		for range 2000 {
-			r := p.post("/v1/default/p?ack=none", body, asNDJSON)
+	fill := func(path, body string) (accepted int) {
+		for range 10_000 {
+			r := p.post(path, body, asNDJSON)
 			if r.status != 202 {
 				if r.expect(t, 503, "overloaded"); r.header.Get("Retry-After") == "" {
 					t.Error("no Retry-After")
@@ -32,33 +32,29 @@ func TestRequestsPastTheMemoryBoundAreRejected(t *testing.T) {
 		}
 		return accepted
 	}
-	// Each holds the encoded entry, in a buffer of 22.5 to 28 kB.
-	large := fill(strings.Repeat("x", 20_000))
+	large := fill("/v1/default/p?ack=none", strings.Repeat("x", 20_000))
 	<-entered
-	const most = 1_500_000 * share.Greed / (share.Greed + 1) // that one namespace may hold
-	if large < 40 || large > 53 {
-		t.Errorf("%d requests of about 25 kB fit into four fifths of 1.5 MB", large)
+	const most = 750_000 * share.Greed / (share.Greed + 1) // that one namespace may hold
+	if large < 20 || large > most/20_000 {
+		t.Errorf("%d entries of 20 kB fit into four fifths of 750 kB", large)
 	}
-	// Decompressed bytes count as well.
-	p.post("/v1/default/p", gzipped(t, strings.Repeat("x", 99_999)), "Content-Encoding: gzip").expect(t, 503, "overloaded")
-	// A request of one byte takes about 1 KiB.
-	small := fill("x")
-	if left := most - large*22_500; small == 0 || small > left/1000 {
-		t.Errorf("%d requests of 1 byte fit into what %d large ones left of 1.2 MB", small, large)
+	small := fill("/v1/default/p?ack=none", "x")
+	if left := most - large*25_000; small == 0 || small > left/32 {
+		t.Errorf("%d entries of 1 byte fit into what %d large ones left", small, large)
 	}
-	if got := p.metric("inflight_bytes"); got < most-10_000 || got > most {
-		t.Errorf("%v bytes in flight", got)
+	if waiting := p.memory.Waiting.Used(); waiting < most-50_000 || waiting > most {
+		t.Errorf("%d bytes wait", waiting)
 	}
-	accepted := large + small
 	// Another namespace finds room all the same.
 	p.post("/v1/small/p?ack=none", strings.Repeat("x", 20_000)).expect(t, 202, "")
 	open()
 	if err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := len(store.entries("default/p")); got != accepted {
-		t.Errorf("stored %d of %d", got, accepted)
+	if got := len(store.entries("default/p")); got != large+small {
+		t.Errorf("stored %d of %d", got, large+small)
 	}
+	p.expectAccount(t, large+small+1, 0, 0)
 }
 
 func TestEveryRequestReleasesWhatItReserved(t *testing.T) {

@@ -23,7 +23,7 @@ type metrics struct {
 	mounted      *prometheus.CounterVec // the same, for rows that are made when they are first counted
 	rejections   map[wire.Code]prometheus.Counter
 	entries      *prometheus.CounterVec
-	losses       *prometheus.CounterVec
+	unacked      *prometheus.CounterVec
 	unskewed     *prometheus.CounterVec
 	mistakes     *prometheus.CounterVec
 	discards     *prometheus.CounterVec
@@ -44,10 +44,11 @@ type metrics struct {
 
 // namespaceMetrics are the counters of one namespace.
 type namespaceMetrics struct {
-	drops                  *drops.Namespace // nil: none are kept
-	accepted, repeated     prometheus.Counter
-	opaque                 prometheus.Counter
-	warned, rejected, lost map[wire.Reason]prometheus.Counter
+	drops              *drops.Namespace // nil: none are kept
+	accepted, repeated prometheus.Counter
+	opaque             prometheus.Counter
+	warned, rejected   map[wire.Reason]prometheus.Counter
+	unacked            [len(outcomes)]prometheus.Counter
 }
 
 // rejectionReasons are the results of an entry beside accepted and repeated.
@@ -92,8 +93,9 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 		entries: counter("entries_total",
 			"Entries received, by result: accepted, repeated (an earlier request with the same idempotency key stored them), or the reason of the rejection.",
 			"namespace", "result"),
-		losses: counter("unacked_losses_total",
-			"Entries answered 202 with ack=none that were not stored or have an unknown outcome, by reason.", "namespace", "reason"),
+		unacked: counter("unacked_entries_total",
+			"Entries answered before they were stored, by what became of them: stored, rejected, or lost in memory "+
+				"(the store was away until they were too old, or the process stopped).", "namespace", "outcome"),
 		unskewed: counter("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
 		mistakes: counter("suspected_mistakes_total",
 			"Requests stored as they are that were probably meant otherwise, by reason: "+
@@ -186,13 +188,13 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 		},
 		opaque:   m.opaque.WithLabelValues(ns.Name),
 		rejected: make(map[wire.Reason]prometheus.Counter),
-		lost:     make(map[wire.Reason]prometheus.Counter),
 	}
 	for _, reason := range rejectionReasons {
 		n.rejected[reason] = m.entries.WithLabelValues(ns.Name, string(reason))
-		n.lost[reason] = m.losses.WithLabelValues(ns.Name, string(reason))
 	}
-	n.lost[reasonShuttingDown] = m.losses.WithLabelValues(ns.Name, string(reasonShuttingDown))
+	for i, what := range outcomes {
+		n.unacked[i] = m.unacked.WithLabelValues(ns.Name, what)
+	}
 	m.namespaces.Store(ns, n)
 	return n
 }
@@ -202,31 +204,30 @@ func (s *Server) count(r *request) {
 	m := s.metrics.namespace(r.namespace)
 	r.recordDrops(m.drops)
 	for _, e := range r.answer.Results {
-		switch {
-		case e.Disposition == wire.Warning:
+		if e.Disposition == wire.Warning {
 			m.warned[e.Reason].Inc()
-			continue
-		case r.noAck:
-			m.lost[e.Reason].Inc()
+		} else {
+			m.rejected[e.Reason].Inc()
 		}
-		m.rejected[e.Reason].Inc()
 	}
 	m.opaque.Add(float64(r.opaque))
 	for i := range r.parts {
-		switch p := &r.parts[i]; {
-		case p.count == 0:
-		case p.err != nil:
-			_, reason := codesFor(p.err)
-			m.rejected[reason].Add(float64(p.count))
-			p.recordDrop(m.drops)
-			if r.noAck {
-				m.lost[lossReason(p.err)].Add(float64(p.count))
-			}
-		case p.repeated:
-			m.repeated.Add(float64(p.count))
-		default:
-			m.accepted.Add(float64(p.count))
-		}
+		m.countPart(&r.parts[i])
+	}
+}
+
+// countPart counts the entries of a part that has its result.
+func (m *namespaceMetrics) countPart(p *part) {
+	switch {
+	case p.count == 0:
+	case p.err != nil:
+		_, reason := codesFor(p.err)
+		m.rejected[reason].Add(float64(p.count))
+		p.recordDrop(m.drops)
+	case p.repeated:
+		m.repeated.Add(float64(p.count))
+	default:
+		m.accepted.Add(float64(p.count))
 	}
 }
 

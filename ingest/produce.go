@@ -10,16 +10,13 @@ import (
 //	admitEntries  options, and the limits of the token  (options.go, limits.go)
 //	Receive       the body, decompressed                (package memory)
 //	split         the body into entries, by partition   (split.go, request.go)
-//	queue         each partition's entries in its lane  (lanes.go, lane.go)
+//	commit        each partition's entries in its lane  (lanes.go, lane.go)
 //	answer        what the store did with them          (answer.go)
+//
+// With ack=none the last two are accept: the entries are stored later (unacked.go).
 func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
 	r := s.requests.Get().(*request)
-	owned := true // false once the lanes release r
-	defer func() {
-		if owned {
-			s.release(r)
-		}
-	}()
+	defer s.release(r)
 	if rejected := s.admitEntries(ctx, t, r); rejected != nil {
 		return rejected
 	}
@@ -30,39 +27,36 @@ func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if rejected := s.split(t, r, mediaType(ctx), body); rejected != nil {
 		return rejected
 	}
-	if r.noAck {
-		s.countDiscards(r)
-		owned = false
-		s.queue(r)
-		ctx.SetStatusCode(fasthttp.StatusAccepted)
-		return nil
-	}
-	s.queue(r)
-	<-r.done
-	s.count(r)
-	return s.answer(ctx, r)
-}
-
-// queue gives a request to the lanes. A request whose entries were all dropped
-// is finished already.
-func (s *Server) queue(r *request) {
-	if len(r.spans) == 0 {
-		s.finish(r)
-		return
-	}
-	s.lanes.put(r)
-}
-
-// finish is called once a request has all its results, by the lane that had the
-// last one. Somebody waits for the request, unless it has ack=none.
-func (s *Server) finish(r *request) {
 	if !r.noAck {
-		r.done <- struct{}{}
-		return
+		s.commit(r)
+		return s.answer(ctx, r)
+	}
+	if rejected := s.accept(r); rejected != nil {
+		return rejected
+	}
+	if r.async {
+		ctx.Response.Header.SetCanonical(headerApplied, preferAsync)
+	}
+	ctx.SetStatusCode(fasthttp.StatusAccepted)
+	return nil
+}
+
+// commit waits until the lanes have stored a request, and counts its entries. A request whose
+// entries were all dropped has its results already.
+func (s *Server) commit(r *request) {
+	if len(r.spans) > 0 {
+		s.lanes.put(r)
+		<-r.done
 	}
 	s.count(r)
-	if s.stopping.Load() {
-		s.losses.add(r)
+}
+
+// accept takes the entries of a request to be stored later, and counts those that are rejected.
+func (s *Server) accept(r *request) *rejection {
+	if rejected := s.unacked.take(r); rejected != nil {
+		return rejected
 	}
-	s.release(r)
+	s.count(r)
+	s.countDiscards(r)
+	return nil
 }

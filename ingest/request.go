@@ -42,7 +42,7 @@ type request struct {
 	out    []byte // encoded answer
 
 	pending atomic.Int32  // parts without a result
-	done    chan struct{} // receives one value when pending is 0, unless the request has ack=none
+	done    chan struct{} // receives one value when pending is 0
 }
 
 // span is one encoded entry: encoded[previous end:end].

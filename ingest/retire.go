@@ -29,10 +29,9 @@ func (s *Server) Retire(ctx context.Context, next *Server) error {
 		case <-ctx.Done():
 		}
 	}
-	if stopped := s.lanes.stop(ctx); err == nil {
+	if stopped := s.stopStoring(ctx); err == nil {
 		err = stopped
 	}
-	s.losses.report(s.log)
 	return err
 }
 

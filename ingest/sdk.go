@@ -77,9 +77,13 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	if rejected := s.splitSDK(r, to, t.adapter, &batch, size); rejected != nil {
 		return to, rejected
 	}
-	s.queue(r)
-	<-r.done
-	s.count(r)
+	if s.cfg.NoAck[to.namespace.Name] {
+		if rejected := s.accept(r); rejected != nil {
+			return to, rejected
+		}
+	} else {
+		s.commit(r)
+	}
 	itemizer, ok := t.adapter.(protocol.Itemizer)
 	if rejected := r.rejectUnstored(ok && itemizer.Itemizes(answer.Request)); rejected != nil {
 		return to, rejected

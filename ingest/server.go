@@ -41,6 +41,7 @@ type Server struct {
 	sdkOrigins *origins            // of all namespaces that SDKs reach
 	writeKeys  writeKeys
 	lanes      *lanes
+	unacked    *unacked
 	mounts     []*mount
 	requests   sync.Pool
 	memory     *memory.Budget
@@ -53,7 +54,6 @@ type Server struct {
 	ending     chan struct{}          // closed by Stop and Retire, for requests that wait
 	end        func()                 // closes it, once
 
-	losses losses
 	// segmentPrefix is Config.SegmentPrefix with /v1/; empty: none.
 	segmentPrefix string
 
@@ -120,7 +120,8 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if err := checkSegmentPrefix(cfg, s.hasNamespace); err != nil {
 		return nil, err
 	}
-	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)
+	s.lanes = newLanes(cfg, store, s.metrics, log)
+	s.unacked = newUnacked(s.lanes, s.metrics, budget, log)
 	s.http = &fasthttp.Server{
 		Handler:        s.serveRequest,
 		HeaderReceived: s.serveHeader,

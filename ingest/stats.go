@@ -62,14 +62,17 @@ func (s *Server) livez(ctx *fasthttp.RequestCtx, _ target) *rejection {
 	return nil
 }
 
-// readyz says whether a load balancer should send requests here.
-func (s *Server) readyz(ctx *fasthttp.RequestCtx, t target) *rejection {
+// readyz says whether a load balancer should send requests here, and what became of the entries
+// that this process answered before they were stored.
+func (s *Server) readyz(ctx *fasthttp.RequestCtx, _ target) *rejection {
 	if check := s.ready.Load(); check != nil {
 		if err := (*check)(); err != nil {
 			return rejectf(wire.CodeNotReady, "not ready: %v", err)
 		}
 	}
-	return s.livez(ctx, t)
+	ctx.Response.Header.SetContentType(jsonType)
+	ctx.Response.SetBody(s.unacked.appendAccount([]byte(`{"status":"ok","unacked":{`)))
+	return nil
 }
 
 // index tells who opens the address of the port where things are. It names nothing that the

@@ -148,8 +148,13 @@ func exactLedger(ctx context.Context, r *setup) error {
 			if repeated, err = of.metric(ctx, "spillway_ingest_entries_total", `result="repeated"`); err != nil {
 				return err
 			}
-			if lost, err = of.metric(ctx, "spillway_ingest_unacked_losses_total"); err != nil {
-				return err
+			lost = 0
+			for _, outcome := range []string{"rejected", "lost"} {
+				n, err := of.metric(ctx, "spillway_ingest_unacked_entries_total", `outcome="`+outcome+`"`)
+				if err != nil {
+					return err
+				}
+				lost += n
 			}
 			if l+repeated+lost != float64(of.acked) {
 				return fmt.Errorf("acknowledged %d, accepted %v, repeated %v, lost after a 202 %v", of.acked, l, repeated, lost)

@@ -71,7 +71,7 @@ func (a *api) publish(c *call) *ingest.Rejection {
 		}
 		return a.reject(c, p.Err)
 	}
-	if !p.Exists && wire.WantsMinimal(c.Ctx.Request.Header.Peek("Prefer")) {
+	if !p.Exists && wire.Prefers(c.Ctx.Request.Header.Peek("Prefer"), "return=minimal") {
 		c.Ctx.SetStatusCode(204)
 		return nil
 	}

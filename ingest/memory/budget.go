@@ -16,6 +16,7 @@ import (
 type Budget struct {
 	Held     *share.Account // bytes reserved
 	Arriving *share.Account // those of bodies that are still arriving
+	Waiting  *share.Account // those of entries that wait to be stored, though they are answered
 	tenants  sync.Map       // by namespace: *Tenant
 	unknown  *Tenant
 	buffers  *buffers
@@ -47,6 +48,7 @@ func New(cfg Config) (*Budget, error) {
 	m := &Budget{
 		Held:     share.NewBudget(cfg.MaxInflightBytes),
 		Arriving: share.NewBudget(cfg.MaxInflightBytes / 2),
+		Waiting:  share.NewBudget(cfg.MaxInflightBytes / 2),
 		buffers:  newBuffers(),
 		inflater: inflater,
 	}
@@ -67,10 +69,11 @@ type Tenant struct {
 	namespace string         // empty: not known
 	held      *share.Account // of Budget.Held
 	arriving  *share.Account // of Budget.Arriving; the tokens of a namespace have one together
+	waiting   *share.Account // of Budget.Waiting, likewise
 }
 
 func (m *Budget) newTenant(namespace string) *Tenant {
-	return &Tenant{namespace, m.Held.Tenant(), m.Arriving.Tenant()}
+	return &Tenant{namespace, m.Held.Tenant(), m.Arriving.Tenant(), m.Waiting.Tenant()}
 }
 
 // Tenant is the one of a namespace that exists.
@@ -86,7 +89,28 @@ func (m *Budget) Tenant(namespace string) *Tenant {
 func (t *Tenant) Divide(parts bool) { t.held.Divide(parts) }
 
 // Token makes a tenant of one of a namespace's tokens.
-func (t *Tenant) Token() *Tenant { return &Tenant{t.namespace, t.held.Tenant(), t.arriving} }
+func (t *Tenant) Token() *Tenant {
+	return &Tenant{t.namespace, t.held.Tenant(), t.arriving, t.waiting}
+}
+
+// Keep reserves n bytes for entries that wait to be stored, or none and is false. All of those
+// together may have half of the budget, so that an outage leaves the other half to requests.
+func (t *Tenant) Keep(n int64) bool {
+	if !t.waiting.Take(n, 0) {
+		return false
+	}
+	if !t.held.Take(n, 0) {
+		t.waiting.Give(n)
+		return false
+	}
+	return true
+}
+
+// Let gives back what Keep reserved.
+func (t *Tenant) Let(n int64) {
+	t.held.Give(n)
+	t.waiting.Give(n)
+}
 
 // NoRoomFor reports whether there is no memory for a body of n bytes.
 func (m *Budget) NoRoomFor(n int64) bool {

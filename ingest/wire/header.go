@@ -75,11 +75,11 @@ func ValidIdempotencyKey(key []byte) bool {
 	return true
 }
 
-// WantsMinimal reports whether a Prefer header asks for return=minimal.
-func WantsMinimal(prefer []byte) bool {
-	for preference := range bytes.SplitSeq(prefer, []byte{','}) {
-		token, _, _ := bytes.Cut(preference, []byte{';'})
-		if bytes.EqualFold(bytes.TrimSpace(token), []byte("return=minimal")) {
+// Prefers reports whether a Prefer header has a preference, such as return=minimal.
+func Prefers(prefer []byte, preference string) bool {
+	for item := range bytes.SplitSeq(prefer, []byte{','}) {
+		token, _, _ := bytes.Cut(item, []byte{';'})
+		if bytes.EqualFold(bytes.TrimSpace(token), []byte(preference)) {
 			return true
 		}
 	}

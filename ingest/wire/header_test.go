@@ -55,13 +55,13 @@ func TestValidIdempotencyKey(t *testing.T) {
 	}
 }
 
-func TestWantsMinimal(t *testing.T) {
+func TestPrefers(t *testing.T) {
 	t.Parallel()
 	for prefer, want := range map[string]bool{
 		"return=minimal": true, "wait=10, Return=Minimal; foo": true, "return=minimal,x": true,
 		"": false, "return=representation": false, "xreturn=minimal": false,
 	} {
-		if got := WantsMinimal([]byte(prefer)); got != want {
+		if got := Prefers([]byte(prefer), "return=minimal"); got != want {
 			t.Errorf("%q: got %v, want %v", prefer, got, want)
 		}
 	}
@@ -113,16 +113,16 @@ func FuzzIdempotencyKey(f *testing.F) {
 	})
 }
 
-func FuzzWantsMinimal(f *testing.F) {
+func FuzzPrefers(f *testing.F) {
 	for _, seed := range []string{"return=minimal", "wait=10, Return=Minimal; foo", "xreturn=minimal", ",;,", "return = minimal", ";;;=,,"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, prefer []byte) {
-		got := WantsMinimal(prefer)
+		got := Prefers(prefer, "return=minimal")
 		if got && !bytes.Contains(bytes.ToLower(prefer), []byte("return=minimal")) {
 			t.Fatalf("%q asks for nothing", prefer)
 		}
-		if list := append([]byte("return=minimal,"), prefer...); !WantsMinimal(list) {
+		if list := append([]byte("return=minimal,"), prefer...); !Prefers(list, "return=minimal") {
 			t.Fatalf("%q: what follows hides the preference", list)
 		}
 	})

@@ -293,6 +293,7 @@ func TestErrorsOfSDKSettingsNameLineAndKey(t *testing.T) {
 		"  a: {write_keys: [{key: k, rat: 5/s}]}\n":              "2: namespaces.a.write_keys[0].rat: ",
 		"  a: {partition_paths: [a..b]}\n":                       "2: namespaces.a.partition_paths: [\"a..b\"] is not usable: want at most 8 paths",
 		"  a: {partition_fallback: a/b}\n":                       "2: namespaces.a.partition_fallback: a/b is not usable: want a partition's name",
+		"  a: {ack: all}\n":                                      "2: namespaces.a.ack: all is not usable: want commit or none",
 		"  a: {partition_fallback: [a]}\n":                       "2: namespaces.a.partition_fallback: not text",
 	} {
 		c, err := loadConfig(t, nil, nil, "namespaces:\n"+file)

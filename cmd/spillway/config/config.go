@@ -123,6 +123,8 @@ type Namespace struct {
 	// Tokens are those of the data port. Without any the namespace needs no authentication.
 	Tokens      []Token  `kong:"-" file:"tokens" keys:"hash name rate new_partitions"`
 	CORSOrigins []string `kong:"-" file:"cors-origins"`
+	// Ack is commit or none: whether requests that do not say are answered once Redis has them.
+	Ack string `kong:"-" file:"ack"`
 	// What other vendors' SDKs send; see ingest.SDK.
 	WriteKeys         []WriteKey `kong:"-" file:"write-keys"`
 	PartitionPaths    []string   `kong:"-" file:"partition-paths"`
@@ -241,6 +243,7 @@ func (c *Config) Ingest() ingest.Config {
 	i.Tokens = map[string][]ingest.Token{}
 	i.CORSOrigins = map[string][]string{}
 	i.SDKs = map[string]ingest.SDK{}
+	i.NoAck = map[string]bool{}
 	for name, ns := range c.Namespaces {
 		sdk := ingest.SDK{PartitionPaths: ns.PartitionPaths, PartitionFallback: ns.PartitionFallback}
 		for _, k := range ns.WriteKeys {
@@ -248,6 +251,7 @@ func (c *Config) Ingest() ingest.Config {
 		}
 		i.Tokens[name] = nil
 		i.CORSOrigins[name] = ns.CORSOrigins
+		i.NoAck[name] = ns.Ack == "none"
 		i.SDKs[name] = sdk
 		if steps, _ := ns.transform(name, c.Secrets); steps != nil { // validate names what is wrong
 			if i.Transforms == nil {
@@ -302,6 +306,9 @@ func (c *Config) validateNamespaces() (errs []error) {
 		errs = append(errs, c.under(at, ns.Policy().Validate(), backoff.Validate())...)
 		if _, err := ns.transform(name, c.Secrets); err != nil {
 			errs = append(errs, c.FieldError(at+"transform", &SettingError{at + "transform", err}))
+		}
+		if ns.Ack != "" && ns.Ack != "commit" && ns.Ack != "none" {
+			errs = append(errs, c.FieldError(at+"ack", &partition.FieldError{Field: at + "ack", Value: ns.Ack, Want: "commit or none"}))
 		}
 		if ns.SinkCommand != nil && !slices.Contains(ns.Sinks(), "exec:") {
 			errs = append(errs, c.FieldError(at+"sink_command",

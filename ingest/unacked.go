@@ -1,0 +1,365 @@
+package ingest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/memory"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// unacked holds the entries that are answered before the store has them, until it has. It copies
+// them into batches of a namespace and a zone: an entry then takes a tenth of what its request
+// does, and a flush has few large parts. The lanes get one batch of each at a time, again and
+// again while the store is away, so that entries of a partition stay in their order.
+type unacked struct {
+	lanes   *lanes
+	metrics *metrics
+	memory  *memory.Budget
+	log     *zap.Logger
+	spare   sync.Pool       // of *batch
+	ctx     context.Context // ends when there is no time left to store what waits
+	abort   context.CancelFunc
+	running sync.WaitGroup // one for each queue that is not empty
+
+	mu      sync.Mutex
+	queues  map[batchQueue]*batches
+	names   map[string]string // of partitions, so that no batch allocates them again
+	account [len(outcomes)]int64
+	taken   int64 // entries
+	waiting int64 // of them, those without an outcome
+	logged  int64 // of those that are lost
+	closed  bool
+}
+
+// batchQueue says whose batches are stored one after the other.
+type batchQueue struct {
+	namespace *partition.Namespace
+	zone      int
+}
+
+// batches wait, the oldest first. The last one takes more entries.
+type batches struct {
+	list   []*batch
+	stored bool // somebody stores them
+}
+
+// batch is entries of several requests, at most what a flush takes. Of a partition it has at most
+// one part, which is one script call.
+type batch struct {
+	*request
+	reserved int64
+	newest   time.Time // when the last entry was added
+}
+
+// outcome is what became of entries that were answered before.
+type outcome int
+
+const (
+	outStored outcome = iota
+	outRejected
+	outLost  // in memory
+	outAgain // not known yet
+)
+
+// outcomes are the labels of their metric.
+var outcomes = [...]string{outStored: "stored", outRejected: "rejected", outLost: "lost"}
+
+// What entries and parts of a batch take beside their bytes.
+const (
+	keptEntry = 32
+	keptPart  = 384
+)
+
+// Waits between two attempts to store a batch.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = time.Second
+)
+
+func newUnacked(l *lanes, m *metrics, budget *memory.Budget, log *zap.Logger) *unacked {
+	u := &unacked{lanes: l, metrics: m, memory: budget, log: log,
+		queues: map[batchQueue]*batches{}, names: map[string]string{}}
+	u.ctx, u.abort = context.WithCancel(context.Background())
+	u.spare.New = func() any { return &batch{request: newRequest()} }
+	return u
+}
+
+// take copies the entries of a sealed request, all of them or none and rejects. Parts that have
+// an error stay with the request; the others have no entries afterwards.
+func (u *unacked) take(r *request) *rejection {
+	var reserved int64
+	for i := range r.parts {
+		reserved += r.parts[i].kept()
+	}
+	tenant := u.memory.Tenant(r.namespace.Name)
+	if !tenant.Keep(reserved) {
+		return rejectf(wire.CodeOverloaded, "too many entries wait in memory to be stored: send later, or wait for the store with ack=commit")
+	}
+	now, moved, used := time.Now(), 0, int64(0)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		tenant.Let(reserved)
+		return reject(wire.CodeShuttingDown)
+	}
+	for i := range r.parts {
+		if p := &r.parts[i]; p.err == nil && p.count > 0 {
+			used += u.add(p, now)
+			moved += p.count
+			p.accepted, p.count, p.entries = p.count, 0, nil
+		}
+	}
+	tenant.Let(reserved - used)
+	u.taken += int64(r.count)
+	u.waiting += int64(r.count)
+	u.count(r.namespace, outRejected, r.count-moved)
+	return nil
+}
+
+// kept is what a part takes in memory at most, in bytes.
+func (p *part) kept() int64 {
+	if p.err != nil || p.count == 0 {
+		return 0
+	}
+	return p.keptEntries() + keptPart + int64(requestCost)
+}
+
+func (p *part) keptEntries() int64 { return int64(p.bytes + p.bytes/4 + p.count*keptEntry) }
+
+// add copies a part into the last batch of its queue, or into a new one, and returns what that
+// takes in memory.
+func (u *unacked) add(p *part, now time.Time) int64 {
+	r := p.request
+	of := batchQueue{r.namespace, u.lanes.zoneOf(p)}
+	q := u.queues[of]
+	if q == nil {
+		q = &batches{}
+		u.queues[of] = q
+	}
+	var b *batch
+	used := p.keptEntries()
+	if n := len(q.list); n > 0 && q.list[n-1].hasRoom(p) {
+		b = q.list[n-1]
+	} else {
+		b = u.spare.Get().(*batch)
+		b.namespace, b.received, b.idempotencyKey = r.namespace, r.received, r.idempotencyKey
+		q.list = append(q.list, b)
+		used += int64(requestCost)
+	}
+	if b.add(p, u.nameOf(p)) {
+		used += keptPart
+	}
+	b.newest = now
+	b.reserved += used
+	if !q.stored {
+		q.stored = true
+		u.running.Go(func() { u.storeAll(q) })
+	}
+	return used
+}
+
+// nameOf is the name of a part, which is the memory of its request.
+func (u *unacked) nameOf(p *part) string {
+	name, known := u.names[p.name]
+	if !known {
+		if len(u.names) >= maxKnownPartitions {
+			clear(u.names)
+		}
+		name = strings.Clone(p.name)
+		u.names[name] = name
+	}
+	return name
+}
+
+// hasRoom reports whether a part may join a batch. Under an idempotency key a partition has one
+// part, which the store has seen or not.
+func (b *batch) hasRoom(p *part) bool {
+	if b.idempotencyKey != p.request.idempotencyKey ||
+		len(b.spans)+p.count > maxFlushEntries || len(b.encoded)+p.bytes > maxFlushBytes {
+		return false
+	}
+	at, known := b.byName[p.name]
+	return !known || b.idempotencyKey == "" &&
+		b.parts[at].count+p.count <= maxGroupEntries && b.parts[at].bytes+p.bytes <= maxPart
+}
+
+// add reports whether the partition is new to the batch.
+func (b *batch) add(p *part, name string) bool {
+	at, known := b.byName[name]
+	if !known {
+		at = int32(len(b.parts))
+		b.byName[name] = at
+		b.parts = append(b.parts, part{request: b.request, name: name})
+	}
+	for _, e := range p.entries {
+		b.encoded = append(b.encoded, e...)
+		b.spans = append(b.spans, span{end: len(b.encoded), part: at})
+	}
+	b.parts[at].count += p.count
+	b.parts[at].bytes += p.bytes
+	return !known
+}
+
+// storeAll stores the batches of a queue until it is empty.
+func (u *unacked) storeAll(q *batches) {
+	for {
+		u.mu.Lock()
+		if len(q.list) == 0 {
+			q.stored = false
+			u.mu.Unlock()
+			return
+		}
+		b := q.list[0]
+		q.list = slices.Delete(q.list, 0, 1)
+		u.mu.Unlock()
+
+		u.store(b)
+		u.memory.Tenant(b.namespace.Name).Let(b.reserved)
+		u.recycle(b)
+	}
+}
+
+// recycle keeps the buffers of a batch for the next ones, also those that are large for a request.
+func (u *unacked) recycle(b *batch) {
+	encoded, spans, entries, parts := b.encoded, b.spans, b.entries, b.parts
+	b.reset()
+	b.encoded, b.spans, b.entries, b.parts = encoded[:0], spans[:0], entries[:0], parts[:0]
+	b.reserved = 0
+	u.spare.Put(b)
+}
+
+// store stores a batch, or gives it up once its entries are older than max_age.
+func (u *unacked) store(b *batch) {
+	b.seal()
+	for wait := firstRetry; len(b.parts) > 0; wait = min(2*wait, lastRetry) {
+		if u.ctx.Err() != nil {
+			u.settle(b, errShuttingDown)
+			return
+		}
+		u.lanes.put(b.request)
+		<-b.done
+		u.settle(b, nil)
+		switch {
+		case len(b.parts) == 0:
+		case time.Since(b.newest) > b.namespace.Policy.MaxAge:
+			u.settle(b, errOverloaded)
+		default:
+			select {
+			case <-u.ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+	}
+}
+
+// settle counts the parts of a batch that have a result, and removes them. With an error none is
+// tried again.
+func (u *unacked) settle(b *batch, err error) {
+	m := u.metrics.namespace(b.namespace)
+	var entries [len(outcomes)]int
+	left := b.parts[:0]
+	for i := range b.parts {
+		p := &b.parts[i]
+		what := outcomeOf(p.err)
+		switch {
+		case err != nil:
+			p.err, what = err, outLost
+		case what == outStored:
+			p.err = nil
+		case what == outAgain:
+			b.repeat(p.err)
+			p.err, p.home = nil, nil
+			left = append(left, *p)
+			continue
+		}
+		m.countPart(p)
+		entries[what] += p.count
+	}
+	clear(b.parts[len(left):])
+	b.parts = left
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for what, n := range entries {
+		u.count(b.namespace, outcome(what), n)
+	}
+}
+
+// outcomeOf says what a result of the store means for entries that were answered before.
+func outcomeOf(err error) outcome {
+	switch {
+	case err == nil, errors.Is(err, partition.ErrUnconfirmed): // which has run
+		return outStored
+	case errors.Is(err, errShuttingDown):
+		return outLost
+	case errors.Is(err, partition.ErrTooManyPartitions), errors.Is(err, partition.ErrTooManyKeys),
+		errors.Is(err, partition.ErrBroken):
+		return outRejected
+	}
+	return outAgain
+}
+
+// repeat notes that a batch is to be stored again. Where it may be stored already, further
+// attempts have a key: it is stored twice at most, however many there are.
+func (b *batch) repeat(err error) {
+	if _, reason := codesFor(err); reason == wire.ReasonUnknown && b.idempotencyKey == "" {
+		b.idempotencyKey = rand.Text()
+	}
+}
+
+// count counts what became of entries. It is called with the lock.
+func (u *unacked) count(ns *partition.Namespace, what outcome, entries int) {
+	u.waiting -= int64(entries)
+	u.account[what] += int64(entries)
+	u.metrics.namespace(ns).unacked[what].Add(float64(entries))
+}
+
+// drain waits until all is stored. When ctx ends first, the rest is lost: the lanes must be
+// stopped next, and then wait called.
+func (u *unacked) drain(ctx context.Context) {
+	u.mu.Lock()
+	u.closed = true
+	u.mu.Unlock()
+	empty := make(chan struct{})
+	go func() {
+		u.running.Wait()
+		close(empty)
+	}()
+	select {
+	case <-empty:
+	case <-ctx.Done():
+	}
+	u.abort()
+}
+
+// wait ends what drain began, and logs what was lost.
+func (u *unacked) wait() {
+	u.running.Wait()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if n := u.account[outLost] - u.logged; n > 0 {
+		u.log.Warn("entries lost in memory after their requests were answered 202", zap.Int64("entries", n))
+		u.logged = u.account[outLost]
+	}
+}
+
+// appendAccount appends the account as keys of a JSON object, and closes it and the one around:
+// taken = stored + rejected + lost + waiting.
+func (u *unacked) appendAccount(to []byte) []byte {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	to = fmt.Appendf(to, `"taken":%d,"waiting":%d`, u.taken, u.waiting)
+	for i, what := range outcomes {
+		to = fmt.Appendf(to, `,"%s":%d`, what, u.account[i])
+	}
+	return append(to, "}}"...)
+}
