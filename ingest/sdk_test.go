@@ -388,7 +388,7 @@ func TestAWriteKeyMaySendAsManyEventsAsItsRate(t *testing.T) {
 			t.Errorf("%s: got %d %s, Retry-After %q", path, r.status, r.raw, r.header.Get("Retry-After"))
 		}
 	}
-	if got := p.metric("token_limited_total", "rate_limited", "default", "bounded"); got != 5 {
+	if got := p.metric("token_limited_total", "rate_limited", "default", keyLabel("bounded")); got != 5 {
 		t.Errorf("%v requests are counted as limited, want 5", got)
 	}
 }
@@ -408,6 +408,30 @@ func TestSettingsOfSDKsAreChecked(t *testing.T) {
 		var field *partition.FieldError
 		if err := c.Validate(); !errors.As(err, &field) || field.Field != name {
 			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestAWriteKeyIsShownNowhere(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t-of-a-shipper"
+	limited := WriteKey{Key: secret, Rate: Quota{1, time.Hour}, NewPartitions: Quota{1, time.Hour}}
+	p := listen(t, newFake(), func(c *Config) { c.MaxEntries, c.SDKs = 1, map[string]SDK{"default": {WriteKeys: []WriteKey{limited}}} })
+	for range 2 {
+		p.post("/services/collector/event", `{"event":1}`, "Authorization: Splunk "+secret)
+	}
+	families, err := p.reg.Gather()
+	if err != nil || p.metric("token_limited_total", "rate_limited", "default", keyLabel(secret)) != 1 {
+		t.Errorf("the rejection is not counted: %v", err)
+	}
+	if shown := fmt.Sprint(families); strings.Contains(shown, "s3cr3t") {
+		t.Error("metrics show a write key")
+	}
+	for _, key := range []string{secret, secret + " and more"} {
+		c := DefaultConfig()
+		c.SDKs = map[string]SDK{"default": {WriteKeys: []WriteKey{{Key: secret}}}, "small": {WriteKeys: []WriteKey{{Key: key}}}}
+		if err := c.Validate(); err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), keyLabel(key)) {
+			t.Errorf("got %v", err)
 		}
 	}
 }
@@ -470,7 +494,7 @@ func TestAWriteKeyUsesNewPartitionsWithinItsQuota(t *testing.T) {
 	if r := p.post("/posthog/batch/", batch); r.status != 200 || len(store.entries("default/d")) != 0 || len(store.entries("default/b")) != 2 {
 		t.Errorf("a known one beside a new one: got %d %s", r.status, r.raw)
 	}
-	if got := p.metric("token_limited_total", "too_many_partitions", "default", "wk"); got != 2 {
+	if got := p.metric("token_limited_total", "too_many_partitions", "default", keyLabel("wk")); got != 2 {
 		t.Errorf("%v are counted, want 2", got)
 	}
 }

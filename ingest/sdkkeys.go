@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +28,7 @@ type SDK struct {
 
 // WriteKey is what an SDK sends. Anyone may know it, and it opens no other route.
 type WriteKey struct {
-	// Key is 1 to 256 printable characters without spaces. It is shown in metrics.
+	// Key is 1 to 256 printable characters without spaces. Metrics and errors show keyLabel of it.
 	Key string
 	// Rate is how many events the key may send; default none, no limit. A request counts
 	// as many as its events.
@@ -74,7 +76,7 @@ func newWriteKeys(cfg Config, store Store, origins map[string]*origins,
 		for _, k := range sdk.WriteKeys {
 			opened := *of
 			if k.Rate.Count > 0 || k.NewPartitions.Count > 0 {
-				opened.limits = &key{namespace: name, limits: newLimits(Token{Name: k.Key, Rate: k.Rate,
+				opened.limits = &key{namespace: name, limits: newLimits(Token{Name: keyLabel(k.Key), Rate: k.Rate,
 					NewPartitions: k.NewPartitions}, name, cfg.MaxEntries, m)}
 			}
 			w.byKey[k.Key] = &opened
@@ -108,9 +110,9 @@ func (c Config) validateSDKs() error {
 		sdk, at := c.SDKs[name], "namespaces."+name+"."
 		for _, k := range sdk.WriteKeys {
 			other, taken := owners[k.Key]
-			v.Check(validWriteKey(k.Key), at+"write_keys", fmt.Sprintf("%.20q", k.Key),
+			v.Check(validWriteKey(k.Key), at+"write_keys", keyLabel(k.Key),
 				"1 to 256 printable characters without spaces")
-			v.Check(!taken, at+"write_keys", k.Key, "another key, because namespace "+other+" lists this one")
+			v.Check(!taken, at+"write_keys", keyLabel(k.Key), "another key, because namespace "+other+" lists this one")
 			owners[k.Key] = name
 		}
 		_, err := protocol.ParsePaths(sdk.PartitionPaths)
@@ -121,6 +123,13 @@ func (c Config) validateSDKs() error {
 			"a partition's name: 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first")
 	}
 	return v.Err()
+}
+
+// keyLabel stands for a write key, which may be a shipper's secret, where people read it: the first
+// 8 hexadecimal digits of its SHA-256, after sha256:.
+func keyLabel(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "sha256:" + hex.EncodeToString(sum[:4])
 }
 
 func validWriteKey(key string) bool {

@@ -250,6 +250,7 @@ namespaces:
     write_keys: [kart-web, "7", {key: "8", rate: 100/s}]
     partition_paths: [properties.game]
     partition_fallback: other
+    ack: none
 `
 	c, err := loadConfig(t, nil, nil, file)
 	if err != nil {
@@ -259,6 +260,9 @@ namespaces:
 	want := map[string]ingest.SDK{
 		"default": {}, // not inherited
 		"kart":    {WriteKeys: []ingest.WriteKey{{Key: "kart-web"}, {Key: "7"}, {Key: "8", Rate: ingest.Quota{Count: 100, Per: time.Second}}}, PartitionPaths: []string{"properties.game"}, PartitionFallback: "other"},
+	}
+	if !in.NoAck["kart"] || in.NoAck["default"] {
+		t.Errorf("ack: got %v", in.NoAck)
 	}
 	if !reflect.DeepEqual(in.SDKs, want) || !in.NamespaceKeys || in.SegmentPrefix != "/collect" {
 		t.Errorf("got %+v %t %s", in.SDKs, in.NamespaceKeys, in.SegmentPrefix)
@@ -281,13 +285,13 @@ namespaces:
 func TestErrorsOfSDKSettingsNameLineAndKey(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
-		"  a:\n    write_keys: [k]\n  b:\n    write_keys: [k]\n": "5: namespaces.b.write_keys: k is not usable: want another key, because namespace a lists this one",
-		"  a: {write_keys: [k, k]}\n":                            "2: namespaces.a.write_keys: k is not usable: want another key, because namespace a lists this one",
+		"  a:\n    write_keys: [k]\n  b:\n    write_keys: [k]\n": "5: namespaces.b.write_keys: sha256:8254c329 is not usable: want another key, because namespace a lists this one",
+		"  a: {write_keys: [k, k]}\n":                            "2: namespaces.a.write_keys: sha256:8254c329 is not usable: want another key, because namespace a lists this one",
 		"  a: {write_keys: []}\n":                                "2: namespaces.a.write_keys: not a list, or empty: ",
 		"  a: {write_keys: k}\n":                                 "2: namespaces.a.write_keys: not a list, or empty: ",
 		"  a: {write_keys: [7]}\n":                               "2: namespaces.a.write_keys: not text: write it in quotes",
-		"  a: {write_keys: [\"a b\"]}\n":                         "2: namespaces.a.write_keys: \"a b\" is not usable: want 1 to 256 printable characters without spaces",
-		"  a: {write_keys: [{rate: 1/s}]}\n":                     "2: namespaces.a.write_keys: \"\" is not usable: want 1 to 256 printable characters without spaces",
+		"  a: {write_keys: [\"a b\"]}\n":                         "2: namespaces.a.write_keys: sha256:c8687a08 is not usable: want 1 to 256 printable characters without spaces",
+		"  a: {write_keys: [{rate: 1/s}]}\n":                     "2: namespaces.a.write_keys: sha256:e3b0c442 is not usable: want 1 to 256 printable characters without spaces",
 		"  a: {write_keys: [{key: k, rate: 5}]}\n":               "2: namespaces.a.write_keys[0].rate: \"5\" is not a quota",
 		"  a: {write_keys: [j, {key: [k]}]}\n":                   "2: namespaces.a.write_keys[1].key: not text",
 		"  a: {write_keys: [{key: k, rat: 5/s}]}\n":              "2: namespaces.a.write_keys[0].rat: ",

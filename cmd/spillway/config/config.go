@@ -243,7 +243,6 @@ func (c *Config) Ingest() ingest.Config {
 	i.Tokens = map[string][]ingest.Token{}
 	i.CORSOrigins = map[string][]string{}
 	i.SDKs = map[string]ingest.SDK{}
-	i.NoAck = map[string]bool{}
 	for name, ns := range c.Namespaces {
 		sdk := ingest.SDK{PartitionPaths: ns.PartitionPaths, PartitionFallback: ns.PartitionFallback}
 		for _, k := range ns.WriteKeys {
@@ -251,7 +250,12 @@ func (c *Config) Ingest() ingest.Config {
 		}
 		i.Tokens[name] = nil
 		i.CORSOrigins[name] = ns.CORSOrigins
-		i.NoAck[name] = ns.Ack == "none"
+		if ns.Ack == "none" && i.NoAck == nil {
+			i.NoAck = map[string]bool{}
+		}
+		if ns.Ack == "none" {
+			i.NoAck[name] = true
+		}
 		i.SDKs[name] = sdk
 		if steps, _ := ns.transform(name, c.Secrets); steps != nil { // validate names what is wrong
 			if i.Transforms == nil {
