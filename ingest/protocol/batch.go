@@ -83,6 +83,38 @@ func ParseJSON(body []byte) (gjson.Result, error) {
 	return gjson.Parse(TextOf(body)), nil
 }
 
+// Member is the value of a key of an object, as it was sent; empty: there is none. The text is valid
+// JSON.
+func Member(object, name string) string {
+	if !strings.HasPrefix(object, "{") {
+		return ""
+	}
+	for key, value := range wire.Values(object) {
+		if key == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// AppendText appends a text as a string of JSON. Most have nothing to escape, and are copied.
+func AppendText(dst []byte, text string) []byte {
+	for i := range len(text) {
+		if escaped[text[i]] {
+			return gjson.AppendJSONString(dst, text)
+		}
+	}
+	return append(append(append(dst, '"'), text...), '"')
+}
+
+// escaped are the bytes that gjson may write in another way.
+var escaped = func() (table [256]bool) {
+	for c := range table {
+		table[c] = c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, byte(c)) >= 0
+	}
+	return table
+}()
+
 // NewBatch reads key and clock of root, an object, and takes the array called list as
 // its events. An empty list takes root itself as the only event.
 func NewBatch(names *Names, root gjson.Result, list string) (Batch, error) {

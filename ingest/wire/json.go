@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"iter"
+	"strings"
 	"unsafe"
 
 	"github.com/tidwall/gjson"
@@ -61,6 +62,68 @@ func endOfString(text []byte, start int) int {
 		}
 		if escapes%2 == 0 {
 			return i
+		}
+	}
+	return len(text)
+}
+
+// Values yields the values of an array, or the keys and values of an object, as they were sent; of
+// any other text nothing. The text is valid JSON. Keys have no quotes.
+func Values(text string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		raw := bytesOf(text)
+		if len(text) == 0 || text[0] != '[' && text[0] != '{' {
+			return
+		}
+		for i := endOfSpace(raw, 1); text[i] != ']' && text[i] != '}'; {
+			var key string
+			if text[0] == '{' {
+				end := endOfString(raw, i)
+				if key = text[i+1 : end]; strings.Contains(key, `\`) {
+					key = gjson.Parse(text[i : end+1]).Str
+				}
+				i = endOfSpace(raw, endOfSpace(raw, end+1)+1) // behind the colon
+			}
+			end := endOfValue(raw, i)
+			if !yield(key, text[i:end]) {
+				return
+			}
+			if i = endOfSpace(raw, end); text[i] == ',' {
+				i = endOfSpace(raw, i+1)
+			}
+		}
+	}
+}
+
+func endOfSpace(text []byte, i int) int {
+	for text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r' {
+		i++
+	}
+	return i
+}
+
+// endOfValue returns the index behind the value that begins at i.
+func endOfValue(text []byte, i int) int {
+	for depth := 0; i < len(text); i++ {
+		switch text[i] {
+		case '[', '{':
+			depth++
+			continue
+		case '"':
+			i = endOfString(text, i)
+		case ']', '}':
+			depth--
+		case ',', ' ', '\n', '\t', '\r', ':':
+			continue
+		default:
+			if depth == 0 { // a number or a word
+				for i+1 < len(text) && !bytes.ContainsRune([]byte(",]} \n\t\r"), rune(text[i+1])) {
+					i++
+				}
+			}
+		}
+		if depth == 0 {
+			return i + 1
 		}
 	}
 	return len(text)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tidwall/gjson"
 )
 
 func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
@@ -287,5 +289,49 @@ func BenchmarkSplitLines128(b *testing.B) {
 		lines := SplitLines(body)
 		for _, ok := lines.Next(); ok; _, ok = lines.Next() {
 		}
+	}
+}
+
+// Values is what gjson's ForEach yields of arrays and objects, only faster.
+func TestValuesOfArraysAndObjectsAreThoseThatWereSent(t *testing.T) {
+	t.Parallel()
+	for _, text := range valuesSeeds {
+		checkValues(t, text)
+	}
+}
+
+var valuesSeeds = []string{
+	`[]`, `{}`, `[ ]`, "{\n}", `[1]`, `[1 , -2.5e3,true , null,"",[],{}]`, "[\t\"a\\\"]\" ,\"\\\\\" ]", `[[1,[2,"]"]],{"a":{"b":"}"}}]`,
+	`{"a":1,"b" : [1,2] , "c":{"d":"e,f"},"a":2}`, `{"":"","\u0061":"x","\"":{"q":"\\\""}}`, `{"a":"b"}`, `7`, `"text"`, `null`, "[1\r\n,\r\n2]",
+}
+
+func FuzzValues(f *testing.F) {
+	for _, text := range valuesSeeds {
+		f.Add(text)
+	}
+	f.Fuzz(checkValues)
+}
+
+func checkValues(t *testing.T, text string) {
+	text = strings.TrimSpace(text)
+	if !ValidJSON([]byte(text)) {
+		return
+	}
+	type pair struct{ key, value string }
+	var got, want []pair
+	for key, value := range Values(text) {
+		got = append(got, pair{key, value})
+	}
+	if root := gjson.Parse(text); root.IsArray() || root.IsObject() {
+		root.ForEach(func(key, value gjson.Result) bool {
+			if root.IsArray() {
+				key.Str = ""
+			}
+			want = append(want, pair{key.Str, value.Raw})
+			return true
+		})
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q: got %q, want %q", text, got, want)
 	}
 }

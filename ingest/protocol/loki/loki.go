@@ -10,7 +10,6 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/tidwall/gjson"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/spillway-io/spillway/ingest/protocol"
@@ -36,8 +35,8 @@ func (a Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 		}), nil
 	}
 	root, err := protocol.ParseJSON(body)
-	streams := root.Get("streams")
-	if err != nil || !streams.IsArray() {
+	streams := protocol.Member(root.Raw, "streams")
+	if err != nil || !strings.HasPrefix(streams, "[") {
 		return protocol.Batch{}, protocol.ErrBody
 	}
 	return protocol.Make("", func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
@@ -55,6 +54,7 @@ type push struct {
 	labels    []byte // an object
 	large     bool   // the labels, or the metadata of a line, are larger than an entry
 	pairs     []byte // the metadata of a line, an object
+	line      []byte // of protobuf, as a string of JSON
 	text      []byte // of an event
 }
 
@@ -63,14 +63,14 @@ func (p *push) begin(labels []byte) {
 	p.labels, p.partition = labels, partitionLabels.Of(labels)
 }
 
-// put yields a line of a stream. metadata is an object; empty: none.
+// put yields a line of a stream, a string of JSON. metadata is an object; empty: none.
 func (p *push) put(nanos uint64, line, metadata string) error {
 	if p.large || len(p.labels)+len(line)+len(metadata) > p.maxEntry {
 		return p.end(protocol.Event{}, wire.ReasonTooLarge)
 	}
 	p.text = append(append(p.text[:0], `{"stream":`...), p.labels...)
 	p.text = append(strconv.AppendUint(append(p.text, `,"ts":"`...), nanos, 10), `","line":`...)
-	p.text = gjson.AppendJSONString(p.text, line)
+	p.text = append(p.text, line...)
 	if metadata != "" {
 		p.text = append(append(p.text, `,"metadata":`...), metadata...)
 	}
@@ -86,34 +86,47 @@ func (p *push) end(e protocol.Event, why wire.Reason) error {
 }
 
 // openJSON takes [{"stream":{label:value},"values":[[nanoseconds,line,metadata]]}].
-func (p *push) openJSON(streams gjson.Result) {
-	streams.ForEach(func(_, stream gjson.Result) bool {
-		labels := stream.Get("stream")
-		if !labels.IsObject() {
-			labels = gjson.Parse("{}")
-		}
-		p.begin(unsafe.Slice(unsafe.StringData(labels.Raw), len(labels.Raw)))
-		stream.Get("values").ForEach(func(_, value gjson.Result) bool {
-			parts, n := [3]gjson.Result{}, 0
-			value.ForEach(func(_, part gjson.Result) bool {
-				parts[n] = part
-				n++
-				return n < len(parts)
-			})
-			at, line, metadata := parts[0], parts[1], parts[2]
-			nanos, err := strconv.ParseUint(at.Str, 10, 63)
+func (p *push) openJSON(streams string) {
+	for _, stream := range wire.Values(streams) {
+		labels, values := "{}", ""
+		for key, value := range wire.Values(stream) {
 			switch {
-			case !value.IsArray() || at.Type != gjson.String || line.Type != gjson.String || metadata.Exists() && !metadata.IsObject():
-				_ = p.end(protocol.Event{}, wire.ReasonBadItem)
-			case err != nil:
-				_ = p.end(protocol.Event{}, wire.ReasonBadTS)
-			default:
-				_ = p.put(nanos, line.Str, metadata.Raw)
+			case key == "stream" && value[0] == '{':
+				labels = value
+			case key == "values":
+				values = value
 			}
-			return !p.ended
-		})
-		return !p.ended
-	})
+		}
+		p.begin(unsafe.Slice(unsafe.StringData(labels), len(labels)))
+		for _, value := range wire.Values(values) {
+			if p.putJSON(value); p.ended {
+				return
+			}
+		}
+	}
+}
+
+// putJSON yields a line of JSON, as it was sent.
+func (p *push) putJSON(value string) {
+	var parts [3]string
+	n := 0
+	for _, part := range wire.Values(value) {
+		if parts[n] = part; n == len(parts)-1 {
+			break
+		}
+		n++
+	}
+	at, line, metadata := parts[0], parts[1], parts[2]
+	if value[0] != '[' || !strings.HasPrefix(at, `"`) || !strings.HasPrefix(line, `"`) || metadata != "" && metadata[0] != '{' {
+		_ = p.end(protocol.Event{}, wire.ReasonBadItem)
+		return
+	}
+	nanos, err := strconv.ParseUint(at[1:len(at)-1], 10, 63)
+	if err != nil {
+		_ = p.end(protocol.Event{}, wire.ReasonBadTS)
+		return
+	}
+	_ = p.put(nanos, line, metadata)
 }
 
 // openBytes takes a PushRequest: streams of labels, as {name="value"}, and entries.
@@ -140,8 +153,10 @@ func (p *push) openBytes(body []byte) error {
 			case seconds.Bits >= math.MaxInt64/1_000_000_000 || nanos.Bits >= 1e9:
 				return p.end(protocol.Event{}, wire.ReasonBadTS)
 			}
-			p.large = p.large || large
-			return p.put(seconds.Bits*1e9+nanos.Bits, protocol.TextOf(line.Bytes), metadata)
+			if p.large = p.large || large || len(line.Bytes) > p.maxEntry; !p.large {
+				p.line = protocol.AppendText(p.line[:0], protocol.TextOf(line.Bytes))
+			}
+			return p.put(seconds.Bits*1e9+nanos.Bits, protocol.TextOf(p.line), metadata)
 		})
 	})
 }
@@ -169,8 +184,8 @@ func appendPair(dst []byte, name, value string) []byte {
 	if len(dst) == 0 {
 		separator = '{'
 	}
-	dst = append(gjson.AppendJSONString(append(dst, separator), name), ':')
-	return gjson.AppendJSONString(dst, value)
+	dst = append(protocol.AppendText(append(dst, separator), name), ':')
+	return protocol.AppendText(dst, value)
 }
 
 // appendLabels appends {name="value", name="value"} as an object.

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/tidwall/gjson"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/spillway-io/spillway/ingest/protocol"
@@ -166,7 +165,7 @@ func (w writer) appendValue(dst []byte, f field, value protocol.Field, depth int
 	case formMessage:
 		return w.appendMessage(dst, value.Bytes, f.of, depth+1)
 	case formText:
-		return gjson.AppendJSONString(dst, protocol.TextOf(value.Bytes)), nil
+		return protocol.AppendText(dst, protocol.TextOf(value.Bytes)), nil
 	case formBool:
 		return strconv.AppendBool(dst, value.Bits != 0), nil
 	case formNumber, formFixed32:

@@ -42,7 +42,7 @@ func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 	}
 	return protocol.Make("", func(maxEntry int, yield func(protocol.Event, wire.Reason) bool) error {
 		b := batch{maxEntry: maxEntry, yield: yield}
-		b.openJSON(root)
+		b.openJSON(root.Raw)
 		return nil
 	}), nil
 }
@@ -87,7 +87,7 @@ func (b *batch) schema(behind int, name, url string) int {
 		if len(dst)+len(url) > b.maxEntry {
 			return dst, errTooLarge
 		}
-		return gjson.AppendJSONString(dst, url), nil
+		return protocol.AppendText(dst, url), nil
 	})
 	return end
 }
@@ -137,46 +137,71 @@ func (b *batch) put(nanos uint64, add func(dst []byte) ([]byte, error)) error {
 
 // openJSON makes the events of a body that is valid JSON. What is not of the form of a list or
 // of a record is no event.
-func (b *batch) openJSON(root gjson.Result) {
-	root.Get("resourceLogs").ForEach(func(_, logs gjson.Result) bool {
-		_ = b.setResource(logs.Get("schemaUrl").Str, b.object(logs.Get("resource")))
-		logs.Get("scopeLogs").ForEach(func(_, scoped gjson.Result) bool {
-			_ = b.setScope(scoped.Get("schemaUrl").Str, b.object(scoped.Get("scope")))
-			scoped.Get("logRecords").ForEach(func(_, record gjson.Result) bool {
-				if !record.IsObject() {
+func (b *batch) openJSON(root string) {
+	for _, logs := range wire.Values(protocol.Member(root, "resourceLogs")) {
+		of, list, url := members(logs, "resource", "scopeLogs")
+		_ = b.setResource(url, b.object(of))
+		for _, scoped := range wire.Values(list) {
+			of, list, url := members(scoped, "scope", "logRecords")
+			_ = b.setScope(url, b.object(of))
+			for _, record := range wire.Values(list) {
+				if record[0] != '{' {
 					b.ended = !b.yield(protocol.Event{}, wire.ReasonBadItem)
-					return !b.ended
+				} else {
+					_ = b.put(nanosOf(record), b.fields(record))
 				}
-				nanos := record.Get("timeUnixNano").Uint()
-				if nanos == 0 {
-					nanos = record.Get("observedTimeUnixNano").Uint()
+				if b.ended {
+					return
 				}
-				_ = b.put(nanos, b.fields(record))
-				return !b.ended
-			})
-			return !b.ended
-		})
-		return !b.ended
-	})
+			}
+		}
+	}
+}
+
+// members are what a list of an object is about, the list, and the URL of their schema; empty where
+// there is none.
+func members(object, aboutName, listName string) (about, list, url string) {
+	if object[0] != '{' {
+		return "", "", ""
+	}
+	for key, value := range wire.Values(object) {
+		switch key {
+		case aboutName:
+			about = value
+		case listName:
+			list = value
+		case "schemaUrl":
+			url = gjson.Parse(value).Str
+		}
+	}
+	return about, list, url
+}
+
+func nanosOf(record string) uint64 {
+	nanos := gjson.Get(record, "timeUnixNano").Uint()
+	if nanos == 0 {
+		nanos = gjson.Get(record, "observedTimeUnixNano").Uint()
+	}
+	return nanos
 }
 
 // object appends a value as it was sent, or an empty object.
-func (b *batch) object(value gjson.Result) func(dst []byte) ([]byte, error) {
+func (b *batch) object(value string) func(dst []byte) ([]byte, error) {
 	return func(dst []byte) ([]byte, error) {
 		switch {
-		case !value.IsObject():
+		case !strings.HasPrefix(value, "{"):
 			return append(dst, "{}"...), nil
-		case len(dst)+len(value.Raw) > b.maxEntry:
+		case len(dst)+len(value) > b.maxEntry:
 			return dst, errTooLarge
 		}
-		return append(dst, value.Raw...), nil
+		return append(dst, value...), nil
 	}
 }
 
 // fields appends those of an object behind others.
-func (b *batch) fields(value gjson.Result) func(dst []byte) ([]byte, error) {
+func (b *batch) fields(value string) func(dst []byte) ([]byte, error) {
 	return func(dst []byte) ([]byte, error) {
-		rest := strings.TrimLeft(value.Raw[1:], " \t\r\n")
+		rest := strings.TrimLeft(value[1:], " \t\r\n")
 		if len(dst)+len(rest) > b.maxEntry {
 			return dst, errTooLarge
 		}
@@ -234,7 +259,7 @@ func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
 	case isProtobuf(a.Request):
 	case dropped > 0:
 		dst = strconv.AppendInt(append(dst, `{"partialSuccess":{"rejectedLogRecords":"`...), int64(dropped), 10)
-		dst = append(gjson.AppendJSONString(append(dst, `","errorMessage":`...), why), "}}"...)
+		dst = append(protocol.AppendText(append(dst, `","errorMessage":`...), why), "}}"...)
 	default:
 		dst = append(dst, "{}"...)
 	}
@@ -260,7 +285,7 @@ func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
 		return f.Status, protowire.AppendString(protowire.AppendTag(dst, 2, protowire.BytesType), f.Message)
 	}
 	dst = strconv.AppendUint(append(dst, `{"code":`...), code, 10)
-	return f.Status, append(gjson.AppendJSONString(append(dst, `,"message":`...), f.Message), '}')
+	return f.Status, append(protocol.AppendText(append(dst, `,"message":`...), f.Message), '}')
 }
 
 // Dress gives an answer the type of its request.
