@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // wrkThreads is one for each processor of the machine that the goals are for.
@@ -29,7 +31,7 @@ end
 local requests, at = {}, 0
 function init(args)
   for i = 1, PARTITIONS do
-    requests[i] = wrk.format('POST', '/v1/default/bench-' .. (i - 1), {['Content-Type'] = 'application/json'}, 'BODY')
+    requests[i] = wrk.format('POST', '/v1/default/bench-' .. (i - 1) .. 'QUERY', {['Content-Type'] = 'application/json'}, 'BODY')
   end
   at = math.floor(number * #requests / THREADS)
 end
@@ -58,11 +60,11 @@ type wrkResult struct {
 
 func (w wrkResult) rate() float64 { return float64(w.Requests) / float64(w.Elapsed) * 1e6 }
 
-// wrk loads a data port with one-event requests. It takes whole seconds.
-func (m *measurement) wrk(ctx context.Context, dir, url string) (res wrkResult, err error) {
+// wrk loads a data port with one-event requests that have a query. It takes whole seconds.
+func (m *measurement) wrk(ctx context.Context, dir, url, query string) (res wrkResult, err error) {
 	script := filepath.Join(dir, "requests.lua")
 	text := strings.NewReplacer("PARTITIONS", fmt.Sprint(m.partitions), "THREADS", fmt.Sprint(wrkThreads),
-		"BODY", bench.Payload(0, m.payload)).Replace(wrkScript)
+		"BODY", bench.Payload(0, m.payload), "QUERY", query).Replace(wrkScript)
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
 		return res, err
 	}
@@ -83,16 +85,13 @@ func (m *measurement) wrk(ctx context.Context, dir, url string) (res wrkResult, 
 
 // confirmed measures row a: with wrk, or with our own loader where there is none.
 func confirmed(ctx context.Context, m *measurement) error {
-	var ours, other float64
-	var c costs
 	path, err := exec.LookPath(m.wrkPath)
 	if err == nil {
 		m.wrkPath = path
-		ours, other, c, err = m.confirmedByWrk(ctx)
-	} else {
-		m.rows[0].Note += "; wrk was not found (Debian's package of that name): by our own loader"
-		ours, other, c, err = m.confirmedByLoader(ctx)
+		return m.byWrk(ctx)
 	}
+	m.rows[0].Note += "; wrk was not found (Debian's package of that name): by our own loader"
+	ours, other, c, err := m.confirmedByLoader(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,49 +100,66 @@ func confirmed(ctx context.Context, m *measurement) error {
 	return nil
 }
 
-func (m *measurement) confirmedByWrk(ctx context.Context) (ours, other float64, c costs, err error) {
-	l := oneEventLoad(m)
-	other, err = m.noop(ctx, l, func(dir, url string) (float64, error) {
-		res, err := m.wrk(ctx, dir, url)
+func (m *measurement) byWrk(ctx context.Context) error {
+	other, err := m.noop(ctx, oneEventLoad(m), func(dir, url string) (float64, error) {
+		res, err := m.wrk(ctx, dir, url, "")
 		if err == nil && res.Failed > 0 {
 			err = fmt.Errorf("no-op: %d requests failed", res.Failed)
 		}
 		return res.rate(), err
 	})
 	if err != nil {
-		return 0, 0, c, err
+		return err
 	}
+	ours, c, err := m.storedByWrk(ctx, "")
+	if err != nil {
+		return err
+	}
+	m.rows[0].add(ours, other, &c)
+	m.rows[1].add(c.Redis, 0, nil)
+	if ours, c, err = m.storedByWrk(ctx, "?ack=none"); err == nil {
+		m.rows[2].add(ours, other, &c)
+	}
+	return err
+}
+
+// storedByWrk is the rate of requests with a query, all of which must be stored.
+func (m *measurement) storedByWrk(ctx context.Context, query string) (ours float64, c costs, err error) {
+	l := oneEventLoad(m)
 	r, err := m.fresh(ctx, "--role=all", "--sink=null:", roomyFlag)
 	if err != nil {
-		return 0, 0, c, err
+		return 0, c, err
 	}
 	defer r.close()
 	l.URL, l.Namespace, l.Timeout, l.PayloadBytes, l.Duration = r.data, "default", requestTimeout, m.payload, warmUp
 	warm, err := bench.Run(ctx, l)
 	if err != nil {
-		return 0, 0, c, err
+		return 0, c, err
 	}
 	if _, err := r.drained(ctx); err != nil {
-		return 0, 0, c, err
+		return 0, c, err
 	}
 	before, err := r.usage(ctx)
 	if err != nil {
-		return 0, 0, c, err
+		return 0, c, err
 	}
-	res, err := m.wrk(ctx, r.dir, r.data)
+	res, err := m.wrk(ctx, r.dir, r.data, query)
 	if err != nil {
-		return 0, 0, c, err
+		return 0, c, err
+	}
+	if err := r.storedWhatWaits(ctx); err != nil {
+		return 0, c, err
 	}
 	if _, err := r.drained(ctx); err != nil {
-		return 0, 0, c, err
+		return 0, c, err
 	}
 	now, err := r.usage(ctx)
 	if err != nil {
-		return 0, 0, c, err
+		return 0, c, err
 	}
 	a, err := bench.ReadAccount(ctx, r.admin, "default", true)
 	if err != nil {
-		return 0, 0, c, err
+		return 0, c, err
 	}
 	accepted := a.Ledger.Accepted - warm.Acked
 	c = now.since(before, accepted)
@@ -152,9 +168,20 @@ func (m *measurement) confirmedByWrk(ctx context.Context) (ours, other float64, 
 	// What was in flight when wrk hung up may have been stored, or not.
 	if warm.Errors() > 0 || res.Failed > 0 || c.Residual != 0 || a.Ledger.Delivered != a.Ledger.Accepted ||
 		accepted < res.Requests || accepted > res.Requests+manyConns {
-		m.fault("wrk: %d requests confirmed, %d failed; residual %d; warm-up %d; ledger %+v", res.Requests, res.Failed, c.Residual, warm.Acked, a.Ledger)
+		m.fault("wrk: %d requests answered, %d failed; residual %d; warm-up %d; ledger %+v", res.Requests, res.Failed, c.Residual, warm.Acked, a.Ledger)
 	}
-	return res.rate(), other, c, nil
+	return res.rate(), c, nil
+}
+
+// storedWhatWaits waits until Redis has what was answered before.
+func (r *setup) storedWhatWaits(ctx context.Context) error {
+	for {
+		text, err := bench.Get(ctx, r.data+"/readyz")
+		if err != nil || bytes.Contains(text, []byte(`"waiting":0,`)) {
+			return err
+		}
+		rig.Sleep(ctx, 5*time.Millisecond)
+	}
 }
 
 // confirmedByLoader is the same by the loader of the other rows.
