@@ -59,10 +59,22 @@ var groups = append([]group{
 		}
 	}, batches},
 	{"adapters", func() []*row {
-		return []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
+		all := []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
 			Note: "role ingest, 64 connections, closed loop, 100 partitions, entries of 400 bytes as the sink gets them; Segment's name the " +
-				"partition in properties.game"}}
+				"partition in properties.game. The others by wrk, lines of 225 bytes, a partition a request, against NDJSON that stores the same"}}
+		for _, s := range shippers {
+			goal := 0.6
+			if s.contentType == "application/x-protobuf" {
+				goal = 0.8
+			}
+			all = append(all, &row{Key: "adapters", Measure: "the same of " + s.name, Goal: goal})
+		}
+		return all
 	}, adapters},
+	{"a transform", func() []*row {
+		return []*row{{Key: "transform", Measure: "128-entry NDJSON confirmed entries/s with a transform of three steps ÷ without", Goal: 0.7,
+			Note: "as b: drop_if, set and remove on entries of 200 bytes"}}
+	}, transformed},
 	{"sinks", func() []*row {
 		return []*row{
 			{Key: "sinks", Measure: "drained entries/s to file: ÷ to null:", Goal: 0.5,

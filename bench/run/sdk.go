@@ -136,27 +136,3 @@ func reportEvents(ctx context.Context, args []string, out io.Writer) error {
 	}
 	return json.NewEncoder(out).Encode(rawResult{Entries: s.Acked, Elapsed: elapsed, CPU: cpu})
 }
-
-const (
-	adapterEntries = 100 // a request
-	adapterPayload = 400 // bytes an entry, about what Segment's SDKs send
-)
-
-// adapters measures requests of Segment's SDKs, then the same number of entries of the
-// same size on the route that mixes partitions.
-func adapters(ctx context.Context, m *measurement) error {
-	sized := *m
-	sized.payload = adapterPayload
-	l := bench.Load{Duration: m.segment, Partitions: m.partitions, Entries: adapterEntries, Connections: batchConns, Segment: true}
-	segment, err := sized.segmentOf(ctx, l, false, "--role=ingest", roomyFlag)
-	if err != nil {
-		return err
-	}
-	l.Segment, l.Mixed = false, true
-	mixed, err := sized.segmentOf(ctx, l, false, "--role=ingest", roomyFlag)
-	if err != nil {
-		return err
-	}
-	m.rows[0].add(segment.load.Rate(), mixed.load.Rate(), &segment.costs)
-	return nil
-}

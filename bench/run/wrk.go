@@ -30,9 +30,7 @@ end
 
 local requests, at = {}, 0
 function init(args)
-  for i = 1, PARTITIONS do
-    requests[i] = wrk.format('POST', '/v1/default/bench-' .. (i - 1) .. 'QUERY', {['Content-Type'] = 'application/json'}, 'BODY')
-  end
+  REQUESTS
   at = math.floor(number * #requests / THREADS)
 end
 
@@ -60,16 +58,27 @@ type wrkResult struct {
 
 func (w wrkResult) rate() float64 { return float64(w.Requests) / float64(w.Elapsed) * 1e6 }
 
-// wrk loads a data port with one-event requests that have a query. It takes whole seconds.
-func (m *measurement) wrk(ctx context.Context, dir, url, query string) (res wrkResult, err error) {
+// wrkRequest is a POST, of a shipper with its key.
+type wrkRequest struct{ path, contentType, key, body string }
+
+// wrk loads a data port with requests, one after the other. It takes whole seconds.
+func (m *measurement) wrk(ctx context.Context, dir, url string, conns int, requests []wrkRequest) (res wrkResult, err error) {
 	script := filepath.Join(dir, "requests.lua")
-	text := strings.NewReplacer("PARTITIONS", fmt.Sprint(m.partitions), "THREADS", fmt.Sprint(wrkThreads),
-		"BODY", bench.Payload(0, m.payload), "QUERY", query).Replace(wrkScript)
+	var lines strings.Builder
+	for i, r := range requests {
+		var key string
+		if r.key != "" {
+			key = ", Authorization = " + luaText("Bearer "+r.key)
+		}
+		fmt.Fprintf(&lines, "requests[%d] = wrk.format('POST', %s, {['Content-Type'] = %s%s}, %s)\n",
+			i+1, luaText(r.path), luaText(r.contentType), key, luaText(r.body))
+	}
+	text := strings.NewReplacer("REQUESTS", lines.String(), "THREADS", fmt.Sprint(wrkThreads)).Replace(wrkScript)
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
 		return res, err
 	}
 	seconds := fmt.Sprintf("%ds", int(math.Ceil(m.segment.Seconds())))
-	cmd := exec.CommandContext(ctx, m.wrkPath, "-t", fmt.Sprint(wrkThreads), "-c", fmt.Sprint(manyConns), "-d", seconds, "-s", script, url)
+	cmd := exec.CommandContext(ctx, m.wrkPath, "-t", fmt.Sprint(wrkThreads), "-c", fmt.Sprint(conns), "-d", seconds, "-s", script, url)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return res, fmt.Errorf("wrk: %w: %.500s", err, out)
@@ -81,6 +90,28 @@ func (m *measurement) wrk(ctx context.Context, dir, url, query string) (res wrkR
 	}
 	res.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return res, nil
+}
+
+// luaText is a literal of Lua, whatever the bytes are.
+func luaText(text string) string {
+	literal := []byte{'\''}
+	for _, c := range []byte(text) {
+		if c < ' ' || c > '~' || c == '\'' || c == '\\' {
+			literal = fmt.Appendf(literal, `\%03d`, c)
+		} else {
+			literal = append(literal, c)
+		}
+	}
+	return string(append(literal, '\''))
+}
+
+// oneEvents are one-event requests with a query.
+func (m *measurement) oneEvents(query string) []wrkRequest {
+	requests := make([]wrkRequest, m.partitions)
+	for i := range requests {
+		requests[i] = wrkRequest{fmt.Sprintf("/v1/default/bench-%d%s", i, query), "application/json", "", bench.Payload(0, m.payload)}
+	}
+	return requests
 }
 
 // confirmed measures row a: with wrk, or with our own loader where there is none.
@@ -102,7 +133,7 @@ func confirmed(ctx context.Context, m *measurement) error {
 
 func (m *measurement) byWrk(ctx context.Context) error {
 	other, err := m.noop(ctx, oneEventLoad(m), func(dir, url string) (float64, error) {
-		res, err := m.wrk(ctx, dir, url, "")
+		res, err := m.wrk(ctx, dir, url, manyConns, m.oneEvents(""))
 		if err == nil && res.Failed > 0 {
 			err = fmt.Errorf("no-op: %d requests failed", res.Failed)
 		}
@@ -143,7 +174,7 @@ func (m *measurement) storedByWrk(ctx context.Context, query string) (ours float
 	if err != nil {
 		return 0, c, err
 	}
-	res, err := m.wrk(ctx, r.dir, r.data, query)
+	res, err := m.wrk(ctx, r.dir, r.data, manyConns, m.oneEvents(query))
 	if err != nil {
 		return 0, c, err
 	}

@@ -63,6 +63,7 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 		{"POST", "/v1/mail/q?dedup=25h", "x", 400, "bad_dedup", []string{"Idempotency-Key: k"}},
 		{"POST", "/v1/mail/q?dedup=1h", "x", 400, "bad_dedup", nil},
 		{"POST", "/v1/mail/q?dealy=5s", "x", 400, "bad_parameter", nil},
+		{"POST", "/v1/mail/q?ack=none", "x", 400, "bad_parameter", nil},
 		{"POST", "/v1/mail/q?delay=5s&delay=6s", "x", 400, "bad_parameter", nil},
 		{"POST", "/v1/mail/q", "x", 400, "bad_header", []string{"Idempotency-Key: " + strings.Repeat("k", 129)}},
 		{"POST", "/v1/mail/q", "", 400, "empty_body", nil},
