@@ -90,7 +90,7 @@ func Member(object, name string) string {
 		return ""
 	}
 	for key, value := range wire.Values(object) {
-		if key == name {
+		if wire.Text(key) == name {
 			return value
 		}
 	}

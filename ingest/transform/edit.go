@@ -8,16 +8,16 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // node is a key of paths, and those below it; a leaf is where a path ends.
 type node struct {
-	key   string
-	leaf  bool
-	below []*node
+	key    string
+	quoted string // the key in JSON
+	leaf   bool
+	below  []*node
 }
 
 func newTree(paths []string) (*node, error) {
@@ -34,7 +34,7 @@ func newTree(paths []string) (*node, error) {
 		for _, key := range path {
 			_, next := at.of(key)
 			if next == nil {
-				next = &node{key: key}
+				next = &node{key: key, quoted: string(quoted(key))}
 				at.below = append(at.below, next)
 			}
 			at = next
@@ -73,7 +73,7 @@ type edit struct {
 }
 
 // object appends an object with the edit done. Each of several equal keys is edited.
-func (e *edit) object(dst []byte, object gjson.Result, at *node) []byte {
+func (e *edit) object(dst []byte, object string, at *node) []byte {
 	dst = append(dst, '{')
 	start := len(dst)
 	member := func(key string) {
@@ -83,51 +83,44 @@ func (e *edit) object(dst []byte, object gjson.Result, at *node) []byte {
 		dst = append(append(dst, key...), ':')
 	}
 	met := 0 // of at.below, as bits
-	object.ForEach(func(key, value gjson.Result) bool {
-		place, next := at.of(key.Str)
+	for key, value := range wire.Values(object) {
+		name := wire.Text(key)
+		place, next := at.of(name)
 		switch {
-		case next == nil && (e.do == keep || e.do == rename && len(at.below) == 1 && at.below[0].leaf && key.Str == e.key &&
-			child(object, at.below[0].key).Exists()):
-			return true
+		case next == nil && (e.do == keep || e.do == rename && len(at.below) == 1 && at.below[0].leaf && name == e.key &&
+			child(object, at.below[0].key) != ""):
 		case next == nil, next.leaf && e.do == keep:
-			member(key.Raw)
-			dst = append(dst, value.Raw...)
-			return true
-		case !next.leaf && value.IsObject():
-			if e.do == keep && !next.within(value) {
-				return true
+			member(key)
+			dst = append(dst, value...)
+		case !next.leaf && value[0] == '{':
+			if e.do != keep || next.within(value) {
+				member(key)
+				dst = e.object(dst, value, next)
+				met |= 1 << place
 			}
-			member(key.Raw)
-			dst = e.object(dst, value, next)
-			met |= 1 << place
-			return true
 		case !next.leaf:
 			if e.do != keep && e.do != set {
-				member(key.Raw)
-				dst = append(dst, value.Raw...)
+				member(key)
+				dst = append(dst, value...)
 			}
-			return true
 		case e.do == remove:
-			return true
 		case e.do == rename:
 			member(protocol.TextOf(e.text))
-			dst = append(dst, value.Raw...)
-			return true
+			dst = append(dst, value...)
+		default:
+			member(key)
+			met |= 1 << place
+			dst = e.value(dst, value)
 		}
-		member(key.Raw)
-		met |= 1 << place
-		dst = e.value(dst, value)
-		return true
-	})
+	}
 	if e.do == set {
 		for i, next := range at.below {
 			if met&(1<<i) == 0 {
-				name := quoted(next.key)
-				member(protocol.TextOf(name))
+				member(next.quoted)
 				if next.leaf {
 					dst = append(dst, e.text...)
 				} else {
-					dst = e.object(dst, gjson.Result{Type: gjson.JSON, Raw: "{}"}, next)
+					dst = e.object(dst, "{}", next)
 				}
 			}
 		}
@@ -136,18 +129,18 @@ func (e *edit) object(dst []byte, object gjson.Result, at *node) []byte {
 }
 
 // value appends what takes the place of a value.
-func (e *edit) value(dst []byte, value gjson.Result) []byte {
+func (e *edit) value(dst []byte, value string) []byte {
 	switch {
 	case e.do == set:
 		return append(dst, e.text...)
-	case value.Type == gjson.Null:
-		return append(dst, value.Raw...)
+	case value == "null":
+		return append(dst, value...)
 	case e.do == stars:
 		return append(dst, `"***"`...)
 	}
-	text := value.Raw
-	if value.Type == gjson.String {
-		text = value.Str // the same however it was escaped
+	text := value
+	if value[0] == '"' {
+		text = wire.Text(value) // the same however it was escaped
 	}
 	sum := hmac.New(sha256.New, []byte(e.key))
 	sum.Write([]byte(text))
@@ -162,13 +155,13 @@ func (e *edit) value(dst []byte, value gjson.Result) []byte {
 const hashBytes = 16
 
 // within reports whether an object has something at a path of a tree.
-func (n *node) within(object gjson.Result) (found bool) {
-	object.ForEach(func(key, value gjson.Result) bool {
-		_, next := n.of(key.Str)
-		found = next != nil && (next.leaf || value.IsObject() && next.within(value))
-		return !found
-	})
-	return found
+func (n *node) within(object string) bool {
+	for key, value := range wire.Values(object) {
+		if _, next := n.of(wire.Text(key)); next != nil && (next.leaf || value[0] == '{' && next.within(value)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *Mask) check(namespace string) (e edit, err error) {
@@ -199,14 +192,14 @@ func (s *Set) check() (e edit, err error) {
 }
 
 // child is the value of a key of an object; of equal keys, the last one's, which most readers take.
-func child(object gjson.Result, name string) (found gjson.Result) {
-	if object.IsObject() {
-		object.ForEach(func(key, value gjson.Result) bool {
-			if key.Str == name {
+// Empty: there is none.
+func child(object, name string) (found string) {
+	if object[0] == '{' {
+		for key, value := range wire.Values(object) {
+			if wire.Text(key) == name {
 				found = value
 			}
-			return true
-		})
+		}
 	}
 	return found
 }

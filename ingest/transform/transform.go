@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
@@ -122,7 +120,7 @@ func (t *Transform) Apply(buffers *Buffers, data []byte) (r Result) {
 			}
 		default:
 			buffers[0], buffers[1] = buffers[1], buffers[0] // r.Data may lie in what was the first
-			buffers[0] = s.edit.object(buffers[0][:0], gjson.Parse(protocol.TextOf(r.Data)), s.tree)
+			buffers[0] = s.edit.object(buffers[0][:0], protocol.TextOf(r.Data), s.tree)
 			r.Data = buffers[0]
 		}
 	}
@@ -133,23 +131,21 @@ func (t *Transform) Apply(buffers *Buffers, data []byte) (r Result) {
 }
 
 func (c *condition) of(data []byte) bool {
-	value := gjson.Parse(protocol.TextOf(data))
+	value := protocol.TextOf(data)
 	for _, key := range c.path {
-		if value = child(value, key); !value.Exists() {
+		if value = child(value, key); value == "" {
 			return false
 		}
 	}
 	switch {
 	case c.equals == "" && c.contains == "":
 		return true
-	case value.IsObject() || value.IsArray():
+	case value[0] == '{' || value[0] == '[':
 		return false
+	case value[0] == '"':
+		value = wire.Text(value)
 	}
-	text := value.Raw
-	if value.Type == gjson.String {
-		text = value.Str
-	}
-	return (c.equals == "" || text == c.equals) && (c.contains == "" || strings.Contains(text, c.contains))
+	return (c.equals == "" || value == c.equals) && (c.contains == "" || strings.Contains(value, c.contains))
 }
 
 // New checks steps. namespace keys the hashes of masks that have no key.

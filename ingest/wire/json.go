@@ -68,7 +68,7 @@ func endOfString(text []byte, start int) int {
 }
 
 // Values yields the values of an array, or the keys and values of an object, as they were sent; of
-// any other text nothing. The text is valid JSON. Keys have no quotes.
+// any other text nothing. The text is valid JSON.
 func Values(text string) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		raw := bytesOf(text)
@@ -78,11 +78,9 @@ func Values(text string) iter.Seq2[string, string] {
 		for i := endOfSpace(raw, 1); text[i] != ']' && text[i] != '}'; {
 			var key string
 			if text[0] == '{' {
-				end := endOfString(raw, i)
-				if key = text[i+1 : end]; strings.Contains(key, `\`) {
-					key = gjson.Parse(text[i : end+1]).Str
-				}
-				i = endOfSpace(raw, endOfSpace(raw, end+1)+1) // behind the colon
+				end := endOfString(raw, i) + 1
+				key = text[i:end]
+				i = endOfSpace(raw, endOfSpace(raw, end)+1) // behind the colon
 			}
 			end := endOfValue(raw, i)
 			if !yield(key, text[i:end]) {
@@ -93,6 +91,14 @@ func Values(text string) iter.Seq2[string, string] {
 			}
 		}
 	}
+}
+
+// Text is what a string of JSON says, such as a key of Values.
+func Text(raw string) string {
+	if strings.IndexByte(raw, '\\') >= 0 {
+		return gjson.Parse(raw).Str
+	}
+	return raw[1 : len(raw)-1]
 }
 
 func endOfSpace(text []byte, i int) int {

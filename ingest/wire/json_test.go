@@ -325,9 +325,11 @@ func checkValues(t *testing.T, text string) {
 	if root := gjson.Parse(text); root.IsArray() || root.IsObject() {
 		root.ForEach(func(key, value gjson.Result) bool {
 			if root.IsArray() {
-				key.Str = ""
+				key.Raw = ""
+			} else if Text(key.Raw) != key.Str {
+				t.Errorf("%s: got %q, want %q", key.Raw, Text(key.Raw), key.Str)
 			}
-			want = append(want, pair{key.Str, value.Raw})
+			want = append(want, pair{key.Raw, value.Raw})
 			return true
 		})
 	}

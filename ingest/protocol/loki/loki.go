@@ -90,10 +90,10 @@ func (p *push) openJSON(streams string) {
 	for _, stream := range wire.Values(streams) {
 		labels, values := "{}", ""
 		for key, value := range wire.Values(stream) {
-			switch {
-			case key == "stream" && value[0] == '{':
+			switch name := wire.Text(key); {
+			case name == "stream" && value[0] == '{':
 				labels = value
-			case key == "values":
+			case name == "values":
 				values = value
 			}
 		}

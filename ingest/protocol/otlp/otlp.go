@@ -165,7 +165,7 @@ func members(object, aboutName, listName string) (about, list, url string) {
 		return "", "", ""
 	}
 	for key, value := range wire.Values(object) {
-		switch key {
+		switch wire.Text(key) {
 		case aboutName:
 			about = value
 		case listName:
