@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -222,18 +221,6 @@ func (c *Config) validate() (errs []error) {
 		}
 	}
 	return slices.Concat(errs, c.validatePools(), c.validateNamespaces(), c.validateQueues(), c.validatePHP())
-}
-
-// ReplicasOf parses a durability: how many replicas must confirm an entry.
-func ReplicasOf(durability string) (int, error) {
-	if durability == "async" {
-		return 0, nil
-	}
-	count, ok := strings.CutPrefix(durability, "replica=")
-	if n, err := strconv.Atoi(count); ok && err == nil && n >= 1 && n <= partition.MaxReplicas {
-		return n, nil
-	}
-	return 0, fmt.Errorf("durability: %q is neither async nor replica=N", durability)
 }
 
 // Ingest is the configuration of the ingest server.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spillway-io/spillway/partition"
@@ -117,4 +118,16 @@ func poolChanges(before, after *Config) []Change {
 		}
 		return nil
 	})
+}
+
+// ReplicasOf parses a durability: how many replicas must confirm an entry.
+func ReplicasOf(durability string) (int, error) {
+	if durability == "async" {
+		return 0, nil
+	}
+	count, ok := strings.CutPrefix(durability, "replica=")
+	if n, err := strconv.Atoi(count); ok && err == nil && n >= 1 && n <= partition.MaxReplicas {
+		return n, nil
+	}
+	return 0, fmt.Errorf("durability: %q is neither async nor replica=N", durability)
 }
