@@ -26,6 +26,8 @@ type Job struct {
 	Expires    time.Time  // by the service's clock; zero: never
 	State      string     // of Get and Peek: ready, prepared, delayed, leased or dead
 	Errors     []JobError // of Get: why attempts failed, the newest first, the last three
+	Progress   *int       // of Get: percent, that its worker said with Progress; nil: nothing
+	Note       string     // and beside it
 	Reason     string     // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
 
 	deadlineMS int64 // of the lease that Claim got
@@ -41,6 +43,8 @@ type JobError struct {
 // jobForm is a job as the service writes it.
 type jobForm struct {
 	Queue, ID, State, Reason string
+	Note                     string
+	Progress                 *int
 	Attempt, Tries           int
 	Data                     []byte // base64 in JSON
 	Attributes               map[string]string
@@ -63,6 +67,8 @@ func (f *jobForm) job() Job {
 		State:      f.State,
 		Reason:     f.Reason,
 		Errors:     f.Errors,
+		Progress:   f.Progress,
+		Note:       f.Note,
 		deadlineMS: f.Deadline,
 	}
 	if f.Published != 0 {
@@ -166,6 +172,14 @@ func (q *Queues) Touch(ctx context.Context, job Job, ttr time.Duration) error {
 	return q.settle(ctx, job, "touch", ttr, nil, 0)
 }
 
+// Progress is Touch, and says how far the work got, in percent, and a note of which 200 bytes are kept.
+// Get and List show it. ErrGone: the lease was over.
+func (q *Queues) Progress(ctx context.Context, job Job, ttr time.Duration, percent int, note string) error {
+	line := newSettlement(job, "touch", ttr, nil)
+	line.Progress, line.Note = &percent, note
+	return q.settleOne(ctx, job.Queue, line, 0)
+}
+
 // Defer leases a job for ttr from now on, and notes that somebody else will settle it, who has
 // its queue, id and attempt. ErrGone: the lease was over.
 func (q *Queues) Defer(ctx context.Context, job Job, ttr time.Duration) error {
@@ -192,6 +206,8 @@ type settlement struct {
 	MS         int64  `json:"ms,omitempty"`
 	DeadlineMS int64  `json:"deadline_ms,omitempty"`
 	Error      string `json:"error,omitempty"`
+	Progress   *int   `json:"progress,omitempty"`
+	Note       string `json:"note,omitempty"`
 }
 
 // maxError is how much of an error is sent, in bytes. The service cuts it at a character.
@@ -220,11 +236,14 @@ func newSettlement(job Job, do string, after time.Duration, cause error) settlem
 // settle sends one settlement, in that many attempts; 0: as configured.
 func (q *Queues) settle(ctx context.Context, job Job, do string, after time.Duration, cause error,
 	attempts int) error {
-	if err := checkQueue(job.Queue); err != nil {
+	return q.settleOne(ctx, job.Queue, newSettlement(job, do, after, cause), attempts)
+}
+
+func (q *Queues) settleOne(ctx context.Context, queue string, line settlement, attempts int) error {
+	if err := checkQueue(queue); err != nil {
 		return err
 	}
-	lines := []settlement{newSettlement(job, do, after, cause)}
-	errs, err := q.settleAll(ctx, job.Queue, lines, attempts)
+	errs, err := q.settleAll(ctx, queue, []settlement{line}, attempts)
 	if err != nil {
 		return err
 	}
@@ -323,6 +342,8 @@ type JobPage struct {
 type ListedJob struct {
 	ID, State, Reason string
 	Error             string // why its last attempt failed that said so
+	Progress          *int   // percent, that its attempt said last; nil: nothing
+	Note              string // and beside it
 	Attempt, Tries    int
 	Bytes             int    // of the payload
 	Data              []byte // with ListOptions.Data

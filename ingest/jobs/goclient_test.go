@@ -123,6 +123,15 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	check(j.Touch(ctx, got, time.Hour), nil)
+	check(j.Progress(ctx, got, time.Hour, 40, "row 7"), nil)
+	shown, err := j.Get(ctx, "welcome", got.ID)
+	if check(err, nil); shown.Progress == nil || *shown.Progress != 40 || shown.Note != "row 7" {
+		t.Errorf("got %+v", shown)
+	}
+	page, err := j.List(ctx, "welcome", spillway.ListOptions{State: "leased"})
+	if check(err, nil); len(page.Jobs) != 1 || page.Jobs[0].Progress == nil || *page.Jobs[0].Progress != 40 || page.Jobs[0].Note != "row 7" {
+		t.Errorf("got %+v", page)
+	}
 	check(j.Requeue(ctx, got), nil)
 	if got = take(spillway.ClaimOptions{}, "welcome"); got.Attempt != 1 {
 		t.Errorf("a requeued job has attempt %d", got.Attempt)

@@ -148,6 +148,11 @@ func appendShown(dst []byte, j job.Job, state job.State) []byte {
 	if j.Reason != job.UnknownReason {
 		dst = append(append(append(dst, `,"reason":"`...), j.Reason.String()...), '"')
 	}
+	if j.Progress != nil {
+		dst = strconv.AppendInt(append(dst, `,"progress":`...), int64(j.Progress.Percent), 10)
+		note, _ := json.Marshal(j.Progress.Note) // a string cannot fail
+		dst = append(append(dst, `,"note":`...), note...)
+	}
 	if len(j.Errors) > 0 {
 		errors, _ := json.Marshal(j.Errors) // texts and numbers cannot fail
 		dst = append(append(dst, `,"errors":`...), errors...)

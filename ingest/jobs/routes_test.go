@@ -251,6 +251,8 @@ func TestSettleAnswersEachLine(t *testing.T) {
 	line("dead", `{"id":%q,"attempt":1,"do":"bury","error":"no \\u0000 such user"}`, jobs[2].ID)
 	line("leased", `{"id":%q,"attempt":1,"do":"touch","ms":5000}`, jobs[3].ID)
 	line("ready", `{"id":%q,"do":"requeue"}`, jobs[4].ID)
+	line("leased", `{"id":%q,"attempt":1,"do":"touch","ms":5000,"progress":40,"note":"row 7"}`, jobs[3].ID)
+	line("leased", `{"id":%q,"attempt":1,"do":"touch","ms":5000,"progress":null}`, jobs[3].ID)
 	line("gone", `{"id":%q,"attempt":2,"do":"nack"}`, jobs[3].ID)
 	line("dead", `{"id":%q,"do":"kill"}`, jobs[3].ID)
 	line("gone", `{"id":%q,"do":"ack"}`, other) // of another queue
@@ -260,6 +262,8 @@ func TestSettleAnswersEachLine(t *testing.T) {
 		`{"id":"ID","do":"ack","error":"no"}`, `{"id":"ID","do":"nack","error":7}`, `{"id":"ID"}`, `{"id":"ID","do":"eat"}`, `{`, `[]`, `{"id":"ID","do":"ack"}{}`, `{"id":"ID","do":"ack","attempt":-1}`, `{"id":"ID","do":"ack","attempt":2147483648}`,
 		`{"id":"ID","do":"ack","attempt":1.5}`, `{"id":"ID","do":"nack","ms":-1}`, `{"id":"ID","do":"nack","ms":2592000001}`, `{"id":"ID","do":"nack","ms":99999999999999999999}`,
 		`{"id":"ID","do":"ack","ms":1}`, `{"id":"ID","do":"touch"}`, `{"id":"ID","do":"ack","when":1}`, `{"id":7,"do":"ack"}`,
+		`{"id":"ID","do":"touch","ms":1,"progress":101}`, `{"id":"ID","do":"touch","ms":1,"progress":-1}`, `{"id":"ID","do":"touch","ms":1,"progress":"7"}`, `{"id":"ID","do":"touch","ms":1,"progress":0.5}`,
+		`{"id":"ID","do":"touch","ms":1,"note":"x"}`, `{"id":"ID","do":"touch","ms":1,"progress":1,"note":7}`, `{"id":"ID","do":"ack","progress":1}`, `{"id":"ID","do":"defer","ms":1,"progress":1}`,
 	} {
 		line("bad_item", "%s", strings.ReplaceAll(wrong, "ID", jobs[3].ID))
 	}

@@ -31,6 +31,9 @@ type settlement struct {
 	Result json.RawMessage `json:"result"`
 	// Error is why the work failed, for nack and bury: any text.
 	Error string `json:"error"`
+	// Progress is how far the work got, for touch: 0 to 100, and any text beside it.
+	Progress *int64 `json:"progress"`
+	Note     string `json:"note"`
 
 	ack    *job.Ack
 	change *job.Settle
@@ -133,6 +136,12 @@ func (s *settlement) resolve(ns *job.Namespace, queue string) {
 		s.wrong = fmt.Sprintf("result has at most %d bytes", job.MaxResult)
 	case s.Error != "" && verb != job.Nack && verb != job.Bury:
 		s.wrong = "error is for nack and bury: why the work failed"
+	case (s.Progress != nil || s.Note != "") && (verb != job.Touch || ns.PHP):
+		s.wrong = "progress and note are for touch in namespaces of kind queue: how far the work got"
+	case s.Note != "" && s.Progress == nil:
+		s.wrong = "note goes with progress"
+	case s.Progress != nil && (*s.Progress < 0 || *s.Progress > 100):
+		s.wrong = "progress is 0 to 100"
 	case s.DeadlineMS < 0 || s.DeadlineMS > 0 && verb != job.Requeue:
 		s.wrong = "deadline_ms is for requeue: that of the claim"
 	}
@@ -155,6 +164,9 @@ func (s *settlement) resolve(ns *job.Namespace, queue string) {
 			Deadline:  s.DeadlineMS,
 			Error:     s.Error,
 		}
+		if s.Progress != nil {
+			s.change.Progress = &job.Progress{Percent: int(*s.Progress), Note: s.Note}
+		}
 	}
 }
 
@@ -175,6 +187,11 @@ func (s *settlement) read(line []byte) bool {
 			s.Do, known = value.Str, value.Type == gjson.String
 		case "error":
 			s.Error, known = value.Str, value.Type == gjson.String
+		case "note":
+			s.Note, known = value.Str, value.Type == gjson.String
+		case "progress":
+			s.Progress = new(int64)
+			*s.Progress, err = strconv.ParseInt(value.Raw, 10, 64)
 		case "attempt":
 			s.Attempt, err = strconv.ParseInt(value.Raw, 10, 64)
 		case "ms":
@@ -251,7 +268,7 @@ func notASettlement(err error) string {
 		if len(field) > maxQuotedField {
 			field = "of a long name"
 		}
-		return "unknown field " + field + ": a line has id, attempt, do, ms (for nack, touch and defer), deadline_ms (for requeue), result (for ack) and error (for nack and bury)"
+		return "unknown field " + field + ": a line has id, attempt, do, ms (for nack, touch and defer), deadline_ms (for requeue), result (for ack), error (for nack and bury), progress and note (for touch)"
 	}
 	return "the line is no JSON: it is one object, " + lineForm
 }

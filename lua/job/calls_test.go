@@ -161,6 +161,7 @@ func TestRedisCallsOfSettle(t *testing.T) {
 		"nack now":   {0, 8, 2, 0},
 		"requeue":    {0, 6, 2, 0},
 		"touch":      {5000, 6, 0, 0},
+		"touch 40 7": {5000, 7, 2, 0},
 		"bury":       {0, 7, 4, 2},
 	} {
 		for _, n := range []int{1, 2, 16} {
@@ -170,7 +171,7 @@ func TestRedisCallsOfSettle(t *testing.T) {
 				for _, q := range queues {
 					s.claim(q, k)
 					for _, seq := range seqs[q][:k] {
-						jobs = append(jobs, settle{q, seq, 1, regexp.MustCompile(` .*`).ReplaceAllString(verb, ""), cost.ms})
+						jobs = append(jobs, settle{q, seq, 1, regexp.MustCompile(` [a-z]*$`).ReplaceAllString(verb, ""), cost.ms})
 					}
 				}
 				keys, argv := s.settleCall(jobs...)

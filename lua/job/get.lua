@@ -7,14 +7,15 @@
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] hash      jobs of the queue
 -- KEYS[5] zset      its dead jobs by the time of death, ms; the fraction is the reason
--- KEYS[6] hash      its callers' ids, and why attempts of its jobs failed
+-- KEYS[6] hash      its callers' ids, why attempts of its jobs failed, and how far they got
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    sequence
 -- RETURNS {now, 0}                                none
--- RETURNS {now, 1, state, ms, reason, attempts, record, errors}  state: ready, delayed, prepared, leased or dead; ms: when it is due, its
+-- RETURNS {now, 1, state, ms, reason, attempts, record, errors, progress}  state: ready, delayed, prepared, leased or dead; ms: when it is due, its
 --                   publisher is asked, the lease ends, it died; 0 where it is ready. reason: why it is dead: see death_reason. Of a
 --                   leased one: 1 it is deferred, else 0. attempts: how
---                   often it was claimed; 0 where it is dead. errors: why attempts failed, as settle keeps it, or ''
+--                   often it was claimed; 0 where it is dead. errors: why attempts failed, as settle keeps it, or ''; so is progress: of which attempt, percent and
+--                   a text
 --
 -- USES time, foreign, ends_of, death_reason
 if #KEYS ~= 6 or #ARGV ~= 2 then
@@ -28,18 +29,19 @@ if not ends then
   return { now, 0 }
 end
 local attempts = tonumber(redis.call('HGET', KEYS[3], member) or 0) or 0
-local errors = redis.pcall('HGET', KEYS[6], '!' .. seq)
-if not errors or foreign(errors) then
-  errors = ''
+local texts = redis.pcall('HMGET', KEYS[6], '!' .. seq, '%' .. seq)
+if foreign(texts) then
+  texts = {}
 end
+local errors, progress = texts[1] or '', texts[2] or ''
 local ms = redis.call('ZSCORE', KEYS[1], member)
 if ms and (ends == 0 or ends > now or tonumber(ms) > now) then
-  return { now, 1, 'leased', math.floor(tonumber(ms)), tonumber(ms) % 0.5 >= 0.25 and 1 or 0, math.max(1, attempts), record, errors }
+  return { now, 1, 'leased', math.floor(tonumber(ms)), tonumber(ms) % 0.5 >= 0.25 and 1 or 0, math.max(1, attempts), record, errors, progress }
 end
 ms = redis.call('ZSCORE', KEYS[5], seq)
 if ms then
   ms = tonumber(ms)
-  return { now, 1, 'dead', math.floor(ms), death_reason(ms), attempts, record, errors }
+  return { now, 1, 'dead', math.floor(ms), death_reason(ms), attempts, record, errors, progress }
 end
 if ends > 0 and ends <= now then
   return { now, 0 }
@@ -47,6 +49,6 @@ end
 ms = redis.call('ZSCORE', KEYS[2], member)
 if ms then
   ms = tonumber(ms)
-  return { now, 1, ms < 0 and 'prepared' or 'delayed', math.abs(ms), 0, attempts, record, errors }
+  return { now, 1, ms < 0 and 'prepared' or 'delayed', math.abs(ms), 0, attempts, record, errors, progress }
 end
-return { now, 1, 'ready', 0, 0, attempts, record, errors }
+return { now, 1, 'ready', 0, 0, attempts, record, errors, progress }

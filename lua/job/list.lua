@@ -14,7 +14,7 @@
 -- KEYS[5] list      ready jobs of the queue
 -- KEYS[6] hash      its jobs
 -- KEYS[7] zset      its dead jobs
--- KEYS[8] hash      its callers' ids, and why attempts of its jobs failed
+-- KEYS[8] hash      its callers' ids, why attempts of its jobs failed, and how far they got
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    state: ready, delayed, leased or dead
 -- ARGV[3] int       how many, 1 to 1,000
@@ -22,7 +22,7 @@
 -- ARGV[5] ms        how long claims go on counting
 -- ARGV[6] string    where the page begins: '' = at the first; a count, or a score
 -- ARGV[7] string    and the last reference, or member, before it
--- RETURNS {now, at, last, sequence, ms, reason, attempts, size, errors, record, ...}  at and last: where the next page begins, '' at
+-- RETURNS {now, at, last, sequence, ms, reason, attempts, size, errors, progress, record, ...}  at and last: where the next page begins, '' at
 --                   the end, '-1' where nobody knows any more. Then as in get, with 0 attempts where it is dead; size of the payload.
 --                   Without payloads records have none, and no attributes
 --
@@ -77,7 +77,10 @@ local function show(seq, ms, score)
   local size = #record - (length and from - 1 + length or #head + 1)
   read = read + #record
   local before = state ~= 'dead' and claimed_before and tonumber(redis.call('HGET', attempts, seq .. ' ' .. name) or nil) or 0
-  local errors = (state == 'dead' or before > 0) and redis.pcall('HGET', u, '!' .. seq)
+  local texts = (state == 'dead' or before > 0) and redis.pcall('HMGET', u, '!' .. seq, '%' .. seq)
+  if not texts or foreign(texts) then
+    texts = {}
+  end
   local reason = 0
   if state == 'dead' then
     reason = death_reason(score)
@@ -86,11 +89,11 @@ local function show(seq, ms, score)
   end
   local m = #result
   result[m + 1], result[m + 2], result[m + 3], result[m + 4], result[m + 5] = seq, ms, reason, before, size
-  result[m + 6] = errors and not foreign(errors) and errors or ''
-  result[m + 7] = data and record or head .. ' '
+  result[m + 6], result[m + 7] = texts[1] or '', texts[2] or ''
+  result[m + 8] = data and record or head .. ' '
 end
 
-local wanted, more = 3 + 7 * count, true
+local wanted, more = 3 + 8 * count, true
 while more and #result < wanted and looked < 2000 and read < 1048576 do
   local found
   local step = math.min(count, 2000 - looked) - 1

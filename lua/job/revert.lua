@@ -51,7 +51,8 @@ end
 local scores, before = read_all('ZMSCORE', lease, members), read_all('HMGET', attempts, members)
 local gone, counted = {}, {}
 for x, member in ipairs(members) do
-  if scores[x] and math.floor(tonumber(scores[x])) == deadlines[x] then
+  -- Whoever says how far a first attempt got holds it, so its client had the answer.
+  if scores[x] and math.floor(tonumber(scores[x])) == deadlines[x] and before[x] ~= '1' then
     gone[#gone + 1] = member
     if slots then
       slots.free(owner[x].name, owner[x].r, seqs[x])

@@ -7,7 +7,8 @@
 -- are requeued by one call keep their order. A requeue takes the attempt back, and the next
 -- holder has the same one: a requeue that may be repeated names its deadline, too. Nobody
 -- holds a job whose lease and ttl are both over. Of a job the last three reasons are kept, the newest first: lines of attempt,
--- ms and text. A key of another type keeps none.
+-- ms and text. A key of another type keeps none. A touch may say how far the work got: the last word is kept, with its attempt.
+-- Then attempts has the job from its first claim on, so that whatever ends the job forgets it.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try, .25 = deferred
@@ -22,7 +23,8 @@
 -- ARGV[4..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then for each job:
 --                   queue's number, sequence, attempt (0: any), verb, ms (nack: delay; touch, defer: ttr;
 --                   requeue: deadline of the lease, 0: any). nack and bury may say
---                   why the work failed, behind a space: a text without line feeds, 1 KiB at most
+--                   why the work failed, behind a space: a text without line feeds, 1 KiB at most. touch may say how far it got:
+--                   percent, a space and a text, which may be empty, 200 bytes at most
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
 -- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, caller_id, drop_id, drop_errors, forget, open_queue, push, mortal, bury
@@ -34,16 +36,17 @@ local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEY
 local jobs, members, asks = {}, {}, { nack = 0, bury = 0, requeue = 0, touch = 0, defer = 0 }
 for at = 4 + 2 * n, #ARGV, 5 do
   local i, attempt, verb, ms = whole(ARGV[at], 1), whole(ARGV[at + 2], 0), ARGV[at + 3], whole(ARGV[at + 4], 0)
-  local failure
+  local said
   if not asks[verb] then
-    verb, failure = string.match(verb, '^(%a+) ([^\n]+)$')
+    verb, said = string.match(verb, '^(%a+) ([^\n]+)$')
   end
-  if not (i and attempt and ms and verb and asks[verb]) or failure and verb ~= 'nack' and verb ~= 'bury' or i > n or ms > 1e12 and verb ~= 'requeue' then
+  local form = ({ nack = '', bury = '', touch = '^%d+ ' })[verb or '']
+  if not (i and attempt and ms and verb and asks[verb]) or said and not (form and string.find(said, form)) or i > n or ms > 1e12 and verb ~= 'requeue' then
     return redis.error_reply('ERR settle: bad arguments')
   end
   asks[verb] = asks[verb] + 1
   members[#members + 1] = ARGV[at + 1] .. ' ' .. ARGV[3 + i]
-  jobs[#jobs + 1] = { i = i, seq = ARGV[at + 1], attempt = attempt, verb = verb, ms = ms, failure = failure }
+  jobs[#jobs + 1] = { i = i, seq = ARGV[at + 1], attempt = attempt, verb = verb, ms = ms, said = said }
 end
 local now = time()
 if #jobs == 0 then
@@ -59,12 +62,15 @@ local scores, before = read_all('ZMSCORE', lease, members), read_all('HMGET', at
 local delayable = asks.nack == 0 or not foreign(redis.pcall('ZCARD', delay))
 local opened, open, leased = {}, {}, {}
 local gone, prolonged, uncounted, counted, due, ending = {}, {}, {}, {}, {}, {}
-local read = 0
+local read, reported = 0, {}
 
 local function queue_of(i)
   if opened[i] == nil then
     opened[i] = open_queue(7 + 4 * (i - 1), ARGV[3 + i]) or false
-    open[#open + 1] = opened[i] or nil
+    if opened[i] then
+      opened[i].texts = {}
+      open[#open + 1] = opened[i]
+    end
   end
   return opened[i]
 end
@@ -95,6 +101,13 @@ local function judge(x, job, member)
   end
   local last = score % 1 >= 0.5
   if job.verb == 'touch' or job.verb == 'defer' then
+    local k = job.said and queue_of(job.i)
+    if k then
+      k.texts['%' .. job.seq] = int(attempt) .. ' ' .. job.said
+      reported[member] = not before[x] or nil
+    elseif job.said then
+      return -1
+    end
     local mark = (last and 0.5 or 0) + ((job.verb == 'defer' or score % 0.5 >= 0.25) and 0.25 or 0)
     add(prolonged, int(now + job.ms) .. string.sub(tostring(mark), 2), member)
     leased[member] = now + job.ms + mark
@@ -106,16 +119,16 @@ local function judge(x, job, member)
   if not k or ends and not mortal(k) or later and not delayable then
     return -1
   end
-  if job.failure then
+  if job.said then
     local older = before[x] and redis.pcall('HGET', k.u, '!' .. job.seq)
-    local text = int(attempt) .. ' ' .. int(now) .. ' ' .. job.failure
+    local text = int(attempt) .. ' ' .. int(now) .. ' ' .. job.said
     if older and not foreign(older) then
       text = text .. '\n' .. (string.match(older, '^[^\n]*\n[^\n]*') or older)
     end
-    k.failed = k.failed or {}
-    add(k.failed, '!' .. job.seq, text)
+    k.texts['!' .. job.seq] = text
   end
-  leased[member] = false
+  local first = before[x] or reported[member]
+  leased[member], reported[member] = false, nil
   if totals.slots then
     totals.slots.free(k.name, k.r, job.seq)
   end
@@ -131,6 +144,9 @@ local function judge(x, job, member)
       add(counted, member, int(attempt - 1))
     else
       uncounted[#uncounted + 1] = member
+      if first then
+        k.texts['%' .. job.seq] = false
+      end
     end
     return 1
   end
@@ -156,10 +172,22 @@ uncounted[1] = uncounted[1] or ''
 in_pieces(redis.call, 'HDEL', attempts, uncounted)
 in_pieces(redis.call, 'ZADD', lease, prolonged)
 in_pieces(redis.call, 'ZREM', lease, gone)
+for member in pairs(reported) do
+  add(counted, member, '1')
+end
 in_pieces(redis.call, 'HSET', attempts, counted)
 in_pieces(redis.call, 'ZADD', delay, due)
 for _, k in ipairs(open) do
-  in_pieces(redis.pcall, 'HSET', k.u, k.failed or {})
+  local kept, dropped = {}, {}
+  for field, text in pairs(k.texts) do
+    if text then
+      add(kept, field, text)
+    else
+      dropped[#dropped + 1] = field
+    end
+  end
+  in_pieces(redis.pcall, 'HSET', k.u, kept)
+  in_pieces(redis.pcall, 'HDEL', k.u, dropped)
 end
 local codes = { dead = 3, expired = 4, lost = 5 }
 for _, job in ipairs(ending) do

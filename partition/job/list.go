@@ -108,8 +108,8 @@ func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 	if at.at == "-1" {
 		return nil, ErrBadAfter
 	}
-	list := make([]Job, 0, (c.More-2)/7)
-	for range (c.More - 2) / 7 {
+	list := make([]Job, 0, (c.More-2)/8)
+	for range (c.More - 2) / 8 {
 		seq, _ := number(c.Rest.Bulk())
 		j := Job{
 			Queue: l.Queue,
@@ -121,6 +121,7 @@ func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 		j.Attempt = int(c.Rest.Int())
 		j.Bytes = int(c.Rest.Int())
 		j.Errors = failures(c.Rest.Bulk())
+		progress := c.Rest.Bulk()
 		if record := c.Rest.Bulk(); c.Rest.Broken || !parseRecord(record, &j) {
 			return nil, c.Misread()
 		}
@@ -130,6 +131,7 @@ func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 		case Leased:
 			j.Deferred = reason == 1
 		}
+		j.Progress = j.progress(progress)
 		j.Published = j.Seq / 1000
 		list = append(list, j)
 	}
@@ -194,8 +196,10 @@ type Listed struct {
 	DiedMS      int64  `json:"died_ms,omitempty"`
 	Deferred    bool   `json:"deferred,omitempty"`
 	Reason      string `json:"reason,omitempty"`
-	Error       string `json:"error,omitempty"` // of the last attempt that said why it failed
-	Data        []byte `json:"data,omitempty"`  // base64
+	Error       string `json:"error,omitempty"`    // of the last attempt that said why it failed
+	Progress    *int   `json:"progress,omitempty"` // percent, that its attempt said last
+	Note        string `json:"note,omitempty"`     // and beside it
+	Data        []byte `json:"data,omitempty"`     // base64
 }
 
 // ListedPage makes what both ports show of a page.
@@ -226,6 +230,9 @@ func ListedPage(l List, list []Job, next string) Page {
 		}
 		if len(j.Errors) > 0 {
 			shown.Error = j.Errors[0].Error
+		}
+		if j.Progress != nil {
+			shown.Progress, shown.Note = &j.Progress.Percent, j.Progress.Note
 		}
 		if l.Data {
 			shown.Data = j.Payload

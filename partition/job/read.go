@@ -112,6 +112,7 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 		Now:     c.Now,
 		Errors:  failures(c.Rest.Bulk()),
 	}
+	progress := c.Rest.Bulk()
 	state = StateOf(string(name))
 	if c.Rest.Broken || state == Gone || !parseRecord(record, &j) {
 		return Job{}, Gone, c.Misread()
@@ -122,6 +123,7 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	case Leased:
 		j.Deferred = reason == 1
 	}
+	j.Progress = j.progress(progress)
 	if j.CallerID != ref.CallerID {
 		return Job{}, Gone, ErrNoJob
 	}

@@ -93,14 +93,14 @@ func parseRecord(record []byte, j *Job) bool {
 // MaxError bounds Failure.Error, in bytes.
 const MaxError = 1 << 10
 
-// errorText is an error as it is kept: the beginning of a text, without what is not printed.
-func errorText(text string) string {
+// keptText is a text of a worker as it is kept: its beginning, without what is not printed.
+func keptText(text string, size int) string {
 	var kept []byte
 	for _, r := range text { // what is not UTF-8 becomes U+FFFD
 		if !unicode.IsPrint(r) {
 			r = ' '
 		}
-		if len(kept)+utf8.RuneLen(r) > MaxError {
+		if len(kept)+utf8.RuneLen(r) > size {
 			break
 		}
 		kept = utf8.AppendRune(kept, r)
@@ -119,7 +119,7 @@ func failures(text []byte) (list []Failure) {
 			list = append(list, Failure{
 				Attempt: int(attempt),
 				AtMS:    at,
-				Error:   errorText(string(line[n:])),
+				Error:   keptText(string(line[n:]), MaxError),
 			})
 		}
 	}
@@ -134,4 +134,19 @@ func number(text []byte) (value int64, digits int) {
 		digits++
 	}
 	return value, digits
+}
+
+// MaxNote bounds Progress.Note, in bytes.
+const MaxNote = 200
+
+// progress reads how far the attempt of a job got, as the store keeps it: which attempt, percent and
+// a text. nil: it said nothing, or that was an earlier attempt.
+func (j *Job) progress(text []byte) *Progress {
+	attempt, n := number(text)
+	text = bytes.TrimPrefix(text[n:], []byte{' '})
+	percent, m := number(text)
+	if n == 0 || m == 0 || percent > 100 || j.Attempt >= 0 && int64(j.Attempt) != attempt {
+		return nil
+	}
+	return &Progress{Percent: int(percent), Note: keptText(string(text[m:]), MaxNote)}
 }

@@ -20,7 +20,7 @@ func TestAnErrorIsOneLineOfPrintableText(t *testing.T) {
 		strings.Repeat("\xff", 1<<20):     strings.Repeat("\ufffd", MaxError/3),
 		strings.Repeat("\n", 1<<20) + "x": "",
 	} {
-		if got := errorText(text); got != want {
+		if got := keptText(text, MaxError); got != want {
 			t.Errorf("%.40q: got %.60q, want %.60q", text, got, want)
 		}
 	}

@@ -123,6 +123,8 @@ type Job struct {
 	PHP []byte
 	// Errors are why attempts failed, the newest first: the last three. Only reads have them.
 	Errors []Failure
+	// Progress is how far its attempt got, of a dead job the last that said so. Only reads have it.
+	Progress *Progress
 	// Bound: PHP's own code has to run it: it holds a lock, is part of a batch or begins a chain.
 	Bound bool
 	// Payload and Attributes share the memory of the answer.
@@ -134,6 +136,12 @@ type Failure struct {
 	Attempt int    `json:"attempt"`
 	AtMS    int64  `json:"at_ms"` // Unix ms on the store's clock
 	Error   string `json:"error"`
+}
+
+// Progress is what a worker said with a Touch.
+type Progress struct {
+	Percent int    // 0 to 100
+	Note    string // MaxNote bytes of it are kept
 }
 
 // Ack says that nobody needs a job any more.
@@ -221,8 +229,9 @@ type Settle struct {
 	Deadline int64
 	// Error is why the work failed, of Nack and Bury: any text, of which a line of MaxError bytes
 	// is kept. PHP's queues keep none.
-	Error string
-	By    string // who settles, for traces; "": unknown
+	Error    string
+	Progress *Progress // of Touch; nil: unsaid
+	By       string    // who settles, for traces; "": unknown
 
 	State State // that it is in now
 	Err   error

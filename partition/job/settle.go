@@ -2,6 +2,7 @@ package job
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spillway-io/spillway/lua"
@@ -24,6 +25,9 @@ func (r *run) planSettles(list []*Settle) {
 		if t.at != nil {
 			r.oneQueue[0] = t.Queue
 			size := min(len(t.Error), MaxError)
+			if t.Progress != nil {
+				size += min(len(t.Progress.Note), MaxNote)
+			}
 			r.room(settles, t.at, r.oneQueue[:], 1, size).add(t,
 				r.oneQueue[:], 1, size)
 		}
@@ -96,6 +100,17 @@ func (s *Store) acked(pack backend.Pack[item]) {
 	}
 }
 
+// said is what a worker says with its verb.
+func (t *Settle) said() string {
+	switch {
+	case t.Verb == Touch && t.Progress != nil:
+		return strconv.Itoa(t.Progress.Percent) + " " + keptText(t.Progress.Note, MaxNote)
+	case t.Verb == Nack, t.Verb == Bury:
+		return keptText(t.Error, MaxError)
+	}
+	return ""
+}
+
 var verbNames = [...]any{Nack: "nack", Bury: "bury", Touch: "touch", Defer: "defer", Requeue: "requeue"}
 
 func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
@@ -118,8 +133,8 @@ func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 		r.args.int(c, int64(r.numbers.number(t.Queue)))
 		r.args.int(c, t.Ref.Seq)
 		r.args.int(c, int64(t.Attempt))
-		if text := errorText(t.Error); text != "" && (t.Verb == Nack || t.Verb == Bury) {
-			r.args.join(c, verbNames[t.Verb].(string), " ", text)
+		if said := t.said(); said != "" {
+			r.args.join(c, verbNames[t.Verb].(string), " ", said)
 		} else {
 			c.Args = append(c.Args, verbNames[t.Verb])
 		}

@@ -71,6 +71,54 @@ func aJobSaysWhyItsAttemptsFailed(b *bench) {
 	b.same("acked", b.ack(again).Acked, true)
 }
 
+func aJobSaysHowFarItGot(b *bench) {
+	b.open(nil)
+	p := b.message("q", "hello")
+	p.Tries = 9
+	ref, _ := b.ns.ParseID("q", b.store1(p)[0])
+	settle := func(x job.Settle) {
+		b.Helper()
+		x.Namespace, x.Queue, x.Ref = b.ns, "q", ref
+		b.run(job.Batch{Settles: []*job.Settle{&x}})
+		b.is("settle", x.Err, nil)
+	}
+	touch := func(percent int, note string) {
+		settle(job.Settle{Verb: job.Touch, After: time.Minute, Progress: &job.Progress{Percent: percent, Note: note}})
+	}
+	shows := func(want *job.Progress) {
+		b.Helper()
+		j, state, err := b.store.Get(b.Context(), b.ns, "q", ref)
+		b.same("get", []any{j.Progress, err}, []any{want, nil})
+		list, _, err := b.store.List(b.Context(), b.ns, job.List{Queue: "q", State: state, Limit: 9})
+		b.same("list", []any{len(list), list[0].Progress, err}, []any{1, want, nil})
+	}
+	b.claim(1, "q")
+	touch(0, "")
+	shows(&job.Progress{})
+	touch(40, "row \n\x00 7\xff"+strings.Repeat("é", 200))
+	shows(&job.Progress{Percent: 40, Note: "row    7\ufffd" + strings.Repeat("é", 94)})
+	settle(job.Settle{Verb: job.Touch, After: time.Minute})
+	settle(job.Settle{Verb: job.Nack, Error: "no"})
+	shows(&job.Progress{Percent: 40, Note: "row    7\ufffd" + strings.Repeat("é", 94)})
+	b.claim(1, "q")
+	shows(nil) // this attempt has said nothing
+	touch(7, "again")
+	settle(job.Settle{Verb: job.Bury})
+	shows(&job.Progress{Percent: 7, Note: "again"})
+	_, err := b.store.ActOnDead(b.Context(), &job.DeadAct{Namespace: b.ns, Queue: "q", Verb: job.DeleteDead, Limit: 1})
+	b.is("delete", err, nil)
+
+	ref, _ = b.ns.ParseID("q", b.store1(p)[0])
+	b.claim(1, "q")
+	touch(90, "nearly")
+	settle(job.Settle{Verb: job.Requeue})
+	shows(nil)
+	again := b.claim(1, "q")[0]
+	b.same("attempt", again.Attempt, 1)
+	touch(100, "")
+	b.same("acked", b.ack(again).Acked, true)
+}
+
 func aPausedQueueGivesNoJob(b *bench) {
 	b.open(func(p *job.Policy) { p.Shards, p.Spread = 3, map[string]int{"wide": 3} })
 	store := b.store.(*job.Store)

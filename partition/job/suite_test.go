@@ -35,7 +35,7 @@ func TestTheStoreOfJobtest(t *testing.T) {
 		"a caller's id is stored once", "a publish with a key is stored once", "a further queue is rejected", "replies live for a while",
 		"a forecast counts what comes due", "an end has a follow-up", "a prepared job waits for its publisher", "bad requests run nothing",
 		"a policy changes while jobs wait", "a trace tells what happened to a job", "the oldest traces make room",
-		"a paused queue gives no job", "leases are limited", "jobs are listed in pages")
+		"a paused queue gives no job", "leases are limited", "jobs are listed in pages", "a job says how far it got")
 }
 
 func TestStoreOnSentinel(t *testing.T) {
@@ -84,6 +84,7 @@ func runSuite(t *testing.T, on target, leftOut ...string) {
 	cases := map[string]func(*bench){
 		"a job is published, claimed and acked":             aJobIsPublishedClaimedAndAcked,
 		"a job says why its attempts failed":                aJobSaysWhyItsAttemptsFailed,
+		"a job says how far it got":                         aJobSaysHowFarItGot,
 		"a paused queue gives no job":                       aPausedQueueGivesNoJob,
 		"jobs are listed in pages":                          jobsAreListedInPages,
 		"leases are limited":                                leasesAreLimited,

@@ -257,7 +257,9 @@ type Job struct {
 	ExpiresMS   int64           `json:"expires_at_ms"` // 0: never, as a dead one
 	AgeMS       int64           `json:"age_ms"`        // since its publish
 	Attributes  json.RawMessage `json:"attributes,omitempty"`
-	Errors      []job.Failure   `json:"errors,omitempty"` // why attempts failed, the newest first: the last three
+	Errors      []job.Failure   `json:"errors,omitempty"`   // why attempts failed, the newest first: the last three
+	Progress    *int            `json:"progress,omitempty"` // percent, that its attempt said last
+	Note        string          `json:"note,omitempty"`     // and beside it
 	Payload
 }
 
@@ -283,6 +285,9 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 	for _, f := range j.Errors {
 		f.Error = maskQuote(f.Error, j.Payload, masks)
 		shown.Errors = append(shown.Errors, f)
+	}
+	if j.Progress != nil {
+		shown.Progress, shown.Note = &j.Progress.Percent, maskQuote(j.Progress.Note, j.Payload, masks)
 	}
 	if len(j.PHP) > 0 {
 		shown.ofPHP(j.Payload, masks)
@@ -395,7 +400,9 @@ func (s *Server) listJobs(r *request) (any, error) {
 	l.Data = false
 	page := job.ListedPage(l, list, next)
 	for i := range page.Jobs {
-		page.Jobs[i].Error = maskQuote(page.Jobs[i].Error, list[i].Payload, masks)
+		p := &page.Jobs[i]
+		p.Error = maskQuote(p.Error, list[i].Payload, masks)
+		p.Note = maskQuote(p.Note, list[i].Payload, masks)
 	}
 	return page, nil
 }

@@ -23,11 +23,12 @@ local function drop_id(u, id, seq)
   end
 end
 
--- drop_errors: forget why attempts of jobs failed. Only a job that was claimed before, or is dead, has errors.
+-- drop_errors: forget why attempts of jobs failed, and how far they got. Only a job of which attempts knows, or that is dead,
+-- has either.
 local function drop_errors(u, seqs)
   local fields = {}
   for x, seq in ipairs(seqs) do
-    fields[x] = '!' .. seq
+    fields[2 * x - 1], fields[2 * x] = '!' .. seq, '%' .. seq
   end
   in_pieces(redis.pcall, 'HDEL', u, fields)
 end

@@ -125,7 +125,7 @@ func (w *World) consume(g got) {
 	s := w.shards[g.shard]
 	plan, busy, acks := w.rand.Intn(12), w.rand.Intn(3), 0
 	settle := func(verb string, ms int64) {
-		w.settle(s, []Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms, w.failure(verb)}}, []string{g.call})
+		w.settle(s, []Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms, w.said(verb)}}, []string{g.call})
 	}
 	w.spawn(func() bool {
 		if busy > 0 && !w.quiet {
@@ -159,12 +159,15 @@ func (w *World) consume(g got) {
 	})
 }
 
-// failure is why a worker gives a job back or up, where it says so.
-func (w *World) failure(verb string) string {
-	if verb != "nack" && verb != "bury" || w.rand.Intn(2) == 0 {
+// said is why a worker gives a job back or up, or how far it got with it, where it says so.
+func (w *World) said(verb string) string {
+	w.names++
+	switch {
+	case verb == "touch" && w.names%2 == 0:
+		return fmt.Sprint(w.names%101, " row ", w.names)
+	case verb != "nack" && verb != "bury" || w.rand.Intn(2) == 0:
 		return ""
 	}
-	w.names++
 	return fmt.Sprint("no ", w.names)
 }
 
@@ -221,8 +224,12 @@ func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 		if state == Gone || t == nil {
 			continue
 		}
-		if x.Error != "" {
-			t.errors = slices.Concat([]string{x.Error}, t.errors)
+		switch {
+		case x.Said == "":
+		case x.Verb == "touch":
+			t.progress = fmt.Sprint(t.claims, " ", x.Said)
+		default:
+			t.errors = slices.Concat([]string{x.Said}, t.errors)
 			t.errors = t.errors[:min(3, len(t.errors))]
 		}
 		if over[t] {
@@ -240,7 +247,9 @@ func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 			if calls != nil && t.holder != calls[i] && t.until != x.MS {
 				w.bad("settle: a requeue of what %s handed out took %v from %s", calls[i], t.ref, t.holder)
 			}
-			t.claims--
+			if t.claims--; t.claims == 0 {
+				t.progress = ""
+			}
 			t.reordered, t.poll = true, nil
 		case x.Verb == "touch":
 			t.until = now + x.MS
@@ -260,4 +269,9 @@ func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 		}
 	}
 	w.ran(s, "settle", func(t *truth) bool { return t.expired(now) || t.used() })
+	for i, x := range jobs {
+		if t := s.jobs[Ref{x.Queue, x.Seq}]; states[i] != Gone && t != nil && (x.Verb == "touch" || x.Verb == "requeue") {
+			w.get(s, t)
+		}
+	}
 }

@@ -69,7 +69,7 @@ func (s *Shard) Respawn(name, verb string, d DeadSelection, ttl int64) (count in
 		s.Ledger["dead"]--
 		j := q.Jobs[seq]
 		if j == nil {
-			delete(q.Errors, seq)
+			q.dropTexts(seq)
 			s.Ledger["lost"]++
 			continue
 		}
@@ -332,7 +332,7 @@ func (w *World) operate() {
 				if verb == "requeue" && w.rand.Intn(2) == 0 {
 					ms = int64(s.model.Lease[t.ref])
 				}
-				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, ms, w.failure(verb)})
+				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, ms, w.said(verb)})
 			}
 		}
 		if len(jobs) > 0 {
@@ -488,7 +488,7 @@ func (w *World) comesBack(s *shard, t *truth) {
 		if late--; late > 0 && !w.quiet {
 			return false
 		}
-		w.settle(s, []Settle{{t.ref.Queue, t.ref.Seq, attempt, verb, 500, w.failure(verb)}}, []string{call})
+		w.settle(s, []Settle{{t.ref.Queue, t.ref.Seq, attempt, verb, 500, w.said(verb)}}, []string{call})
 		return true
 	})
 }

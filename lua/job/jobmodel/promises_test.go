@@ -160,8 +160,8 @@ func (w *World) checkWaiting() {
 func (w *World) checkEnd(s *shard) {
 	m, l := s.model, s.model.Ledger
 	for name, q := range m.Queue {
-		if len(q.Errors) > 0 && s.vanished+s.unlisted == 0 {
-			w.bad("end: errors are left of jobs that are gone: %v", q.Errors)
+		if len(q.Errors)+len(q.Progress) > 0 && s.vanished+s.unlisted == 0 {
+			w.bad("end: errors %v, progress %v are left of jobs that are gone", q.Errors, q.Progress)
 		}
 		if len(q.Jobs)+len(q.Ready) > 0 {
 			w.bad("end: %s has %d jobs and %d references left", name, len(q.Jobs), len(q.Ready))

@@ -282,6 +282,7 @@ func (s *Shard) Get(ref Ref) (*Claimed, State) {
 		state = Ready
 	}
 	c := &Claimed{Queue: ref.Queue, Attempt: int(attempts), Job: *j, Errors: strings.Join(s.queue(ref.Queue).Errors[ref.Seq], "\n")}
+	c.Progress = s.queue(ref.Queue).Progress[ref.Seq]
 	if state == Dead {
 		c.Reason = reasonOf(s.queue(ref.Queue).Dead[ref.Seq])
 	}
@@ -346,6 +347,9 @@ func (w *World) get(s *shard, t *truth) {
 	}
 	if !t.failed(c.Errors) {
 		w.bad("get: %v failed as %q, said %q", t.ref, t.errors, c.Errors)
+	}
+	if c.Progress != t.progress && !t.vanished && !t.unlisted {
+		w.bad("get: %v got as far as %q, said %q", t.ref, t.progress, c.Progress)
 	}
 	if c.Reason != t.died {
 		w.bad("get: %v died as %d, said %d", t.ref, t.died, c.Reason)

@@ -165,6 +165,8 @@ type Claimed struct {
 	Reason  Reason // of a dead one
 	Job     Job
 	Errors  string // of a job that is read: why attempts failed, the newest first
+
+	Progress string // of one that Get reads: of which attempt, percent and text
 }
 
 func (c Claimed) ref() Ref { return Ref{c.Queue, c.Job.Seq} }
@@ -285,7 +287,7 @@ func (s *Shard) Revert(lane, token string, queues []string) int {
 	for _, h := range handed.Jobs {
 		deadline, leased := s.Lease[h.Ref]
 		same := math.Floor(deadline) == math.Floor(h.Deadline) || s.bug == "revert ignores the deadline"
-		if !leased || !same || !slices.Contains(queues, h.Ref.Queue) {
+		if !leased || !same || !slices.Contains(queues, h.Ref.Queue) || s.Attempts[h.Ref] == 1 {
 			continue
 		}
 		delete(s.Lease, h.Ref)
@@ -376,14 +378,14 @@ func (s *Shard) remove(ref Ref, callerID string) (removed, claimed bool) {
 		if leased {
 			s.Ledger["lost"]++
 			delete(s.Attempts, ref)
-			delete(q.Errors, ref.Seq)
+			q.dropTexts(ref.Seq)
 		}
 		return false, false
 	}
 	delete(s.Attempts, ref)
 	delete(q.Jobs, ref.Seq)
 	if s.bug != "an ack keeps the errors" {
-		delete(q.Errors, ref.Seq)
+		q.dropTexts(ref.Seq)
 	}
 	q.dropID(callerID, ref.Seq)
 	if leased {
@@ -425,7 +427,7 @@ func (s *Shard) bury(ref Ref, why Reason) State {
 	j := q.Jobs[ref.Seq]
 	switch {
 	case j == nil:
-		delete(q.Errors, ref.Seq)
+		q.dropTexts(ref.Seq)
 		s.Ledger["lost"]++
 		return Lost
 	case s.Keeps(ref.Queue) && !j.expired(s.now()):
@@ -446,7 +448,7 @@ type Settle struct {
 	Attempt int    // 0 = whoever holds it
 	Verb    string // nack, bury, touch or requeue
 	MS      int64  // nack: delay; touch: ttr; requeue: deadline of the lease, 0 = any
-	Error   string // nack and bury: why; "" = unsaid
+	Said    string // nack and bury: why; touch: percent and text; "" = unsaid
 }
 
 // Settle does each of the settlements whose attempt still holds its job. Those of a
@@ -472,12 +474,17 @@ func (s *Shard) Settle(jobs []Settle) []State {
 				s.Lease[ref] += 0.5
 			}
 			replies[i] = Leased
+			if progress := s.queue(x.Queue).Progress; x.Said != "" {
+				if s.Attempts[ref] = attempt; progress[x.Seq] == "" || s.bug != "the first progress is kept" {
+					progress[x.Seq] = fmt.Sprint(attempt, " ", x.Said)
+				}
+			}
 			continue
 		}
 		delete(s.Lease, ref)
 		s.free(ref)
-		if q := s.queue(x.Queue); x.Error != "" {
-			list := slices.Concat([]string{fmt.Sprintf("%d %d %s", attempt, s.now(), x.Error)}, q.Errors[x.Seq])
+		if q := s.queue(x.Queue); x.Said != "" {
+			list := slices.Concat([]string{fmt.Sprintf("%d %d %s", attempt, s.now(), x.Said)}, q.Errors[x.Seq])
 			if q.Errors[x.Seq] = list[:min(3, len(list))]; s.bug == "the first error is kept" && len(list) > 1 {
 				q.Errors[x.Seq] = list[1:]
 			}
@@ -486,9 +493,10 @@ func (s *Shard) Settle(jobs []Settle) []State {
 		replies[i] = Ready
 		switch {
 		case x.Verb == "requeue":
-			delete(s.Attempts, ref)
-			if attempt > 1 {
+			if delete(s.Attempts, ref); attempt > 1 {
 				s.Attempts[ref] = attempt - 1
+			} else {
+				delete(s.queue(x.Queue).Progress, x.Seq)
 			}
 			if s.bug == "requeue counts the attempt" {
 				s.Attempts[ref] = attempt

@@ -189,6 +189,7 @@ func (s *scripts) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
 	state := map[any]jobmodel.State{"ready": jobmodel.Ready, "delayed": jobmodel.Delayed, "leased": jobmodel.Leased, "dead": jobmodel.Dead}[v[2]]
 	c := claimed(ref.Queue, ref.Seq, number(v[5]), v[6].(string))
 	c.Reason, c.Errors = jobmodel.Reason(number(v[4])), v[7].(string)
+	c.Progress = v[8].(string)
 	return &c, state
 }
 
@@ -214,7 +215,7 @@ func (s *scripts) List(queue string, state jobmodel.State, limit int, at, last s
 	name := map[jobmodel.State]string{jobmodel.Ready: "ready", jobmodel.Delayed: "delayed", jobmodel.Leased: "leased", jobmodel.Dead: "dead"}[state]
 	v := s.call(luajob.List, s.keys([]string{queue}, "lease delay attempts taken", "rjdu"), queue, name, limit, 0, 3600_000, at, last)
 	p := jobmodel.Page{At: v[1].(string), Last: v[2].(string)}
-	for job := range slices.Chunk(v[3:], 7) {
+	for job := range slices.Chunk(v[3:], 8) {
 		p.Seqs = append(p.Seqs, number(job[0]))
 	}
 	return p
@@ -413,8 +414,8 @@ func (s *scripts) Settle(jobs []jobmodel.Settle) []jobmodel.State {
 	var rest []any
 	for _, x := range jobs {
 		verb := x.Verb
-		if x.Error != "" {
-			verb += " " + x.Error
+		if x.Said != "" {
+			verb += " " + x.Said
 		}
 		rest = append(rest, queues.add(x.Queue), x.Seq, x.Attempt, verb, x.MS)
 	}

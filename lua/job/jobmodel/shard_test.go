@@ -52,6 +52,8 @@ type Queue struct {
 
 	shifts int                // what moved the list but claims at its head and pushes to its tail
 	Errors map[int64][]string // sequence → why attempts failed, the newest first: attempt, ms and text
+	// Progress: sequence → how far an attempt got: attempt, percent and text
+	Progress map[int64]string
 }
 
 // A Wake is one message on the channel of a queue: it has jobs again.
@@ -113,7 +115,7 @@ func (s *Shard) now() int64 { return s.NowUS / 1000 }
 func (s *Shard) queue(name string) *Queue {
 	q := s.Queue[name]
 	if q == nil {
-		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]float64{}, IDs: map[string]int64{}, Errors: map[int64][]string{}}
+		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]float64{}, IDs: map[string]int64{}, Errors: map[int64][]string{}, Progress: map[int64]string{}}
 		s.Queue[name] = q
 	}
 	return q
@@ -144,8 +146,14 @@ func (s *Shard) wake(queue string, length, pushed int) {
 // drop removes the job and what its caller's id says of it.
 func (q *Queue) drop(j *Job) {
 	delete(q.Jobs, j.Seq)
-	delete(q.Errors, j.Seq)
+	q.dropTexts(j.Seq)
 	q.dropID(j.CallerID, j.Seq)
+}
+
+// dropTexts forgets what workers said of a job.
+func (q *Queue) dropTexts(seq int64) {
+	delete(q.Errors, seq)
+	delete(q.Progress, seq)
 }
 
 func (q *Queue) dropID(callerID string, seq int64) {
@@ -158,7 +166,7 @@ func (q *Queue) dropID(callerID string, seq int64) {
 // job that something else removed, which is lost.
 func (s *Shard) dangling(ref Ref) {
 	delete(s.Attempts, ref)
-	delete(s.queue(ref.Queue).Errors, ref.Seq)
+	s.queue(ref.Queue).dropTexts(ref.Seq)
 	if s.Tombstones[ref.Queue] > 0 {
 		s.Tombstones[ref.Queue]--
 	} else {
@@ -282,6 +290,9 @@ func (s *Shard) Picture() []string {
 		for seq, list := range q.Errors {
 			add("id %s !%d %s", name, seq, strings.Join(list, "\n"))
 		}
+		for seq, text := range q.Progress {
+			add("id %s %%%d %s", name, seq, text)
+		}
 	}
 	slices.Sort(lines)
 	return lines
@@ -318,6 +329,7 @@ var Bugs = map[string]bool{
 	"a list counts from its head":             false,
 	"an ack keeps the errors":                 false,
 	"the first error is kept":                 false,
+	"the first progress is kept":              false,
 	"an ack leaves no tombstone":              false,
 	"settle ignores the attempt":              false,
 	"requeue counts the attempt":              false,

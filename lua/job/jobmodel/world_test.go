@@ -101,6 +101,7 @@ type truth struct {
 	poll          *poll
 	acked, buried bool
 	errors        []string // the newest first
+	progress      string   // the last word
 	died          Reason   // of its last death
 	delivered     bool
 	reordered     bool // it did not enter the list when it was born
