@@ -134,9 +134,23 @@ func TestQueuesAreListedWithTheirJobsInAnyOrder(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", query, got, want)
 		}
 	}
+	for query, want := range map[string]string{"": "3 [a b c.dead]", "&search=c.": "1 [c.dead]", "&offset=1&limit=1": "3 [b]", "&search=x": "0 []"} {
+		var list QueueList
+		q.ask("GET", "/queues?names=1"+query, "", &list)
+		if got := fmt.Sprint(list.Total, " ", list.Names); got != want || len(list.Queues) > 0 {
+			t.Errorf("names %s: got %s, want %s", query, got, want)
+		}
+	}
 	var row QueueRow
-	if q.ask("GET", "/queues/c.dead", "", &row); row.Dead != 1 || row.Ready != 0 {
+	if q.ask("GET", "/queues/c.dead", "", &row); row.Dead != 1 || row.Ready != 0 || row.Paused != nil {
 		t.Errorf("one queue: %+v", row)
+	}
+	var paused map[string]*Pause
+	if q.ask("POST", "/queues/c.dead/pause", `{"reason":"no mail"}`, &paused); paused["paused"] == nil {
+		t.Errorf("pause: %+v", paused)
+	}
+	if q.ask("GET", "/queues/c.dead", "", &row); row.Paused == nil || row.Paused.Reason != "no mail" {
+		t.Errorf("a paused queue: %+v", row)
 	}
 	var due Forecast
 	if q.ask("GET", "/queues/a/forecast?step_ms=3600000&steps=2", "", &due); due.Due[0]+due.Due[1] != 1 {

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"context"
+
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -70,14 +72,20 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		queues, err := space.store.Pauses(r.ctx, space.ns)
-		for _, q := range queues {
-			if q.Queue == queue {
-				answer["paused"] = pauseOf(&q.Pause)
-			}
-		}
+		answer["paused"], err = space.pauseOf(r.ctx, queue)
 		return answer, err
 	}
+}
+
+// pauseOf is how a queue is paused; nil: it is not.
+func (s jobSpace) pauseOf(ctx context.Context, queue string) (*Pause, error) {
+	queues, err := s.store.Pauses(ctx, s.ns)
+	for _, q := range queues {
+		if q.Queue == queue {
+			return pauseOf(&q.Pause), err
+		}
+	}
+	return nil, err
 }
 
 // notePauses keeps which partitions of a namespace are paused.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +35,10 @@ type jobLedgers struct {
 	log    *zap.Logger
 	counts *backend.Pace // of reads that go through many queues or jobs
 	audits *backend.Pace
+	names  *backend.Pace // of reads of all names
+	single *backend.Pace // of counts of one queue, which need not wait for those of many
+
+	lastNames atomic.Pointer[queueNames]
 
 	mu      sync.Mutex
 	watched time.Time // when somebody looked last
@@ -64,6 +69,8 @@ func newJobLedgers(source Source, log *zap.Logger) *jobLedgers {
 		log:    log,
 		counts: backend.NewPace(),
 		audits: backend.NewPace(),
+		names:  backend.NewPace(),
+		single: backend.NewPace(),
 		spaces: map[string]*jobFigures{},
 		tables: map[tableKey]*queueTable{},
 		drops: drops.NewNotices(log, "jobs", map[string]string{

@@ -17,6 +17,7 @@ type QueueList struct {
 	Total   int        `json:"total"`    // queues that match
 	LeftOut int        `json:"left_out"` // of them, beyond the first 1,024 by name
 	Queues  []QueueRow `json:"queues"`
+	Names   []string   `json:"names,omitempty"` // with names=1, instead of queues: they are not counted
 }
 
 // QueueRow is the jobs of one queue. Where the shards hold too many jobs to tell those that
@@ -30,6 +31,7 @@ type QueueRow struct {
 	Dead             int64  `json:"dead"`
 	Reserved         int64  `json:"reserved,omitempty"`  // of PHP's: held by its own workers
 	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms"` // since the publish of the first ready job; null: none is ready
+	Paused           *Pause `json:"paused,omitempty"`    // of one queue alone
 }
 
 func queueRow(c queueCounts, now int64) QueueRow {
@@ -61,8 +63,12 @@ func (s *Server) queueList(r *request) (any, error) {
 	if len(search) > maxSearch {
 		r.fail(badRequest("search: want 255 bytes at most"))
 	}
+	justNames := r.flag("names")
 	if r.err != nil {
 		return nil, r.err
+	}
+	if justNames {
+		return s.queueNames(r, space, search, offset, limit)
 	}
 	t, err := s.jobLedgers.table(r.ctx, space, search)
 	if err != nil {
@@ -83,6 +89,61 @@ func (s *Server) queueList(r *request) (any, error) {
 	return answer, nil
 }
 
+// queueNames is a page of the names that have a text in them, in their order.
+func (s *Server) queueNames(r *request, space jobSpace, search string, offset, limit int) (any, error) {
+	all, err := s.jobLedgers.namesOf(r.ctx, space)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UnixMilli()
+	answer := QueueList{NowMS: now, ReadMS: all.at.UnixMilli(), Queues: []QueueRow{}}
+	for _, name := range all.names {
+		if !strings.Contains(name, search) {
+			continue
+		}
+		if answer.Total >= offset && len(answer.Names) < limit {
+			answer.Names = append(answer.Names, name)
+		}
+		answer.Total++
+	}
+	return answer, nil
+}
+
+// keepNames is how long names serve searches.
+const keepNames = 5 * time.Second
+
+// queueNames are the queues of a namespace that had jobs at a time.
+type queueNames struct {
+	namespace string
+	at        time.Time
+	names     []string // sorted
+}
+
+// namesOf reads the names of a namespace, of which the last one's are kept: who types a name asks often.
+func (b *jobLedgers) namesOf(ctx context.Context, space jobSpace) (*queueNames, error) {
+	fresh := func() *queueNames {
+		if n := b.lastNames.Load(); n != nil && n.namespace == space.ns.Name && time.Since(n.at) < keepNames {
+			return n
+		}
+		return nil
+	}
+	if n := fresh(); n != nil {
+		return n, nil
+	}
+	return paced(ctx, b.names, func() (*queueNames, error) {
+		if n := fresh(); n != nil { // another reader was before
+			return n, nil
+		}
+		names, err := space.store.Queues(ctx, space.ns)
+		if err != nil {
+			return nil, err
+		}
+		n := &queueNames{space.ns.Name, time.Now(), names}
+		b.lastNames.Store(n)
+		return n, nil
+	})
+}
+
 // queueNow counts the jobs of one queue. A queue without jobs has none; it does not exist apart
 // from them.
 func (s *Server) queueNow(r *request) (any, error) {
@@ -91,7 +152,12 @@ func (s *Server) queueNow(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return queueRow(counts, time.Now().UnixMilli()), nil
+	row := queueRow(counts, time.Now().UnixMilli())
+	if space.ns.PHP { // whose queues nobody pauses
+		return row, nil
+	}
+	row.Paused, err = space.pauseOf(r.ctx, queue)
+	return row, err
 }
 
 // count counts the jobs of a queue, unless there is a mistake in the request.
@@ -99,7 +165,7 @@ func (s *Server) count(r *request, space jobSpace, queue string) (queueCounts, e
 	if r.err != nil {
 		return queueCounts{}, r.err
 	}
-	rows, err := paced(r.ctx, s.jobLedgers.counts, func() ([]queueCounts,
+	rows, err := paced(r.ctx, s.jobLedgers.single, func() ([]queueCounts,
 		error) {
 		return space.countQueues(r.ctx, queue)
 	})

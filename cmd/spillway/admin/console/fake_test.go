@@ -5,10 +5,12 @@ package console
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +40,7 @@ type fake struct {
 	jobs       []object
 	schedules  []object
 	services   []object
+	paused     object         // how the queue is; nil: it is not
 	trace      []object       // nil: none is kept
 	workers    []object       // of queues
 	layouts    []object       // of namespaces of partitions
@@ -135,6 +138,19 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"total": len(f.dead), "bytes": 1000, "reasons": object{"4xx": len(f.dead)}, "letters": f.dead, "cursor": ""}
 	case len(parts) == 3 && parts[2] == "layouts":
 		answer = object{"layouts": f.layouts}
+	case len(parts) == 3 && parts[2] == "queues" && r.URL.Query().Get("names") == "1":
+		names := []any{}
+		for _, row := range f.rows {
+			if name := row["queue"].(string); strings.Contains(name, r.URL.Query().Get("search")) {
+				names = append(names, name)
+			}
+		}
+		answer = object{"total": len(names), "queues": []object{}, "names": names}
+	case len(parts) == 4 && parts[2] == "queues":
+		answer = maps.Clone(f.rows[0])
+		answer["paused"] = f.paused
+	case len(parts) == 5 && parts[4] == "jobs":
+		answer = f.listed(r.URL.Query())
 	case len(parts) == 3 && parts[2] == "queues":
 		answer = object{"now_ms": now, "read_at_ms": now, "total": len(f.rows), "left_out": 0, "queues": f.rows}
 	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "dead":
@@ -170,6 +186,24 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"error": "no_such_route", "message": "no such route"}
 	}
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// listed is a page of 100 jobs that are like the first.
+func (f *fake) listed(query url.Values) object {
+	j := f.jobs[0]
+	from, _ := strconv.Atoi(query.Get("after"))
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	page := []object{}
+	for i := from; i < min(100, from+limit); i++ {
+		page = append(page, object{"id": fmt.Sprint(j["job"], i), "state": query.Get("state"), "attempt": 3, "tries": 3, "bytes": 9, "published_ms": 1,
+			"due_ms": time.Now().UnixMilli() + 60_000, "deadline_ms": time.Now().UnixMilli() + 60_000, "died_ms": j["at_ms"], "reason": j["reason"],
+			"error": j["error"], "progress": 40, "note": j["note"]})
+	}
+	answer := object{"jobs": page}
+	if from+limit < 100 {
+		answer["next"] = strconv.Itoa(from + limit)
+	}
+	return answer
 }
 
 func (f *fake) write(w http.ResponseWriter, r *http.Request, route string) {

@@ -31,7 +31,8 @@ func (f *fake) withQueues(queue string) {
 		{"queue": "bulk", "ready": 0, "delayed": nil, "leased": nil, "pending": 90_000, "dead": 0, "oldest_ready_age_ms": nil},
 	}
 	f.jobs = []object{{"job": strings.Repeat("0", 26), "queue": queue, "state": "dead", "at_ms": time.Now().UnixMilli(), "reason": "lapsed", "attempt": 3, "tries": 3, "published_at_ms": 1, "expires_at_ms": 0,
-		"age_ms": 61_000, "attributes": object{"to": "bob"}, "bytes": 9, "data": object{"n": 1}}}
+		"age_ms": 61_000, "attributes": object{"to": "bob"}, "bytes": 9, "data": object{"n": 1}, "progress": 40, "note": "row 7", "error": "no such user",
+		"errors": []object{{"attempt": 3, "at_ms": 2, "error": "no such user"}}}}
 }
 
 func TestTheBannerNamesJobsThatAreLost(t *testing.T) {
@@ -85,11 +86,13 @@ func TestAViewerOfQueuesIsRejectedInWords(t *testing.T) {
 	click(t, page, "Purge queue welcome ("+why+")")
 	shows(t, page, why)
 	click(t, page, "12 dead letters of welcome")
-	until(t, page, "the drawer says why", fmt.Sprintf(`document.querySelector(".drawer .rejected")?.innerText === %q`, why))
+	shows(t, page, "The jobs themselves: "+why)
+	shows(t, page, "dead 12")
+	until(t, page, "the page of the queue has no acts", `document.querySelector(".queue-page") && !document.querySelector(".queue-page .action, .queue-page [type=checkbox]")`)
 	if writes := locked(f, func() []object { return f.writes }); len(writes) > 0 {
 		t.Errorf("the page wrote %v", writes)
 	}
-	if asked := locked(f, func() int { return f.asked["namespaces/mail/queues/welcome/dead"] }); asked > 0 {
+	if asked := locked(f, func() int { return f.asked["namespaces/mail/queues/welcome/jobs"] }); asked > 0 {
 		t.Error("the page asked for what its reader may not see")
 	}
 }
@@ -100,12 +103,26 @@ func TestQueuesOfStrangersAreOnlyTexts(t *testing.T) {
 	f := newFake(t)
 	f.withQueues(attack)
 	f.namespaces = []object{}
-	f.jobs[0]["attributes"], f.jobs[0]["data"], f.jobs[0]["job"] = object{attack: attack}, object{attack: attack}, attack
-	page, _ := visit(t, chromium.Start(t), f.URL+"/#jobs=mail&show=jobs&in=mail&part=dead&partition="+"welcome", 1280, 900)
-	until(t, page, "the job is shown", `document.querySelector(".drawer .entry")?.innerText.includes("<img src=x")`)
+	j := f.jobs[0]
+	j["attributes"], j["data"], j["job"], j["note"], j["error"] = object{attack: attack}, object{attack: attack}, attack, attack, attack
+	j["errors"] = []object{{"attempt": 1, "at_ms": 1, "error": attack}}
+	f.paused = object{"since_ms": 1, "by": attack, "reason": attack}
+	page, _ := visit(t, chromium.Start(t), f.URL+"/#jobs=mail", 1280, 900)
 	until(t, page, "the queue is shown", `document.querySelector(".queues")?.innerText.includes("<img src=x")`)
-	until(t, page, "nothing was made of it", `!window.pwned && document.images.length === 0 && !/\u202e/.test(document.body.innerText)`)
 	until(t, page, "there is no table of partitions", `!document.querySelector(".partitions")`)
+	click(t, page, attack[:len(attack)-len("\u202e")]+"⟨U+202E⟩")
+	until(t, page, "the jobs are shown", `document.querySelector(".job-list")?.innerText.includes("<img src=x")`)
+	click(t, page, "leased 8")
+	until(t, page, "their notes are shown", `document.querySelector(".job-list .progress")?.innerText.includes("<img src=x")`)
+	if err := page.Eval(`document.querySelector(".job-list .link").click()`, nil); err != nil {
+		t.Fatal(err)
+	}
+	until(t, page, "a job is shown", `document.querySelector(".job .entry")?.innerText.includes("<img src=x")`)
+	if err := page.Eval(`document.querySelector(".job [type=checkbox]").click()`, nil); err != nil {
+		t.Fatal(err)
+	}
+	click(t, page, "Publish a copy …")
+	until(t, page, "nothing was made of it", `!window.pwned && document.images.length === 0 && !/\u202e/.test(document.body.innerText)`)
 }
 
 func TestAxeFindsNothingInQueues(t *testing.T) {
@@ -128,13 +145,25 @@ func TestAxeFindsNothingInQueues(t *testing.T) {
 			check(t, page, when)
 			picture(t, page, fmt.Sprintf("queues-%s-%d", scheme, width), width, 1500)
 			click(t, page, "12 dead letters of welcome")
-			shows(t, page, "12 dead letters, the oldest first")
 			shows(t, page, "its last lease lapsed")
+			const short = `document.documentElement.scrollWidth <= innerWidth && document.documentElement.scrollHeight <= 4 * innerHeight`
+			until(t, page, "a page of jobs is four screens at most", short)
 			check(t, page, when+", dead letters")
-			picture(t, page, fmt.Sprintf("queues-%s-%d-dead", scheme, width), width, 900)
+			picture(t, page, fmt.Sprintf("queue-%s-%d-dead", scheme, width), width, 1500)
 			click(t, page, "Respawn …")
 			shows(t, page, "12 dead letters match")
 			check(t, page, when+", dialog")
+			click(t, page, "Cancel")
+			click(t, page, "leased 8")
+			until(t, page, "progress is shown", `document.querySelectorAll(".job-list meter").length === 25`)
+			check(t, page, when+", leased jobs")
+			picture(t, page, fmt.Sprintf("queue-%s-%d-leased", scheme, width), width, 1500)
+			click(t, page, "Job "+strings.Repeat("0", 27))
+			until(t, page, "a job is shown", `document.querySelector(".job .acts .action")`)
+			until(t, page, "a job is four screens at most", short)
+			until(t, page, "its acts are in the window's width", `[...document.querySelectorAll(".queue-page .action")].every((b) => b.getBoundingClientRect().right <= innerWidth)`)
+			check(t, page, when+", a job")
+			picture(t, page, fmt.Sprintf("queue-%s-%d-job", scheme, width), width, 1100)
 		}
 	}
 }
@@ -175,29 +204,92 @@ func TestAnOperatorRespawnsLooksAtAndPurgesJobs(t *testing.T) {
 	page, _ := visit(t, chromium.Start(t), s.console("operator"), 1280, 1400)
 	until(t, page, "the account is shown", `document.querySelector(".jobs-ledger")?.innerText.includes("3 ready + 1 delayed")`)
 	click(t, page, "welcome")
-	until(t, page, "the next job is shown, masked", `/"n": 0[^]*\*\*\*/.test(document.querySelector(".drawer .payload")?.innerText)`)
-	s.request("/v1/mail/welcome/claim?count=2&ttr=1ms", "")
-	until(t, page, "two are dead", `document.querySelector(".jobs-ledger")?.innerText.includes("2 dead")`)
-	click(t, page, "2 dead letters of welcome")
-	shows(t, page, "2 dead letters, the oldest first")
-	click(t, page, "Respawn …")
+	open := func(n int) {
+		t.Helper()
+		rows := `document.querySelectorAll(".job-list .link")`
+		until(t, page, fmt.Sprint(n, " jobs are listed"), fmt.Sprintf("%s.length === %d", rows, n))
+		if err := page.Eval(rows+"[0].click()", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(3)
+	until(t, page, "the job is shown, masked", `/"n": 0[^]*\*\*\*/.test(document.querySelector(".job .payload")?.innerText)`)
+	shows(t, page, "A copy has what is masked")
+	click(t, page, "delayed 1")
+	open(1)
+	click(t, page, "Promote …")
+	shows(t, page, "spillway jobs promote mail welcome 0")
+	click(t, page, "Promote")
+	shows(t, page, "1 job is ready")
+
+	s.request("/v1/mail/welcome/claim?count=3&ttr=1ms", "")
+	shows(t, page, "dead 3")
+	click(t, page, "dead 3")
+	until(t, page, "three are listed", `document.querySelectorAll(".job-list [type=checkbox]").length === 4`)
+	if err := page.Eval(`[...document.querySelectorAll(".job-list tbody [type=checkbox]")].slice(1).forEach((box) => box.click())`, nil); err != nil {
+		t.Fatal(err)
+	}
+	click(t, page, "Respawn 2 …")
 	shows(t, page, "2 dead letters match")
-	choose(t, page, "At most", "1")
-	shows(t, page, "1 dead letter match")
-	enter(t, page, "Type 1 to confirm", "1")
-	click(t, page, "Respawn 1")
-	shows(t, page, "1 dead letter made ready")
-	until(t, page, "it is ready", `document.querySelector(".jobs-ledger")?.innerText.includes("1 dead + 2 ready")`)
-	click(t, page, "delete")
+	until(t, page, "the command names both", `/^spillway jobs respawn mail welcome 0\w{25} 0\w{25}$/.test(document.querySelector(".command pre").innerText)`)
+	enter(t, page, "Type 2 to confirm", "2")
+	click(t, page, "Respawn 2")
+	shows(t, page, "2 dead letters made ready")
+	shows(t, page, "dead 1")
+	open(1)
+	click(t, page, "Delete …")
 	click(t, page, "Delete")
 	shows(t, page, "1 job deleted")
-	until(t, page, "it is gone", `document.querySelector(".jobs-ledger")?.innerText.includes("0 dead")`)
-	click(t, page, "Close")
-	click(t, page, "Purge queue welcome")
-	shows(t, page, "2 jobs match")
-	choose(t, page, "Which jobs", "all")
+	shows(t, page, "No job is dead.")
+
+	click(t, page, "Pause …")
+	enter(t, page, "Reason", "no mail")
+	shows(t, page, "spillway pause mail welcome --reason 'no mail'")
+	click(t, page, "Pause")
+	shows(t, page, "by operator-name: no mail")
+	if got := s.request("/v1/mail/welcome/claim", ""); !strings.Contains(got, `"jobs":[]`) {
+		t.Errorf("a paused queue gave %s", got)
+	}
+	click(t, page, "Resume …")
+	click(t, page, "Resume")
+	until(t, page, "it is not paused", `!document.querySelector(".queue-page .pause")`)
+
+	click(t, page, "Publish …")
+	enter(t, page, "Payload", `{"big":12345678901234567890}`)
+	enter(t, page, "Delay", "60")
+	shows(t, page, `printf '%s\n' '{"big":12345678901234567890}' | spillway jobs publish mail welcome --delay 60s`)
+	click(t, page, "Publish")
+	shows(t, page, "1 job published")
+	click(t, page, "delayed 1")
+	open(1)
+	shows(t, page, "12345678901234567890")
+
+	click(t, page, "Purge …")
 	shows(t, page, "3 jobs match")
-	enter(t, page, "Type 3 to confirm", "3")
-	click(t, page, "Purge 3")
+	choose(t, page, "Which jobs", "all")
+	shows(t, page, "4 jobs match")
+	enter(t, page, "Type 4 to confirm", "4")
+	click(t, page, "Purge 4")
+	shows(t, page, "4 jobs deleted")
+	click(t, page, "← queues of mail")
 	shows(t, page, "No queue has jobs.")
+}
+
+func TestAPageOfAQueueLeadsToAnotherAndToTheJobsBehindThoseShown(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.withQueues("welcome")
+	page, _ := visit(t, chromium.Start(t), f.URL+"/#at=mail&page=welcome&state=leased", 1280, 900)
+	first := func(i int) string {
+		return fmt.Sprintf(`document.querySelector(".job-list .link")?.innerText === "%s%d"`, strings.Repeat("0", 26), i)
+	}
+	until(t, page, "the first page is shown", first(0))
+	click(t, page, "next →")
+	until(t, page, "the second page is shown", first(25))
+	click(t, page, "← before")
+	until(t, page, "the first page is shown again", first(0))
+	enter(t, page, "Another queue", "ul")
+	until(t, page, "those that match are offered", `[...document.querySelectorAll("#queue-names option")].map((o) => o.value).join() === "bulk"`)
+	enter(t, page, "Another queue", "bulk")
+	until(t, page, "it has its own page, and address", `document.querySelector(".queue-page h2").innerText === "bulk" && location.hash.includes("page=bulk")`)
 }

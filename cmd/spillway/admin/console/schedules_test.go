@@ -116,10 +116,10 @@ func TestAJobWithoutATraceSaysHowToKeepOne(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.withQueues("welcome")
-	page, _ := visit(t, chromium.Start(t), f.URL+"/#show=jobs&in=mail&partition=welcome&part=dead", 1280, 900)
-	click(t, page, "what happened")
+	page, _ := visit(t, chromium.Start(t), f.URL+"/#at=mail&page=welcome&state=dead", 1280, 900)
+	click(t, page, "Job "+strings.Repeat("0", 27))
 	shows(t, page, "No trace is kept. A rule with keep_trace keeps one.")
-	until(t, page, "the job is shown, and in the address", `document.querySelector(".drawer .entry") && location.hash.includes("part=id&id=000")`)
+	until(t, page, "the job is shown, and in the address", `document.querySelector(".job .entry") && location.hash.includes("state=dead&job=000")`)
 }
 
 func TestAViewerSeesWhenAScheduleFiresAndIsToldWhyNoMore(t *testing.T) {
@@ -132,7 +132,7 @@ func TestAViewerSeesWhenAScheduleFiresAndIsToldWhyNoMore(t *testing.T) {
 	const why = "this needs the role operator; yours is viewer"
 	shows(t, page, "2031-03-31 02:30:00+02:00")
 	shows(t, page, "Its account, runs and specification: "+why)
-	if err := page.Eval(`location.hash = "#show=jobs&in=mail&partition=reports&part=id&id=x"`, nil); err != nil {
+	if err := page.Eval(`location.hash = "#at=mail&page=reports&job=x"`, nil); err != nil {
 		t.Fatal(err)
 	}
 	until(t, page, "what happened to a job is for viewers, too", `document.querySelector(".trace")?.innerText.includes("schedule daily")`)
@@ -287,9 +287,10 @@ func TestFiveHundredSchedulesOfWhichThreeFailArePleasant(t *testing.T) {
 	if err := page.Eval(`[...document.querySelectorAll(".drawer .ids button")].at(-1).click()`, nil); err != nil {
 		t.Fatal(err)
 	}
-	until(t, page, "the job of the run that failed is shown", `document.querySelector(".drawer .entry")?.innerText.includes("dead since")`)
+	until(t, page, "the job of the run that failed is shown", `document.querySelector(".job .entry")?.innerText.includes("dead since")`)
 	until(t, page, "and what happened to it", `/published by schedule billing-123[^]*claimed[^]*buried/.test(document.querySelector(".trace")?.innerText.replace(/\s+/g, " "))`)
-	click(t, page, "Close")
+	click(t, page, "Schedules")
+	until(t, page, "the views are back", `document.querySelector("[name=view]")`)
 
 	if err := page.Eval(`[...document.querySelectorAll("[name=view]")].at(-1).click()`, nil); err != nil {
 		t.Fatal(err)

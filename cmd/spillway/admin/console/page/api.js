@@ -27,7 +27,7 @@ function address(path, query = {}) {
 export const path = (...names) => names.map(encodeURIComponent).join("/");
 
 // Numbers that a double cannot hold stay as they were written, where the browser can do so.
-function exactly(_key, value, context) {
+export function exactly(_key, value, context) {
   const source = context?.source;
   if (typeof value === "number" && source !== undefined && String(value) !== source && JSON.rawJSON) return JSON.rawJSON(source);
   return value;

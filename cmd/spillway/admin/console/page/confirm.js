@@ -10,6 +10,12 @@ import { count } from "./format.js";
 import { set, state } from "./state.js";
 import { Component, createRef, html } from "./ui.js";
 
+// Takes what is shown into the clipboard, where the browser lets a page do so, and else chooses it for the keyboard.
+function copy(shown) {
+  getSelection().selectAllChildren(shown);
+  navigator.clipboard?.writeText(shown.textContent).catch(() => {});
+}
+
 export class Confirm extends Component {
   dialog = createRef();
   state = { values: Object.fromEntries((this.props.spec.fields ?? []).map((f) => [f.name, f.value])), counted: null, counting: false, typed: "", busy: false, rejected: "" };
@@ -77,7 +83,7 @@ export class Confirm extends Component {
           <input type=${f.type} min=${f.min} value=${values[f.name] ?? f.value} onInput=${(e) => this.change(f, e.target.value)}
             onChange=${() => f.counts && this.count()} />
           ${f.hint && html`<small>${f.hint}</small>`}</label>`)}
-        ${spec.command && html`<div class="command"><small>The same from the command line</small><pre class="payload" tabindex="0">${spec.command(values)}</pre></div>`}
+        ${spec.command && html`<div class="command"><small>The same from the command line</small> <button type="button" class="action" onClick=${(e) => copy(e.target.nextElementSibling)}>copy</button><pre class="payload" tabindex="0">${spec.command(values)}</pre></div>`}
         ${counting && html`<p role="status">Counting …</p>`}
         ${counted && html`<p class="counted" role="status">${counted.text}</p>`}
         ${counted?.n > 0 && html`<label class="field typed"><span>Type <b>${counted.n}</b> to confirm</span>

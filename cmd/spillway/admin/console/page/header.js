@@ -14,7 +14,7 @@ export function Header() {
   const names = overview?.namespaces.map((n) => n.namespace) ?? [];
   const every = [...names, ...(overview?.queues ?? []).map((q) => q.namespace)];
   const choose = (namespace) => {
-    set({ namespace: names.includes(namespace) ? namespace : "", jobs: "" });
+    set({ namespace: names.includes(namespace) ? namespace : "", jobs: "", page: null });
     if (namespace && !names.includes(namespace)) openQueues(namespace);
     refresh();
   };
@@ -30,7 +30,7 @@ export function Header() {
       ${names.length > 0 && html`<button type="button" onClick=${() => openDrawer("drops", state.namespace)}>Why was my event dropped?</button>
       <button type="button" onClick=${() => openDrawer("dead", state.namespace)}>Dead letters</button>
       <button type="button" onClick=${() => openDrawer("tail", state.namespace)}>Live tail</button>`}
-      ${overview?.queues?.length > 0 && html`<button type="button" onClick=${() => openDrawer("jobs", state.jobs)}>Jobs of a queue</button>
+      ${overview?.queues?.length > 0 && html`<button type="button" onClick=${() => openQueues(state.jobs)}>Queues</button>
       <button type="button" onClick=${() => openSchedules(state.jobs)}>Schedules</button>`}
       <button type="button" onClick=${() => openDrawer("audit")}>Audit trail</button>
     </nav>

@@ -1,6 +1,6 @@
-// Respawn, delete and purge of jobs: counted first, then confirmed with the number.
+// Acts on a queue and its jobs. What cannot be undone is counted first, then confirmed with the number.
 
-import { path, post } from "./api.js";
+import { exactly, path, post } from "./api.js";
 import { count, quoted, visible } from "./format.js";
 import { refresh } from "./live.js";
 import { notice, set } from "./state.js";
@@ -28,6 +28,21 @@ function confirmed({ title, text, verb, fields, danger, route, select, flags, co
   } });
 }
 
+// Opens the dialog of an act that needs no count.
+function asked({ route, body = () => ({}), command, did, done, ...spec }) {
+  set({ confirm: {
+    ...spec,
+    command: (values) => visible(command(values)),
+    async act(values) {
+      await post(route, body(values));
+      notice(did, "info");
+      await refresh();
+      done();
+      return true;
+    },
+  } });
+}
+
 /** Deletes the ready jobs of a queue, or all of them. */
 export function purge(namespace, queue, done) {
   confirmed({
@@ -41,49 +56,81 @@ export function purge(namespace, queue, done) {
   });
 }
 
-/** Makes dead letters of a queue ready again. */
-export function respawn(namespace, queue, done) {
+const atMost = { name: "limit", label: "At most, in jobs", type: "number", min: 0, value: "", counts: true, hint: "Empty: all." };
+const some = (ids, { limit }) => (ids.length > 0 ? { ids } : Number(limit) > 0 ? { limit: Math.floor(Number(limit)) } : {});
+
+/** Makes dead letters of a queue ready again: those with ids, or the oldest. */
+export function respawn(namespace, queue, done, ids = []) {
   confirmed({
     title: `Respawn dead letters of ${visible(queue)}`, verb: "Respawn", did: "made ready", things: letters, done,
-    text: "Each becomes a ready job again, for one try more, the oldest first.",
-    fields: [
-      { name: "limit", label: "At most, in jobs", type: "number", min: 0, value: "", counts: true, hint: "Empty: all." },
-      { name: "ttl", label: "Time to live, in seconds", type: "number", min: 0, value: "", hint: "Empty: for ever." },
-    ],
+    text: `Each becomes a ready job again, for one try more${ids.length > 0 ? "" : ", the oldest first"}.`,
+    fields: [...(ids.length > 0 ? [] : [atMost]), { name: "ttl", label: "Time to live, in seconds", type: "number", min: 0, value: "", hint: "Empty: for ever." }],
     route: path("namespaces", namespace, "queues", queue, "dead", "respawn"),
-    select: (values) => ({ ...(Number(values.limit) > 0 && { limit: Math.floor(Number(values.limit)) }), ...(Number(values.ttl) > 0 && { ttl_ms: Math.round(Number(values.ttl) * 1000) }) }),
-    command: ["respawn", namespace, queue],
+    select: (values) => ({ ...some(ids, values), ...(Number(values.ttl) > 0 && { ttl_ms: Math.round(Number(values.ttl) * 1000) }) }),
+    command: ["respawn", namespace, queue, ...ids],
     flags: ({ limit, ttl_ms: ttl }) => [...(limit ? ["--limit", limit] : []), ...(ttl ? ["--ttl", ttl + "ms"] : [])],
   });
 }
 
-/** Deletes dead letters of a queue. */
-export function removeDead(namespace, queue, done) {
+/** Deletes dead letters of a queue: those with ids, or the oldest. */
+export function removeDead(namespace, queue, done, ids = []) {
   confirmed({
     title: `Delete dead letters of ${visible(queue)}`, verb: "Delete", danger: true, did: "deleted", things: letters, done,
-    text: "They are gone then, the oldest first, and counted as deleted.",
-    fields: [{ name: "limit", label: "At most, in jobs", type: "number", min: 0, value: "", counts: true, hint: "Empty: all." }],
+    text: `They are gone then${ids.length > 0 ? "" : ", the oldest first"}, and counted as deleted.`,
+    fields: ids.length > 0 ? [] : [atMost],
     route: path("namespaces", namespace, "queues", queue, "dead", "delete"),
-    select: (values) => (Number(values.limit) > 0 ? { limit: Math.floor(Number(values.limit)) } : {}),
-    command: ["delete", namespace, queue],
-    flags: ({ limit }) => ["--dead", ...(limit ? ["--limit", limit] : [])],
+    select: (values) => some(ids, values),
+    command: ["delete", namespace, queue, ...ids],
+    flags: ({ limit }) => [...(ids.length > 0 ? [] : ["--dead"]), ...(limit ? ["--limit", limit] : [])],
   });
 }
 
+// An act on one job.
+const onJob = (verb, namespace, queue, job, spec) => asked({
+  route: path("namespaces", namespace, "queues", queue, "jobs", job, verb),
+  command: () => `spillway jobs ${verb} ${[namespace, queue, job].map(quoted).join(" ")}`,
+  ...spec,
+});
+
 /** Deletes one job. */
-export function remove(namespace, queue, job, done) {
-  set({ confirm: {
-    title: `Delete job ${visible(job)}`,
-    text: "It is gone then, also for a worker that has claimed it.",
-    danger: true,
-    verb: "Delete",
-    command: () => visible(`spillway jobs delete ${[namespace, queue, job].map(quoted).join(" ")}`),
-    async act() {
-      await post(path("namespaces", namespace, "queues", queue, "jobs", job, "delete"));
-      notice("1 job deleted", "info");
-      await refresh();
-      done();
-      return true;
-    },
-  } });
-}
+export const remove = (namespace, queue, job, done) => onJob("delete", namespace, queue, job, {
+  title: `Delete job ${visible(job)}`, verb: "Delete", danger: true, did: "1 job deleted", done,
+  text: "It is gone then, also for a worker that has claimed it.",
+});
+
+/** Makes a delayed job ready. */
+export const promote = (namespace, queue, job, done) => onJob("promote", namespace, queue, job, {
+  title: `Promote job ${visible(job)}`, verb: "Promote", did: "1 job is ready", done,
+  text: "It is ready now, and not at its time.",
+});
+
+/** Publishes a job of JSON, which may be begun with. */
+export const publish = (namespace, queue, text, done) => asked({
+  title: `Publish to ${visible(queue)}`, verb: "Publish", did: "1 job published", done,
+  text: text ? "A job with this payload, without attributes, and with the tries and ttl of any job of the queue." : "A job with the tries and ttl of any job of the queue.",
+  fields: [
+    { name: "data", label: "Payload, JSON", type: "text", value: text },
+    { name: "delay", label: "Delay, in seconds", type: "number", min: 0, value: "", hint: "Empty: that of the queue." },
+  ],
+  route: path("namespaces", namespace, "queues", queue, "jobs"),
+  body: ({ data, delay }) => ({ data: [JSON.parse(data, exactly)], ...(delay !== "" && { delay_ms: Math.round(Number(delay) * 1000) }) }),
+  command: ({ data, delay }) => `printf '%s\\n' ${quoted(data || "JSON")} | spillway jobs publish ${[namespace, queue].map(quoted).join(" ")}${delay === "" ? "" : ` --delay ${delay}s`}`,
+});
+
+/** Stops the claims of a queue. */
+export const pause = (namespace, queue, done) => asked({
+  title: `Pause ${visible(queue)}`, verb: "Pause", did: `${visible(queue)} is paused`, done,
+  text: "No job of it is claimed until somebody resumes it, also after restarts. Jobs are still published, and leases go on.",
+  fields: [{ name: "reason", label: "Reason, for those who come after you", type: "text", value: "" }],
+  route: path("namespaces", namespace, "queues", queue, "pause"),
+  body: ({ reason }) => ({ reason }),
+  command: ({ reason }) => `spillway pause ${[namespace, queue].map(quoted).join(" ")}${reason && ` --reason ${quoted(reason)}`}`,
+});
+
+/** Lets the claims of a queue go on. */
+export const resume = (namespace, queue, done) => asked({
+  title: `Resume ${visible(queue)}`, verb: "Resume", did: `${visible(queue)} is claimed again`, done,
+  text: "Its jobs are claimed again, by whoever waits for them, too.",
+  route: path("namespaces", namespace, "queues", queue, "resume"),
+  command: () => `spillway resume ${[namespace, queue].map(quoted).join(" ")}`,
+});

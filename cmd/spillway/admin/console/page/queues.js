@@ -4,7 +4,7 @@ import { get, path } from "./api.js";
 import { failing } from "./diagnosis.js";
 import { count, duration, rate, short, time, visible } from "./format.js";
 import { poll } from "./live.js";
-import { openDrawer, set, state } from "./state.js";
+import { openQueue, set, state } from "./state.js";
 import { Forecast } from "./forecast.js";
 import { purge } from "./jobacts.js";
 import { QueueWorkers } from "./queueworkers.js";
@@ -13,7 +13,7 @@ import { FailingSinks } from "./sinks.js";
 import { Action, arrived, Chip, Choice, Component, html, Text, want } from "./ui.js";
 
 const views = [["queues", "queues"], ["workers", "workers"], ["schedules", "schedules"], ["forecast", "forecast"]];
-const isPHP = (q) => q?.kind === "php";
+export const isPHP = (q) => q?.kind === "php";
 // PHP's queues have no schedules, nor a forecast of them.
 const viewsOf = (open) => (isPHP(open) ? views.slice(0, 2) : views);
 const viewOf = (open) => (viewsOf(open).some(([id]) => id === state.view) ? state.view : "queues");
@@ -54,13 +54,13 @@ if (state.view !== "queues" && !state.drawer) want("views");
 /** Shows the schedules of a namespace, or of all, and brings them into sight. */
 export function openSchedules(namespace = "") {
   want("views");
-  set({ jobs: namespace, view: "schedules", schedules: { queue: "", owner: "", failing: false } });
+  set({ page: null, jobs: namespace, view: "schedules", schedules: { queue: "", owner: "", failing: false } });
 }
 
 /** Opens the queues of a namespace, and brings them into sight. */
 export function openQueues(namespace) {
   want("queues-of");
-  set({ jobs: namespace, view: "queues" });
+  set({ page: null, jobs: namespace, view: "queues" });
 }
 
 function Row({ q, open }) {
@@ -162,9 +162,9 @@ class QueueTable extends Component {
 }
 
 function QueueRow({ namespace, r, done }) {
-  const look = (part) => openDrawer("jobs", namespace, r.queue, part);
+  const look = (part) => openQueue(namespace, r.queue, part);
   return html`<tr>
-    <th scope="row"><button type="button" class="link" onClick=${() => look("next")}><${Text} of=${r.queue} cut=${60} /></button></th>
+    <th scope="row"><button type="button" class="link" onClick=${() => look("ready")}><${Text} of=${r.queue} cut=${60} /></button></th>
     <td class="n">${short(r.ready)}</td>
     ${r.delayed == null ? html`<td class="n" colspan="2" title="too many jobs to tell them apart">${short(r.pending)} in both</td>` : html`<td class="n">${short(r.delayed)}</td><td class="n">${short(r.leased)}${r.reserved > 0 && html` <span class="muted">+ ${short(r.reserved)} held by PHP</span>`}</td>`}
     <td class="n">${r.dead > 0 ? html`<button type="button" class="link" aria-label=${`${count(r.dead)} dead letters of ${visible(r.queue)}`} onClick=${() => look("dead")}>${short(r.dead)}</button>` : "0"}</td>

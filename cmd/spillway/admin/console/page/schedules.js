@@ -100,7 +100,7 @@ function Row({ s, several }) {
   const now = state.overview.now_ms;
   const next = s.next.length > 0 ? Date.parse(s.next[0]) : null;
   const last = s.last[0];
-  const look = () => openDrawer("schedule", s.namespace, s.queue, "", s.name);
+  const look = () => openDrawer("schedule", s.namespace, s.queue, s.name);
   const { missed, unregistered } = s.ticks;
   return html`<tr>
     <th scope="row"><button type="button" class="link" onClick=${look}><${Text} of=${s.name} cut=${60} /></button></th>

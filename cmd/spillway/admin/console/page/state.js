@@ -24,12 +24,13 @@ function fromAddress() {
     schedules: { queue: text("queue"), owner: text("owner"), failing: text("failing") === "1" }, // those that are shown
     range: text("range", "15m") === "24h" ? "24h" : "15m",
     table: { namespace: text("of"), sort: text("sort", "oldest_age"), order: text("order", "desc") === "asc" ? "asc" : "desc", q: text("q"), paused: text("paused") === "1" },
-    drawer: chosen.has("show") ? { tab: text("show"), namespace: text("in"), partition: text("partition"), part: text("part"), id: text("id") } : null,
+    page: chosen.get("page") ? { namespace: text("at"), queue: text("page"), part: text("state", "ready"), job: text("job") } : null,
+    drawer: chosen.has("show") ? { tab: text("show"), namespace: text("in"), partition: text("partition"), id: text("id") } : null,
   };
 }
 
 function toAddress() {
-  const { namespace, jobs, view, schedules, range, table, drawer } = state;
+  const { namespace, jobs, view, schedules, range, table, page, drawer } = state;
   const chosen = new URLSearchParams();
   const keep = (key, value, otherwise = "") => { if (value && value !== otherwise) chosen.set(key, value); };
   keep("namespace", namespace);
@@ -44,11 +45,16 @@ function toAddress() {
   keep("order", table.order, "desc");
   keep("q", table.q);
   keep("paused", table.paused ? "1" : "");
+  if (page) {
+    keep("at", page.namespace);
+    keep("page", page.queue);
+    keep("state", page.part, "ready");
+    keep("job", page.job);
+  }
   if (drawer) {
     keep("show", drawer.tab);
     keep("in", drawer.namespace);
     keep("partition", drawer.partition);
-    keep("part", drawer.part);
     keep("id", drawer.id);
   }
   const hash = chosen.size ? "#" + chosen : " ";
@@ -81,12 +87,15 @@ addEventListener("hashchange", () => set(fromAddress()));
 /** Changes what the table of partitions shows. */
 export const setTable = (change) => set({ table: { ...state.table, ...change } });
 
-/**
- * Opens the drawer: tab is peek, tail, dead, drops, jobs, schedule or audit. partition is a queue for jobs and a schedule, part
- * which of the jobs: next, dead or id. id is that of a job, or the name of the schedule.
- */
-export function openDrawer(tab, namespace = "", partition = "", part = "", id = "") {
-  set({ drawer: { tab, namespace, partition, part, id } });
+/** Opens the drawer: tab is peek, tail, dead, drops, schedule or audit. For a schedule partition is its queue, and id its name. */
+export function openDrawer(tab, namespace = "", partition = "", id = "") {
+  set({ drawer: { tab, namespace, partition, id } });
+}
+
+/** Opens the page of a queue: its jobs that are in a state, or one of them. */
+export function openQueue(namespace, queue, part = "ready", job = "") {
+  set({ page: { namespace, queue, part, job }, drawer: null });
+  scrollTo(0, 0);
 }
 
 /** Why the reader may not do what needs a role; "" when they may. */

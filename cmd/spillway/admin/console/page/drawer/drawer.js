@@ -5,14 +5,13 @@ import { Component, createRef, html } from "../ui.js";
 import { Audit } from "./audit.js";
 import { Dead } from "./dead.js";
 import { Drops } from "./drops.js";
-import { Jobs } from "./jobs.js";
 import { Peek } from "./peek.js";
 import { Schedule } from "./schedule.js";
 import { Tail } from "./tail.js";
 
-const tabs = [["peek", "Peek", Peek], ["tail", "Live tail", Tail], ["dead", "Dead letters", Dead], ["drops", "Drops", Drops], ["jobs", "Jobs", Jobs], ["schedule", "Schedule", Schedule], ["audit", "Audit", Audit]];
+const tabs = [["peek", "Peek", Peek], ["tail", "Live tail", Tail], ["dead", "Dead letters", Dead], ["drops", "Drops", Drops], ["schedule", "Schedule", Schedule], ["audit", "Audit", Audit]];
 // Those that look into one kind of namespace, where the service has it.
-const shownTabs = () => tabs.filter(([id]) => (id === "jobs" || id === "schedule" ? state.overview.queues?.length > 0 : id === "audit" || state.overview.namespaces.length > 0));
+const shownTabs = () => tabs.filter(([id]) => (id === "schedule" ? state.overview.queues?.length > 0 : id === "audit" || state.overview.namespaces.length > 0));
 
 /** The open drawer, or nothing. */
 export const Drawer = () => state.drawer && state.overview && html`<${Panel} drawer=${state.drawer} />`;

@@ -3,7 +3,7 @@
 import { get, path } from "../api.js";
 import { count, fromNow, time, visible } from "../format.js";
 import { backfill, pause, resume, trigger } from "../scheduleacts.js";
-import { forbidden, openDrawer, set, state } from "../state.js";
+import { forbidden, openQueue, set, state } from "../state.js";
 import { Action, Chip, Component, html, NamespaceSelect } from "../ui.js";
 
 const shownTimes = 10;
@@ -87,5 +87,5 @@ function Runs({ of, runs }) {
   return html`<h2>Last runs</h2>
     ${runs.length === 0 ? html`<p class="muted">None yet.</p>` : html`<ol class="entries">${runs.map((run) => html`<li class="entry">
       <p class="meta"><b>${visible(run.cause)}</b> <span title=${time(run.at_ms)}>${fromNow(Math.min(run.at_ms, now - 1), now)}</span> <span>tick ${visible(run.tick)}</span></p>
-      <p class="ids">${run.ids.map((id) => html`<button type="button" class="link" aria-label=${"Job " + visible(id)} onClick=${() => openDrawer("jobs", of.namespace, of.queue, "id", id)}>${visible(id)}</button> `)}</p></li>`)}</ol>`}`;
+      <p class="ids">${run.ids.map((id) => html`<button type="button" class="link" aria-label=${"Job " + visible(id)} onClick=${() => openQueue(of.namespace, of.queue, "ready", id)}>${visible(id)}</button> `)}</p></li>`)}</ol>`}`;
 }
