@@ -91,7 +91,6 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a first progress is not counted":                  {"settle", "add(counted, member, '1')\nend", "end"},
 	"a requeue keeps the progress":                     {"settle", "in_pieces(redis.pcall, 'HDEL', k.u, dropped)", ""},
 	"get shows no progress":                            {"get", "texts[2] or ''", "''"},
-	"a revert takes a job that makes progress":         {"revert", " and before[x] ~= '1' then", " then"},
 	"the errors of a dead job are not shown":           {"dead_page", "errors and not foreign(errors) and errors or ''", "''"},
 	"revert ignores the token":                         {"revert", "string.sub(text, 1, #prefix) ~= prefix", "false"},
 	"revert ignores the deadline":                      {"revert", "scores[x] and math.floor(tonumber(scores[x])) == deadlines[x]", "scores[x]"},
