@@ -21,14 +21,18 @@ type Job struct {
 	Tries      int // deliveries at most
 	Payload    []byte
 	Attributes map[string]string
-	PHP        *PHPFacts  // of a queue of PHP's: what the payload says of itself; else nil
-	Published  time.Time  // by the service's clock; zero: a payload of PHP's that does not say it
-	Expires    time.Time  // by the service's clock; zero: never
-	State      string     // of Get and Peek: ready, prepared, delayed, leased or dead
-	Errors     []JobError // of Get: why attempts failed, the newest first, the last three
-	Progress   *int       // of Get: percent, that its worker said with Progress; nil: nothing
-	Note       string     // and beside it
-	Reason     string     // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
+	PHP        *PHPFacts // of a queue of PHP's: what the payload says of itself; else nil
+	Published  time.Time // by the service's clock; zero: a payload of PHP's that does not say it
+	Expires    time.Time // by the service's clock; zero: never
+	// State is that of Get, Peek and Wait: ready, prepared, delayed, leased, dead; acked where a rule keeps
+	// such jobs; gone where it ended during a Wait, and none does.
+	State    string
+	Acked    time.Time       // by the service's clock; zero: it is not
+	Result   json.RawMessage // what its ack said; for an Ack to say: JSON, 4 KiB at most
+	Errors   []JobError      // of Get: why attempts failed, the newest first, the last three
+	Progress *int            // of Get: percent, that its worker said with Progress; nil: nothing
+	Note     string          // and beside it
+	Reason   string          // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
 
 	deadlineMS int64 // of the lease that Claim got
 }
@@ -52,6 +56,8 @@ type jobForm struct {
 	Errors                   []JobError
 	Published                int64 `json:"published_ms"`
 	Expires                  int64 `json:"expires_ms"`
+	Acked                    int64 `json:"acked_ms"`
+	Result                   json.RawMessage
 	Deadline                 int64 `json:"deadline_ms"`
 }
 
@@ -69,10 +75,14 @@ func (f *jobForm) job() Job {
 		Errors:     f.Errors,
 		Progress:   f.Progress,
 		Note:       f.Note,
+		Result:     f.Result,
 		deadlineMS: f.Deadline,
 	}
 	if f.Published != 0 {
 		j.Published = time.UnixMilli(f.Published)
+	}
+	if f.Acked != 0 {
+		j.Acked = time.UnixMilli(f.Acked)
 	}
 	if f.Expires != 0 {
 		j.Expires = time.UnixMilli(f.Expires)
@@ -200,14 +210,15 @@ const maxAfter = 30 * 24 * time.Hour
 // only the delivery that it names. After a requeue the next delivery has the same attempt, so
 // a requeue names the deadline of the lease, too, unless the lease was prolonged.
 type settlement struct {
-	ID         string `json:"id"`
-	Attempt    int    `json:"attempt"`
-	Do         string `json:"do"`
-	MS         int64  `json:"ms,omitempty"`
-	DeadlineMS int64  `json:"deadline_ms,omitempty"`
-	Error      string `json:"error,omitempty"`
-	Progress   *int   `json:"progress,omitempty"`
-	Note       string `json:"note,omitempty"`
+	ID         string          `json:"id"`
+	Attempt    int             `json:"attempt"`
+	Do         string          `json:"do"`
+	MS         int64           `json:"ms,omitempty"`
+	DeadlineMS int64           `json:"deadline_ms,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	Progress   *int            `json:"progress,omitempty"`
+	Note       string          `json:"note,omitempty"`
+	Result     json.RawMessage `json:"result,omitempty"`
 }
 
 // maxError is how much of an error is sent, in bytes. The service cuts it at a character.
@@ -222,6 +233,9 @@ func newSettlement(job Job, do string, after time.Duration, cause error) settlem
 		Attempt: job.Attempt,
 		Do:      do,
 		MS:      (after + time.Millisecond - 1).Milliseconds(),
+	}
+	if do == "ack" {
+		s.Result = job.Result
 	}
 	if do == "requeue" {
 		s.DeadlineMS = job.deadlineMS
@@ -301,76 +315,36 @@ func (q *Queues) settleAll(ctx context.Context, queue string, lines []settlement
 
 // Get returns a job, in whatever state it is, or ErrNoJob.
 func (q *Queues) Get(ctx context.Context, queue, id string) (Job, error) {
-	return q.read(ctx, queue, "/jobs/"+url.PathEscape(id))
+	return q.Wait(ctx, queue, id, 0)
+}
+
+// Wait returns a job once it has ended, or after wait, 10m at most, in the state it is in then; or
+// ErrNoJob. Gone is also a state: see Job.State.
+func (q *Queues) Wait(ctx context.Context, queue, id string, wait time.Duration) (Job, error) {
+	return q.read(ctx, queue, "/jobs/"+url.PathEscape(id), wait)
 }
 
 // Peek returns the job that is claimed next, without claiming it, or ErrNoJob.
 func (q *Queues) Peek(ctx context.Context, queue string) (Job, error) {
-	return q.read(ctx, queue, "/peek")
+	return q.read(ctx, queue, "/peek", 0)
 }
 
-func (q *Queues) read(ctx context.Context, queue, path string) (Job, error) {
+func (q *Queues) read(ctx context.Context, queue, path string, wait time.Duration) (Job, error) {
 	if err := checkQueue(queue); err != nil {
 		return Job{}, err
 	}
 	var said jobForm
-	if _, err := q.do(ctx, jobRequest{method: http.MethodGet, path: queue + path},
-		&said); err != nil {
+	r := jobRequest{method: http.MethodGet, path: queue + path, wait: wait}
+	if wait > 0 {
+		r.query = url.Values{"wait": {wait.String()}}
+	}
+	if _, err := q.do(ctx, r, &said); err != nil {
 		return Job{}, err
 	}
 	if said.ID == "" {
 		return Job{}, errForeign
 	}
 	return said.job(), nil
-}
-
-// ListOptions choose a page of the jobs of a queue.
-type ListOptions struct {
-	State string // ready, delayed, leased or dead
-	Limit int    // 1 to 1000; 0: 100
-	After string // Next of the page before; empty: begin
-	Data  bool   // with payloads
-}
-
-// A JobPage is a page of a list.
-type JobPage struct {
-	Jobs []ListedJob
-	Next string // empty at the end
-}
-
-// A ListedJob is a job of a list. Times are Unix ms on the service's clock, 0 where they do not apply.
-type ListedJob struct {
-	ID, State, Reason string
-	Error             string // why its last attempt failed that said so
-	Progress          *int   // percent, that its attempt said last; nil: nothing
-	Note              string // and beside it
-	Attempt, Tries    int
-	Bytes             int    // of the payload
-	Data              []byte // with ListOptions.Data
-	PublishedMS       int64  `json:"published_ms"`
-	DueMS             int64  `json:"due_ms"`
-	DeadlineMS        int64  `json:"deadline_ms"`
-	DiedMS            int64  `json:"died_ms"`
-}
-
-// List returns a page of the jobs of a queue that are in a state. It may be short, or empty, and have
-// a Next. Jobs that move between two pages may be missing or come twice.
-func (q *Queues) List(ctx context.Context, queue string, o ListOptions) (page JobPage, err error) {
-	if err := checkQueue(queue); err != nil {
-		return JobPage{}, err
-	}
-	query := url.Values{"state": {o.State}}
-	if o.Limit != 0 {
-		query.Set("limit", strconv.Itoa(o.Limit))
-	}
-	if o.After != "" {
-		query.Set("after", o.After)
-	}
-	if o.Data {
-		query.Set("data", "1")
-	}
-	_, err = q.do(ctx, jobRequest{method: http.MethodGet, path: queue + "/jobs", query: query}, &page)
-	return page, err
 }
 
 // A TraceEvent is what happened to a job. What does not apply to it is empty.

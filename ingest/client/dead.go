@@ -151,3 +151,54 @@ func (q *Queues) Delete(ctx context.Context, queue, id string) error {
 	}
 	return err
 }
+
+// ListOptions choose a page of the jobs of a queue.
+type ListOptions struct {
+	State string // ready, delayed, leased, dead or acked
+	Limit int    // 1 to 1000; 0: 100
+	After string // Next of the page before; empty: begin
+	Data  bool   // with payloads
+}
+
+// A JobPage is a page of a list.
+type JobPage struct {
+	Jobs []ListedJob
+	Next string // empty at the end
+}
+
+// A ListedJob is a job of a list. Times are Unix ms on the service's clock, 0 where they do not apply.
+type ListedJob struct {
+	ID, State, Reason string
+	Error             string // why its last attempt failed that said so
+	Progress          *int   // percent, that its attempt said last; nil: nothing
+	Note              string // and beside it
+	Attempt, Tries    int
+	Bytes             int             // of the payload
+	Data              []byte          // with ListOptions.Data
+	PublishedMS       int64           `json:"published_ms"`
+	DueMS             int64           `json:"due_ms"`
+	DeadlineMS        int64           `json:"deadline_ms"`
+	DiedMS            int64           `json:"died_ms"`
+	AckedMS           int64           `json:"acked_ms"`
+	Result            json.RawMessage // what its ack said
+}
+
+// List returns a page of the jobs of a queue that are in a state. It may be short, or empty, and have
+// a Next. Jobs that move between two pages may be missing or come twice.
+func (q *Queues) List(ctx context.Context, queue string, o ListOptions) (page JobPage, err error) {
+	if err := checkQueue(queue); err != nil {
+		return JobPage{}, err
+	}
+	query := url.Values{"state": {o.State}}
+	if o.Limit != 0 {
+		query.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if o.After != "" {
+		query.Set("after", o.After)
+	}
+	if o.Data {
+		query.Set("data", "1")
+	}
+	_, err = q.do(ctx, jobRequest{method: http.MethodGet, path: queue + "/jobs", query: query}, &page)
+	return page, err
+}

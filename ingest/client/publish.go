@@ -35,6 +35,12 @@ type PublishOptions struct {
 	// the first did. Without one each call has a key of its own, for its own attempts.
 	Key   string
 	Dedup time.Duration
+	// Unique is for how long no other job is stored under UniqueKey, or ID, whatever becomes of the first: 1s to
+	// 24h. OnConflict is what a double does to the first while that is delayed: keep, the default,
+	// replace or extend. For one job only.
+	Unique     time.Duration
+	UniqueKey  string
+	OnConflict string
 	// OnEnd is the queue that gets a job when a job ends: {"event":"acked","queue","id",…}.
 	OnEnd string
 }
@@ -43,7 +49,8 @@ type PublishOptions struct {
 type Published struct {
 	IDs      []string // of the jobs, in their order
 	Repeated bool     // an earlier publish with the same Key stored them
-	Exists   bool     // a job with the same ID exists; nothing was stored
+	Exists   bool     // a job with the same ID exists, or one is Unique; nothing was stored
+	Changed  bool     // that job was changed, as OnConflict says
 	Retried  bool     // the answer to an attempt before was lost: Repeated may be of that attempt
 }
 
@@ -85,7 +92,7 @@ func (q *Queues) publish(ctx context.Context, queue, contentType string, body []
 	if err == nil && (len(said.IDs) == 0 || slices.Contains(said.IDs, "")) {
 		return Published{}, errForeign
 	}
-	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists,
+	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists, Changed: said.Changed,
 		Retried: said.retried}, err
 }
 
@@ -94,6 +101,7 @@ type publishedForm struct {
 	Accepted         int
 	IDs              []string
 	Repeated, Exists bool
+	Changed          bool
 
 	retried bool // not said: by what is sent again
 }
@@ -126,6 +134,12 @@ func (q *Queues) sendJobs(ctx context.Context, queue, contentType string, body [
 	}
 	if o.OnEnd != "" {
 		r.query.Set("on_end", o.OnEnd)
+	}
+	set("unique", o.Unique)
+	for name, value := range map[string]string{"unique_key": o.UniqueKey, "on_conflict": o.OnConflict} {
+		if value != "" {
+			r.query.Set(name, value)
+		}
 	}
 	if o.ID != "" {
 		r.query.Set("id", o.ID)

@@ -123,7 +123,7 @@ func (a *api) answer(c *call, jobs []job.Job, f Form) *ingest.Rejection {
 
 // jobSize is at least the length of the JSON form of a job.
 func jobSize(j *job.Job) int {
-	return 256 + len(j.Queue) + len(j.ID) + len(j.Attributes) + len(j.PHP) + base64.StdEncoding.EncodedLen(len(j.Payload))
+	return 256 + len(j.Queue) + len(j.ID) + len(j.Attributes) + len(j.PHP) + len(j.Result) + base64.StdEncoding.EncodedLen(len(j.Payload))
 }
 
 func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration) []byte {

@@ -50,6 +50,7 @@ type Engine struct {
 	polls   map[*poll]struct{}  // that wait
 	turn    int                 // where the next poll over several shards begins
 	last    map[string]answer   // to a claim, of each namespace
+	awaits  map[string]int      // requests that wait for the end of a job, of each namespace
 }
 
 // answer is what a claim got. The next of its namespace take about as much of a flush.
@@ -74,6 +75,7 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 		queues: map[queueKey]*queue{},
 		polls:  map[*poll]struct{}{},
 		last:   map[string]answer{},
+		awaits: map[string]int{},
 	}
 	e.wakes, e.hangups = newWakes(e.hear), newHangups(log)
 	var err error

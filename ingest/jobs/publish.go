@@ -45,8 +45,13 @@ func (a *api) publish(c *call) *ingest.Rejection {
 			}
 		}
 	}
-	if p.CallerID != "" && len(p.Messages) > 1 {
-		return ingest.Reject(wire.CodeBadID, "id is for one job: send one a request")
+	if len(p.Messages) > 1 {
+		switch {
+		case p.CallerID != "":
+			return ingest.Reject(wire.CodeBadID, "id is for one job: send one a request")
+		case p.Unique > 0:
+			return ingest.Reject(wire.CodeBadUnique, "unique is for one job: send one a request")
+		}
 	}
 	if shards > 0 {
 		if len(p.Messages) > 1 {
@@ -71,11 +76,19 @@ func (a *api) publish(c *call) *ingest.Rejection {
 		}
 		return a.reject(c, p.Err)
 	}
+	changed, rejected := a.resolve(c, p)
+	if rejected != nil {
+		return rejected
+	}
 	if !p.Exists && wire.Prefers(c.Ctx.Request.Header.Peek("Prefer"), "return=minimal") {
 		c.Ctx.SetStatusCode(204)
 		return nil
 	}
-	return c.Answer(200, jsonType, appendPublished(nil, p))
+	answer := appendPublished(nil, p)
+	if changed {
+		answer = append([]byte(`{"changed":true,`), answer[1:]...)
+	}
+	return c.Answer(200, jsonType, answer)
 }
 
 // publishEach stores messages of an adapter, each by itself.
@@ -161,6 +174,9 @@ func (a *api) options(c *call,
 	if shards > 0 && p.CallerID != "" {
 		return nil, 0, ingest.Reject(wire.CodeBadShards,
 			"shards makes several jobs, and id is for one: give one of them")
+	}
+	if rejected = c.unique(p, shards); rejected != nil {
+		return nil, 0, rejected
 	}
 	if p.KeyTTL, rejected = c.duration("dedup", 0, time.Second, job.MaxKeyTTL); rejected != nil {
 		return nil, 0, rejected

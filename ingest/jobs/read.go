@@ -91,11 +91,14 @@ func (a *api) peek(c *call) *ingest.Rejection {
 	})
 }
 
-// get shows a job, whatever its state.
+// get shows a job, whatever its state, with wait once it has ended.
 func (a *api) get(c *call) *ingest.Rejection {
 	ref, exists := c.namespace.ParseID(c.queue(), c.id)
 	if !exists { // no job has this id: the store need not be asked
 		return ingest.Reject(wire.CodeNoSuchJob, "")
+	}
+	if _, waits := c.args["wait"]; waits {
+		return a.await(c, ref)
 	}
 	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
 		j, state, err := a.store.Get(ctx, c.namespace, c.queue(), ref)
@@ -141,6 +144,12 @@ func appendShown(dst []byte, j job.Job, state job.State) []byte {
 	dst = append(append(append(dst, `,"state":"`...), state.String()...), '"')
 	if state == job.Delayed && j.At > 0 {
 		dst = strconv.AppendInt(append(dst, `,"due_ms":`...), j.At, 10)
+	}
+	if state == job.Acked {
+		dst = strconv.AppendInt(append(dst, `,"acked_ms":`...), j.At, 10)
+	}
+	if len(j.Result) > 0 {
+		dst = append(append(dst, `,"result":`...), j.Result...)
 	}
 	if j.Deferred {
 		dst = append(dst, `,"deferred":true`...)
@@ -275,7 +284,7 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 
 // list shows a page of the jobs of a queue that are in a state.
 func (a *api) list(c *call) *ingest.Rejection {
-	state, rejected := c.choice("state", "ready", "delayed", "leased", "dead")
+	state, rejected := c.choice("state", "ready", "delayed", "leased", "dead", "acked")
 	if rejected != nil {
 		return rejected
 	}

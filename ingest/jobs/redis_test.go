@@ -358,6 +358,97 @@ func cpu(b *testing.B, redis *redistest.Server) (used float64) {
 	return used
 }
 
+// Over HTTP: an acked job is read and listed with its result, and who waits for its end gets it.
+func TestAnAckedJobIsKeptOverHTTP(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Rules = []job.Rule{{Match: "q", KeepAcked: job.Span(time.Hour)}}
+	p := startProcess(t, redistest.Start(t).URL(), policy, nil)
+	ids, ends := map[string]string{}, map[string]chan string{}
+	for _, queue := range []string{"q", "plain", "dead"} {
+		id, end := p.do("POST", "/v1/mail/"+queue+"?tries=1", "x").IDs[0], make(chan string, 1)
+		ids[queue], ends[queue] = id, end
+		p.do("POST", "/v1/mail/"+queue+"/claim", "")
+		go func() { end <- p.do("GET", "/v1/mail/"+queue+"/jobs/"+id+"?wait=5m", "").raw }()
+	}
+	if r := p.do("GET", "/v1/mail/q/jobs/"+ids["q"]+"?wait=30ms", ""); !strings.Contains(r.raw, `"state":"leased"`) {
+		t.Errorf("at the end of the wait: %d %s", r.status, r.raw)
+	}
+	for queue, do := range map[string]string{"q": `"ack","result":{"sum":42}`, "plain": `"ack"`, "dead": `"bury"`} {
+		p.do("POST", "/v1/mail/"+queue+"/settle", `{"id":"`+ids[queue]+`","attempt":1,"do":`+do+`}`)
+	}
+	kept := p.do("GET", "/v1/mail/q/jobs/"+ids["q"], "")
+	for _, part := range []string{`"state":"acked","acked_ms":17`, `"result":{"sum":42}`, `"data":"eA=="`, `"attempt":1,"tries":1`} {
+		if !strings.Contains(kept.raw, part) {
+			t.Errorf("%d %s lacks %s", kept.status, kept.raw, part)
+		}
+	}
+	if got := <-ends["q"]; got != kept.raw {
+		t.Errorf("who waits got %s, want %s", got, kept.raw)
+	}
+	if got := <-ends["plain"]; !strings.Contains(got, `"data":"","state":"gone"`) {
+		t.Errorf("who waits for one that is not kept got %s", got)
+	}
+	if got := <-ends["dead"]; !strings.Contains(got, `"state":"dead"`) {
+		t.Errorf("who waits for one that dies got %s", got)
+	}
+	if r := p.do("GET", "/v1/mail/plain/jobs/"+ids["plain"]+"?wait=5m", ""); r.status != 404 {
+		t.Errorf("one that was gone before: %d %s", r.status, r.raw)
+	}
+	list := p.do("GET", "/v1/mail/q/jobs?state=acked&data=1", "")
+	for _, part := range []string{`"state":"acked"`, `"acked_ms":17`, `"result":{"sum":42}`, `"data":"eA=="`} {
+		if !strings.Contains(list.raw, part) {
+			t.Errorf("%d %s lacks %s", list.status, list.raw, part)
+		}
+	}
+}
+
+// Over HTTP: a double is refused whatever became of the first, which it may change while that waits.
+func TestAPublishIsUniqueOverHTTP(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, redistest.Start(t).URL(), job.DefaultPolicy(), nil)
+	publish := func(query, body string) (id string, said string) {
+		r := p.do("POST", "/v1/mail/q?unique=1h&"+query, body)
+		if r.status != 200 || len(r.IDs) != 1 {
+			t.Fatalf("%s: %d %s", query, r.status, r.raw)
+		}
+		said, _, _ = strings.Cut(r.raw, `,"ids"`)
+		return r.IDs[0], said
+	}
+	const stored, exists, changed = `{"accepted":1`, `{"accepted":0,"exists":true`, `{"changed":true,"accepted":0,"exists":true`
+	first, _ := publish("unique_key=a%20b&delay=1h", "1")
+	for _, c := range []struct{ query, body, want, data string }{
+		{"unique_key=a%20b", "2", exists, "MQ=="},
+		{"unique_key=a%20b&on_conflict=keep", "2", exists, "MQ=="},
+		{"unique_key=a%20b&on_conflict=extend&delay=2h", "2", changed, "MQ=="},
+		{"unique_key=a%20b&on_conflict=replace&delay=3h", "3", changed, "Mw=="},
+	} {
+		id, said := publish(c.query, c.body)
+		if r := p.do("GET", "/v1/mail/q/jobs/"+first, ""); id != first || said != c.want || !strings.Contains(r.raw, `"data":"`+c.data+`"`) {
+			t.Errorf("%s: %s, %s, then %s", c.query, id, said, r.raw)
+		}
+	}
+	p.do("POST", "/v1/mail/q/jobs/"+first+"/promote", "")
+	if id, said := publish("unique_key=a%20b&on_conflict=replace", "4"); id != first || said != exists {
+		t.Errorf("once it is ready: %s, %s", id, said)
+	}
+	p.do("DELETE", "/v1/mail/q/jobs/"+first, "")
+	if id, said := publish("unique_key=a%20b&on_conflict=extend", "5"); id != first || said != exists {
+		t.Errorf("once it is gone: %s, %s", id, said)
+	}
+	if id, said := publish("unique_key=b", "6"); id == first || said != stored {
+		t.Errorf("under another key: %s, %s", id, said)
+	}
+	byID, said := publish("id=b", "7")
+	if said != stored {
+		t.Errorf("an id is no unique_key: %s", said)
+	}
+	p.do("DELETE", "/v1/mail/q/jobs/"+byID, "")
+	if id, said := publish("id=b", "8"); id != byID || said != exists {
+		t.Errorf("by id, once it is gone: %s, %s", id, said)
+	}
+}
+
 // Over HTTP: what happened to a job, by whom, also when it is gone.
 func TestTheTraceOfAJobOverHTTP(t *testing.T) {
 	t.Parallel()

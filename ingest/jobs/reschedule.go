@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
@@ -134,4 +137,57 @@ func (a *api) readChange(body []byte) (*job.Reschedule, *ingest.Rejection) {
 			fmt.Sprintf("data is larger than %d bytes", a.cfg.MaxEntry))
 	}
 	return r, nil
+}
+
+// unique reads for how long a job is the only one of its kind, and what that is.
+func (c *call) unique(p *job.Publish, shards int) (rejected *ingest.Rejection) {
+	if p.Unique, rejected = c.duration("unique", 0, time.Second, job.MaxKeyTTL); rejected != nil {
+		return rejected
+	}
+	key, keyed := c.args["unique_key"]
+	how, conflict := c.args["on_conflict"]
+	switch {
+	case conflict && (p.Unique == 0 || how != "keep" && how != "replace" && how != "extend"):
+		return ingest.Reject(wire.CodeBadOnConflict, "")
+	case keyed && (p.Unique == 0 || p.CallerID != "" || key == "" || len(key) > job.MaxUniqueKey || !printable(key)):
+		return ingest.Reject(wire.CodeBadUniqueKey, "")
+	case p.Unique > 0 && !keyed && p.CallerID == "":
+		return ingest.Reject(wire.CodeBadUnique, "what is unique is missing: send unique_key or id")
+	case p.Unique > 0 && shards > 0:
+		return ingest.Reject(wire.CodeBadUnique, "unique is for one job, and shards makes several")
+	}
+	p.UniqueKey = key
+	return nil
+}
+
+// printable reports whether a text is UTF-8 without control characters.
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+// resolve changes the job that a publish met, as its on_conflict says, while it is delayed and was never
+// claimed. It reports whether it did.
+func (a *api) resolve(c *call, p *job.Publish) (changed bool, rejected *ingest.Rejection) {
+	how := c.args["on_conflict"]
+	if !p.Exists || how != "replace" && how != "extend" {
+		return false, nil
+	}
+	r := &job.Reschedule{
+		Namespace: c.namespace,
+		Queue:     p.Queue,
+		Ref:       job.Ref{Shard: p.Shard, Seq: p.First, CallerID: p.CallerID},
+		Delay:     &p.Delay,
+	}
+	if how == "replace" {
+		r.Payload = p.Messages[0].Payload
+	}
+	rejected = a.ask(c, true, func(ctx context.Context) error {
+		err := a.store.Reschedule(ctx, r)
+		if errors.Is(err, job.ErrNoJob) || errors.Is(err, job.ErrNotDelayed) || errors.Is(err, job.ErrExpiresBefore) {
+			return nil
+		}
+		changed = err == nil
+		return err
+	})
+	return changed, rejected
 }

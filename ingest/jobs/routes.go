@@ -33,7 +33,7 @@ type route struct {
 }
 
 var routes = []route{
-	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup", "on_end",
+	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup", "unique", "unique_key", "on_conflict", "on_end",
 		"prepare", "check", "check_after", "checks", "attribute."}, limited(writes, (*api).publish)},
 	{"counts", "GET", "", nil, (*api).counts},
 	{"purge", "DELETE", "", []string{"state"}, (*api).purge},
@@ -45,7 +45,7 @@ var routes = []route{
 	{"dead", "POST", "dead", []string{"do", "limit", "ttl", "reason", "error", "age", "after"}, (*api).dead},
 	{"list_dead", "GET", "dead", []string{"limit", "offset"}, (*api).listDead},
 	{"list_jobs", "GET", "jobs", []string{"state", "limit", "after", "data"}, (*api).list},
-	{"job", "GET", "jobs/{id}", nil, (*api).get},
+	{"job", "GET", "jobs/{id}", []string{"wait"}, (*api).get},
 	{"reschedule", "PATCH", "jobs/{id}", nil, limited(writes, (*api).reschedule)},
 	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
 	{"trace", "GET", "jobs/{id}/trace", nil, (*api).trace},

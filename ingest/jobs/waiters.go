@@ -1,10 +1,14 @@
 package jobs
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -301,4 +305,86 @@ func (e *Engine) Refresh() {
 		func(namespace string, _ answer) bool {
 			return e.store.Namespace(namespace) == nil
 		})
+}
+
+// Nothing tells of the end of a job, so requests that wait for one ask the store again: after pauses that
+// double up to maxAwaitPause, and longer ones where many of the namespace wait, as each of those
+// adds awaitShare. So a process asks 500 times a second for a namespace at most.
+const (
+	maxAwaitPause = time.Second
+	awaitShare    = 2 * time.Millisecond
+)
+
+// await shows a job once it has ended, or at the end of the wait. One that ends unseen, since its queue
+// keeps no acked jobs, is shown as it was seen last, gone and without its payload.
+func (a *api) await(c *call, ref job.Ref) *ingest.Rejection {
+	wait, rejected := c.duration("wait", 0, 0, a.cfg.MaxWait)
+	if rejected != nil {
+		return rejected
+	}
+	if !a.enter() {
+		return a.reject(c, ErrStopping)
+	}
+	defer a.claims.Done()
+	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
+		return rejected
+	}
+	if rejected := c.Reserve(pollCost); rejected != nil {
+		return rejected
+	}
+	defer a.countAwait(c.namespace.Name, -1)
+	others := a.countAwait(c.namespace.Name, 1)
+	deadline, pause := time.Now().Add(wait), minPause
+	var seen *job.Job
+	for {
+		var j job.Job
+		var state job.State
+		rejected := a.ask(c, false, func(ctx context.Context) (err error) {
+			if j, state, err = a.store.Get(ctx, c.namespace, c.queue(), ref); errors.Is(err, job.ErrNoJob) && seen != nil {
+				j, state, err = *seen, job.Gone, nil
+			}
+			return err
+		})
+		left := time.Until(deadline)
+		lasts := rejected != nil && rejected.Code != wire.CodeOverloaded && rejected.Code != wire.CodeStoreUnavailable
+		switch ended := state == job.Acked || state == job.Dead || state == job.Gone; {
+		case rejected != nil && (lasts || left <= 0):
+			return rejected
+		case rejected == nil && (ended || left <= 0):
+			answer, err := a.shown(c, j, state, nil)
+			if err != nil {
+				return a.reject(c, err)
+			}
+			return c.Answer(200, jsonType, append(answer, '\n'))
+		case rejected == nil:
+			j.Payload, j.Attributes = nil, nil // a wait holds no more memory than it reserved
+			seen = &j
+		}
+		select {
+		case <-time.After(min(left, max(pause, time.Duration(others)*awaitShare))):
+		case <-c.Stopping():
+			deadline = time.Now()
+		}
+		pause = min(2*pause, maxAwaitPause)
+		others = a.countAwait(c.namespace.Name, 0)
+		switch {
+		case hasHungUp(c.Conn()):
+			return a.reject(c, ErrHungUp)
+		case c.Revoked(c.key):
+			return a.reject(c, ErrRevoked)
+		}
+		if c.namespace = a.store.Namespace(c.namespace.Name); c.namespace == nil {
+			return ingest.Reject(wire.CodeNoSuchNamespace, "")
+		}
+	}
+}
+
+// countAwait adds to how many requests of a namespace wait for the end of a job.
+func (e *Engine) countAwait(namespace string, n int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.awaits[namespace] += n; e.awaits[namespace] == 0 {
+		delete(e.awaits, namespace)
+	}
+	return e.awaits[namespace]
 }

@@ -9,15 +9,26 @@
 -- KEYS[4] zset      queues that have jobs
 -- KEYS[5] zset      delayed jobs by due time, ms
 -- KEYS[6] hash      tombstones, by queue
--- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids
+-- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids; where queues keep acked jobs, then
+--                   those of drop_kept: of the shard, and two for each such queue
 -- ARGV[1] int       queues, n
--- ARGV[2..] mixed   n names, each once; then groups: queue's number, count, at most 1,000, jobs: sequence[:[caller's id][ result]]
+-- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[:[caller's id][ result]]
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
 -- USES whole, int, time, foreign, in_pieces, open_ledger, close_ledger, drop_id, drop_errors
 local n = whole(ARGV[1], 1)
-if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 13 + 4 * n then
+local names, keeps, key = {}, {}, 6 + 4 * (n or 0)
+for i = 1, n or 0 do
+  local name = ARGV[1 + i] or ''
+  if string.find(name, ' ', 1, true) then
+    local keep, most, all = string.match(name, ' (%d+) (%d+) (%d+)$')
+    name, key = string.match(name, '^%S+'), key + (next(keeps) and 2 or 3)
+    keeps[i] = { name = name, keep = tonumber(keep), most = tonumber(most), all = tonumber(all), until_ms = KEYS[key - 1], kept = KEYS[key] }
+  end
+  names[i] = name
+end
+if not n or #KEYS ~= key and #KEYS ~= key + 7 then
   return redis.error_reply('ERR ack: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -31,7 +42,7 @@ while at <= #ARGV do
   at = at + 2 + count
 end
 local now = time()
-local totals, rejected = open_ledger(ledger, 6 + 4 * n)
+local totals, rejected = open_ledger(ledger, key)
 if not totals then
   return rejected
 end
@@ -43,7 +54,7 @@ local function serve(g)
   local base = 7 + 4 * (g.i - 1)
   local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones,
     r = KEYS[base], j = KEYS[base + 1], d = KEYS[base + 2], u = KEYS[base + 3] }
-  local name = ARGV[1 + g.i]
+  local name, keep = names[g.i], keeps[g.i]
   local before = redis.pcall('HLEN', k.j)
   if foreign(before) then
     return nil
@@ -61,6 +72,8 @@ local function serve(g)
     seen[seq] = true
     seqs[x], members[x], ids[x] = seq, seq .. ' ' .. name, id
   end
+  local records = keep and redis.call('HMGET', k.j, unpack(seqs))
+  local claims = keep and again and redis.call('HMGET', attempts, unpack(members)) or {}
   -- Jobs that are leased, the usual ones, go by one command for all. The first write of
   -- the call is a ZREM: it needs no memory, so it runs when the store is full.
   if quick and g.count == 1 then
@@ -126,6 +139,16 @@ local function serve(g)
         end
       end
     end
+  end
+  local kept = {}
+  for x = 1, keep and g.count or 0 do
+    if done[x] == 1 and records[x] then
+      kept[#kept + 1] = { seqs[x], records[x], tonumber(claims[x] or 1) or 1, results[x] or '' }
+    end
+  end
+  if #kept > 0 then
+    -- WITH drop_kept, keep_acked
+    keep_acked(ledger, KEYS[7 + 4 * n], keep, now, kept)
   end
   if gone >= before then
     -- WITH forget

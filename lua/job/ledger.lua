@@ -5,11 +5,11 @@
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms
 -- KEYS[3] zset      delayed jobs by due time, ms; prepared ones below 0
--- RETURNS {now, published, acked, expired, deleted, lost, dead, died, respawned, delayed, leased, idempotency keys, prepared}
+-- RETURNS {now, published, acked, expired, deleted, lost, dead, died, respawned, delayed, leased, idempotency keys, prepared, acked jobs that are kept}
 --
 -- USES time, read_keys
 local result = { time() }
-local names = { 'published', 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned', 'keys' }
+local names = { 'published', 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned', 'keys', 'kept' }
 local v = redis.call('HMGET', KEYS[1], unpack(names))
 if v[5] == 'moved' then -- see layout/fence
   v[5] = redis.call('HGET', KEYS[1], 'lost_count')
@@ -22,4 +22,5 @@ local _, kept = read_keys(v[9], result[1])
 result[12] = kept
 result[13] = redis.call('ZCOUNT', KEYS[3], '-inf', '(0')
 result[10] = result[10] - result[13]
+result[14] = tonumber(v[10] or 0) or 0
 return result

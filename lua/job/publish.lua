@@ -20,11 +20,12 @@
 -- ARGV[6] int       queues, n
 -- ARGV[7..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
 --                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), and behind a line feed, where the ends of its
---                   jobs set something off, that: lines s<schedule>, q<queue>, c<caller's id>; count, records. A first line
+--                   jobs set something off, that; before it, where the job is unique for a while, u<number of its result> <ms>,
+--                   only of one job: lines s<schedule>, q<queue>, c<caller's id>; count, records. A first line
 --                   p<pause> <times> <delay> <queue> says that its jobs are prepared: see ask; the delay of the group is the pause
 -- RETURNS {now, -1, record}  rejected: a newer layout has fenced the shard; nothing was written. See layout/fence
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
---                   that caller's id exists; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
+--                   that caller's id exists, or one was stored under its unique key; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, 8 the
 --                   leases of the queue are of 10,000 groups, -1 a key of another type; with 0, 0
 --
@@ -68,6 +69,22 @@ local ids, keyed, read = {}, {}, 0
 local watched, base = account[8], 6 + 4 * n
 local at, args = 7 + n, #ARGV
 
+-- remembered is what was stored under a key, by an earlier call or group.
+local function remembered(key)
+  local text = keyed[KEYS[key]] or redis.pcall('GET', KEYS[key])
+  if not text and not key_ends then
+    key_ends, kept_keys = read_keys(redis.call('HGET', ledger, 'keys'), now)
+  end
+  return text
+end
+
+-- remember notes what is stored under a key from now on.
+local function remember(key, ms, count)
+  count_key(key_ends, now, ms)
+  kept_keys, counted = kept_keys + 1, true
+  keyed[KEYS[key]] = seq_text(seq) .. ' ' .. int(count)
+end
+
 -- judge_id says what the job with a caller's id is: its sequence, where there is one; whether it expired, then the
 -- job that takes the id ends it; and the status of a group that is rejected because of it.
 local function judge_id(i, id)
@@ -98,33 +115,36 @@ end
 
 while at <= args do
   local i, wait, key, keep = whole(ARGV[at], 1), whole(ARGV[at + 1], 0), whole(ARGV[at + 2], 0), whole(ARGV[at + 3], 0)
-  local id, count, watch = ARGV[at + 4], whole(ARGV[at + 5], 1), false
+  local id, count, watch, unique, window = ARGV[at + 4], whole(ARGV[at + 5], 1), false, 0, 0
   if id and id ~= '' and string.find(id, '\n', 1, true) then
     id, watch = string.match(id, '^(.-)\n(.*)$')
-    watched = true
+    local result, span, rest = string.match(watch, '^u(%d+) (%d+)\n(.*)$')
+    if result then
+      unique, window, watch = tonumber(result), tonumber(span), rest ~= '' and rest
+    end
+    watched = watched or watch and true
   end
   local prepared = watch and string.sub(watch, 1, 1) == 'p'
-  if not (i and wait and key and keep and count) or i > n or at + 5 + count > args or (id ~= '' and count > 1) or prepared and wait == 0
-    or key > 0 and (key <= 6 + 4 * n or key > #KEYS or keep == 0) then
+  if not (i and wait and key and keep and count) or i > n or at + 5 + count > args or (id ~= '' or unique > 0) and count > 1 or prepared and wait == 0
+    or key > 0 and (key <= 6 + 4 * n or key > #KEYS or keep == 0)
+    or unique > 0 and (unique <= 6 + 4 * n or unique > #KEYS or window == 0) then
     return redis.error_reply('ERR publish: bad arguments')
   end
-  local before, lives, over, rejection
+  local before, double, lives, over, rejection
   local wrong = blocked[i]
-  if key > 0 or id ~= '' then
+  if key > 0 or unique > 0 or id ~= '' then
     -- Other groups of the call may name this one in their answer, so it must not fail later.
     wrong = wrong or foreign(redis.pcall('LLEN', KEYS[3 + 4 * i])) or wait > 0 and foreign(redis.pcall('ZCARD', delay))
   end
   if key > 0 then
-    before = keyed[KEYS[key]]
-    if not before then
-      before = redis.pcall('GET', KEYS[key])
-      wrong = wrong or foreign(before)
-    end
-    if not before and not key_ends then
-      key_ends, kept_keys = read_keys(redis.call('HGET', ledger, 'keys'), now)
-    end
+    before = remembered(key)
+    wrong = wrong or foreign(before)
   end
-  if id ~= '' and not wrong and not before then
+  if unique > 0 and not before then
+    double = remembered(unique)
+    wrong = wrong or foreign(double)
+  end
+  if id ~= '' and not wrong and not before and not double then
     lives = ids[i .. ' ' .. id]
     if not lives then
       lives, over, rejection = judge_id(i, id)
@@ -136,10 +156,10 @@ while at <= args do
     status, first, stored = -1, 0, 0
   elseif closed then
     status, first, stored = 7, 0, 0
-  elseif before then
-    local f, c = string.match(before, '^(%d+) (%d+)$')
+  elseif before or double then
+    local f, c = string.match(before or double, '^(%d+) (%d+)$')
     if f then
-      status, first, stored = 2, tonumber(f), tonumber(c)
+      status, first, stored = before and 2 or 3, tonumber(f), tonumber(c)
     else
       status, first, stored = -1, 0, 0
     end
@@ -151,7 +171,7 @@ while at <= args do
     status, first, stored = 4, 0, 0
   elseif crowded[i] then
     status, first, stored = 8, 0, 0
-  elseif key > 0 and kept_keys >= max_keys then
+  elseif key + unique > 0 and kept_keys + math.min(key, 1) + math.min(unique, 1) > max_keys then
     status, first, stored = 6, 0, 0
   else
     if birth and not known then
@@ -174,18 +194,19 @@ while at <= args do
         ids[i .. ' ' .. id] = seq
       end
       if key > 0 then
-        count_key(key_ends, now, keep)
-        kept_keys, counted = kept_keys + 1, true
-        keyed[KEYS[key]] = seq_text(seq) .. ' ' .. int(count)
+        remember(key, keep, count)
+      end
+      if unique > 0 then
+        remember(unique, window, 1)
       end
       plan[#plan + 1] = { i = i, wait = wait, key = key, keep = keep, id = id, count = count, at = at + 6, seq = seq, look = look,
-        over = over and lives, result = #result + 1, watch = watch, prepared = prepared }
+        over = over and lives, result = #result + 1, watch = watch, prepared = prepared, unique = unique, window = window }
       seq = seq + count
     end
   end
   local m = #result
   result[m + 1], result[m + 2], result[m + 3] = status, first, stored
-  at, base = at + 6 + count, math.max(base, key)
+  at, base = at + 6 + count, math.max(base, key, unique)
 end
 local ends, slots, missing
 if watched or account[10] then
@@ -298,6 +319,9 @@ for _, g in ipairs(plan) do
         list[2 * y + 1], list[2 * y + 2] = seq_text(g.seq + y) .. ' ' .. ARGV[6 + g.i], g.watch
       end
       in_pieces(redis.call, 'HSET', ends.on_end, list)
+    end
+    if g.unique > 0 then
+      redis.call('SET', KEYS[g.unique], seq_text(g.seq) .. ' 1', 'PX', g.window)
     end
     if g.key > 0 then
       redis.call('SET', KEYS[g.key], seq_text(g.seq) .. ' ' .. int(g.count), 'PX', g.keep)

@@ -20,6 +20,7 @@
 //	trace      note what happened to jobs
 //	list       read a page of the jobs of a queue
 //	pause      stop the claims of a queue, or resume them
+//	drop_kept  forget acked jobs that were kept for a while
 //
 // of schedules:
 //
@@ -68,6 +69,7 @@ var (
 	Stored     = lua.MustLoad(files, "stored")
 	List       = lua.MustLoad(files, "list")
 	Pause      = lua.MustLoad(files, "pause")
+	DropKept   = lua.MustLoad(files, "drop_kept")
 
 	PutSchedule    = lua.MustLoad(files, "put_schedule")
 	PauseSchedule  = lua.MustLoad(files, "pause_schedule")
@@ -84,6 +86,6 @@ var (
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
 	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Decide, Promote, Respawn, Purge, Expire, Peek, Get,
-		Counts, DeadPage, Ledger, Trace, Stored, List, Pause, Hold, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger,
+		Counts, DeadPage, Ledger, Trace, Stored, List, Pause, DropKept, Hold, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger,
 		PermissionProbe}
 }

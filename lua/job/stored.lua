@@ -5,13 +5,14 @@
 -- KEYS[3] hash      its jobs
 -- KEYS[4] zset      its dead jobs
 -- KEYS[5] zset      leases of the shard by deadline, ms
+-- KEYS[6] string    what was stored under its unique key; any key where it has none
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    caller's id; '' = none
 -- RETURNS {now, status, first, count}  as publish: 2 stored before under its key, count jobs; 3 a job with that caller's id
---                   exists. 0 neither; with 0, 0
+--                   exists, or was stored under its unique key. 0 neither; with 0, 0
 --
 -- USES time, ends_of, is_over
-if #KEYS ~= 5 or #ARGV ~= 2 then
+if #KEYS ~= 6 or #ARGV ~= 2 then
   return redis.error_reply('ERR stored: bad arguments')
 end
 local now, queue, id = time(), ARGV[1], ARGV[2]
@@ -22,6 +23,10 @@ if before then
     return redis.error_reply('WRONGTYPE the result of a publish holds a foreign value')
   end
   return { now, 2, tonumber(first), tonumber(count) }
+end
+local double = string.match(redis.call('GET', KEYS[6]) or '', '^(%d+) 1$')
+if double then
+  return { now, 3, tonumber(double), 1 }
 end
 local seq = id ~= '' and redis.call('HGET', KEYS[2], id)
 local record = seq and redis.call('HGET', KEYS[3], seq)

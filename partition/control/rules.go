@@ -50,12 +50,14 @@ type ruleForm struct {
 	TTR           job.Span      `json:"ttr,omitempty"`
 	Delay         job.Span      `json:"delay,omitempty"`
 	KeepTrace     job.Span      `json:"keep_trace,omitempty"`
+	KeepAcked     job.Span      `json:"keep_acked,omitempty"`
+	MaxAcked      int           `json:"max_acked,omitempty"`
 	CreatedMS     int64         `json:"created_ms"`
 	CreatedBy     string        `json:"created_by,omitempty"`
 }
 
 func (r *Rule) encode() string {
-	return encode(ruleForm{r.Rate, r.Burst, r.Concurrency, r.ConcurrencyBy, r.Tries, r.TTR, r.Delay, r.KeepTrace, r.CreatedMS,
+	return encode(ruleForm{r.Rate, r.Burst, r.Concurrency, r.ConcurrencyBy, r.Tries, r.TTR, r.Delay, r.KeepTrace, r.KeepAcked, r.MaxAcked, r.CreatedMS,
 		r.CreatedBy})
 }
 
@@ -69,7 +71,8 @@ func decodeRule(name, value string) (*Rule, error) {
 		Namespace: namespace,
 		Rule: job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst,
 			Concurrency: f.Concurrency, ConcurrencyBy: f.ConcurrencyBy,
-			Tries: f.Tries, TTR: f.TTR, Delay: f.Delay, KeepTrace: f.KeepTrace},
+			Tries: f.Tries, TTR: f.TTR, Delay: f.Delay, KeepTrace: f.KeepTrace,
+			KeepAcked: f.KeepAcked, MaxAcked: f.MaxAcked},
 		CreatedMS: f.CreatedMS,
 		CreatedBy: f.CreatedBy,
 	}

@@ -36,6 +36,13 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string,
 	if all {
 		state = "all"
 	}
+	for _, number := range ns.Shards(queue) {
+		if sh := ns.shard(number); all {
+			if err := s.dropKept(ctx, sh, queue); err != nil {
+				return 0, err
+			}
+		}
+	}
 	return s.purge(ctx, ns, ns.Shards(queue), queue, state)
 }
 
@@ -55,6 +62,9 @@ func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err
 	var all []int
 	for _, sh := range ns.open() {
 		all = append(all, sh.Number)
+		if err := s.dropAllKept(ctx, sh); err != nil {
+			return deleted, err
+		}
 	}
 	n, err := s.purge(ctx, ns, all, outbox, "all")
 	return deleted + n, err

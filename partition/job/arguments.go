@@ -170,6 +170,9 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:parked             zset    "<queue> <length> <group> <sequence>" of jobs that wait for a slot of their group
 //	sw:{ns.N}:paused             hash    paused queue → since when, ms, by whom and why
 //	sw:{ns.N}:taken              hash    queue → what claims took while somebody pages through its ready jobs
+//	sw:{ns.N}:k:<queue>          hash    sequence → record of an acked job that is kept; "!<sequence>" → attempt, ms and result
+//	sw:{ns.N}:a:<queue>          zset    their sequences by when they are over, ms
+//	sw:{ns.N}:kept               zset    queues that have any, by when the first is over, ms
 //	sw:{ns.N}:w:<queue>          channel of wakes
 //	sw:{ns.N}:s:<queue>          hash    name of a schedule → specification
 //	sw:{ns.N}:state              hash    "<name> <queue>" → state of the schedule
@@ -188,7 +191,7 @@ type shardKeys struct {
 	states, due, owners                        string // of schedules
 	onEnd                                      string
 	traces, traced                             string
-	paused, taken                              string
+	paused, taken, kept                        string
 }
 
 // wakeChannel begins the channels of wakes, behind the prefix of the shard.
@@ -212,6 +215,7 @@ func newShardKeys(at *space.Shard) shardKeys {
 		traced:     p + "traced",
 		paused:     p + "paused",
 		taken:      p + "taken",
+		kept:       p + "kept",
 	}
 }
 
@@ -219,5 +223,7 @@ func (k *shardKeys) ready(queue string) string { return k.Prefix + "r:" + queue 
 func (k *shardKeys) jobs(queue string) string  { return k.Prefix + "j:" + queue }
 func (k *shardKeys) dead(queue string) string  { return k.Prefix + "d:" + queue }
 func (k *shardKeys) ids(queue string) string   { return k.Prefix + "u:" + queue }
+func (k *shardKeys) acked(queue string) string { return k.Prefix + "k:" + queue }
+func (k *shardKeys) until(queue string) string { return k.Prefix + "a:" + queue }
 func (k *shardKeys) owned(owner string) string { return k.Prefix + "o:" + owner }
 func (k *shardKeys) specs(queue string) string { return k.Prefix + "s:" + queue }

@@ -252,14 +252,11 @@ func followUp(ns *Namespace, j *Job) (*Publish, error) {
 	}
 	at, _ := number(parts[0])
 	seq, _ := number(parts[3])
-	f := FollowUp{Event: string(parts[5]), Queue: string(parts[2]), AtMS: at, Result: parts[6]}
+	f := FollowUp{Event: string(parts[5]), Queue: string(parts[2]), AtMS: at, Result: asJSON(parts[6])}
 	if f.Event == "prepared" {
 		f.PublishedMS = seq / 1000
 	}
 	f.ID = string(ns.AppendID(nil, j.Shard, f.Queue, seq, string(parts[4])))
-	if len(f.Result) > 0 && !json.Valid(f.Result) {
-		f.Result, _ = json.Marshal(string(f.Result)) // a string cannot fail
-	}
 	payload, err := json.Marshal(f)
 	queue := string(parts[1])
 	if err != nil || !ValidQueue(queue) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
@@ -51,6 +53,7 @@ type walk struct {
 	queue  string
 	cursor string
 	audit  bool
+	kept   bool // it forgets acked jobs that were kept
 }
 
 // NewExpirer makes the expirer of a store. Start sets it going.
@@ -151,16 +154,71 @@ func (e *Expirer) plan(ctx context.Context) {
 				continue
 			}
 			e.walked[sh] = time.Now()
+			e.planKept(ctx, place{ns, sh})
 			audit := !audited[sh] && e.auditDue(ctx, sh, names)
 			for _, queue := range names {
-				e.walks = append(e.walks, walk{place{ns, sh}, queue, "0", false})
+				e.walks = append(e.walks, walk{place: place{ns, sh}, queue: queue, cursor: "0"})
 				if audit {
-					e.audits = append(e.audits, walk{place{ns, sh}, queue, "0", true})
+					e.audits = append(e.audits, walk{place: place{ns, sh}, queue: queue, cursor: "0", audit: true})
 				}
 			}
 		}
 		if complete {
 			e.noteStranded(ns, found)
+		}
+	}
+}
+
+// planKept has the walk forget acked jobs of a shard whose time is over.
+func (e *Expirer) planKept(ctx context.Context, at place) {
+	now, _ := e.store.Now()
+	names, _ := e.store.keptQueues(ctx, at.sh, strconv.FormatInt(now, 10)) // the next walk asks again
+	for _, queue := range names {
+		e.walks = append(e.walks, walk{place: at, queue: queue, kept: true})
+	}
+}
+
+// keptQueues are queues whose first kept job is over before a time, in ms; 1,000 at most.
+func (s *Store) keptQueues(ctx context.Context, sh *shard, until string) ([]string, error) {
+	names, err := s.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key:     sh.kept,
+		Start:   "-inf",
+		Stop:    until,
+		ByScore: true,
+		Count:   1000,
+	}).Result()
+	return names, backend.Classify(err)
+}
+
+func (sh *shard) dropKept(queue string, all int) *backend.Call {
+	return backend.NewCall(luajob.DropKept, sh.Breaker,
+		[]string{sh.Ledger, sh.kept, sh.until(queue), sh.acked(queue)}, queue, all)
+}
+
+// dropKept forgets the acked jobs that a shard keeps of a queue.
+func (s *Store) dropKept(ctx context.Context, sh *shard, queue string) error {
+	for {
+		c := sh.dropKept(queue, 1)
+		if err := s.paced(ctx, c); err != nil {
+			return err
+		}
+		if left := c.Rest.Int(); left == 0 || c.Rest.Broken {
+			return nil
+		}
+	}
+}
+
+// dropAllKept forgets all acked jobs that a shard keeps.
+func (s *Store) dropAllKept(ctx context.Context, sh *shard) error {
+	for {
+		names, err := s.keptQueues(ctx, sh, "+inf")
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		for _, queue := range names {
+			if err := s.dropKept(ctx, sh, queue); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -225,6 +283,11 @@ func (s *Store) missingReferences(ctx context.Context, pace *backend.Pace, sh *s
 
 // step looks at some jobs of a queue. It returns true when the walk is at its end.
 func (e *Expirer) step(ctx context.Context, w *walk) (ended bool) {
+	if w.kept {
+		c := w.sh.dropKept(w.queue, 0)
+		e.store.backend.Run(ctx, e.store.backend.Background, []*backend.Call{c})
+		return c.Err != nil || c.Rest.Int() == 0 || c.Rest.Broken
+	}
 	audit := 0
 	if w.audit {
 		audit = 1

@@ -174,8 +174,8 @@ func TestAWalkReadsTheNamesOfQueuesInPages(t *testing.T) {
 	client.ConfigResetStat(t.Context())
 	e := NewExpirer(s)
 	e.plan(t.Context())
-	if stats := client.Info(t.Context(), "commandstats").Val(); len(e.walks) != 2500 || !strings.Contains(stats, "cmdstat_zrange:calls=3,") {
-		t.Errorf("%d walks, want 2500, of 3 pages: %s", len(e.walks), stats)
+	if stats := client.Info(t.Context(), "commandstats").Val(); len(e.walks) != 2500 || !strings.Contains(stats, "cmdstat_zrange:calls=4,") {
+		t.Errorf("%d walks, want 2500, of 3 pages, and one of kept jobs: %s", len(e.walks), stats)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestAnAuditHoldsUpNoWalk(t *testing.T) {
 	store1(t, s, "q", 5, 0, time.Millisecond)
 	e := NewExpirer(s)
 	for range 100_000 { // as many steps as a long queue needs
-		e.audits = append(e.audits, walk{place{ns, ns.shard(0)}, "long", "0", true})
+		e.audits = append(e.audits, walk{place: place{ns, ns.shard(0)}, queue: "long", cursor: "0", audit: true})
 	}
 	redistest.Until(t, most, "they expire", func() bool {
 		e.began = time.Time{}
@@ -234,5 +234,42 @@ func TestTheExpirerForgetsNamespacesThatAreGone(t *testing.T) {
 	}
 	if e.plan(t.Context()); len(e.audited)+len(e.missing) != 0 {
 		t.Errorf("it remembers %d shards of no namespace", len(e.audited)+len(e.missing))
+	}
+}
+
+// The janitor needs no rule: it may be gone.
+func TestKeptJobsAreForgottenWhenTheirTimeIsOver(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), func(p *Policy) {
+		p.Rules = []Rule{{Match: "q*", KeepAcked: Span(time.Second)}}
+	})
+	ns, l := s.Namespace("mail"), s.NewLane()
+	for _, queue := range []string{"q1", "q2"} {
+		store1(t, s, queue, 700, 0, 0)
+		for range 3 {
+			c := &Claim{Namespace: ns, Queues: []string{queue}, TTR: time.Hour, Count: 250}
+			s.Run(t.Context(), l, &Batch{Claims: []*Claim{c}})
+			var b Batch
+			for i := range c.Jobs {
+				b.Acks = append(b.Acks, &Ack{Namespace: ns, Queue: queue, Ref: c.Jobs[i].Ref, Result: []byte("1")})
+			}
+			s.Run(t.Context(), l, &b)
+		}
+	}
+	if ledger, err := s.Ledger(t.Context(), ns); err != nil || ledger.Acked != 1400 || ledger.Kept < 1 {
+		t.Fatalf("%+v, %v", ledger, err)
+	}
+	e := NewExpirer(s)
+	redistest.Until(t, most, "they are forgotten", func() bool {
+		e.began, e.walked = time.Time{}, map[*shard]time.Time{}
+		e.round(t.Context())
+		ledger, err := s.Ledger(t.Context(), ns)
+		return err == nil && ledger.Kept == 0
+	})
+	sh := ns.shard(0)
+	for _, key := range []string{sh.kept, sh.until("q1"), sh.acked("q1"), sh.until("q2"), sh.acked("q2")} {
+		if n, err := s.backend.Background.Exists(t.Context(), key).Result(); n != 0 || err != nil {
+			t.Errorf("%s is left: %v", key, err)
+		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 // moves. Jobs stay in their shard until they end, because their ids name it. So
 //
 //   - a publish goes to the newest layout, once no older home of its queue takes jobs any more, and none of
-//     them knows its key or its caller's id
+//     them knows its keys or its caller's id
 //   - a claim in a newer layout takes nothing of a queue that has a ready job in an older one
 //   - whatever names a job goes to the shard that its id names
 
@@ -144,7 +144,7 @@ func (n *Namespace) HomeOf(p *Publish, turn uint64) int {
 	if len(homes) == 1 {
 		return homes[0]
 	}
-	if name := cmp.Or(p.CallerID, p.Key); name != "" {
+	if name := cmp.Or(p.CallerID, p.UniqueKey, p.Key); name != "" {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(name))
 		return homes[jump(h.Sum64(), len(homes))]
@@ -291,10 +291,10 @@ func (s *Store) place(ctx context.Context, list []*Publish) {
 				if l.Closed == 0 && !sh.Fenced() {
 					p.Err, p.at = backend.ErrUnreachable, nil
 				}
-				if p.Key != "" || p.CallerID != "" && sh.mayHave(p.Queue) {
+				if p.Key != "" || p.Unique > 0 || p.CallerID != "" && sh.mayHave(p.Queue) {
 					calls = append(calls, backend.NewCall(luajob.Stored, sh.Breaker, []string{
 						string(sh.appendResult(nil, p.Queue, p.Key)), sh.ids(p.Queue), sh.jobs(p.Queue),
-						sh.dead(p.Queue), sh.lease}, p.Queue, p.CallerID))
+						sh.dead(p.Queue), sh.lease, string(sh.appendResult(nil, p.Queue, p.uniqueKey()))}, p.Queue, p.CallerID))
 					asks, asked = append(asks, p), append(asked, sh)
 				}
 			}

@@ -23,7 +23,7 @@ func (s *Store) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err er
 		var l Ledger
 		for _, field := range []*int64{
 			&l.Published, &l.Acked, &l.Expired, &l.Deleted, &l.Lost, &l.Dead, &l.Died, &l.Respawned, &l.Delayed, &l.Leased, &l.Keys,
-			&l.Prepared,
+			&l.Prepared, &l.Kept,
 		} {
 			*field = c.Rest.Int()
 		}
@@ -50,6 +50,7 @@ func (l *Ledger) add(o Ledger) {
 	l.Died += o.Died
 	l.Respawned += o.Respawned
 	l.Keys += o.Keys
+	l.Kept += o.Kept
 }
 
 // Audit counts the jobs that are stored and returns how many more the ledger has:

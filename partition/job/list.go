@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +18,7 @@ import (
 // A List asks for a page of the jobs of a queue that are in one state.
 type List struct {
 	Queue string
-	State State  // Ready, Delayed, Leased or Dead
+	State State  // Ready, Delayed, Leased, Dead or Acked
 	Limit int    // 1 to MaxListed
 	After string // where the page before ended; "": begin
 	Data  bool   // with payloads and attributes
@@ -34,8 +35,8 @@ const (
 // ErrBadAfter: List.After is of another list, or of a page that is too old.
 var ErrBadAfter = errors.New("after is not where a page of this list ended, or too old: begin without it")
 
-// List returns a page of jobs: ready ones as they are claimed, the others by due time, deadline or
-// time of death; of a queue over several shards one shard behind the other. next is where the page
+// List returns a page of jobs: ready ones as they are claimed, the others by due time, deadline,
+// time of death, or when they are kept no longer; of a queue over several shards one shard behind the other. next is where the page
 // ended, "" at the end. A page is bounded work: it may be short, or empty, and have a next one.
 // Jobs that move meanwhile may be missing, or come twice. Errors: ErrBadAfter, ErrBadArgument and
 // those of the store.
@@ -91,9 +92,14 @@ func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 		sh.dead(l.Queue),
 		sh.ids(l.Queue),
 	}
+	state := l.State
+	if state == Acked { // they are kept as dead ones are
+		keys = append(keys[:5], sh.acked(l.Queue), sh.until(l.Queue), sh.acked(l.Queue))
+		state = Dead
+	}
 	c := backend.NewCall(luajob.List, sh.Breaker, keys,
 		l.Queue,
-		l.State.String(),
+		state.String(),
 		limit,
 		data,
 		listedFor,
@@ -120,16 +126,24 @@ func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 		reason := c.Rest.Int()
 		j.Attempt = int(c.Rest.Int())
 		j.Bytes = int(c.Rest.Int())
-		j.Errors = failures(c.Rest.Bulk())
+		said := c.Rest.Bulk()
 		progress := c.Rest.Bulk()
 		if record := c.Rest.Bulk(); c.Rest.Broken || !parseRecord(record, &j) {
 			return nil, c.Misread()
 		}
 		switch l.State {
+		case Acked:
+			if j.At <= c.Now {
+				continue
+			}
+			j.acked(said)
 		case Dead:
 			j.died(reason)
 		case Leased:
 			j.Deferred = reason == 1
+		}
+		if l.State != Acked {
+			j.Errors = failures(said)
 		}
 		j.Progress = j.progress(progress)
 		j.Published = j.Seq / 1000
@@ -194,12 +208,15 @@ type Listed struct {
 	DueMS       int64  `json:"due_ms,omitempty"`
 	DeadlineMS  int64  `json:"deadline_ms,omitempty"`
 	DiedMS      int64  `json:"died_ms,omitempty"`
+	AckedMS     int64  `json:"acked_ms,omitempty"`
 	Deferred    bool   `json:"deferred,omitempty"`
 	Reason      string `json:"reason,omitempty"`
 	Error       string `json:"error,omitempty"`    // of the last attempt that said why it failed
 	Progress    *int   `json:"progress,omitempty"` // percent, that its attempt said last
 	Note        string `json:"note,omitempty"`     // and beside it
 	Data        []byte `json:"data,omitempty"`     // base64
+	// Result is what the ack said.
+	Result json.RawMessage `json:"result,omitempty"`
 }
 
 // ListedPage makes what both ports show of a page.
@@ -216,6 +233,7 @@ func ListedPage(l List, list []Job, next string) Page {
 			PublishedMS: j.Published,
 			Deferred:    j.Deferred,
 			Reason:      j.Reason.String(),
+			Result:      j.Result,
 		}
 		if j.Attempt < 0 {
 			shown.Attempt = nil
@@ -227,6 +245,8 @@ func ListedPage(l List, list []Job, next string) Page {
 			shown.DeadlineMS = j.At
 		case Dead:
 			shown.DiedMS = j.At
+		case Acked:
+			shown.AckedMS = j.At
 		}
 		if len(j.Errors) > 0 {
 			shown.Error = j.Errors[0].Error
@@ -242,9 +262,9 @@ func ListedPage(l List, list []Job, next string) Page {
 	return p
 }
 
-// StateOf is the state of that name: ready, delayed, leased, dead or prepared; Gone for others.
+// StateOf is the state of that name: ready, delayed, leased, dead, acked or prepared; Gone for others.
 func StateOf(name string) State {
-	for _, state := range []State{Ready, Delayed, Prepared, Leased, Dead} {
+	for _, state := range []State{Ready, Delayed, Prepared, Leased, Dead, Acked} {
 		if name == state.String() {
 			return state
 		}

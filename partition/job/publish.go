@@ -2,6 +2,7 @@ package job
 
 import (
 	"errors"
+	"fmt"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -18,11 +19,23 @@ func (p *Publish) bad() error {
 	case ns == nil, !ValidQueue(p.Queue), p.Shard < 0,
 		p.Delay < 0, p.Delay > MaxDelay, p.TTL < 0, p.TTL > MaxTTL, p.Tries < 1, p.Tries > MaxTries,
 		p.CallerID != "" && (!ValidCallerID(p.CallerID) || len(p.Messages) != 1),
-		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, p.OnEnd != "" && !ValidQueue(p.OnEnd),
+		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, p.Unique < 0, p.Unique > MaxKeyTTL, len(p.UniqueKey) > MaxUniqueKey,
+		p.Unique > 0 && (len(p.Messages) != 1 || p.UniqueKey == "" && p.CallerID == ""), p.OnEnd != "" && !ValidQueue(p.OnEnd),
 		p.Prepare != nil && p.Prepare.bad(), len(p.Messages) < 1, len(p.Messages) > MaxMessages:
 		return ErrBadArgument
 	}
 	return nil
+}
+
+// uniqueKey is the key of a publish that is Unique, which no idempotency key is.
+func (p *Publish) uniqueKey() string {
+	switch {
+	case p.Unique == 0:
+		return ""
+	case p.UniqueKey == "":
+		return "\x00id " + p.CallerID
+	}
+	return "\x00unique " + p.UniqueKey
 }
 
 // ttl is how long the jobs live, in ms; 0: for ever. A lifetime below a millisecond is one.
@@ -68,7 +81,7 @@ func (r *run) planPublishes(list []*Publish) {
 		r.oneQueue[0] = p.Queue
 		c := r.room(publishes, sh, r.oneQueue[:], n, bytes)
 		key := groupKey{p.Queue, p.waits()}
-		plain := p.Key == "" && p.CallerID == "" && p.OnEnd == "" && p.Prepare == nil && !r.plainly
+		plain := p.Key == "" && p.CallerID == "" && p.Unique == 0 && p.OnEnd == "" && p.Prepare == nil && !r.plainly
 		if g := c.groups[key]; plain && g != nil {
 			g.publishes = append(g.publishes, p)
 			g.messages += n
@@ -108,6 +121,9 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 		if g.publishes[0].Key != "" {
 			keyed++
 		}
+		if g.publishes[0].Unique > 0 {
+			keyed++
+		}
 	}
 	n := len(r.numbers.names)
 	c.Begin(luajob.Publish, sh.Breaker, 6+4*n+keyed)
@@ -119,8 +135,12 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 		r.args.allKeys(c, sh, queue)
 	}
 	for _, it := range items {
-		if g := it.(*group); g.publishes[0].Key != "" {
-			r.args.resultKey(c, sh, g.queue, g.publishes[0].Key)
+		p := it.(*group).publishes[0]
+		if p.Key != "" {
+			r.args.resultKey(c, sh, p.Queue, p.Key)
+		}
+		if p.Unique > 0 {
+			r.args.resultKey(c, sh, p.Queue, p.uniqueKey())
 		}
 	}
 	r.args.int(c, ns.part(ns.Policy.MaxJobs, sh))
@@ -149,7 +169,12 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 			}
 			r.args.int(c, keep)
 		}
-		if watched := p.watched(); watched == "" {
+		watched := p.watched()
+		if p.Unique > 0 {
+			keyed++
+			watched = fmt.Sprintf("u%d %d\n", 6+4*n+keyed, max(1, ms(p.Unique))) + watched
+		}
+		if watched == "" {
 			r.args.join(c, p.CallerID)
 		} else {
 			r.args.join(c, p.CallerID, "\n", watched)

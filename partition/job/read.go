@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
@@ -77,25 +78,35 @@ func (n *Namespace) complete(j Job) Job {
 	return list[0]
 }
 
-// Get returns a job and the state it is in: Ready, Delayed, Prepared, Leased or Dead; or ErrNoJob.
+// Get returns a job and the state it is in: Ready, Delayed, Prepared, Leased or Dead, or Acked where
+// it is kept; or ErrNoJob.
 func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	ref Ref) (j Job, state State, err error) {
 	sh, err := s.findJob(ctx, ns, queue, ref)
 	if err != nil {
 		return Job{}, Gone, err
 	}
-	c := backend.NewCall(luajob.Get, sh.Breaker,
-		[]string{
-			sh.lease,
-			sh.delay,
-			sh.attempts,
-			sh.jobs(queue),
-			sh.dead(queue),
-			sh.ids(queue),
-		}, queue, ref.Seq)
-	if err := s.read(ctx, c); err != nil {
+	call := func(jobs, ended, said string) *backend.Call {
+		return backend.NewCall(luajob.Get, sh.Breaker,
+			[]string{sh.lease, sh.delay, sh.attempts, jobs, ended, said}, queue, ref.Seq)
+	}
+	calls := []*backend.Call{call(sh.jobs(queue), sh.dead(queue), sh.ids(queue))}
+	if ns.keepAcked(queue).KeepAcked > 0 { // a job that is acked meanwhile is in the second
+		calls = append(calls, call(sh.acked(queue), sh.until(queue), sh.acked(queue)))
+	}
+	if err := s.read(ctx, calls...); err != nil {
 		return Job{}, Gone, err
 	}
+	for i, c := range calls {
+		if j, state, err = ns.readJob(c, queue, ref, i > 0); !errors.Is(err, ErrNoJob) {
+			break
+		}
+	}
+	return j, state, err
+}
+
+// readJob reads the answer of get; kept: it is about acked jobs, which are kept as dead ones are.
+func (n *Namespace) readJob(c *backend.Call, queue string, ref Ref, kept bool) (j Job, state State, err error) {
 	if c.Rest.Int() == 0 && !c.Rest.Broken {
 		return Job{}, Gone, ErrNoJob
 	}
@@ -110,24 +121,30 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 		Attempt: int(attempts),
 		At:      at,
 		Now:     c.Now,
-		Errors:  failures(c.Rest.Bulk()),
 	}
+	said := c.Rest.Bulk()
 	progress := c.Rest.Bulk()
 	state = StateOf(string(name))
 	if c.Rest.Broken || state == Gone || !parseRecord(record, &j) {
 		return Job{}, Gone, c.Misread()
 	}
-	switch state {
-	case Dead:
+	switch {
+	case kept:
+		state = Acked
+		j.acked(said)
+	case state == Dead:
 		j.died(reason)
-	case Leased:
+	case state == Leased:
 		j.Deferred = reason == 1
 	}
 	j.Progress = j.progress(progress)
-	if j.CallerID != ref.CallerID {
+	if j.CallerID != ref.CallerID || kept && at <= c.Now {
 		return Job{}, Gone, ErrNoJob
 	}
-	return ns.complete(j), state, nil
+	if !kept {
+		j.Errors = failures(said)
+	}
+	return n.complete(j), state, nil
 }
 
 // died sets what the store knows of a death. The attempts of a dead job are forgotten, but

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"unicode"
@@ -124,6 +125,22 @@ func failures(text []byte) (list []Failure) {
 		}
 	}
 	return list
+}
+
+// acked reads what the store keeps of an ack: attempt, ms and result.
+func (j *Job) acked(text []byte) {
+	attempt, n := number(text)
+	at, m := number(text[min(n+1, len(text)):])
+	j.Attempt, j.At, j.Expires = int(attempt), at, 0
+	j.Result = asJSON(text[min(n+m+2, len(text)):])
+}
+
+// asJSON is a result as JSON: a worker may have said any text. nil: it said none.
+func asJSON(result []byte) json.RawMessage {
+	if len(result) > 0 && !json.Valid(result) {
+		result, _ = json.Marshal(string(result)) // a string cannot fail
+	}
+	return result
 }
 
 // number reads the decimal digits that text begins with, 18 at most, and returns how many

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 )
@@ -35,6 +36,11 @@ type Publish struct {
 	// nothing. Any text.
 	Key    string
 	KeyTTL time.Duration
+	// Unique is how long no other job is stored under UniqueKey, 1 to MaxUniqueKey bytes, or without
+	// one under CallerID, whatever becomes of the first: 0 (not) to MaxKeyTTL. Then there is one
+	// message, and the result of another names the first. Each takes one of Policy.MaxKeys.
+	Unique    time.Duration
+	UniqueKey string
 	// OnEnd is the queue that gets a follow-up job when a job ends; "": none.
 	OnEnd string
 	// Prepare makes the jobs wait for the commit of their publisher; nil: they do not.
@@ -48,7 +54,7 @@ type Publish struct {
 	First    int64 // sequence of the first job
 	Count    int   // jobs, with the sequences from First on: Repeated, those of the earlier publish
 	Repeated bool  // it is the result of an earlier publish with the same Key
-	Exists   bool  // a job with this CallerID exists
+	Exists   bool  // a job with this CallerID exists, or one was stored that is Unique still
 	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrTooManyGroups, ErrBadArgument or one of a class
 
 	at *shard // where it is stored; nil: it has its answer
@@ -56,13 +62,14 @@ type Publish struct {
 
 // Bounds of requests.
 const (
-	MaxMessages = 1000
-	MaxCount    = 1000
-	MaxQueues   = maxCallQueues // of a claim
-	MaxDelay    = 1 << 32 * time.Second
-	MaxTTL      = 1 << 32 * time.Second
-	MaxTTR      = 1 << 32 * time.Second
-	MaxKeyTTL   = 24 * time.Hour
+	MaxMessages  = 1000
+	MaxCount     = 1000
+	MaxQueues    = maxCallQueues // of a claim
+	MaxDelay     = 1 << 32 * time.Second
+	MaxTTL       = 1 << 32 * time.Second
+	MaxTTR       = 1 << 32 * time.Second
+	MaxKeyTTL    = 24 * time.Hour
+	MaxUniqueKey = 255
 )
 
 // Claim asks for ready jobs of queues of one shard.
@@ -115,7 +122,7 @@ type Job struct {
 	Published int64 // Unix ms
 	Expires   int64 // Unix ms; 0: never
 	Now       int64 // Unix ms on the store's clock when it answered
-	At        int64 // Unix ms: when its lease ends; of a read also when it comes due, its publisher is asked, or it died; 0: ready
+	At        int64 // Unix ms: when its lease ends; of a read also when it comes due, its publisher is asked, it died or was acked; 0: ready
 	Reason    Reason
 	Bytes     int  // of the payload; of a list
 	Deferred  bool // it is leased, and who settles it is not who claimed it
@@ -125,6 +132,8 @@ type Job struct {
 	Errors []Failure
 	// Progress is how far its attempt got, of a dead job the last that said so. Only reads have it.
 	Progress *Progress
+	// Result is what the ack of an acked one said: JSON, or nil.
+	Result json.RawMessage
 	// Bound: PHP's own code has to run it: it holds a lock, is part of a batch or begins a chain.
 	Bound bool
 	// Payload and Attributes share the memory of the answer.
@@ -149,7 +158,7 @@ type Ack struct {
 	Namespace *Namespace
 	Queue     string
 	Ref       Ref
-	Result    []byte // of the work, for the follow-up: 4 KiB at most
+	Result    []byte // of the work, for the follow-up and Rule.KeepAcked: 4 KiB at most
 	By        string // who acks, for traces; "": unknown
 
 	Acked   bool // it was claimed before, once at least
@@ -185,11 +194,12 @@ const (
 	Lost
 	Leased
 	Prepared
+	Acked // and kept: see Rule.KeepAcked
 )
 
 // String is the state in lower case.
 func (s State) String() string {
-	return [...]string{"gone", "ready", "delayed", "dead", "expired", "lost", "leased", "prepared"}[s]
+	return [...]string{"gone", "ready", "delayed", "dead", "expired", "lost", "leased", "prepared", "acked"}[s]
 }
 
 // Reason is why a job died.
@@ -274,4 +284,5 @@ type Ledger struct {
 
 	Died      int64 `json:"died"`      // became dead letters, since the first job
 	Respawned int64 `json:"respawned"` // dead letters made ready again, since the first job
+	Kept      int64 `json:"kept"`      // of Acked: those that can still be read
 }

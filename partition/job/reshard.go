@@ -134,7 +134,7 @@ func (s *Store) holds(ctx context.Context, sh *shard) (h held, err error) {
 	ledger := pipe.HMGet(ctx, sh.Ledger, "published", "acked", "expired", "deleted", "lost", "lost_count", "fence")
 	queues, names := pipe.ZCard(ctx, sh.queues), pipe.ZRange(ctx, sh.queues, 0, heldNames-1)
 	kept := []*redis.IntCmd{queues, pipe.ZCard(ctx, sh.delay), pipe.ZCard(ctx, sh.lease), pipe.HLen(ctx, sh.jobs(outbox)),
-		pipe.HLen(ctx, sh.states)}
+		pipe.HLen(ctx, sh.states), pipe.ZCard(ctx, sh.kept)}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return held{}, backend.Classify(err)
 	}
@@ -162,7 +162,7 @@ const holdFor = 30_000
 
 // Reshard gives a namespace another number of shards while it serves: see partition.Reshard,
 // whose errors it has. It rejects a namespace with schedules or owners, with a paused queue, or with
-// a rule that has a rate or a concurrency: shards keep these beside the jobs. For 30 s after it none can be put, and no
+// a rule that has a rate, a concurrency or keep_acked: shards keep these beside the jobs. For 30 s after it none can be put, and no
 // queue paused.
 func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardRequest) (layout int64, err error) {
 	if err := r.Validate(); err != nil {
@@ -177,6 +177,9 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 	for _, rule := range ns.Policy.Rules {
 		if !rule.Rate.IsZero() && !rule.Rate.None {
 			return refuse("the rule for queue %s has a rate, which each shard keeps by itself: remove it until the older layout is closed", rule.Match)
+		}
+		if rule.KeepAcked > 0 {
+			return refuse("the rule for queue %s has keep_acked, and each shard keeps its own jobs: remove it until the older layout is closed", rule.Match)
 		}
 		if rule.Concurrency > 0 {
 			return refuse("the rule for queue %s has a concurrency, and each shard counts its own leases: remove it until the older layout is closed", rule.Match)

@@ -57,7 +57,15 @@ type Rule struct {
 	// KeepTrace is how long the trace of a job is kept after what happened to it last: 1m to
 	// MaxRuleSpan. Default: the rule does not say; where none does, there are no traces.
 	KeepTrace Span
+	// KeepAcked is how long acked jobs are kept, with the results of their acks: 1s to MaxRuleSpan. Default: the
+	// rule does not say; where none does, they are gone. MaxAcked is how many of a queue are, in each of
+	// its shards, the newest: 1 to 1,000,000; default DefaultMaxAcked. A namespace keeps Policy.MaxJobs at most.
+	KeepAcked Span
+	MaxAcked  int
 }
+
+// DefaultMaxAcked is how many acked jobs a queue keeps whose rule does not say it.
+const DefaultMaxAcked = 10_000
 
 // MaxRuleSpan is the upper bound of the times of a Rule.
 const MaxRuleSpan = 30 * 24 * time.Hour
@@ -165,13 +173,17 @@ func (r Rule) check(v *partition.Validation, at string) {
 	v.Check(r.TTR.within(time.Second), at+"ttr", r.TTR, wantSpan)
 	v.Check(r.Delay.within(time.Second), at+"delay", r.Delay, wantSpan)
 	v.Check(r.KeepTrace.within(time.Minute), at+"keep_trace", r.KeepTrace, wantKeep)
+	v.Check(r.KeepAcked.within(time.Second), at+"keep_acked", r.KeepAcked, wantSpan)
+	v.Check(r.MaxAcked == 0 || r.MaxAcked >= 1 && r.MaxAcked <= 1_000_000 && r.KeepAcked > 0, at+"max_acked", r.MaxAcked,
+		"1 to 1000000 jobs, beside keep_acked")
 	v.Check(r.Says(), at+"rate", "nothing",
-		"rate, concurrency, tries, ttr, delay or keep_trace: the rule says nothing")
+		"rate, concurrency, tries, ttr, delay, keep_trace or keep_acked: the rule says nothing")
 }
 
 // Says reports whether the rule has any setting.
 func (r Rule) Says() bool {
-	return !r.Rate.IsZero() || r.Concurrency != 0 || r.Tries > 0 || r.TTR > 0 || r.Delay > 0 || r.KeepTrace > 0
+	return !r.Rate.IsZero() || r.Concurrency != 0 || r.Tries > 0 || r.TTR > 0 || r.Delay > 0 || r.KeepTrace > 0 ||
+		r.KeepAcked > 0
 }
 
 // minRatePause is that of the highest rate, in ns.
@@ -226,6 +238,11 @@ func (n *Namespace) Lease(otherwise time.Duration, queues ...string) (longest ti
 // keepTrace is how long traces of a queue's jobs are kept; 0: it has none.
 func (n *Namespace) keepTrace(queue string) time.Duration {
 	return time.Duration(n.rule(queue, func(r *Rule) bool { return r.KeepTrace > 0 }).KeepTrace)
+}
+
+// keepAcked is the first rule that keeps acked jobs of a queue; one that does not where none does.
+func (n *Namespace) keepAcked(queue string) *Rule {
+	return n.rule(queue, func(r *Rule) bool { return r.KeepAcked > 0 })
 }
 
 // MaxConcurrency is the upper bound of Rule.Concurrency.

@@ -1,21 +1,31 @@
 package job
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spillway-io/spillway/lua"
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
+// keptBytes is what a job is taken for that a call of ack copies, because its queue keeps acked jobs.
+const keptBytes = 32 << 10
+
 func (r *run) planAcks(list []*Ack) {
 	for _, a := range list {
 		if a.at != nil {
+			size := 0
+			if a.Namespace.keepAcked(a.Queue).KeepAcked > 0 {
+				size = keptBytes
+			}
 			r.oneQueue[0] = a.Queue
-			r.room(acks, a.at, r.oneQueue[:], 1, 0).add(a,
-				r.oneQueue[:], 1, 0)
+			r.room(acks, a.at, r.oneQueue[:], 1, size).add(a,
+				r.oneQueue[:], 1, size)
 		}
 	}
 }
@@ -34,10 +44,10 @@ func (r *run) planSettles(list []*Settle) {
 	}
 }
 
-// beginSettling begins a call of ack or settle: the keys of the shard and of all queues.
-func (r *run) beginSettling(c *backend.Call, script *lua.Script, sh *shard) {
+// beginSettling begins a call of ack or settle: the keys of the shard and of all queues. The caller adds more.
+func (r *run) beginSettling(c *backend.Call, script *lua.Script, sh *shard, more int) {
 	n := len(r.numbers.names)
-	c.Begin(script, sh.Breaker, 6+4*n)
+	c.Begin(script, sh.Breaker, 6+4*n+more)
 	c.Spare = &sh.ends
 	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts,
 		sh.args.queues, sh.args.delay,
@@ -57,10 +67,33 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 		r.numbers.number(it.(*Ack).Queue)
 	}
 	first := items[0].(*Ack)
-	r.beginSettling(c, luajob.Ack, first.at)
+	ns, sh, more := first.Namespace, first.at, 0
+	for _, queue := range r.numbers.names {
+		if ns.keepAcked(queue).KeepAcked > 0 {
+			more += 2
+		}
+	}
+	if more > 0 {
+		more++
+	}
+	r.beginSettling(c, luajob.Ack, sh, more)
+	if more > 0 {
+		r.args.join(c, sh.kept)
+	}
+	for _, queue := range r.numbers.names {
+		if ns.keepAcked(queue).KeepAcked > 0 {
+			r.args.join(c, sh.until(queue))
+			r.args.join(c, sh.acked(queue))
+		}
+	}
 	r.args.int(c, int64(len(r.numbers.names)))
 	for _, queue := range r.numbers.names {
-		r.args.join(c, queue)
+		if rule := ns.keepAcked(queue); rule.KeepAcked > 0 {
+			r.args.join(c, fmt.Sprintf("%s %d %d %d", queue, time.Duration(rule.KeepAcked).Milliseconds(),
+				cmp.Or(rule.MaxAcked, DefaultMaxAcked), ns.part(ns.Policy.MaxJobs, sh)))
+		} else {
+			r.args.join(c, queue)
+		}
 	}
 	for from := 0; from < len(items); {
 		queue, to := items[from].(*Ack).Queue, from
@@ -119,7 +152,7 @@ func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 	}
 	first := items[0].(*Settle)
 	sh := first.at
-	r.beginSettling(c, luajob.Settle, sh)
+	r.beginSettling(c, luajob.Settle, sh, 0)
 	c.Args = append(c.Args, sh.args.channel, s.wake)
 	r.args.int(c, int64(len(r.numbers.names)))
 	for _, queue := range r.numbers.names {

@@ -35,7 +35,8 @@ func TestTheStoreOfJobtest(t *testing.T) {
 		"a caller's id is stored once", "a publish with a key is stored once", "a further queue is rejected", "replies live for a while",
 		"a forecast counts what comes due", "an end has a follow-up", "a prepared job waits for its publisher", "bad requests run nothing",
 		"a policy changes while jobs wait", "a trace tells what happened to a job", "the oldest traces make room",
-		"a paused queue gives no job", "leases are limited", "jobs are listed in pages", "a job says how far it got")
+		"a paused queue gives no job", "leases are limited", "jobs are listed in pages", "a job says how far it got", "acked jobs are kept",
+		"a publish is unique for a while")
 }
 
 func TestStoreOnSentinel(t *testing.T) {
@@ -123,6 +124,8 @@ func runSuite(t *testing.T, on target, leftOut ...string) {
 		"a trace tells what happened to a job":              aTraceTellsWhatHappenedToAJob,
 		"the oldest traces make room":                       theOldestTracesMakeRoom,
 		"bad requests run nothing":                          badRequestsRunNothing,
+		"acked jobs are kept":                               ackedJobsAreKept,
+		"a publish is unique for a while":                   aPublishIsUniqueForAWhile,
 		"a policy changes while jobs wait":                  aPolicyChangesWhileJobsWait,
 	}
 	for _, name := range leftOut {

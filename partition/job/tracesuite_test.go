@@ -105,3 +105,86 @@ func theOldestTracesMakeRoom(b *bench) {
 		}
 	}
 }
+
+func ackedJobsAreKept(b *bench) {
+	b.open(func(p *job.Policy) {
+		p.Rules = []job.Rule{
+			{Match: "few", KeepAcked: job.Span(time.Hour), MaxAcked: 2},
+			{Match: "kept*", KeepAcked: job.Span(time.Hour)},
+		}
+	})
+	get := func(queue string, seq job.Ref) (string, error) {
+		j, state, err := b.store.Get(b.Context(), b.ns, queue, seq)
+		if err == nil && (j.At == 0 || j.At > j.Now || j.Expires != 0) {
+			b.Errorf("acked at %d, expires at %d, now is %d", j.At, j.Expires, j.Now)
+		}
+		return fmt.Sprintf("%s %d %s %s", state, j.Attempt, j.Payload, j.Result), err
+	}
+	p := b.message("kept-q", "x")
+	p.TTL, p.CallerID = time.Hour, "mine"
+	b.store1(p)
+	b.settle(b.claim(1, "kept-q")[0], job.Nack, 0)
+	j := b.claim(1, "kept-q")[0]
+	a := &job.Ack{Namespace: b.ns, Queue: "kept-q", Ref: j.Ref, Result: []byte("{\"n\":\n1}")}
+	b.run(job.Batch{Acks: []*job.Ack{a}})
+	b.same("ack", []any{a.Acked, a.Err}, []any{true, nil})
+	text, err := get("kept-q", j.Ref)
+	b.same("kept", []any{text, err}, []any{"acked 2 x {\"n\":\n1}", nil})
+	_, err = get("kept-q", job.Ref{Shard: j.Shard, Seq: j.Seq, CallerID: "other"})
+	b.is("under another id", err, job.ErrNoJob)
+	b.same("its id is free", len(b.store1(p)), 1)
+	b.same("repeated", b.ack(j).Acked, false)
+	b.ledger(job.Ledger{Published: 2, Acked: 1, Ready: 1, Kept: 1})
+
+	b.publish("few", "1", "2", "3", "4")
+	for _, j := range b.claim(3, "few") {
+		b.ack(j)
+	}
+	list, next, err := b.store.List(b.Context(), b.ns, job.List{Queue: "few", State: job.Acked, Limit: 1, Data: true})
+	b.same("the newest are kept", []any{payloads(list), next != "", err}, []any{[]string{"2"}, true, nil})
+	list, _, err = b.store.List(b.Context(), b.ns, job.List{Queue: "few", State: job.Acked, Limit: 5, After: next, Data: true})
+	b.same("the next page", []any{payloads(list), err}, []any{[]string{"3"}, nil})
+	b.publish("other", "x")
+	j = b.claim(1, "other")[0]
+	b.ack(j)
+	_, err = get("other", j.Ref)
+	b.is("no rule keeps it", err, job.ErrNoJob)
+	n, err := b.store.Purge(b.Context(), b.ns, "few", true)
+	b.same("a purge forgets them", []any{n, err}, []any{int64(1), nil})
+	b.ledger(job.Ledger{Published: 7, Acked: 5, Ready: 1, Deleted: 1, Kept: 1})
+}
+
+func aPublishIsUniqueForAWhile(b *bench) {
+	b.open(func(p *job.Policy) { p.Shards, p.Spread = 3, map[string]int{"wide": 3} })
+	unique := func(queue, key string, window time.Duration) *job.Publish {
+		p := b.message(queue, "x")
+		p.Unique, p.UniqueKey = window, key
+		return p
+	}
+	for _, queue := range []string{"q", "wide"} {
+		first, twin := unique(queue, "k", time.Hour), unique(queue, "k", time.Hour)
+		first.Shard, twin.Shard = b.ns.HomeOf(first, 1), b.ns.HomeOf(twin, 2)
+		b.run(job.Batch{Publishes: []*job.Publish{first, twin}})
+		b.same("the second of a batch", []any{first.Exists, first.Err, twin.Exists, twin.Err, twin.First}, []any{false, nil, true, nil, first.First})
+		b.ack(job.Job{Queue: queue, Ref: job.Ref{Shard: first.Shard, Seq: first.First}})
+		again := unique(queue, "k", time.Hour)
+		again.Shard = b.ns.HomeOf(again, 3)
+		b.run(job.Batch{Publishes: []*job.Publish{again}})
+		b.same("after the ack", []any{again.Exists, again.Err, again.First}, []any{true, nil, first.First})
+	}
+	keyed := unique("q", "idempotent", time.Hour)
+	keyed.Key, keyed.OnEnd = "k", "done"
+	b.store1(keyed)
+	b.store1(keyed)
+	b.same("repeated, not a double", []bool{keyed.Repeated, keyed.Exists}, []bool{true, false})
+	short := unique("q", "short", time.Millisecond)
+	b.until("the window ends", func() bool {
+		b.run(job.Batch{Publishes: []*job.Publish{short}})
+		return short.Err == nil && !short.Exists
+	})
+	bad := unique("q", "", time.Hour)
+	two := unique("q", "k", time.Hour)
+	two.Messages = append(two.Messages, two.Messages...)
+	b.run(job.Batch{Publishes: []*job.Publish{bad, two}})
+	b.same("bad ones", []error{bad.Err, two.Err}, []error{job.ErrBadArgument, job.ErrBadArgument})
+}

@@ -248,8 +248,8 @@ type Job struct {
 	ID          string          `json:"job"`
 	Queue       string          `json:"queue"`
 	Class       string          `json:"class,omitempty"`   // that PHP runs; absent: it is no job of PHP's
-	State       string          `json:"state"`             // ready, prepared, delayed, leased or dead
-	AtMS        int64           `json:"at_ms"`             // when it comes due, its lease ends or it died; 0: ready
+	State       string          `json:"state"`             // ready, prepared, delayed, leased, dead or acked
+	AtMS        int64           `json:"at_ms"`             // when it comes due, its lease ends, it died or was acked; 0: ready
 	Reason      string          `json:"reason,omitempty"`  // why it died: nacked, lapsed, buried or undecided; absent: unknown, or not dead
 	Attempt     *int            `json:"attempt,omitempty"` // how often it was claimed; absent: unknown, of a dead job
 	Tries       int             `json:"tries"`             // how often it is claimed at most
@@ -260,6 +260,7 @@ type Job struct {
 	Errors      []job.Failure   `json:"errors,omitempty"`   // why attempts failed, the newest first: the last three
 	Progress    *int            `json:"progress,omitempty"` // percent, that its attempt said last
 	Note        string          `json:"note,omitempty"`     // and beside it
+	Result      json.RawMessage `json:"result,omitempty"`   // what its ack said
 	Payload
 }
 
@@ -274,6 +275,7 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 		PublishedMS: j.Published,
 		ExpiresMS:   j.Expires,
 		AgeMS:       max(0, j.Now-j.Published),
+		Result:      payloadOf(j.Result, masks).Data,
 		Payload:     payloadOf(j.Payload, masks),
 	}
 	if state == job.Dead {
@@ -388,7 +390,7 @@ func (s *Server) listJobs(r *request) (any, error) {
 		Data:  len(masks) > 0, // errors may quote them
 	}
 	if l.State == job.Gone || l.State == job.Prepared {
-		r.fail(badRequest("state: want ready, delayed, leased or dead"))
+		r.fail(badRequest("state: want ready, delayed, leased, dead or acked"))
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -403,6 +405,7 @@ func (s *Server) listJobs(r *request) (any, error) {
 		p := &page.Jobs[i]
 		p.Error = maskQuote(p.Error, list[i].Payload, masks)
 		p.Note = maskQuote(p.Note, list[i].Payload, masks)
+		p.Result = payloadOf(list[i].Result, masks).Data
 	}
 	return page, nil
 }

@@ -277,6 +277,8 @@ type Rule struct {
 	TTR           job.Span      `json:"ttr"`            // default lease of a claim; empty: it does not say
 	Delay         job.Span      `json:"delay"`          // default delay of a publish; empty: it does not say
 	KeepTrace     job.Span      `json:"keep_trace"`     // how long a trace is kept, such as 24h; empty: it does not say
+	KeepAcked     job.Span      `json:"keep_acked"`     // how long acked jobs are kept, such as 1h; empty: it does not say
+	MaxAcked      int           `json:"max_acked"`      // how many of a queue, the newest; 0: 10,000
 }
 
 // MadeRule is a rule and where it comes from.
@@ -309,8 +311,8 @@ func (s *Server) putRule(r *request) (any, error) {
 	act := Act{
 		Action:    "set_rule",
 		Namespace: ns.Name,
-		Detail: fmt.Sprintf("match %s, rate %q, burst %d, concurrency %d, concurrency_by %q, tries %d, ttr %q, delay %q, keep_trace %q",
-			body.Match, body.Rate, body.Burst, body.Concurrency, body.ConcurrencyBy, body.Tries, body.TTR, body.Delay, body.KeepTrace),
+		Detail: fmt.Sprintf("match %s, rate %q, burst %d, concurrency %d, concurrency_by %q, tries %d, ttr %q, delay %q, keep_trace %q, keep_acked %q, max_acked %d",
+			body.Match, body.Rate, body.Burst, body.Concurrency, body.ConcurrencyBy, body.Tries, body.TTR, body.Delay, body.KeepTrace, body.KeepAcked, body.MaxAcked),
 	}
 	return s.changed(r, act, c.PutRule(r.ctx, rule), body)
 }

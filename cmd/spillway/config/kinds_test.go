@@ -37,7 +37,7 @@ func TestErrorsOfQueueSettingsNameLineAndKey(t *testing.T) {
 		"  a: {kind: queue, queues: [{match: x, rate: 0}]}":                         `2: namespaces.a.queues[0].rate: "0" is not what a rule can say`,
 		"  a: {kind: queue, queues: [{match: x, rate: 100001/s}]}":                  `2: namespaces.a.queues[0].rate: "100001/s" is not what a rule can say`,
 		"  a: {kind: queue, queues: [{match: x, burst: 5, tries: 2}]}":              `2: namespaces.a.queues[0].burst: 5 is not usable: want 1 to 10000 jobs, beside a rate`,
-		"  a: {kind: queue, queues: [{match: x}]}":                                  `namespaces.a.queues[0].rate: nothing is not usable: want rate, concurrency, tries, ttr, delay or keep_trace`,
+		"  a: {kind: queue, queues: [{match: x}]}":                                  `namespaces.a.queues[0].rate: nothing is not usable: want rate, concurrency, tries, ttr, delay, keep_trace or keep_acked`,
 		"  a: {kind: queue, queues: [{match: x, concurrency: 0}]}":                  `2: namespaces.a.queues[0].rate: nothing is not usable`,
 		"  a: {kind: queue, queues: [{match: x, concurrency: 4294967296}]}":         `2: namespaces.a.queues[0].concurrency: 4294967296 is not usable: want 1 to 10000 leases`,
 		"  a: {kind: queue, queues: [{tries: 2, concurrency_by: t}]}":               `2: namespaces.a.queues[0].concurrency_by: t is not usable: want the name of an attribute, beside concurrency`,

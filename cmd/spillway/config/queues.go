@@ -72,6 +72,8 @@ type QueueRule struct {
 	TTR           job.Span      `name:"ttr"`
 	Delay         job.Span      `name:"delay"`
 	KeepTrace     job.Span      `name:"keep-trace"`
+	KeepAcked     job.Span      `name:"keep-acked"`
+	MaxAcked      int           `name:"max-acked"`
 }
 
 // Push is one rule that hands the jobs of queues to a sink.

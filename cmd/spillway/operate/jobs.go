@@ -37,7 +37,7 @@ type JobsLs struct {
 
 	Namespace string `arg:"" optional:"" help:"Namespace of the queues; without it, the namespaces of kind queue."`
 	Queue     string `arg:"" optional:"" help:"Queue of the jobs."`
-	State     string `enum:"ready,delayed,leased,dead" default:"ready" help:"Of a queue: its ready, delayed, leased or dead jobs."`
+	State     string `enum:"ready,delayed,leased,dead,acked" default:"ready" help:"Of a queue: its jobs in this state; acked ones where a rule keeps them."`
 	Sort      string `enum:"name,ready,delayed,leased,dead,age" default:"name" help:"Order: name, from a to z; or ready, delayed, leased, dead or age, the largest first."`
 	Limit     int    `default:"50" help:"Queues or jobs to list, at most 1024."`
 	Filter    string `placeholder:"TEXT" help:"Only queues whose name contains this."`
@@ -116,7 +116,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 			if j.Attempt != nil {
 				attempts = digits(*j.Attempt)
 			}
-			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.PublishedMS)), cmp.Or(escape(j.Error), "-"),
+			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)), cmp.Or(escape(j.Error), "-"),
 				clock(j.PublishedMS), attempts, digits(j.Bytes))
 		}
 		if page.Next == "" || left <= len(page.Jobs) {
@@ -334,14 +334,14 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 	}
 	expires := "never"
 	switch {
-	case j.State == "dead":
+	case j.State == "dead", j.State == "acked":
 		expires = "" // it has no ttl any more
 	case j.ExpiresMS > 0:
 		expires = clock(j.ExpiresMS)
 	}
 	state := j.State
 	if words, ok := map[string]string{"delayed": "delayed until ",
-		"prepared": "prepared until ", "leased": "leased until ", "dead": "dead since "}[j.State]; ok {
+		"prepared": "prepared until ", "leased": "leased until ", "dead": "dead since ", "acked": "acked at "}[j.State]; ok {
 		state = words + clock(j.AtMS)
 	}
 	if j.Reason != "" {
@@ -351,7 +351,7 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		"job", j.ID, "queue", j.Queue, "state", state, "attempts", fmt.Sprintf("%s of %d",
 			attempts(&j), j.Tries), "published",
 		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
-		"expires", expires, "error", lastError(&j), "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
+		"expires", expires, "error", lastError(&j), "result", compact(j.Result), "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
 	).print(s.Out)
 }
 

@@ -32,7 +32,7 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 	if len(answer.Rules) == 0 {
 		return s.tell("%s has no rules: nothing limits its queues", c.Namespace)
 	}
-	t := newTable("MATCH", ">RATE", ">BURST", ">LEASES", "EACH", ">TRIES", ">TTR", ">DELAY", ">TRACE", "MADE", "BY")
+	t := newTable("MATCH", ">RATE", ">BURST", ">LEASES", "EACH", ">TRIES", ">TTR", ">DELAY", ">TRACE", ">KEPT", "MADE", "BY")
 	said := func(n int) string {
 		if n == 0 {
 			return "-"
@@ -41,7 +41,7 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 	}
 	for _, r := range answer.Rules {
 		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Concurrency), cmp.Or(r.ConcurrencyBy, "-"), said(r.Tries),
-			cmp.Or(r.TTR.String(), "-"), cmp.Or(r.Delay.String(), "-"), cmp.Or(r.KeepTrace.String(), "-"),
+			cmp.Or(r.TTR.String(), "-"), cmp.Or(r.Delay.String(), "-"), cmp.Or(r.KeepTrace.String(), "-"), cmp.Or(r.KeepAcked.String(), "-"),
 			made(r.FromFile, r.CreatedAtMS), r.CreatedBy)
 	}
 	return t.print(s.Out)
@@ -61,6 +61,8 @@ type RulesSet struct {
 	TTR           string `placeholder:"TIME" help:"How long a claim leases a job, where it does not say: such as 10m."`
 	Delay         string `placeholder:"TIME" help:"How long a job waits until it is ready, where its publish does not say: such as 5s."`
 	KeepTrace     string `placeholder:"TIME" help:"How long what happened to a job is kept, after it happened: such as 24h."`
+	KeepAcked     string `placeholder:"TIME" help:"How long acked jobs are kept, with the results of their acks: such as 1h."`
+	MaxAcked      int    `placeholder:"N" help:"Acked jobs that a queue keeps, the newest. Without it, 10000."`
 }
 
 // Run makes it.
@@ -75,6 +77,8 @@ func (c *RulesSet) Run(ctx context.Context, s Streams) error {
 		"ttr":            c.TTR,
 		"delay":          c.Delay,
 		"keep_trace":     c.KeepTrace,
+		"keep_acked":     c.KeepAcked,
+		"max_acked":      c.MaxAcked,
 	}
 	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &struct{}{})
 	if err != nil {

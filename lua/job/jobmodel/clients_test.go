@@ -22,12 +22,12 @@ func (w *World) spawnPublish() {
 			w.Count["publish not run"]++
 			return tries > 3
 		}
-		at := w.ms()
+		at, before := w.ms(), s.maxSeq
 		replies := s.store.Publish(s.quota, groups)
 		lost := w.once(12)
 		var keyed []Publish
 		for i, g := range groups {
-			w.judgePublish(s, at, g, replies[i], lost)
+			w.judgePublish(s, at, before, g, replies[i], lost)
 			if g.Key != "" {
 				keyed = append(keyed, g)
 			}
@@ -72,14 +72,22 @@ func (w *World) drawPublish(queue string) Publish {
 	if w.rand.Intn(4) == 0 {
 		g.Attributes = fmt.Sprintf(`{"n":"%d @"}`, w.rand.Intn(100))
 	}
+	if count == 1 && w.extra.Intn(4) == 0 {
+		g.Unique, g.Window = fmt.Sprint("u", w.extra.Intn(3)), int64(1000+w.extra.Intn(30_000))
+	}
 	for range count {
 		g.Payloads = append(g.Payloads, []string{"p ", "@x ", "#2,{}", ""}[w.rand.Intn(4)]+fmt.Sprint(w.rand.Intn(1000)))
 	}
 	return g
 }
 
-func (w *World) judgePublish(s *shard, at int64, g Publish, r Stored, lost bool) {
-	key := g.Queue + "/" + g.Key
+// judgePublish judges the answer to a group. Jobs behind the sequence before are of the same call.
+func (w *World) judgePublish(s *shard, at, before int64, g Publish, r Stored, lost bool) {
+	key, unique := g.Queue+"/"+g.Key, g.Queue+"/"+g.Unique
+	double := s.uniques[unique]
+	if double.Until <= at {
+		double = Unique{}
+	}
 	switch r.Status {
 	case StoredNow:
 		if r.First <= s.maxSeq {
@@ -99,6 +107,12 @@ func (w *World) judgePublish(s *shard, at int64, g Publish, r Stored, lost bool)
 		if g.Key != "" {
 			s.keys[key] = r.First
 		}
+		if g.Unique != "" && double.First > 0 {
+			w.bad("publish: %d is stored, and %s is that of %d until %d", r.First, unique, double.First, double.Until)
+		}
+		if g.Unique != "" {
+			s.uniques[unique] = Unique{r.First, at + g.Window}
+		}
 		if lost {
 			s.unknown += int64(len(g.Payloads))
 		} else {
@@ -109,7 +123,10 @@ func (w *World) judgePublish(s *shard, at int64, g Publish, r Stored, lost bool)
 			w.bad("publish: %s is said to be %d jobs from %d, it is %d", key, r.Count, r.First, s.keys[key])
 		}
 	case Exists:
-		if t := s.jobs[Ref{g.Queue, r.First}]; t == nil || t.gone || t.callerID != g.CallerID || !w.exists(s, t) {
+		t := s.jobs[Ref{g.Queue, r.First}]
+		if g.Unique != "" && r.First == double.First {
+			w.Count["not unique"]++
+		} else if t == nil || t.gone || t.callerID != g.CallerID || !w.exists(s, t) && r.First <= before {
 			w.bad("publish: %s is said to live as %d", g.CallerID, r.First)
 		}
 	}

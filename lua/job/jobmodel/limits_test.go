@@ -236,3 +236,114 @@ func (w *World) judgeLimit(s *shard, c Claimed) {
 		w.bad("claim: %v is one of %d leases, %+v are allowed", c.ref(), n, limit)
 	}
 }
+
+// Keep says how long acked jobs of a queue are kept, ms, and how many; All of the shard.
+type Keep struct{ MS, Most, All int64 }
+
+// Kept is an acked job that is kept.
+type Kept struct {
+	Until  int64 // ms
+	Record string
+	Said   string // attempt, ms and result
+}
+
+// ResultOf is what the ack of a job says.
+func ResultOf(seq int64) string {
+	if seq%3 == 0 {
+		return ""
+	}
+	return fmt.Sprintf(`{"of": %d}`, seq)
+}
+
+// Keep sets what acks say of a queue from now on.
+func (s *Shard) Keep(queue string, keep Keep) { s.Keeping[queue] = keep }
+
+// keepAcked keeps jobs of a queue that were acked.
+func (s *Shard) keepAcked(queue string, jobs map[int64]Kept) {
+	q, keep := s.queue(queue), s.Keeping[queue]
+	if len(jobs) == 0 || keep.MS == 0 {
+		return
+	}
+	maps.Copy(q.Acked, jobs)
+	s.Ledger["kept"] += int64(len(jobs))
+	room := max(int64(len(q.Acked))-keep.Most, s.Ledger["kept"]-keep.All, 0)
+	if s.bug == "kept jobs make no room" {
+		room = 0
+	}
+	s.dropKept(queue, s.now(), room)
+}
+
+// DropKept forgets the kept jobs of a queue whose time is over, or all, and says how many are left of them.
+func (s *Shard) DropKept(queue string, all bool) int {
+	now := s.now()
+	if all {
+		now = 1e15
+	}
+	return s.dropKept(queue, now, 0)
+}
+
+func (s *Shard) dropKept(queue string, now, room int64) int {
+	q, over := s.queue(queue), int64(0)
+	seqs := slices.SortedFunc(maps.Keys(q.Acked), func(a, b int64) int {
+		return cmp.Or(cmp.Compare(q.Acked[a].Until, q.Acked[b].Until), cmp.Compare(a, b))
+	})
+	for _, seq := range seqs {
+		if q.Acked[seq].Until <= now {
+			over++
+		}
+	}
+	count := min(max(over, room), int64(len(seqs)))
+	for _, seq := range seqs[:count] {
+		delete(q.Acked, seq)
+	}
+	if s.bug != "kept jobs that are over still count" {
+		s.Ledger["kept"] -= count
+	}
+	if delete(s.KeptQueues, queue); int(count) < len(seqs) {
+		s.KeptQueues[queue] = q.Acked[seqs[count]].Until
+	}
+	return int(max(0, over-count))
+}
+
+// GetKept is an acked job that is kept.
+func (s *Shard) GetKept(ref Ref) Kept { return s.queue(ref.Queue).Acked[ref.Seq] }
+
+// lookAtKept reads what is kept of a queue, and forgets some of it.
+func (w *World) lookAtKept(s *shard, queue string) {
+	if w.keeping[queue].MS == 0 {
+		return
+	}
+	for _, t := range s.jobs {
+		if k := s.store.GetKept(t.ref); k.Until > 0 && !t.acked {
+			w.bad("get: %v is kept, and was not acked", t.ref)
+		}
+	}
+	for at, last, pages := "", "", 0; pages == 0 || at != ""; pages++ {
+		p := s.store.List(queue, AckedState, 2, at, last)
+		at, last = p.At, p.Last
+	}
+	if w.extra.Intn(2) == 0 {
+		s.store.DropKept(queue, w.extra.Intn(4) == 0)
+		w.ran(s, "drop kept", nil)
+	}
+	if n := len(s.model.queue(queue).Acked); n > 0 {
+		w.Count["kept"]++
+	}
+}
+
+// checkKept holds what a shard keeps against its bounds.
+func (w *World) checkKept(s *shard, verb string) {
+	kept := int64(0)
+	for name, q := range s.model.Queue {
+		n := int64(len(q.Acked))
+		if kept += n; n > w.keeping[name].Most {
+			w.bad("%s: %s keeps %d jobs, %+v are allowed", verb, name, n, w.keeping[name])
+		}
+		if at, listed := s.model.KeptQueues[name]; listed != (n > 0) {
+			w.bad("%s: %s keeps %d jobs, in the index: %d", verb, name, n, at)
+		}
+	}
+	if s.model.Ledger["kept"] != kept {
+		w.bad("%s: the ledger has %d kept jobs, the shard %d", verb, s.model.Ledger["kept"], kept)
+	}
+}

@@ -70,6 +70,23 @@ func (l *lockstep) Limit(queue string, limit jobmodel.Limit) {
 	l.scripts.limits[queue] = limit
 }
 
+func (l *lockstep) Keep(queue string, keep jobmodel.Keep) {
+	l.model.Keep(queue, keep)
+	l.scripts.keeping[queue] = keep
+}
+
+func (l *lockstep) GetKept(ref jobmodel.Ref) jobmodel.Kept {
+	wakes, want := len(l.model.Wakes), l.model.GetKept(ref)
+	l.same("get of a kept one", l.scripts.GetKept(ref), want, wakes)
+	return want
+}
+
+func (l *lockstep) DropKept(queue string, all bool) int {
+	wakes, want := len(l.model.Wakes), l.model.DropKept(queue, all)
+	l.same("drop_kept", l.scripts.DropKept(queue, all), want, wakes)
+	return want
+}
+
 func (l *lockstep) Claim(lane, token string, maxBytes int, claims []jobmodel.Claim, reportLeft map[string]bool) jobmodel.ClaimReply {
 	wakes, want := len(l.model.Wakes), l.model.Claim(lane, token, maxBytes, claims, reportLeft)
 	l.same("claim", l.scripts.Claim(lane, token, maxBytes, claims, reportLeft), want, wakes)
@@ -180,7 +197,7 @@ func (l *lockstep) List(queue string, state jobmodel.State, limit int, at, last 
 
 func (l *lockstep) Account() []int64 {
 	wakes, want := len(l.model.Wakes), l.model.Account()
-	l.same("ledger", l.scripts.Account(), append(want[:len(want):len(want)], 0), wakes) // the model prepares no job
+	l.same("ledger", l.scripts.Account(), append(want[:len(want):len(want)], 0, l.model.Ledger["kept"]), wakes) // the model prepares no job
 	return want
 }
 
@@ -196,7 +213,7 @@ func walkInLockstep(client *redis.Client, texts map[string]*redis.Script, seed i
 	var all []*lockstep
 	w := jobmodel.NewWorld(seed, setting, func(n int) (jobmodel.Store, *jobmodel.Shard) {
 		m := jobmodel.NewShard(jobmodel.Start, jobmodel.Keeps, "")
-		l := &lockstep{model: m, scripts: &scripts{client: client, prefix: fmt.Sprintf("sw:{walk.%d}:", n), source: texts, lanes: map[string]bool{}, limits: map[string]jobmodel.Limit{}}}
+		l := &lockstep{model: m, scripts: &scripts{client: client, prefix: fmt.Sprintf("sw:{walk.%d}:", n), source: texts, lanes: map[string]bool{}, limits: map[string]jobmodel.Limit{}, keeping: map[string]jobmodel.Keep{}, uniques: map[string]int64{}}}
 		l.SetNow(jobmodel.Start)
 		all = append(all, l)
 		return l, m

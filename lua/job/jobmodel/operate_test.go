@@ -177,6 +177,10 @@ func (s *Shard) List(name string, state State, limit int, at, last string) (p Pa
 		for seq, score := range q.Dead {
 			scores[fmt.Sprint(seq)] = score
 		}
+	case AckedState:
+		for seq, k := range q.Acked {
+			scores[fmt.Sprint(seq)] = float64(k.Until)
+		}
 	default:
 		set := s.Lease
 		if state == Delayed {
@@ -211,7 +215,7 @@ func (s *Shard) List(name string, state State, limit int, at, last string) (p Pa
 		p.Last = refs[index]
 		number, queue, _ := strings.Cut(p.Last, " ")
 		seq, _ := strconv.ParseInt(number, 10, 64)
-		if queue != "" && queue != name || q.Jobs[seq] == nil || !s.exists(Ref{name, seq}) {
+		if state != AckedState && (queue != "" && queue != name || q.Jobs[seq] == nil || !s.exists(Ref{name, seq})) {
 			continue
 		}
 		p.Seqs = append(p.Seqs, seq)
@@ -291,6 +295,7 @@ func (w *World) promote(s *shard, due []Due) {
 func (w *World) operate() {
 	queue := w.pick(w.queues)
 	s := w.shardOf(queue)
+	w.lookAtKept(s, queue)
 	leased := func(t *truth) bool { return s.model.State(t.ref) == Leased }
 	switch w.rand.Intn(12) {
 	case 11:

@@ -281,7 +281,7 @@ func (s *scene) poll() *poll {
 
 func (s *scene) publish(count int) {
 	g := Publish{Queue: "a", Tries: 3, Payloads: make([]string, count)}
-	s.judgePublish(s.shards[0], s.ms(), g, s.shards[0].store.Publish(s.shards[0].quota, []Publish{g})[0], false)
+	s.judgePublish(s.shards[0], s.ms(), 0, g, s.shards[0].store.Publish(s.shards[0].quota, []Publish{g})[0], false)
 	s.ran(s.shards[0], "publish", nil)
 }
 

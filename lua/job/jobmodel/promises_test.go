@@ -66,6 +66,7 @@ func (w *World) check(s *shard, verb string) {
 	if m.Ledger["dead"] != dead {
 		w.bad("%s: the ledger has %d dead, the shard %d", verb, m.Ledger["dead"], dead)
 	}
+	w.checkKept(s, verb)
 	if m.keptKeys() > s.quota.Keys {
 		w.bad("%s: %d keys are beyond the quota", verb, m.keptKeys())
 	}

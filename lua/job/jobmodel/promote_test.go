@@ -252,10 +252,10 @@ func (s *Shard) Counts(name string) Counts {
 }
 
 // Account is the ledger with the jobs that are delayed and leased, in the order of
-// Totals without seq.
+// Totals without seq and kept.
 func (s *Shard) Account() []int64 {
 	var account []int64
-	for _, total := range Totals[1:] {
+	for _, total := range Totals[1 : len(Totals)-1] {
 		account = append(account, s.Ledger[total])
 	}
 	return append(account, int64(len(s.Delay)), int64(len(s.Lease)), s.keptKeys())

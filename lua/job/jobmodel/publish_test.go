@@ -2,6 +2,7 @@ package jobmodel
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -12,7 +13,9 @@ type Publish struct {
 	Delay      int64  // ms
 	Key        string // of an idempotent publish
 	CallerID   string // of a group of one job
-	Ends       int64  // ms, 0 = never
+	Unique     string // key of a job that is the only one for Window, ms
+	Window     int64
+	Ends       int64 // ms, 0 = never
 	Tries      int
 	Attributes string
 	Payloads   []string
@@ -46,15 +49,19 @@ func (s *Shard) Publish(quota Quota, groups []Publish) []Stored {
 	}
 	var replies []Stored
 	var names []string
+	taken := map[string]int64{} // callers' ids of jobs that this call stores
 	pushed := map[string]int{}
 	for _, g := range groups {
-		reply := s.mayPublish(quota, g)
+		reply := s.mayPublish(quota, g, taken)
 		if reply.Status == StoredNow {
 			reply.First = seq
 			if _, named := pushed[g.Queue]; !named {
 				names = append(names, g.Queue)
 			}
 			over := s.over(g)
+			if g.CallerID != "" {
+				taken[g.Queue+"/"+g.CallerID] = seq
+			}
 			pushed[g.Queue] += s.store(g, seq)
 			if over != 0 {
 				s.remove(Ref{g.Queue, over}, g.CallerID)
@@ -62,7 +69,11 @@ func (s *Shard) Publish(quota Quota, groups []Publish) []Stored {
 			}
 			if g.Key != "" {
 				s.Stored[g.Queue+"/"+g.Key] = Stored{StoredBefore, seq, reply.Count}
-				s.Keys[(s.now()+KeyKept+511_999)/512_000*512]++ // counted in steps
+				s.countKey(KeyKept)
+			}
+			if g.Unique != "" {
+				s.Uniques[g.Queue+"/"+g.Unique] = Unique{seq, s.now() + g.Window}
+				s.countKey(g.Window)
 			}
 			seq += int64(reply.Count)
 			s.Ledger["seq"] = seq - 1
@@ -79,10 +90,16 @@ func (s *Shard) Publish(quota Quota, groups []Publish) []Stored {
 }
 
 // mayPublish is the answer to a group that is not stored, or StoredNow without its sequence.
-func (s *Shard) mayPublish(quota Quota, g Publish) Stored {
+func (s *Shard) mayPublish(quota Quota, g Publish, taken map[string]int64) Stored {
 	q, count := s.queue(g.Queue), len(g.Payloads)
 	if before, repeated := s.Stored[g.Queue+"/"+g.Key]; g.Key != "" && repeated {
 		return before
+	}
+	if u, unique := s.Uniques[g.Queue+"/"+g.Unique]; g.Unique != "" && unique && s.bug != "a unique key is not looked up" {
+		return Stored{Exists, u.First, 1}
+	}
+	if first := taken[g.Queue+"/"+g.CallerID]; first != 0 && s.bug != "a caller's id is not looked up" {
+		return Stored{Exists, first, 1}
 	}
 	live := s.live()
 	if first, known := q.IDs[g.CallerID]; known && q.Jobs[first] != nil && s.bug != "a caller's id is not looked up" {
@@ -94,7 +111,13 @@ func (s *Shard) mayPublish(quota Quota, g Publish) Stored {
 	if live+int64(count) > quota.Jobs && s.bug != "the quota is not checked" {
 		return Stored{Status: TooManyJobs}
 	}
-	if g.Key != "" && s.keptKeys() >= quota.Keys && s.bug != "the quota is not checked" {
+	keys := int64(0)
+	for _, key := range []string{g.Key, g.Unique} {
+		if key != "" {
+			keys++
+		}
+	}
+	if keys > 0 && s.keptKeys()+keys > quota.Keys && s.bug != "the quota is not checked" {
 		return Stored{Status: TooManyKeys}
 	}
 	if len(q.Jobs) == 0 && int64(len(s.Queues)) >= quota.Queues {
@@ -105,6 +128,19 @@ func (s *Shard) mayPublish(quota Quota, g Publish) Stored {
 
 // KeyKept is how long each key is kept, ms.
 const KeyKept = 3600_000
+
+// A Unique is the job that was stored under a key, until it may be stored again, ms.
+type Unique struct{ First, Until int64 }
+
+// countKey counts a key that is kept for some ms, in steps.
+func (s *Shard) countKey(keep int64) {
+	maps.DeleteFunc(s.Keys, func(at, _ int64) bool { return at*1000 <= s.now() })
+	step := int64(1)
+	for step*8000 <= keep {
+		step *= 2
+	}
+	s.Keys[(s.now()+keep+step*1000-1)/(step*1000)*step]++
+}
 
 // keptKeys is how many keys count.
 func (s *Shard) keptKeys() (n int64) {
@@ -339,8 +375,10 @@ func (s *Shard) Ack(groups []AckGroup) []int {
 			same := func(y AckRef) bool { return y.Seq == x.Seq }
 			allLeased = allLeased && leased && slices.IndexFunc(g.Jobs, same) == i
 		}
+		kept := map[int64]Kept{}
 		for _, x := range g.Jobs {
 			_, leased := s.Lease[Ref{g.Queue, x.Seq}]
+			j, attempt := s.queue(g.Queue).Jobs[x.Seq], max(1, s.Attempts[Ref{g.Queue, x.Seq}])
 			over := !leased && !s.exists(Ref{g.Queue, x.Seq})
 			removed, claimed := s.remove(Ref{g.Queue, x.Seq}, x.CallerID)
 			reply := NoJob
@@ -350,6 +388,7 @@ func (s *Shard) Ack(groups []AckGroup) []int {
 			case removed && claimed:
 				s.Ledger["acked"]++
 				reply = Acked
+				kept[x.Seq] = Kept{s.now() + s.Keeping[g.Queue].MS, j.Record(), fmt.Sprintf("%d %d %s", attempt, s.now(), ResultOf(x.Seq))}
 			case removed:
 				s.Ledger["deleted"]++
 				reply = Deleted
@@ -359,6 +398,7 @@ func (s *Shard) Ack(groups []AckGroup) []int {
 			}
 			replies = append(replies, reply)
 		}
+		s.keepAcked(g.Queue, kept)
 		s.forget(g.Queue)
 	}
 	s.giveBack()
@@ -418,6 +458,7 @@ const (
 	Expired
 	Lost
 	Leased
+	AckedState // of a list
 )
 
 // bury ends a leased job whose tries are used up, or that nobody wants to try again.

@@ -21,14 +21,16 @@ import (
 // scripts are the Lua scripts on one shard of a server, with a clock that the test
 // moves, and with wakes in a list instead of on channels.
 type scripts struct {
-	client *redis.Client
-	prefix string
-	source map[string]*redis.Script
-	now    int64           // µs
-	stored []string        // names of keyed publishes
-	lanes  map[string]bool // that claimed
-	limits map[string]jobmodel.Limit
-	spare  bool // leases are counted, so calls bring more keys
+	client  *redis.Client
+	prefix  string
+	source  map[string]*redis.Script
+	now     int64            // µs
+	uniques map[string]int64 // keys in Redis by when they end, ms
+	stored  []string         // names of keyed publishes
+	lanes   map[string]bool  // that claimed
+	limits  map[string]jobmodel.Limit
+	keeping map[string]jobmodel.Keep
+	spare   bool // leases are counted, so calls bring more keys
 }
 
 func (s *scripts) key(name string) string { return s.prefix + name }
@@ -46,6 +48,7 @@ local function time()
   return math.floor(us / 1000), us
 end
 `)
+		text = strings.ReplaceAll(text, "'PX', g.window", "'PX', 3600000 + g.window") // SetNow ends it
 		text = strings.ReplaceAll(text, send, "redis.call('RPUSH', 'wakes', command .. ' ' .. queue .. ' ' .. int(pushed))")
 		other := strings.Contains(text, "'TIME'") || strings.Contains(text, "redis.pcall(command")
 		if other && script != luajob.PermissionProbe {
@@ -82,6 +85,12 @@ func (s *scripts) spareKeys() []string {
 func (s *scripts) SetNow(us int64) {
 	s.now = us
 	s.client.Set(context.Background(), "clock", us, 0)
+	for key, until := range s.uniques { // which Redis would do by a clock of its own
+		if until <= us/1000 {
+			s.client.Del(context.Background(), key)
+			delete(s.uniques, key)
+		}
+	}
 }
 
 func (s *scripts) Vanish(ref jobmodel.Ref) {
@@ -193,6 +202,22 @@ func (s *scripts) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
 	return &c, state
 }
 
+func (s *scripts) GetKept(ref jobmodel.Ref) (k jobmodel.Kept) {
+	v := s.call(luajob.Get, s.keys([]string{ref.Queue}, "lease delay attempts", "kak"), ref.Queue, ref.Seq)
+	if number(v[1]) != 0 {
+		k = jobmodel.Kept{Until: number(v[3]), Record: v[6].(string), Said: v[7].(string)}
+	}
+	return k
+}
+
+func (s *scripts) DropKept(queue string, all bool) int {
+	also := 0
+	if all {
+		also = 1
+	}
+	return int(number(s.call(luajob.DropKept, s.keys([]string{queue}, "ledger kept", "ak"), queue, also)[1]))
+}
+
 func (s *scripts) Counts(queue string) jobmodel.Counts {
 	keys := append([]string{s.key("lease"), s.key("delay"), s.key("tombstones")}, s.keys([]string{queue}, "", "rjd")...)
 	v := s.call(luajob.Counts, keys, 1000, queue)
@@ -213,7 +238,11 @@ func (s *scripts) Resume(queue string) {
 
 func (s *scripts) List(queue string, state jobmodel.State, limit int, at, last string) jobmodel.Page {
 	name := map[jobmodel.State]string{jobmodel.Ready: "ready", jobmodel.Delayed: "delayed", jobmodel.Leased: "leased", jobmodel.Dead: "dead"}[state]
-	v := s.call(luajob.List, s.keys([]string{queue}, "lease delay attempts taken", "rjdu"), queue, name, limit, 0, 3600_000, at, last)
+	kinds := "rjdu"
+	if state == jobmodel.AckedState {
+		name, kinds = "dead", "rkak"
+	}
+	v := s.call(luajob.List, s.keys([]string{queue}, "lease delay attempts taken", kinds), queue, name, limit, 0, 3600_000, at, last)
 	p := jobmodel.Page{At: v[1].(string), Last: v[2].(string)}
 	for job := range slices.Chunk(v[3:], 8) {
 		p.Seqs = append(p.Seqs, number(job[0]))
@@ -263,6 +292,7 @@ func (s *scripts) picture() (lines, wakes []string) {
 	zset("parked", "parked")
 	hash("slots", func(field, value string) { add("slots %s %s", field, value) })
 	zset("queues", "queues")
+	zset("kept", "kept")
 	hash("attempts", func(member, n string) { add("attempts %s %s", member, n) })
 	hash("paused", func(queue, text string) { add("paused %s %s", queue, text) })
 	hash("taken", func(queue, n string) { add("taken %s %s", queue, n) })
@@ -275,6 +305,8 @@ func (s *scripts) picture() (lines, wakes []string) {
 		hash("j:"+queue, func(seq, record string) { add("job %s %s %s", queue, seq, record) })
 		hash("u:"+queue, func(id, seq string) { add("id %s %s %s", queue, id, seq) })
 		zset("d:"+queue, "dead "+queue)
+		zset("a:"+queue, "until "+queue)
+		hash("k:"+queue, func(seq, text string) { add("acked %s %s %s", queue, seq, text) })
 		ready := pipe.LRange(ctx, s.key("r:"+queue), 0, -1)
 		makers = append(makers, func() {
 			if len(ready.Val()) > 0 {
@@ -290,6 +322,10 @@ func (s *scripts) picture() (lines, wakes []string) {
 				add("stored %s %s", name, cmd.Val())
 			}
 		})
+	}
+	for key := range s.uniques {
+		cmd, name := pipe.Get(ctx, key), strings.TrimPrefix(key, s.key("du:"))
+		makers = append(makers, func() { add("unique %s %s", strings.Replace(name, ":", "/", 1), cmd.Val()) })
 	}
 	for lane := range s.lanes {
 		cmd := pipe.Get(ctx, s.key("out:"+lane))
@@ -323,7 +359,12 @@ func (s *scripts) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []job
 			key, keep = len(keys), jobmodel.KeyKept
 			s.stored = append(s.stored, g.Queue+"/"+g.Key)
 		}
-		argv = append(argv, queues.add(g.Queue), g.Delay, key, keep, g.CallerID, len(g.Payloads))
+		id := g.CallerID
+		if g.Unique != "" {
+			keys = append(keys, s.key("du:"+g.Queue+":"+g.Unique))
+			id += fmt.Sprintf("\nu%d %d\n", len(keys), g.Window)
+		}
+		argv = append(argv, queues.add(g.Queue), g.Delay, key, keep, id, len(g.Payloads))
 		for _, payload := range g.Payloads {
 			j := jobmodel.Job{Ends: g.Ends, Tries: g.Tries, CallerID: g.CallerID, Attributes: g.Attributes, Payload: payload}
 			argv = append(argv, j.Record())
@@ -331,7 +372,10 @@ func (s *scripts) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []job
 	}
 	var replies []jobmodel.Stored
 	for reply := range slices.Chunk(s.call(luajob.Publish, keys, argv...)[1:], 3) {
-		replies = append(replies, jobmodel.Stored{Status: int(number(reply[0])), First: number(reply[1]), Count: int(number(reply[2]))})
+		g, r := groups[len(replies)], jobmodel.Stored{Status: int(number(reply[0])), First: number(reply[1]), Count: int(number(reply[2]))}
+		if replies = append(replies, r); g.Unique != "" && r.Status == jobmodel.StoredNow {
+			s.uniques[s.key("du:"+g.Queue+":"+g.Unique)] = s.now/1000 + g.Window
+		}
 	}
 	return replies
 }
@@ -396,14 +440,31 @@ func (s *scripts) Ack(groups []jobmodel.AckGroup) []int {
 		argv = append(argv, queues.add(g.Queue), len(g.Jobs))
 		for _, x := range g.Jobs {
 			reference := fmt.Sprint(x.Seq)
-			if x.CallerID != "" {
+			result := ""
+			if s.keeping[g.Queue].MS > 0 {
+				result = jobmodel.ResultOf(x.Seq)
+			}
+			if x.CallerID != "" || result != "" {
 				reference += ":" + x.CallerID
+			}
+			if result != "" {
+				reference += " " + result
 			}
 			argv = append(argv, reference)
 		}
 	}
 	var replies []int
-	for _, v := range s.call(luajob.Ack, s.keys(queues.names, shardKeys, "rjdu"), append(queues.argv(nil), argv...)...)[1:] {
+	keys, names := s.keys(queues.names, shardKeys, "rjdu"), queues.argv(nil)
+	for i, name := range queues.names {
+		if keep := s.keeping[name]; keep.MS > 0 {
+			if len(keys) == 6+4*len(queues.names) {
+				keys = append(keys, s.key("kept"))
+			}
+			keys = append(keys, s.key("a:"+name), s.key("k:"+name))
+			names[1+i] = fmt.Sprint(name, " ", keep.MS, " ", keep.Most, " ", keep.All)
+		}
+	}
+	for _, v := range s.call(luajob.Ack, keys, append(names, argv...)...)[1:] {
 		replies = append(replies, int(number(v)))
 	}
 	return replies

@@ -2,6 +2,7 @@ package jobmodel
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -51,6 +52,7 @@ type Queue struct {
 	IDs   map[string]int64  // caller's id → sequence
 
 	shifts int                // what moved the list but claims at its head and pushes to its tail
+	Acked  map[int64]Kept     // sequence → acked job that is kept
 	Errors map[int64][]string // sequence → why attempts failed, the newest first: attempt, ms and text
 	// Progress: sequence → how far an attempt got: attempt, percent and text
 	Progress map[int64]string
@@ -76,10 +78,13 @@ type Shard struct {
 	Taken      map[string]int64   // queue → what claims took since somebody began to list it
 	Handed     map[string]*Handed // by lane
 	Stored     map[string]Stored  // queue/key → the answer to a repeated publish
+	Uniques    map[string]Unique  // queue/key → the job that was stored under it
 	Keys       map[int64]int64    // idempotency keys by when they end to count, s
 	Slots      map[Ref]string     // of limited queues: + and the group of a lease, ~ and that of a job that waits for a slot
 	Waited     map[string]bool    // queues of which a claim found no slot
 	Limits     map[string]Limit   // what claims say
+	Keeping    map[string]Keep    // what acks say
+	KeptQueues map[string]int64   // queues that keep acked jobs, by when the first is over, ms
 	Wakes      []Wake             // not yet delivered
 	Keeps      func(queue string) bool
 
@@ -105,8 +110,9 @@ func NewShard(nowUS int64, keeps func(queue string) bool, bug string) *Shard {
 		NowUS: nowUS, Keeps: keeps, bug: bug,
 		Ledger: map[string]int64{}, Delay: map[Ref]float64{}, Lease: map[Ref]float64{}, Attempts: map[Ref]int64{},
 		Queues: map[string]int64{}, Tombstones: map[string]int64{}, Queue: map[string]*Queue{}, Paused: map[string]string{}, Taken: map[string]int64{},
-		Handed: map[string]*Handed{}, Stored: map[string]Stored{}, Keys: map[int64]int64{},
+		Handed: map[string]*Handed{}, Stored: map[string]Stored{}, Uniques: map[string]Unique{}, Keys: map[int64]int64{},
 		Slots: map[Ref]string{}, Waited: map[string]bool{}, Limits: map[string]Limit{},
+		Keeping: map[string]Keep{}, KeptQueues: map[string]int64{},
 	}
 }
 
@@ -115,7 +121,7 @@ func (s *Shard) now() int64 { return s.NowUS / 1000 }
 func (s *Shard) queue(name string) *Queue {
 	q := s.Queue[name]
 	if q == nil {
-		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]float64{}, IDs: map[string]int64{}, Errors: map[int64][]string{}, Progress: map[int64]string{}}
+		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]float64{}, IDs: map[string]int64{}, Errors: map[int64][]string{}, Progress: map[int64]string{}, Acked: map[int64]Kept{}}
 		s.Queue[name] = q
 	}
 	return q
@@ -200,7 +206,10 @@ func (s *Shard) forget(name string) {
 }
 
 // SetNow sets the shard's clock, µs.
-func (s *Shard) SetNow(us int64) { s.NowUS = us }
+func (s *Shard) SetNow(us int64) {
+	s.NowUS = us
+	maps.DeleteFunc(s.Uniques, func(_ string, u Unique) bool { return u.Until <= s.now() })
+}
 
 // Vanish removes the record of a job, as a foreign program would.
 func (s *Shard) Vanish(ref Ref) { delete(s.queue(ref.Queue).Jobs, ref.Seq) }
@@ -234,7 +243,7 @@ func reasonOf(death float64) Reason { return Reason((death - math.Floor(death)) 
 func lastTry(deadline float64) bool { return deadline != math.Floor(deadline) }
 
 // Totals are the fields of a ledger that Picture shows.
-var Totals = []string{"seq", "published", "acked", "expired", "deleted", "lost", "dead", "died", "respawned"}
+var Totals = []string{"seq", "published", "acked", "expired", "deleted", "lost", "dead", "died", "respawned", "kept"}
 
 // Picture is all that a shard holds, a line for each fact, sorted. A shard in Redis
 // that is equal has the same lines.
@@ -264,6 +273,9 @@ func (s *Shard) Picture() []string {
 	for key, x := range s.Stored {
 		add("stored %s %d %d", key, x.First, x.Count)
 	}
+	for key, u := range s.Uniques {
+		add("unique %s %d 1", key, u.First)
+	}
 	for name, text := range s.Paused {
 		add("paused %s %s", name, text)
 	}
@@ -271,6 +283,9 @@ func (s *Shard) Picture() []string {
 		add("taken %s %d", name, n)
 	}
 	lines = append(lines, s.slotLines()...)
+	for name, at := range s.KeptQueues {
+		add("kept %s %d", name, at)
+	}
 	for lane, h := range s.Handed {
 		add("handed %s %s", lane, h.Token)
 	}
@@ -286,6 +301,11 @@ func (s *Shard) Picture() []string {
 		}
 		for id, seq := range q.IDs {
 			add("id %s %s %d", name, id, seq)
+		}
+		for seq, k := range q.Acked {
+			add("until %s %d %d", name, seq, k.Until)
+			add("acked %s %d %s", name, seq, k.Record)
+			add("acked %s !%d %s", name, seq, k.Said)
 		}
 		for seq, list := range q.Errors {
 			add("id %s !%d %s", name, seq, strings.Join(list, "\n"))
@@ -356,6 +376,9 @@ var Bugs = map[string]bool{
 	"a job that is gone waits for a slot":     false,
 	"a freed slot wakes nobody":               true,
 	"a claim without a slot leaves no word":   true,
+	"kept jobs make no room":                  false,
+	"a unique key is not looked up":           false,
+	"kept jobs that are over still count":     false,
 	// The rules of lanes and of waiting.
 	"a lane claims before it reverts":                    false,
 	"a poll waits without asking again":                  true,

@@ -14,6 +14,7 @@ import (
 type Store interface {
 	Publish(quota Quota, groups []Publish) []Stored
 	Limit(queue string, limit Limit)
+	Keep(queue string, keep Keep)
 	Claim(lane, token string, maxBytes int, claims []Claim, reportLeft map[string]bool) ClaimReply
 	Ack(groups []AckGroup) []int
 	Settle(jobs []Settle) []State
@@ -26,6 +27,8 @@ type Store interface {
 	Peek(queue string) *Claimed
 	Dead(queue string, limit int) []Claimed
 	Get(ref Ref) (*Claimed, State)
+	GetKept(ref Ref) Kept
+	DropKept(queue string, all bool) int
 	Counts(queue string) Counts
 	Pause(queue, by string)
 	Resume(queue string)
@@ -58,6 +61,8 @@ type World struct {
 	queues    []string
 	places    map[string][]int // queue → its shards
 	limits    map[string]Limit // of queues that have one
+	keeping   map[string]Keep  // of queues that keep acked jobs
+	extra     *rand.Rand       // of what came later, so that the walks from before stay as they were
 	processes []*process
 	tasks     []func() bool // what clients and operators are about to do; each step says whether it was the last
 	steps     int
@@ -81,6 +86,7 @@ type shard struct {
 	jobs            map[Ref]*truth
 	newest          map[string]int64 // by queue: the sequence of the last first delivery
 	keys            map[string]int64 // queue/key → first sequence
+	uniques         map[string]Unique
 	maxSeq          int64
 	known, unknown  int64 // jobs published, by the answers
 	vanished        int64 // jobs that foreign changes removed
@@ -121,7 +127,7 @@ type Setting struct {
 
 // NewWorld draws a world. open makes its shards.
 func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard)) *World {
-	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}, limits: map[string]Limit{}}
+	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}, limits: map[string]Limit{}, keeping: map[string]Keep{}, extra: rand.New(rand.NewSource(seed + 1<<40))}
 	w.queues = [][]string{{"a"}, {"a", "b"}, {"a", "b", "r"}, {"a", "r"}, {"r", "r2"}}[w.rand.Intn(5)]
 	quota := Quota{Jobs: int64(3 + w.rand.Intn(30)), Queues: int64(1 + w.rand.Intn(3))}
 	quota.Keys = 1 + quota.Jobs/3
@@ -129,7 +135,7 @@ func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard))
 		store, model := open(n)
 		w.shards = append(w.shards, &shard{
 			n: n, store: store, model: model, quota: quota,
-			jobs: map[Ref]*truth{}, newest: map[string]int64{}, keys: map[string]int64{},
+			jobs: map[Ref]*truth{}, newest: map[string]int64{}, keys: map[string]int64{}, uniques: map[string]Unique{},
 		})
 	}
 	for _, q := range w.queues { // the spread of each queue
@@ -150,6 +156,15 @@ func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard))
 	for _, q := range w.queues {
 		if by := []string{"", "n", "-", "-", "-"}[w.rand.Intn(5)]; by != "-" && len(w.places[q]) == 1 {
 			w.limit(q, Limit{1 + w.rand.Intn(3), by})
+		}
+	}
+	for _, q := range w.queues {
+		if w.extra.Intn(3) == 0 {
+			continue
+		}
+		w.keeping[q] = Keep{int64(1 + w.extra.Intn(20_000)), int64(1 + w.extra.Intn(5)), int64(1 + w.extra.Intn(8))}
+		for _, s := range w.shards {
+			s.store.Keep(q, w.keeping[q])
 		}
 	}
 	for range 1 + w.rand.Intn(3) {
@@ -276,6 +291,7 @@ func (w *World) setNow(us int64) {
 	w.now = us
 	for _, s := range w.shards {
 		s.store.SetNow(us)
+		maps.DeleteFunc(s.uniques, func(_ string, u Unique) bool { return u.Until <= us/1000 })
 	}
 }
 
