@@ -90,7 +90,6 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a purge keeps the errors":                         {"purge", "drop_errors(u, seqs)", ""},
 	"a job that expires at its death keeps its errors": {"settle", "  drop_errors(k.u, { seq })\n  local state = ends", "  local state = ends"},
 	"an error forgets those before":                    {"settle", "if older and not foreign(older) then", "if false then"},
-	"a fourth error is kept":                           {"settle", "(string.match(older, '^[^\\n]*\\n[^\\n]*') or older)", "older"},
 	"an ack keeps the progress":                        {"ack", ", fields[2 * x] = '!' .. seq, '%' .. seq", " = '!' .. seq, nil"},
 	"a first progress is not counted":                  {"settle", "add(counted, member, '1')\nend", "end"},
 	"a requeue keeps the progress":                     {"settle", "in_pieces(redis.pcall, 'HDEL', k.u, dropped)", ""},
