@@ -146,6 +146,10 @@ var seededBugs = map[string]seededBug{
 		{"lua/job/publish.lua", "math.max(now_us, account[1] + 1)", "now_us"}}},
 	"a step of the clock is not noticed": {stepped, "J7", []edit{
 		{"partition/backend/clock.go", "c.offset = min(max(c.offset, lowest), highest)", ""}}},
+	"leases are not counted": {roomy, "J9", []edit{
+		{"lua/job/include/slots.lua", "marks[#marks + 1], marks[#marks + 2] = '#' .. limit.name .. ' ' .. text, int(group.used)", ""}}},
+	"a paused queue hands out": {operated, "J10", []edit{
+		{"lua/job/claim.lua", "empty[i] = stopped[i] and true", ""}}},
 	"no job is handed out": {roomy, "J8", []edit{
 		{"lua/job/claim.lua", "while want > 0 and", "while want < 0 and"}}},
 
@@ -218,7 +222,7 @@ func TestEverySeededBugStillHasItsPlaceAndEveryCheckABug(t *testing.T) {
 	for n := range 14 {
 		missing[fmt.Sprintf("C%d", n+1)] = true
 	}
-	for n := range 8 {
+	for n := range 10 {
 		missing[fmt.Sprintf("J%d", n+1)] = true
 	}
 	for n := range 5 {

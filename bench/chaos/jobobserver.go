@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -52,6 +53,17 @@ func (o *jobObserver) read(ctx context.Context) (samples []check.JobSample, err 
 	return samples, nil
 }
 
+// readLeases tells queue and record of each lease.
+const readLeases = `
+local all = {}
+for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local seq, queue = string.match(member, '^(%d+) (.*)$')
+  all[#all + 1], all[#all + 2] = queue, redis.call('HGET', string.gsub(KEYS[1], 'lease$', 'j:') .. queue, seq) or ''
+end
+return all`
+
+var tenantOf = regexp.MustCompile(`"tenant":"(\w+)"`)
+
 // sample reads one shard in one transaction.
 func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, error) {
 	type reads struct {
@@ -63,6 +75,7 @@ func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, e
 	tx := o.client.TxPipeline()
 	ledger := tx.HGetAll(ctx, o.key(shard, "ledger"))
 	delayed, leased := tx.ZCard(ctx, o.key(shard, "delay")), tx.ZCard(ctx, o.key(shard, "lease"))
+	leases := tx.Eval(ctx, readLeases, []string{o.key(shard, "lease")})
 	now := tx.Time(ctx)
 	first := []*redis.ZSliceCmd{tx.ZRangeWithScores(ctx, o.key(shard, "delay"), 0, 0), tx.ZRangeWithScores(ctx, o.key(shard, "lease"), 0, 0)}
 	for i, name := range o.queues {
@@ -83,9 +96,21 @@ func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, e
 			s.Overdue = max(s.Overdue, now.Val().Sub(time.UnixMilli(int64(z.Score))))
 		}
 	}
+	held, _ := leases.StringSlice()
 	for i, name := range o.queues {
 		q := check.QueueDepth{Queue: name, Jobs: all[i].jobs.Val(), References: all[i].references.Val(), Dead: all[i].dead.Val(), Head: all[i].head.Val()}
 		q.Tombstones, _ = strconv.ParseInt(all[i].tombstones.Val(), 10, 64)
+		q.Leases = map[string]int64{}
+		for at := 0; at+1 < len(held); at += 2 {
+			if held[at] != name {
+				continue
+			}
+			group := ""
+			if m := tenantOf.FindStringSubmatch(held[at+1]); m != nil && strings.Contains(limitRules, name+", concurrency: 2, concurrency_by") {
+				group = m[1]
+			}
+			q.Leases[group]++
+		}
 		s.Queues = append(s.Queues, q)
 	}
 	return s, nil
@@ -104,8 +129,8 @@ func (o *jobObserver) dead(ctx context.Context) (uids []uint64, err error) {
 				if err != nil {
 					return nil, fmt.Errorf("read job %s of %s: %w", seq, name, err)
 				}
-				_, payload, _ := strings.Cut(record, "{")
-				uids = append(uids, check.ParsePayload([]byte("{"+payload)).UID)
+				payload := record[max(0, strings.LastIndex(record, "{")):] // behind attributes
+				uids = append(uids, check.ParsePayload([]byte(payload)).UID)
 			}
 		}
 	}

@@ -15,8 +15,16 @@ import (
 	"github.com/spillway-io/spillway/bench/rig"
 )
 
-// Operators act on the jobs of one queue: of those the checks of attempts say nothing.
-const operatedQueue = "ship"
+// Operators act on the jobs of one queue: of those the checks of attempts say nothing. Another they pause.
+const (
+	operatedQueue = "ship"
+	pausedQueue   = "pay"
+)
+
+// limits are the rules of queues that bound leases; the jobs of mail are of tenants.
+const limitRules = `[{match: pay, concurrency: 3}, {match: mail, concurrency: 2, concurrency_by: tenant}]`
+
+var limits = map[string]int64{"pay": 3, "mail": 2}
 
 // verbs are what they do there, the body of each with the number of jobs they agree to.
 var verbs = []struct{ path, body string }{
@@ -25,14 +33,24 @@ var verbs = []struct{ path, body string }{
 	{"purge", `{"confirm":1000000,"state":"all"}`},
 }
 
-// operate pauses deliveries for a while, and meanwhile acts on jobs. Servers and Redis may
-// fail at the same time, so an act may be rejected, or done without an answer; that the
-// namespace is resumed is certain.
+// operate pauses deliveries and a queue for a while, and meanwhile acts on jobs. Servers and Redis may
+// fail at the same time, so an act may be rejected, or done without an answer; that both
+// are resumed is certain.
 func operate(ctx context.Context, r *setup, f planned) error {
 	const buffer = "/api/v1/namespaces/" + bufferNamespace
 	verb := verbs[int(f.at/time.Millisecond)%len(verbs)]
-	err := errors.Join(r.act(buffer+"/pause", "{}"), r.act("/api/v1/namespaces/"+queueNamespace+"/queues/"+operatedQueue+"/"+verb.path, verb.body))
+	const queues = "/api/v1/namespaces/" + queueNamespace + "/queues/"
+	pause := r.act(queues+pausedQueue+"/pause", "{}")
+	paused := check.Pause{Partition: pausedQueue, From: time.Now()}
+	err := errors.Join(pause, r.act(buffer+"/pause", "{}"), r.act(queues+operatedQueue+"/"+verb.path, verb.body))
 	rig.Sleep(ctx, f.lasts)
+	if paused.To = time.Now(); pause == nil {
+		r.mu.Lock()
+		r.queuePauses = append(r.queuePauses, paused)
+		r.mu.Unlock()
+	}
+	for r.act(queues+pausedQueue+"/resume", "{}") != nil && rig.Sleep(ctx, 100*time.Millisecond) {
+	}
 	for r.act(buffer+"/resume", "{}") != nil && rig.Sleep(ctx, 100*time.Millisecond) {
 	}
 	return err

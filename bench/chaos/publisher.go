@@ -118,7 +118,7 @@ func (p *publisher) run(ctx context.Context) {
 func (p *publisher) publish() {
 	queue := p.plan.queues[p.roll.IntN(len(p.plan.queues))]
 	job := check.Published{Queue: queue, Tries: 1 + p.roll.IntN(4)}
-	query := url.Values{"tries": {fmt.Sprint(job.Tries)}}
+	query := url.Values{"tries": {fmt.Sprint(job.Tries)}, "attribute.tenant": {fmt.Sprint("t", p.roll.IntN(3))}}
 	if p.roll.IntN(4) == 0 {
 		job.Delay = ms(p.roll, 1, 1500)
 		query.Set("delay", job.Delay.String())

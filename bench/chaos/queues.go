@@ -39,8 +39,8 @@ var (
 // changes. All else the servers have as flags.
 func (r *setup) writeConfig(lanes int) (path string, err error) {
 	path = filepath.Join(r.dir, "config.yaml")
-	text := fmt.Sprintf("lanes: %d\nnamespaces:\n  %s: {}\n  %s: {kind: queue, shards: %d, spread: {%s: %d}}\n", lanes, bufferNamespace,
-		queueNamespace, queueShards, r.plan.queues[0], queueShards)
+	text := fmt.Sprintf("lanes: %d\nnamespaces:\n  %s: {}\n  %s: {kind: queue, shards: %d, spread: {%s: %d}, queues: %s}\n", lanes, bufferNamespace,
+		queueNamespace, queueShards, r.plan.queues[0], queueShards, limitRules)
 	text += fmt.Sprintf("  %s: {kind: queue, shards: %d}\n", clockNamespace, queueShards)
 	text += fmt.Sprintf("  %[1]s: {delivery: at-most-once, sink: \"http://%[2]s/%[1]s\"}\n  %[3]s: {sink: \"clickhouse://%[2]s/default?table=t\"}\n",
 		onceNamespace, r.sink.addr, bulkNamespace)

@@ -105,7 +105,7 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 	if queues.Wait(); jobsErr != nil {
 		return nil, jobsErr
 	}
-	h.Jobs.Floor, h.Jobs.Operated = r.plan.jobsFloor(), operatedQueue
+	h.Jobs.Floor, h.Jobs.Operated, h.Jobs.Limits, h.Jobs.Paused = r.plan.jobsFloor(), operatedQueue, limits, r.queuePauses
 	for _, name := range append([]string{bufferNamespace, queueNamespace, clockNamespace}, sideNamespaces...) {
 		n, err := r.namespace(ctx, name)
 		if err != nil {

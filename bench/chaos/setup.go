@@ -34,9 +34,10 @@ type setup struct {
 	servers map[string]*server
 	names   []string // of the servers, in the plan's order
 
-	resharded atomic.Int64 // namespaces got other shards
-	mu        sync.Mutex
-	pauses    []check.Pause
+	resharded   atomic.Int64 // namespaces got other shards
+	mu          sync.Mutex
+	pauses      []check.Pause
+	queuePauses []check.Pause
 }
 
 func newSetup(ctx context.Context, s settings, p *plan, progress func(string, ...any)) (_ *setup, err error) {

@@ -29,6 +29,8 @@
 //	J6   every acknowledged job is acked, or dead, or its ttl was over
 //	J7   while nothing is broken no poll waits beside a ready job, and no job beyond its due time; nothing is left in the end
 //	J8   enough happened for the other checks to mean something
+//	J9   no queue, and no group of one, has more leases than its limit, at every moment
+//	J10  nothing is handed out of a queue that is paused
 //
 // Of schedules:
 //

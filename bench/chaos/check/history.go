@@ -136,7 +136,7 @@ type Layout struct {
 	State      string // current, older or closed
 }
 
-// Pause is a partition that an operator paused and resumed.
+// Pause is a partition, or a queue, that an operator paused and resumed.
 type Pause struct {
 	Partition string
 	From, To  time.Time // confirmed; until somebody asks for the end

@@ -136,7 +136,8 @@ func (j *jobRun) waiting() {
 		for _, q := range s.Queues {
 			at := head{s.Shard, q.Queue}
 			was := heads[at]
-			if q.References == q.Tombstones || q.Head != was.seq {
+			limit := j.Limits[q.Queue]
+			if q.References == q.Tombstones || q.Head != was.seq || limit > 0 && q.Leases[""] >= limit {
 				heads[at] = since{q.Head, s.At}
 				continue
 			}
@@ -193,6 +194,34 @@ func (j *jobRun) overdue() {
 		}
 	}
 	j.failAll("J7", late, "samples have a delayed job or a lease long after its time")
+}
+
+// limits is J9: the limit of a queue holds over all workers, those that died among them.
+func (j *jobRun) limits() {
+	var over tally
+	for _, s := range j.Samples {
+		for _, q := range s.Queues {
+			for group, n := range q.Leases {
+				if limit := j.Limits[q.Queue]; limit > 0 && n > limit {
+					over.add("%s %s: %d leases, the limit is %d", q.Queue, group, n, limit)
+				}
+			}
+		}
+	}
+	j.failAll("J9", over, "samples have more leases than a limit allows")
+}
+
+// pauses is J10: a pause of a queue holds from its answer on.
+func (j *jobRun) pauses() {
+	var claimed tally
+	for _, d := range j.Deliveries {
+		for _, p := range j.Paused {
+			if d.Queue == p.Partition && d.Asked.After(p.From) && d.Got.Before(p.To) {
+				claimed.add("uid %d of %s, %v after the pause", d.Data.UID, d.Queue, d.Asked.Sub(p.From))
+			}
+		}
+	}
+	j.failAll("J10", claimed, "jobs of a paused queue were handed out")
 }
 
 // calm says that nothing was broken from shortly before a span to its end.

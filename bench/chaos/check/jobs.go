@@ -16,7 +16,9 @@ type Jobs struct {
 	Left       int64       // jobs that are ready, delayed or leased in the end
 	Dead       []uint64    // uids of the dead in the end
 	Floor      JobsFloor
-	Operated   string // the queue on whose jobs operators act
+	Operated   string           // the queue on whose jobs operators act
+	Limits     map[string]int64 // most leases of a queue, or of each of its groups
+	Paused     []Pause          // queues, from when the pause was confirmed until somebody asks for the end
 }
 
 // String is the counts, for people.
@@ -88,7 +90,8 @@ type QueueDepth struct {
 	References int64 // of ready jobs, tombstones among them
 	Tombstones int64
 	Dead       int64
-	Head       string // the first reference
+	Head       string           // the first reference
+	Leases     map[string]int64 // by group; "" where the queue has none
 }
 
 // JobsFloor is what a run must reach not to be void.
@@ -153,6 +156,8 @@ func (r *run) jobs() {
 	j.rising()
 	j.waiting()
 	j.overdue()
+	j.limits()
+	j.pauses()
 	j.void()
 }
 

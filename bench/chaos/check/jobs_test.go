@@ -124,7 +124,14 @@ func TestEachBrokenPromiseOfAQueueIsNamed(t *testing.T) {
 			j.Deliveries[0].ID, j.Deliveries[1].ID, j.Deliveries[2].ID = "01KASGJ0000200ABC", "01KASGJ0000100ABC", "01KASGJ0000100ABC"
 		}},
 		"a delayed job that nobody looks at": {"J7", func(j *Jobs) { j.last().Overdue = 2100 * time.Millisecond }},
-		"nothing happened":                   {"J8", func(j *Jobs) { j.Floor.Redelivered = 2 }},
+		"a lease too many": {"J9", func(j *Jobs) {
+			j.Limits, j.last().Queues[0].Leases = map[string]int64{"mail": 1}, map[string]int64{"t1": 2}
+		}},
+		"a claim of a paused queue": {"J10", func(j *Jobs) {
+			j.Paused = []Pause{{Partition: "mail", From: at(100), To: at(9000)}}
+			j.Deliveries[0].Asked, j.Deliveries[0].Got = at(101), at(110)
+		}},
+		"nothing happened": {"J8", func(j *Jobs) { j.Floor.Redelivered = 2 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
