@@ -229,8 +229,8 @@ for a, request in ipairs(requests) do
       end
       step = 128
     end
-    if want > 0 and not empty[i] then
-      cut[i] = true
+    if want > 0 then
+      cut[i] = not empty[i] and 'full' or cut[i] or 'empty'
     end
   end
   answers[a] = got
@@ -285,7 +285,7 @@ if limits then
   limits.write(ledger)
 end
 
-local result = { now, 0, 0 }
+local result, passed = { now, 0, 0 }, nil
 if totals then
   -- WITH close_ledger, caller_id, drop_id, drop_errors, skip_tombstones, forget
   -- drop removes what was met of a queue and is no job any more.
@@ -294,6 +294,9 @@ if totals then
     local fields, members = {}, {}
     for _, job in ipairs(expired[i] or {}) do
       fields[#fields + 1], members[#members + 1] = job[1], job[1] .. ' ' .. name
+      if totals.slots then
+        totals.slots.free(name, r, job[1])
+      end
       drop_id(u, caller_id(job[2]), job[1])
       if totals.ends then
         totals.ends.ended(name, job[1], 'expired')
@@ -302,6 +305,9 @@ if totals then
     totals.expired = totals.expired + #fields
     for _, seq in ipairs(missing[i] or {}) do
       fields[#fields + 1], members[#members + 1] = seq, seq .. ' ' .. name
+      if totals.slots then
+        totals.slots.free(name, r, seq)
+      end
       if totals.ends then
         totals.ends.ended(name, seq, 'lost')
       end
@@ -323,11 +329,12 @@ if totals then
     end
   end
   close_ledger(ledger, totals)
+  passed = totals.slots -- their slots may have made others ready
   result[2], result[3] = totals.expired, totals.lost
 end
 for i = 1, n do
   local left = wrong[i] and -1 or 0
-  if left == 0 and not stopped[i] and (cut[i] or string.sub(ARGV[4 + n + i] or '', 1, 1) == '1') then
+  if left == 0 and not stopped[i] and (cut[i] == 'full' or passed and cut[i] and (expired[i] or missing[i]) or string.sub(ARGV[4 + n + i] or '', 1, 1) == '1') then
     left = redis.call('LLEN', KEYS[6 + 3 * i])
     local rate = rates[i]
     if rate and left > 0 and rate.used >= rate.pass then
@@ -338,9 +345,6 @@ for i = 1, n do
     end
   end
   result[3 + i] = left
-end
-if limits then
-  limits.close()
 end
 for a = 1, #answers do
   result[3 + n + a] = answers[a]

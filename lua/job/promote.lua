@@ -144,6 +144,9 @@ local function look(k, early)
     else
       missing = missing + 1
     end
+    if totals.slots then
+      totals.slots.free(k.name, k.r, seq)
+    end
     if totals.ends then
       totals.ends.ended(k.name, seq, ends and 'expired' or 'lost')
     end

@@ -61,6 +61,9 @@ while looked < count and bytes < 1048576 do
   looked, missing = looked + #seqs, missing + #seqs - gone
   totals.deleted = totals.deleted + gone
   for _, seq in ipairs(seqs) do
+    if totals.slots then
+      totals.slots.free(name, r, seq)
+    end
     if totals.ends then
       totals.ends.ended(name, seq, 'deleted')
     end

@@ -1,10 +1,12 @@
 -- open_slots: give back the slots of leases that end, where the shard has queues whose leases are counted. slots and parked are
 -- keys, delay that of delayed jobs. Of slots a field is
---   <sequence> <queue>   + and the group of a lease that counts; ~ and that of a job that waits for a slot of its group
+--   <sequence> <queue>   + and the group of a lease that counts; ~ and that of a job that waits for a slot of its group; ! and that
+--                        of one that waited and is ready: where it ends unclaimed, the next gets the slot
 --   #<queue> <group>     how many leases the group has
 --   *<queue>             how many groups have any
 --   ?<queue>             how to wake those who wait for a slot, once a claim found none: command and beginning of channels
--- A verb names to free each lease that it ends and each job that it takes out of delay, and calls close last. For each slot
+-- A verb names to free each lease that it ends, each job that it takes out of delay and each ready one that it ends, and calls
+-- close last. For each slot
 -- that makes the oldest job ready that waits for it.
 local function open_slots(slots, parked, delay)
   -- WITH read_all, wake, park_prefix
@@ -30,17 +32,18 @@ local function open_slots(slots, parked, delay)
       local member = seq .. ' ' .. queue
       local due = tonumber(redis.call('ZSCORE', delay, member) or nil)
       redis.call('ZREM', parked, waits)
-      redis.call('HDEL', slots, member)
       if due and due % 1 == 0.5 then
-        redis.call('ZREM', delay, seq .. ' ' .. queue)
+        redis.call('ZREM', delay, member)
+        redis.call('HSET', slots, member, '!' .. group)
         return seq
       end
+      redis.call('HDEL', slots, member)
     end
   end
 
   local function give_back(queue, members)
     local held = read_all('HMGET', slots, members)
-    local gone, seen, groups, count, back, ready = {}, {}, {}, {}, 0, 0
+    local gone, seen, groups, count, passed, back, ready = {}, {}, {}, {}, {}, 0, 0
     for x, member in ipairs(members) do
       local kind, group = string.match(held[x] or '', '^(.)(.*)$')
       if kind and not seen[member] then
@@ -51,13 +54,15 @@ local function open_slots(slots, parked, delay)
         else
           groups[#groups + 1] = not count[group] and group or nil
           count[group] = (count[group] or 0) + 1
+          passed[group] = (passed[group] or 0) + (kind == '!' and 1 or 0)
           back = back + 1
         end
       end
     end
     in_pieces(redis.call, 'HDEL', slots, gone)
     for _, group in ipairs(groups) do
-      if redis.call('HINCRBY', slots, '#' .. queue .. ' ' .. group, -count[group]) <= 0 then
+      local leases = count[group] - passed[group]
+      if leases > 0 and redis.call('HINCRBY', slots, '#' .. queue .. ' ' .. group, -leases) <= 0 then
         redis.call('HDEL', slots, '#' .. queue .. ' ' .. group)
         if redis.call('HINCRBY', slots, '*' .. queue, -1) <= 0 then
           redis.call('HDEL', slots, '*' .. queue)
@@ -179,6 +184,9 @@ local function open_limits(slots, parked, delay)
       if limit.grows then
         marks[#marks + 1], marks[#marks + 2] = '*' .. limit.name, int(limit.known)
       end
+      if limit.waited then
+        marks[#marks + 1], marks[#marks + 2] = '?' .. limit.name, limit.how
+      end
       if limit.grows and limit.first and redis.call('HSETNX', ledger, 'limited', '1') == 1
         and (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
         redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
@@ -195,19 +203,10 @@ local function open_limits(slots, parked, delay)
       left = math.min(left, math.max(limits.room(limit, left), 1))
     end
     if limit.held then
-      limit.waited = true
+      redis.call('HSET', slots, '?' .. limit.name, limit.how)
       return -1125899906842624
     end
     return left
-  end
-
-  -- close notes how to wake those who wait for a slot.
-  function limits.close()
-    for _, limit in ipairs(all) do
-      if limit.waited then
-        redis.call('HSET', slots, '?' .. limit.name, limit.how)
-      end
-    end
   end
   return limits
 end

@@ -104,7 +104,7 @@ func (s *Shard) giveBack() {
 	var groups []group // in the order in which the first slot of each is given back
 	slots := map[group]int{}
 	for _, ref := range s.freed {
-		if kind, held := s.Slots[ref]; held && kind[0] == '+' {
+		if kind, held := s.Slots[ref]; held && kind[0] != '~' {
 			g := group{ref.Queue, kind[1:]}
 			if slots[g] == 0 {
 				groups = append(groups, g)
@@ -154,6 +154,9 @@ func (s *Shard) oldestWaiting(queue, kind string) int64 {
 		delete(s.Slots, ref)
 		if at := s.Delay[ref]; lastTry(at) || s.bug == "a job that is gone waits for a slot" {
 			delete(s.Delay, ref)
+			if s.bug != "a slot ends with the job that it was for" {
+				s.Slots[ref] = "!" + kind[1:]
+			}
 			return ref.Seq
 		}
 	}
@@ -167,6 +170,8 @@ func (s *Shard) slotLines() (lines []string) {
 		lines = append(lines, fmt.Sprintf("slots %d %s %s", ref.Seq, ref.Queue, kind))
 		if kind[0] == '~' {
 			lines = append(lines, fmt.Sprintf("parked %s %d %s %d 0", ref.Queue, len(kind)-1, kind[1:], ref.Seq))
+		}
+		if kind[0] != '+' {
 			continue
 		}
 		counts[ref.Queue+" "+kind[1:]]++

@@ -107,6 +107,7 @@ func (s *Shard) Purge(name string, all bool, limit int) (looked, deleted int) {
 	looked = min(limit, len(q.Ready))
 	for _, seq := range q.Ready[:looked] {
 		ref := Ref{name, seq}
+		s.free(ref)
 		if j := q.Jobs[seq]; j != nil {
 			q.drop(j)
 			delete(s.Attempts, ref)

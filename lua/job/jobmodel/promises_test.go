@@ -1,5 +1,10 @@
 package jobmodel
 
+import (
+	"maps"
+	"slices"
+)
+
 // ran follows each script that ran: it delivers the wakes, and checks the shard.
 // may says which jobs may be gone now.
 func (w *World) ran(s *shard, verb string, may func(*truth) bool) {
@@ -74,11 +79,19 @@ func (w *World) check(s *shard, verb string) {
 		w.bad("%s: %d jobs in %d queues are beyond the quota", verb, m.live(), len(m.Queues))
 	}
 	for ref, kind := range m.Slots {
-		_, leased := m.Lease[ref]
-		if kind[0] == '~' {
-			leased = lastTry(m.Delay[ref])
+		_, right := m.Lease[ref]
+		switch kind[0] {
+		case '!':
+			right = m.State(ref) == Ready
+		case '~':
+			right = lastTry(m.Delay[ref])
+			if group := kind[1:]; !slices.ContainsFunc(slices.Collect(maps.Keys(m.Slots)), func(other Ref) bool {
+				return other.Queue == ref.Queue && (m.Slots[other] == "+"+group || m.Slots[other] == "!"+group)
+			}) && clean {
+				w.bad("%s: %v waits for a slot of %q, and none is taken", verb, ref, group)
+			}
 		}
-		if !leased && clean {
+		if !right && clean {
 			w.bad("%s: %v holds a slot of %s", verb, ref, kind)
 		}
 	}

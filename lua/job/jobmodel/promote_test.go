@@ -148,6 +148,7 @@ func (s *Shard) look(name string, early bool) bool {
 		}
 		q.Ready = q.Ready[1:]
 		q.shifts++
+		s.free(ref)
 		if j == nil {
 			s.dangling(ref)
 			continue

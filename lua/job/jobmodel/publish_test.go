@@ -228,6 +228,8 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 	handed := &Handed{Token: token}
 	cut := map[string]bool{} // queues of claims that got less than they asked for
 	met := map[string]bool{} // queues with expired jobs, true: with references without a job
+	var order []string       // of those
+	gone, missing := map[string][]int64{}, map[string][]int64{}
 	for _, claim := range claims {
 		got := []Claimed{}
 		for _, name := range claim.Queues {
@@ -243,8 +245,12 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 					s.Taken[name]++
 				}
 				j := q.Jobs[ref.Seq]
+				if _, known := met[name]; !known && (j == nil || j.expired(now)) {
+					order = append(order, name)
+				}
 				if j == nil {
 					met[name] = true
+					missing[name] = append(missing[name], ref.Seq)
 					s.dangling(ref)
 					if s.bug == "a tombstone ends a claim" {
 						break
@@ -258,6 +264,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 					q.drop(j)
 					delete(s.Attempts, ref)
 					s.Ledger["expired"]++
+					gone[name] = append(gone[name], ref.Seq)
 					continue
 				}
 				if s.parks(j, name) {
@@ -273,12 +280,16 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 	if len(handed.Jobs) > 0 {
 		s.Handed[lane] = handed
 	}
-	for name, dangling := range met {
-		if dangling {
+	for _, name := range order {
+		for _, seq := range slices.Concat(gone[name], missing[name]) {
+			s.free(Ref{name, seq})
+		}
+		if met[name] {
 			s.clearTombstones(name)
 		}
 		s.forget(name)
 	}
+	s.giveBack()
 	for name := range r.Left {
 		if s.Paused[name] == "" && (reportLeft[name] || cut[name]) {
 			r.Left[name] = s.left(name)
