@@ -175,7 +175,7 @@ func (a *api) delete(c *call) *ingest.Rejection {
 	if !exists {
 		return ingest.Reject(wire.CodeNoSuchJob, "")
 	}
-	ack := &job.Ack{Namespace: c.namespace, Queue: c.queue(), Ref: ref, By: c.key.Name()}
+	ack := &job.Ack{Namespace: c.namespace, Queue: c.queue(), Ref: ref, Delete: true, By: c.key.Name()}
 	a.Ack(ack)
 	switch {
 	case ack.Err != nil:

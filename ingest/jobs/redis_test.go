@@ -433,7 +433,7 @@ func TestAPublishIsUniqueOverHTTP(t *testing.T) {
 		t.Errorf("once it is ready: %s, %s", id, said)
 	}
 	p.do("DELETE", "/v1/mail/q/jobs/"+first, "")
-	if id, said := publish("unique_key=a%20b&on_conflict=extend", "5"); id != first || said != exists {
+	if id, said := publish("unique_key=a%20b&on_conflict=extend&delay=1h", "5"); id != first || said != exists {
 		t.Errorf("once it is gone: %s, %s", id, said)
 	}
 	if id, said := publish("unique_key=b", "6"); id == first || said != stored {

@@ -149,6 +149,8 @@ func (c *call) unique(p *job.Publish, shards int) (rejected *ingest.Rejection) {
 	switch {
 	case conflict && (p.Unique == 0 || how != "keep" && how != "replace" && how != "extend"):
 		return ingest.Reject(wire.CodeBadOnConflict, "")
+	case how == "extend" && p.Delay == 0 && c.args["at"] == "":
+		return ingest.Reject(wire.CodeBadOnConflict, "on_conflict=extend begins the delay anew: send delay or at")
 	case keyed && (p.Unique == 0 || p.CallerID != "" || key == "" || len(key) > job.MaxUniqueKey || !printable(key)):
 		return ingest.Reject(wire.CodeBadUniqueKey, "")
 	case p.Unique > 0 && !keyed && p.CallerID == "":

@@ -12,7 +12,8 @@
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids; where queues keep acked jobs, then
 --                   those of drop_kept: of the shard, and two for each such queue
 -- ARGV[1] int       queues, n
--- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[:[caller's id][ result]]
+-- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[:[caller's id][ result]];
+--                   result ! deletes it, so that it is not kept
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
@@ -59,12 +60,17 @@ local function serve(g)
   if foreign(before) then
     return nil
   end
-  local seqs, members, ids, results, quick, seen = {}, {}, {}, {}, true, {}
+  if keep and foreign(redis.pcall('ZADD', keep.until_ms, 'XX', '0', '0')) then
+    keep = nil -- a full store takes acks, and keeps nothing more; so does a key of another type
+  end
+  local seqs, members, ids, results, quick, seen, deleted = {}, {}, {}, {}, true, {}, {}
   for x = 1, g.count do
     local seq, id = ARGV[g.at + x - 1], false
     if string.find(seq, ':', 1, true) then
       seq, id, results[x] = string.match(seq, '^(.-):([^ ]*) ?(.*)$')
       id = id ~= '' and id
+      deleted[x] = results[x] == '!'
+      results[x] = not deleted[x] and results[x] or nil
     end
     if seen[seq] then
       quick = false
@@ -142,7 +148,10 @@ local function serve(g)
   end
   local kept = {}
   for x = 1, keep and g.count or 0 do
-    if done[x] == 1 and records[x] then
+    if deleted[x] then
+      -- WITH drop_kept, forget_kept
+      done[x] = forget_kept(ledger, KEYS[7 + 4 * n], keep, now, seqs[x]) and done[x] == 0 and 2 or done[x]
+    elseif done[x] == 1 and records[x] then
       kept[#kept + 1] = { seqs[x], records[x], tonumber(claims[x] or 1) or 1, results[x] or '' }
     end
   end

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // told takes the follow-ups out of the outbox: queue that hears, sequence, caller's id, event, result.
@@ -144,4 +145,21 @@ func TestForeignKeysOfEndsRejectTheCall(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAFullStoreTakesAcksAndKeepsNoMore(t *testing.T) {
+	t.Parallel()
+	s := newShard(t, redistest.Start(t).Client())
+	s.put("a", bodies(3)...)
+	jobs := s.claim("a", 2)
+	ack := func(seq int64) []any {
+		keys, argv := s.ackCall("a", fmt.Sprint(seq, ": {}"))
+		argv[1] = "a 3600000 10 10"
+		return s.must(luajob.Ack, append(keys, s.key("kept"), s.key("until:a"), s.key("acked:a")), argv...)
+	}
+	for x, maxmemory := range []string{"0", "1"} {
+		s.do("config", "set", "maxmemory", maxmemory)
+		s.same("acked", ack(jobs[x].seq)[1], 1)
+	}
+	s.same("kept", s.c.HLen(ctx, s.key("acked:a")).Val(), 2) // a job and what was said of it
 }

@@ -87,6 +87,7 @@ local function show(seq, ms, score)
   elseif state == 'leased' then
     before, reason = math.max(1, before), score % 0.5 >= 0.25 and 1 or 0
   end
+  read = read + #(texts[1] or '') + #(texts[2] or '')
   local m = #result
   result[m + 1], result[m + 2], result[m + 3], result[m + 4], result[m + 5] = seq, ms, reason, before, size
   result[m + 6], result[m + 7] = texts[1] or '', texts[2] or ''

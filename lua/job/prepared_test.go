@@ -388,7 +388,7 @@ func TestTheWalkOfPreparedJobsFindsEverySeededBug(t *testing.T) {
 		"a commit is decided twice":                {"decide", "redis.call('SET', KEYS[11], verb, 'PX', keep)", ""},
 		"a rollback after a commit":                {"decide", "decided == verb and 2 or 3", "2"},
 		"a commit of any job":                      {"decide", "elseif not is_prepared(delay, member) then", "elseif false then"},
-		"a commit leaves it prepared":              {"decide", "redis.call('ZREM', delay, member)", ""},
+		"a commit leaves it prepared":              {"decide", "redis.call('ZREM', delay, member)\n  if rest", "if rest"},
 		"a commit forgets who hears of its end":    {"decide", "if rest and string.find(rest, '^[sq]') then", "if false then"},
 		"a commit leaves the questions":            {"decide", "redis.call('HDEL', totals.ends.on_end, member)", ""},
 		"a rollback is not counted":                {"decide", "totals.deleted = totals.deleted + 1", ""},

@@ -159,6 +159,7 @@ type Ack struct {
 	Queue     string
 	Ref       Ref
 	Result    []byte // of the work, for the follow-up and Rule.KeepAcked: 4 KiB at most
+	Delete    bool   // nobody wants it any more: it is not kept, and not kept on
 	By        string // who acks, for traces; "": unknown
 
 	Acked   bool // it was claimed before, once at least

@@ -16,6 +16,9 @@ import (
 // keptBytes is what a job is taken for that a call of ack copies, because its queue keeps acked jobs.
 const keptBytes = 32 << 10
 
+// deleted is what an ack that deletes says instead of a result, which is JSON.
+var deleted = []byte("!")
+
 func (r *run) planAcks(list []*Ack) {
 	for _, a := range list {
 		if a.at != nil {
@@ -103,7 +106,11 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 		r.args.int(c, int64(r.numbers.number(queue)))
 		r.args.int(c, int64(to-from))
 		for _, it := range items[from:to] {
-			r.args.reference(c, it.(*Ack).Ref, it.(*Ack).Result)
+			result := it.(*Ack).Result
+			if it.(*Ack).Delete {
+				result = deleted
+			}
+			r.args.reference(c, it.(*Ack).Ref, result)
 		}
 		from = to
 	}

@@ -152,6 +152,13 @@ func ackedJobsAreKept(b *bench) {
 	n, err := b.store.Purge(b.Context(), b.ns, "few", true)
 	b.same("a purge forgets them", []any{n, err}, []any{int64(1), nil})
 	b.ledger(job.Ledger{Published: 7, Acked: 5, Ready: 1, Deleted: 1, Kept: 1})
+	leased := b.claim(1, "kept-q")[0]
+	for _, ref := range []job.Ref{a.Ref, leased.Ref} {
+		b.run(job.Batch{Acks: []*job.Ack{{Namespace: b.ns, Queue: "kept-q", Ref: ref, Delete: true}}})
+		_, err = get("kept-q", ref)
+		b.is("deleted", err, job.ErrNoJob)
+	}
+	b.ledger(job.Ledger{Published: 7, Acked: 6, Deleted: 1})
 }
 
 func aPublishIsUniqueForAWhile(b *bench) {

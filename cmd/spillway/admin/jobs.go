@@ -275,7 +275,7 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 		PublishedMS: j.Published,
 		ExpiresMS:   j.Expires,
 		AgeMS:       max(0, j.Now-j.Published),
-		Result:      payloadOf(j.Result, masks).Data,
+		Result:      resultOf(j.Result, j.Payload, masks),
 		Payload:     payloadOf(j.Payload, masks),
 	}
 	if state == job.Dead {
@@ -405,7 +405,7 @@ func (s *Server) listJobs(r *request) (any, error) {
 		p := &page.Jobs[i]
 		p.Error = maskQuote(p.Error, list[i].Payload, masks)
 		p.Note = maskQuote(p.Note, list[i].Payload, masks)
-		p.Result = payloadOf(list[i].Result, masks).Data
+		p.Result = resultOf(list[i].Result, list[i].Payload, masks)
 	}
 	return page, nil
 }

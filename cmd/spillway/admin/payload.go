@@ -185,6 +185,15 @@ func maskQuote(text string, payload []byte, keys []string) string {
 	return after.ReplaceAllString(text, "$1: ***")
 }
 
+// resultOf is what an ack said, or stars where it quotes what is masked in the payload of its job.
+func resultOf(result, payload []byte, keys []string) json.RawMessage {
+	shown := payloadOf(result, keys).Data
+	if text := string(shown); maskQuote(text, payload, keys) != text {
+		return json.RawMessage(`"***"`)
+	}
+	return shown
+}
+
 type masker struct {
 	d      *json.Decoder
 	hidden map[string]bool

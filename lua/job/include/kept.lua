@@ -23,6 +23,17 @@ local function drop_kept(ledger, index, q, now, room)
   return math.max(0, over - #seqs)
 end
 
+-- forget_kept: forget one acked job that a queue keeps. Returns whether it does.
+local function forget_kept(ledger, index, q, now, seq)
+  if foreign(redis.pcall('HLEN', q.kept)) or foreign(redis.pcall('ZCARD', index)) or redis.call('ZREM', q.until_ms, seq) == 0 then
+    return false
+  end
+  redis.call('HDEL', q.kept, seq, '!' .. seq)
+  redis.call('HINCRBY', ledger, 'kept', -1)
+  drop_kept(ledger, index, q, now, 0)
+  return true
+end
+
 -- keep_acked: keep jobs that were acked for a while, whose queue's rule says so: q also has keep, ms, most, of the queue, and all, of the
 -- shard. The oldest of the queue make room. jobs are tables of sequence, record, attempt and result. Keys of another type keep none.
 local function keep_acked(ledger, index, q, now, jobs)
