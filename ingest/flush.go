@@ -86,7 +86,7 @@ func (f *flush) begin() {
 }
 
 // add puts a part into its partition's last group, or into a new group after it.
-// A request with an idempotency key has a group of its own, because the result of
+// A part with an idempotency key has a group of its own, because the result of
 // the group is stored under the key.
 func (f *flush) add(p *part) {
 	to := f.known[p.name]
@@ -95,7 +95,7 @@ func (f *flush) add(p *part) {
 		to = &knownPartition{partition: name[len(p.request.namespace.Name)+1:]}
 		f.known[name] = to
 	}
-	g, key := to.last, p.request.idempotencyKey
+	g, key := to.last, p.idempotencyKey
 	if to.flush == f.number && key == "" && g.IdempotencyKey == "" &&
 		g.size+len(p.entries) <= maxGroupEntries &&
 		g.bytes+p.bytes <= maxPart {
@@ -119,7 +119,7 @@ func (f *flush) newGroup(to *knownPartition, p *part) *group {
 		g = &group{}
 	}
 	*g = group{first: p, Group: partition.Group{
-		Namespace: p.request.namespace, Partition: to.partition, IdempotencyKey: p.request.idempotencyKey,
+		Namespace: p.request.namespace, Partition: to.partition, IdempotencyKey: p.idempotencyKey,
 	}}
 	to.flush, to.last = f.number, g
 	f.used = append(f.used, g)

@@ -204,8 +204,7 @@ func TestABacklogIsFlushedInOrder(t *testing.T) {
 		for range 3000 {
 			if next < 60_000 {
 				r := &request{namespace: ns}
-				r.idempotencyKey = "k"
-				waiting.Push("default", &part{request: r, name: "default/p", count: next, entries: [][]byte{{}, {}}})
+				waiting.Push("default", &part{request: r, name: "default/p", idempotencyKey: "k", count: next, entries: [][]byte{{}, {}}})
 				next++
 			}
 		}
@@ -476,7 +475,7 @@ func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 			p := &part{request: &request{namespace: ns}, name: fmt.Sprintf("n/p%d", rapid.IntRange(0, 4).Draw(t, "partition"))}
 			p.count = size.Draw(t, "entries")
 			if rapid.IntRange(0, 5).Draw(t, "keyed") == 0 {
-				p.request.idempotencyKey = fmt.Sprint("key", i)
+				p.idempotencyKey = fmt.Sprint("key", i)
 			}
 			for j := range p.count {
 				p.entries = append(p.entries, fmt.Appendf(nil, "%d.%d", i, j))
@@ -526,7 +525,7 @@ func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 				members, keyed := 0, false
 				for p := f.used[i].first; p != nil; p = p.next {
 					members++
-					keyed = keyed || p.request.idempotencyKey != ""
+					keyed = keyed || p.idempotencyKey != ""
 					bytes += p.bytes
 				}
 				if keyed && members > 1 || (g.IdempotencyKey != "") != keyed {
@@ -590,8 +589,7 @@ func TestPartsDoNotJoinAGroupAcrossAKeyedRequest(t *testing.T) {
 	var parts []*part
 	for _, key := range []string{"", "", "k", "", "k", "l", "", ""} {
 		r := &request{namespace: ns}
-		r.idempotencyKey = key
-		parts = append(parts, &part{request: r, name: "default/p", entries: [][]byte{{}}, count: 1})
+		parts = append(parts, &part{request: r, name: "default/p", idempotencyKey: key, entries: [][]byte{{}}, count: 1})
 	}
 	f := newFlush(maxKnownPartitions, maxFlushBytes)
 	waiting := queued(parts...)

@@ -59,11 +59,14 @@ type part struct {
 	name    string // "namespace/partition"; the request's memory
 	lane    *lane
 	home    *lane // it came from this one to the lane for large parts; nil: it did not
+	after   *part // that of the same partition before it: where it fails, this one is not sent; nil: none
 	count   int
 	entries [][]byte
 	bytes   int
 	queued  time.Time
 	next    *part // in its group
+
+	idempotencyKey string // empty: none
 
 	accepted, evicted, depth int
 	repeated                 bool

@@ -277,7 +277,8 @@ type event struct {
 // setPartition makes a part for the one partition of an unmixed request.
 func (r *request) setPartition(path []byte) {
 	r.name = append(r.name, path...)
-	r.parts = append(r.parts, part{request: r, name: unsafe.String(unsafe.SliceData(r.name), len(r.name))})
+	name := unsafe.String(unsafe.SliceData(r.name), len(r.name))
+	r.parts = append(r.parts, part{request: r, name: name, idempotencyKey: r.idempotencyKey})
 }
 
 // partFor returns the part for a partition of a mixed request.
@@ -288,7 +289,8 @@ func (r *request) partFor(name string) int32 {
 	i := int32(len(r.parts))
 	full := r.namespace.Name + "/" + name
 	r.byName[full[len(full)-len(name):]] = i
-	r.parts = append(r.parts, part{request: r, name: full, err: r.key.admitPartition(name)})
+	r.parts = append(r.parts,
+		part{request: r, name: full, idempotencyKey: r.idempotencyKey, err: r.key.admitPartition(name)})
 	r.maxNames = max(r.maxNames, len(r.parts))
 	return i
 }

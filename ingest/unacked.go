@@ -53,8 +53,8 @@ type batches struct {
 	stored bool // somebody stores them
 }
 
-// batch is entries of several requests, at most what a flush takes. Of a partition it has at most
-// one part, which is one script call.
+// batch is entries of several requests, at most what a flush takes. Of a partition it has one part
+// for each idempotency key, and others for what comes before, between and after them.
 type batch struct {
 	*request
 	reserved int64
@@ -131,7 +131,7 @@ func (p *part) kept() int64 {
 	if p.err != nil || p.count == 0 {
 		return 0
 	}
-	return p.keptEntries() + keptPart + int64(requestCost)
+	return p.keptEntries() + keptPart + int64(len(p.idempotencyKey)+requestCost)
 }
 
 func (p *part) keptEntries() int64 { return int64(p.bytes + p.bytes/4 + p.count*keptEntry) }
@@ -152,12 +152,12 @@ func (u *unacked) add(p *part, now time.Time) int64 {
 		b = q.list[n-1]
 	} else {
 		b = u.spare.Get().(*batch)
-		b.namespace, b.received, b.idempotencyKey = r.namespace, r.received, r.idempotencyKey
+		b.namespace, b.received = r.namespace, r.received
 		q.list = append(q.list, b)
 		used += int64(requestCost)
 	}
 	if b.add(p, u.nameOf(p)) {
-		used += keptPart
+		used += keptPart + int64(len(p.idempotencyKey))
 	}
 	b.newest = now
 	b.reserved += used
@@ -181,25 +181,20 @@ func (u *unacked) nameOf(p *part) string {
 	return name
 }
 
-// hasRoom reports whether a part may join a batch. Under an idempotency key a partition has one
-// part, which the store has seen or not.
+// hasRoom reports whether a part may join a batch.
 func (b *batch) hasRoom(p *part) bool {
-	if b.idempotencyKey != p.request.idempotencyKey ||
-		len(b.spans)+p.count > maxFlushEntries || len(b.encoded)+p.bytes > maxFlushBytes {
-		return false
-	}
-	at, known := b.byName[p.name]
-	return !known || b.idempotencyKey == "" &&
-		b.parts[at].count+p.count <= maxGroupEntries && b.parts[at].bytes+p.bytes <= maxPart
+	return len(b.spans)+p.count <= maxFlushEntries && len(b.encoded)+p.bytes <= maxFlushBytes
 }
 
-// add reports whether the partition is new to the batch.
-func (b *batch) add(p *part, name string) bool {
+// add copies a part into the last one of its partition, or into a new one, and reports which. Under
+// an idempotency key a part stays alone, which the store has seen or not.
+func (b *batch) add(p *part, name string) (isNew bool) {
 	at, known := b.byName[name]
-	if !known {
+	isNew = !known || p.idempotencyKey != "" || !b.parts[at].joins(p)
+	if isNew {
 		at = int32(len(b.parts))
 		b.byName[name] = at
-		b.parts = append(b.parts, part{request: b.request, name: name})
+		b.parts = append(b.parts, part{request: b.request, name: name, idempotencyKey: p.idempotencyKey})
 	}
 	for _, e := range p.entries {
 		b.encoded = append(b.encoded, e...)
@@ -207,7 +202,25 @@ func (b *batch) add(p *part, name string) bool {
 	}
 	b.parts[at].count += p.count
 	b.parts[at].bytes += p.bytes
-	return !known
+	return isNew
+}
+
+// joins reports whether a later part without a key may share the script call of p.
+func (p *part) joins(later *part) bool {
+	return p.idempotencyKey == "" && p.count+later.count <= maxGroupEntries && p.bytes+later.bytes <= maxPart
+}
+
+// link tells each part which one of its partition is before it: other flushes may take them.
+func (b *batch) link() {
+	clear(b.byName)
+	for i := range b.parts {
+		p := &b.parts[i]
+		p.after = nil
+		if at, known := b.byName[p.name]; known {
+			p.after = &b.parts[at]
+		}
+		b.byName[p.name] = int32(i)
+	}
 }
 
 // storeAll stores the batches of a queue until it is empty.
@@ -246,6 +259,7 @@ func (u *unacked) store(b *batch) {
 			u.settle(b, errShuttingDown)
 			return
 		}
+		b.link()
 		u.lanes.put(b.request)
 		<-b.done
 		u.settle(b, nil)
@@ -277,8 +291,7 @@ func (u *unacked) settle(b *batch, err error) {
 		case what == outStored:
 			p.err = nil
 		case what == outAgain:
-			b.repeat(p.err)
-			p.err, p.home = nil, nil
+			p.repeat()
 			left = append(left, *p)
 			continue
 		}
@@ -308,12 +321,13 @@ func outcomeOf(err error) outcome {
 	return outAgain
 }
 
-// repeat notes that a batch is to be stored again. Where it may be stored already, further
+// repeat notes that a part is to be stored again. Where it may be stored already, further
 // attempts have a key: it is stored twice at most, however many there are.
-func (b *batch) repeat(err error) {
-	if _, reason := codesFor(err); reason == wire.ReasonUnknown && b.idempotencyKey == "" {
-		b.idempotencyKey = rand.Text()
+func (p *part) repeat() {
+	if _, reason := codesFor(p.err); reason == wire.ReasonUnknown && p.idempotencyKey == "" {
+		p.idempotencyKey = rand.Text()
 	}
+	p.err, p.home = nil, nil
 }
 
 // count counts what became of entries. It is called with the lock.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -169,6 +170,78 @@ func TestKeysOfAcceptedRequestsHoldThroughAnOutage(t *testing.T) {
 	p.expectAccount(t, 6, 0, 0)
 	if n := len(store.entries("default/p")); n != 4 {
 		t.Errorf("%d entries are stored, want 3 of y and 1 of x", n)
+	}
+}
+
+func TestAcceptedRequestsWithKeysShareAFlush(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	entered, open := store.blockProduce()
+	defer open()
+	p := listen(t, store, func(c *Config) {
+		longProduceTimeout(c)
+		c.Lanes = 1
+	})
+	p.post("/v1/default/p?ack=none", "0").expect(t, 202, "")
+	<-entered
+	for i := range 100 {
+		for range 2 {
+			p.post("/v1/default/p?ack=none", fmt.Sprint(i), fmt.Sprint("Idempotency-Key: k", i)).expect(t, 202, "")
+		}
+		p.post("/v1/default/p?ack=none", "x").expect(t, 202, "")
+		p.post("/v1/default?ack=none", `[{"partition":"p","data":1},{"partition":"q","data":1}]`, asJSON,
+			fmt.Sprint("Idempotency-Key: both", i)).expect(t, 202, "")
+	}
+	open()
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.expectAccount(t, 501, 0, 0)
+	if n, m := len(store.entries("default/p")), len(store.entries("default/q")); n != 301 || m != 100 || store.calls != 2 {
+		t.Errorf("%d and %d entries after %d flushes, want 301 and 100 after 2", n, m, store.calls)
+	}
+}
+
+func TestAnAcceptedRequestDoesNotOvertakeOneThatFailsInAnEarlierFlush(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	var calls int
+	store.produce = func(ctx context.Context, groups []*partition.Group) {
+		if calls++; calls%2 == 0 {
+			failWith(partition.ErrUnavailable)(ctx, groups)
+			return
+		}
+		store.keep(ctx, groups)
+	}
+	entered, open := store.blockProduce()
+	defer open()
+	p := listen(t, store, func(c *Config) {
+		longProduceTimeout(c)
+		c.Lanes = 1
+	})
+	for _, ns := range []string{"default", "small"} {
+		p.post("/v1/"+ns+"/first?ack=none", "0").expect(t, 202, "")
+	}
+	<-entered
+	var want []string
+	for i := range 8 { // of each namespace almost a flush, and they share flushes
+		line := fmt.Sprint(i, "\n")
+		for _, ns := range []string{"default", "small"} {
+			p.post("/v1/"+ns+"/p?ack=none", strings.Repeat(line, 500), asNDJSON, fmt.Sprint("Idempotency-Key: k", i)).expect(t, 202, "")
+		}
+		want = append(want, slices.Repeat([]string{fmt.Sprint(i)}, 500)...)
+	}
+	open()
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.expectAccount(t, 8002, 0, 0)
+	var got []string
+	for _, raw := range store.entries("default/p") {
+		got = append(got, raw[len(raw)-1:])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d entries are stored in another order, want %d", len(got), len(want))
 	}
 }
 
