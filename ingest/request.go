@@ -67,6 +67,7 @@ type part struct {
 	next    *part // in its group
 
 	idempotencyKey string // empty: none
+	ownKey         bool   // the key is Spillway's, of a repeat
 
 	accepted, evicted, depth int
 	repeated                 bool

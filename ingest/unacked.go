@@ -284,7 +284,7 @@ func (u *unacked) settle(b *batch, err error) {
 	left := b.parts[:0]
 	for i := range b.parts {
 		p := &b.parts[i]
-		what := outcomeOf(p.err)
+		what := p.outcome()
 		switch {
 		case err != nil:
 			p.err, what = err, outLost
@@ -307,13 +307,16 @@ func (u *unacked) settle(b *batch, err error) {
 	}
 }
 
-// outcomeOf says what a result of the store means for entries that were answered before.
-func outcomeOf(err error) outcome {
+// outcome says what a result of the store means for entries that were answered before.
+func (p *part) outcome() outcome {
+	err := p.err
 	switch {
 	case err == nil, errors.Is(err, partition.ErrUnconfirmed): // which has run
 		return outStored
 	case errors.Is(err, errShuttingDown):
 		return outLost
+	case errors.Is(err, partition.ErrTooManyKeys) && p.ownKey: // which nobody asked for: later there is room
+		return outAgain
 	case errors.Is(err, partition.ErrTooManyPartitions), errors.Is(err, partition.ErrTooManyKeys),
 		errors.Is(err, partition.ErrBroken):
 		return outRejected
@@ -325,7 +328,7 @@ func outcomeOf(err error) outcome {
 // attempts have a key: it is stored twice at most, however many there are.
 func (p *part) repeat() {
 	if _, reason := codesFor(p.err); reason == wire.ReasonUnknown && p.idempotencyKey == "" {
-		p.idempotencyKey = rand.Text()
+		p.idempotencyKey, p.ownKey = rand.Text(), true
 	}
 	p.err, p.home = nil, nil
 }

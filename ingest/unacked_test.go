@@ -155,6 +155,37 @@ func TestWhatTheStoreMayHaveIsRepeatedUnderOneKey(t *testing.T) {
 	}
 }
 
+func TestARepeatWaitsForRoomForItsKeyAndAKeyOfAClientDoesNot(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	calls := map[string]int{}
+	store.produce = func(ctx context.Context, groups []*partition.Group) {
+		var kept []*partition.Group
+		for _, g := range groups {
+			calls[g.Partition]++
+			switch n := calls[g.Partition]; {
+			case n == 1:
+				g.Err = partition.ErrUnknown
+			case n < 4:
+				g.Err = partition.ErrTooManyKeys
+			default:
+				kept = append(kept, g)
+			}
+		}
+		store.keep(ctx, kept)
+	}
+	p := listen(t, store, func(c *Config) { c.Lanes = 1 })
+	p.post("/v1/default/p?ack=none", "x").expect(t, 202, "")
+	p.post("/v1/default/keyed?ack=none", "x", "Idempotency-Key: k").expect(t, 202, "")
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.expectAccount(t, 1, 1, 0)
+	if n := len(store.entries("default/p")); n != 1 || calls["p"] != 4 || calls["keyed"] != 2 {
+		t.Errorf("%d entries after calls %v", n, calls)
+	}
+}
+
 func TestKeysOfAcceptedRequestsHoldThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	store := newFake()
