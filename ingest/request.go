@@ -68,6 +68,8 @@ type part struct {
 
 	idempotencyKey string // empty: none
 	ownKey         bool   // the key is Spillway's, of a repeat
+	// unknown is when the first attempt began that may have stored an accepted part; zero: none.
+	unknown time.Time
 
 	accepted, evicted, depth int
 	repeated                 bool

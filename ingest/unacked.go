@@ -30,6 +30,9 @@ type unacked struct {
 	ctx     context.Context // ends when there is no time left to store what waits
 	abort   context.CancelFunc
 	running sync.WaitGroup // one for each queue that is not empty
+	// repeatFor is how long after an attempt of unknown outcome another one may begin. That reaches
+	// the store while the store still knows the key.
+	repeatFor time.Duration
 
 	mu      sync.Mutex
 	queues  map[batchQueue]*batches
@@ -59,6 +62,7 @@ type batch struct {
 	*request
 	reserved int64
 	newest   time.Time // when the last entry was added
+	tried    time.Time // when the last attempt to store it began
 }
 
 // outcome is what became of entries that were answered before.
@@ -88,7 +92,8 @@ const (
 
 func newUnacked(l *lanes, m *metrics, budget *memory.Budget, log *zap.Logger) *unacked {
 	u := &unacked{lanes: l, metrics: m, memory: budget, log: log,
-		queues: map[batchQueue]*batches{}, names: map[string]string{}}
+		queues: map[batchQueue]*batches{}, names: map[string]string{},
+		repeatFor: partition.IdempotencyWindow - 3*l.all[0].timeout - lastRetry}
 	u.ctx, u.abort = context.WithCancel(context.Background())
 	u.spare.New = func() any { return &batch{request: newRequest()} }
 	return u
@@ -260,6 +265,7 @@ func (u *unacked) store(b *batch) {
 			return
 		}
 		b.link()
+		b.tried = time.Now()
 		u.lanes.put(b.request)
 		<-b.done
 		u.settle(b, nil)
@@ -290,10 +296,11 @@ func (u *unacked) settle(b *batch, err error) {
 			p.err, what = err, outLost
 		case what == outStored:
 			p.err = nil
-		case what == outAgain:
-			p.repeat()
+		case what == outAgain && p.repeat(b.tried, u.repeatFor):
 			left = append(left, *p)
 			continue
+		case what == outAgain:
+			p.err, what = partition.ErrUnknown, outLost
 		}
 		m.countPart(p)
 		entries[what] += p.count
@@ -324,13 +331,23 @@ func (p *part) outcome() outcome {
 	return outAgain
 }
 
-// repeat notes that a part is to be stored again. Where it may be stored already, further
-// attempts have a key: it is stored twice at most, however many there are.
-func (p *part) repeat() {
-	if _, reason := codesFor(p.err); reason == wire.ReasonUnknown && p.idempotencyKey == "" {
-		p.idempotencyKey, p.ownKey = rand.Text(), true
+// repeat notes that a part is to be stored again after the attempt that began at tried. Where it may
+// be stored already, further attempts have a key: it is stored twice at most, however many there
+// are. It is false once the store may forget the key before the next one, as of the first such attempt.
+func (p *part) repeat(tried time.Time, within time.Duration) bool {
+	if _, reason := codesFor(p.err); reason == wire.ReasonUnknown {
+		if p.unknown.IsZero() {
+			p.unknown = tried
+		}
+		if p.idempotencyKey == "" {
+			p.idempotencyKey, p.ownKey = rand.Text(), true
+		}
+	}
+	if !p.unknown.IsZero() && time.Since(p.unknown) > within {
+		return false
 	}
 	p.err, p.home = nil, nil
+	return true
 }
 
 // count counts what became of entries. It is called with the lock.

@@ -310,6 +310,40 @@ func TestAcceptedEntriesAreLostOnceTheyAreOld(t *testing.T) {
 	}
 }
 
+func TestWhatTheStoreMayHaveIsNotRepeatedOnceItMayHaveForgottenTheKey(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	calls := map[string]int{}
+	store.produce = func(ctx context.Context, groups []*partition.Group) {
+		for _, g := range groups {
+			if calls[g.Partition]++; g.Partition == "away" && calls["away"] < 3 {
+				g.Err = partition.ErrUnavailable // which has not run
+				continue
+			}
+			store.keep(ctx, []*partition.Group{g})
+			g.Err = partition.ErrUnknown
+		}
+	}
+	p, log := listenDrops(t, store, func(c *Config) { c.Lanes = 1 })
+	if got, want := p.unacked.repeatFor, 110*time.Second; got != want {
+		t.Errorf("repeats for %v, want %v", got, want)
+	}
+	p.unacked.repeatFor = -1
+	p.post("/v1/default/p?ack=none", "x").expect(t, 202, "")
+	p.post("/v1/default/keyed?ack=none", "x", "Idempotency-Key: k").expect(t, 202, "")
+	p.post("/v1/default/away?ack=none", "x").expect(t, 202, "")
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.expectAccount(t, 0, 0, 3)
+	if calls["p"] != 1 || calls["keyed"] != 1 || calls["away"] != 3 {
+		t.Errorf("tried %v times", calls)
+	}
+	if got := log.Totals("default")[drops.Unknown].Entries; got != 3 {
+		t.Errorf("%d of 3 entries are dropped as unknown", got)
+	}
+}
+
 func TestMetricsFollowTheConventions(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)

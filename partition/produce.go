@@ -12,9 +12,9 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
-// idempotencyWindow is how long the result of a client's idempotent produce is kept. It is
+// IdempotencyWindow is how long the result of a client's idempotent produce is kept. It is
 // longer than clients retry, and the default window of NATS JetStream.
-const idempotencyWindow = 2 * time.Minute
+const IdempotencyWindow = 2 * time.Minute
 
 // Bounds of one script call of produce, which together keep it below about 2 ms
 // of Redis (measured: bench/README.md, What an entry costs Redis). A group larger than
@@ -52,7 +52,7 @@ var errNoEntries = backend.Wrap(ErrBroken, errors.New("a group without entries")
 // of a shard. Each group succeeds or fails on its own. Groups of one partition run in
 // the order given. Produce keeps no reference to the entries after it returns.
 func (s *Store) Produce(ctx context.Context, groups []*Group) {
-	s.produce(ctx, groups, idempotencyWindow)
+	s.produce(ctx, groups, IdempotencyWindow)
 }
 
 // produce is Produce; window is how long the results under idempotency keys are kept.
