@@ -91,8 +91,8 @@ func sendNoAck(s *Server, contentType string) func() int {
 	if ctx.Request.Header.SetHost("127.0.0.1:8080"); s.origins["default"] != nil {
 		ctx.Request.Header.Set("Origin", game)
 	}
-	q := &batches{stored: true}
-	s.unacked.queues[batchQueue{s.store.Namespace("default"), 0}] = q
+	q := &batches{}
+	s.unacked.queues[batchQueue{"default", 0}] = q
 	return func() int {
 		ctx.Response.Reset()
 		s.handle(ctx)
@@ -113,15 +113,15 @@ func TestAllocsOfStoringABatchAreThoseOfItsFlush(t *testing.T) {
 	s.lanes.start()
 	defer func() { _ = s.lanes.stop(t.Context()) }()
 	ctx := contextFor("/v1/default/com.acme.kart?ack=none", ndjsonType, ndjson128())
-	q := &batches{stored: true}
-	s.unacked.queues[batchQueue{s.store.Namespace("default"), 0}] = q
+	q := &batches{}
+	of := batchQueue{"default", 0}
 	if allocs := testing.AllocsPerRun(200, func() {
+		s.unacked.queues[of] = q
 		for range 2 {
 			ctx.Response.Reset()
 			s.handle(ctx)
 		}
-		s.unacked.storeAll(q)
-		q.stored = true
+		s.unacked.storeAll(of, q)
 	}); allocs != 4 {
 		t.Errorf("got %v allocations for 2 requests of 128 entries, want the 4 of the context of a flush", allocs)
 	}
@@ -233,7 +233,7 @@ func TestWhatEntriesReserveUntilTheyAreStoredMatchesTheHeap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.unacked.queues[batchQueue{s.store.Namespace("default"), 0}] = &batches{stored: true}
+		s.unacked.queues[batchQueue{"default", 0}] = &batches{}
 		before := heap()
 		for range c.requests {
 			if s.handle(c.ctx); c.ctx.Response.StatusCode() != fasthttp.StatusAccepted {

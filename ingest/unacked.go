@@ -35,7 +35,7 @@ type unacked struct {
 	repeatFor time.Duration
 
 	mu      sync.Mutex
-	queues  map[batchQueue]*batches
+	queues  map[batchQueue]*batches // that somebody stores: an empty one is removed
 	names   map[string]string // of partitions, so that no batch allocates them again
 	account [len(outcomes)]int64
 	taken   int64 // entries
@@ -44,17 +44,15 @@ type unacked struct {
 	closed  bool
 }
 
-// batchQueue says whose batches are stored one after the other.
+// batchQueue says whose batches are stored one after the other, also where the policy of the
+// namespace changes.
 type batchQueue struct {
-	namespace *partition.Namespace
+	namespace string
 	zone      int
 }
 
 // batches wait, the oldest first. The last one takes more entries.
-type batches struct {
-	list   []*batch
-	stored bool // somebody stores them
-}
+type batches struct{ list []*batch }
 
 // batch is entries of several requests, at most what a flush takes. Of a partition it has one part
 // for each idempotency key, and others for what comes before, between and after them.
@@ -145,11 +143,12 @@ func (p *part) keptEntries() int64 { return int64(p.bytes + p.bytes/4 + p.count*
 // takes in memory.
 func (u *unacked) add(p *part, now time.Time) int64 {
 	r := p.request
-	of := batchQueue{r.namespace, u.lanes.zoneOf(p)}
+	of := batchQueue{r.namespace.Name, u.lanes.zoneOf(p)}
 	q := u.queues[of]
 	if q == nil {
 		q = &batches{}
 		u.queues[of] = q
+		u.running.Go(func() { u.storeAll(of, q) })
 	}
 	var b *batch
 	used := p.keptEntries()
@@ -166,10 +165,6 @@ func (u *unacked) add(p *part, now time.Time) int64 {
 	}
 	b.newest = now
 	b.reserved += used
-	if !q.stored {
-		q.stored = true
-		u.running.Go(func() { u.storeAll(q) })
-	}
 	return used
 }
 
@@ -188,7 +183,8 @@ func (u *unacked) nameOf(p *part) string {
 
 // hasRoom reports whether a part may join a batch.
 func (b *batch) hasRoom(p *part) bool {
-	return len(b.spans)+p.count <= maxFlushEntries && len(b.encoded)+p.bytes <= maxFlushBytes
+	return b.namespace == p.request.namespace &&
+		len(b.spans)+p.count <= maxFlushEntries && len(b.encoded)+p.bytes <= maxFlushBytes
 }
 
 // add copies a part into the last one of its partition, or into a new one, and reports which. Under
@@ -229,11 +225,11 @@ func (b *batch) link() {
 }
 
 // storeAll stores the batches of a queue until it is empty.
-func (u *unacked) storeAll(q *batches) {
+func (u *unacked) storeAll(of batchQueue, q *batches) {
 	for {
 		u.mu.Lock()
 		if len(q.list) == 0 {
-			q.stored = false
+			delete(u.queues, of)
 			u.mu.Unlock()
 			return
 		}

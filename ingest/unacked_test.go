@@ -293,6 +293,42 @@ func TestAcceptedEntriesThatTheStoreRejectsForGoodAreCounted(t *testing.T) {
 	}
 }
 
+func TestANamespaceOfAnotherPolicyWaitsForItsFormerBatchesAndNoEmptyQueueIsKept(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	var policies []int
+	keep := store.produce
+	store.produce = func(ctx context.Context, groups []*partition.Group) {
+		policies = append(policies, groups[0].Namespace.Policy.Capacity)
+		keep(ctx, groups)
+	}
+	entered, open := store.blockProduce()
+	defer open()
+	p := listen(t, store, func(c *Config) {
+		longProduceTimeout(c)
+		c.Lanes = 1
+	})
+	p.post("/v1/default/p?ack=none", "0").expect(t, 202, "")
+	<-entered
+	p.post("/v1/default/p?ack=none", "1").expect(t, 202, "")
+	policy := partition.DefaultPolicy()
+	policy.Capacity = 2
+	store.namespaces["default"] = &partition.Namespace{Name: "default", Policy: policy}
+	p.post("/v1/default/p?ack=none", "2").expect(t, 202, "")
+	open()
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.expectAccount(t, 3, 0, 0)
+	list := store.entries("default/p")
+	if len(list) != 2 || !strings.HasSuffix(list[0], "1") || !strings.HasSuffix(list[1], "2") || fmt.Sprint(policies) != "[10000 10000 2]" {
+		t.Errorf("entries %q, stored under capacities %v", list, policies)
+	}
+	if n := len(p.unacked.queues); n != 0 {
+		t.Errorf("%d queues are kept", n)
+	}
+}
+
 func TestAcceptedEntriesAreLostOnceTheyAreOld(t *testing.T) {
 	t.Parallel()
 	store := newFake()
