@@ -107,6 +107,44 @@ func TestABatchWithItemsSaysWhichToSendAgain(t *testing.T) {
 	}
 }
 
+func TestRecordsAtTheRootAreToldFromRequestsOfAMountByTheirTarget(t *testing.T) {
+	t.Parallel()
+	for _, mounts := range [][]Mount{nil, {{Name: "sqs", Prefix: "/sqs/", Root: true, Handler: echo}}} {
+		store := newFake()
+		p := listen(t, store, func(c *Config) {
+			withSDKs(c)
+			c.Mounts = mounts
+		})
+		signed := "Authorization: AWS4-HMAC-SHA256 Credential=wk/20251120/eu/any/aws4_request, Signature=0"
+		for _, row := range []struct{ target, body, key string }{
+			{"Firehose_20150804.PutRecord", `{"DeliveryStreamName":"s","Record":{"Data":"AA=="}}`, "default/s"},
+			{"Kinesis_20131202.PutRecords", `{"Records":[{"PartitionKey":"k","Data":"AA=="}]}`, "default/k"},
+		} {
+			if r := p.ask("POST", "/", row.body, signed, "X-Amz-Target: "+row.target); r.status != 200 {
+				t.Errorf("%s: got %d %s", row.target, r.status, r.raw)
+			}
+			if got := stored(t, store, row.key); !slices.Equal(got, []string{"@0:\x00"}) {
+				t.Errorf("%s: %s holds %q", row.target, row.key, got)
+			}
+		}
+		if r := p.ask("POST", "/", "{}", "X-Amz-Target: Kinesis_20131202.PutRecords"); r.status != 400 || !strings.Contains(r.raw, "UnrecognizedClientException") {
+			t.Errorf("without a key: got %d %s", r.status, r.raw)
+		}
+		want := 405
+		if len(mounts) > 0 {
+			want = 201
+		}
+		for _, target := range []string{"AmazonSQS.SendMessage", "Kinesis_2013", ""} {
+			if r := p.ask("POST", "/", "{}", signed, "X-Amz-Target: "+target); r.status != want {
+				t.Errorf("%q with %d mounts: got %d %s, want %d", target, len(mounts), r.status, r.raw, want)
+			}
+		}
+		if r := p.ask("GET", "/", "", "X-Amz-Target: Kinesis_20131202.PutRecords"); r.status != 200 {
+			t.Errorf("GET: got %d %s", r.status, r.raw)
+		}
+	}
+}
+
 // A partition beyond max_partitions may last: who sends its event again doubles nothing, but waits for ever.
 func TestABatchWithItemsDropsWhatHasNoPartition(t *testing.T) {
 	t.Parallel()

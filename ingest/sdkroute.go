@@ -154,6 +154,22 @@ func (t *target) parseSDKPath(path []byte) (pattern string, found bool) {
 	return "", false
 }
 
+// parseAmazonTarget finds the route of records that Amazon's SDKs post to /, where their endpoint
+// has no path. What else comes there is of a mount.
+func (t *target) parseAmazonTarget(ctx *fasthttp.RequestCtx) (pattern string, found bool) {
+	if string(ctx.RequestURI()) != "/" || !ctx.IsPost() {
+		return "", false
+	}
+	service, _, _ := bytes.Cut(ctx.Request.Header.Peek("X-Amz-Target"), []byte{'.'})
+	switch string(service) {
+	case "Firehose_20150804":
+		return t.parseSDKPath([]byte("/firehose"))
+	case "Kinesis_20131202":
+		return t.parseSDKPath([]byte("/kinesis"))
+	}
+	return "", false
+}
+
 var segmentPrefixForm = regexp.MustCompile(`^(/|(/[A-Za-z0-9_-]+)+)?$`)
 
 func validSegmentPrefix(prefix string) bool {

@@ -117,7 +117,7 @@ const senders = {
   },
   async kinesis() {
     const { KinesisClient, PutRecordsCommand } = await import('@aws-sdk/client-kinesis')
-    const client = new KinesisClient({ endpoint: `${url}/kinesis`, region: 'us-east-1', credentials: { accessKeyId: key, secretAccessKey: 'any' }, maxAttempts: 20, requestHandler: new (await import('@smithy/node-http-handler')).NodeHttpHandler() })
+    const client = new KinesisClient({ endpoint: url, region: 'us-east-1', credentials: { accessKeyId: key, secretAccessKey: 'any' }, maxAttempts: 20, requestHandler: new (await import('@smithy/node-http-handler')).NodeHttpHandler() })
     const Records = numbers.map((i) => ({ Data: Buffer.from(JSON.stringify({ text: `lap-${i}` })), PartitionKey: game(i) }))
     const { FailedRecordCount } = await client.send(new PutRecordsCommand({ StreamName: 'laps', Records }))
     result.failed = FailedRecordCount
