@@ -108,7 +108,7 @@ chaos-selftest: deps-test deps-chaos ## put known bugs into the program, one by 
 test-clients: deps-clients deps-test ## run the clients in other languages (node, Chromium, Mono, Python, Java, PHP), web pages, and SDKs of other vendors
 	$(GO) vet -tags clients ./ingest/client/... ./cmd/spillway/e2e ./deploy
 	$(GO) test -tags clients -count=1 ./ingest/client/...
-	$(GO) test -tags clients -count=1 -run '^Test(Browser|UnmodifiedSDKs|AnOlderProgram)' ./cmd/spillway/e2e
+	$(GO) test -tags clients -count=1 -run '^Test(Browser|UnmodifiedSDKs|Recipe|AnOlderProgram)' ./cmd/spillway/e2e
 	$(GO) test -tags clients -count=1 -run '^TestClientPackages' ./deploy
 
 .PHONY: test-ui
