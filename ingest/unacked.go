@@ -36,7 +36,7 @@ type unacked struct {
 
 	mu      sync.Mutex
 	queues  map[batchQueue]*batches // that somebody stores: an empty one is removed
-	names   map[string]string // of partitions, so that no batch allocates them again
+	names   map[string]string       // of partitions, so that no batch allocates them again
 	account [len(outcomes)]int64
 	taken   int64 // entries
 	waiting int64 // of them, those without an outcome
