@@ -233,46 +233,35 @@ func TestAcceptedRequestsWithKeysShareAFlush(t *testing.T) {
 	}
 }
 
-func TestAnAcceptedRequestDoesNotOvertakeOneThatFailsInAnEarlierFlush(t *testing.T) {
+func TestAPartIsNotSentAfterOneOfItsPartitionThatFailedInAnEarlierFlush(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	var calls int
-	store.produce = func(ctx context.Context, groups []*partition.Group) {
-		if calls++; calls%2 == 0 {
-			failWith(partition.ErrUnavailable)(ctx, groups)
-			return
-		}
-		store.keep(ctx, groups)
-	}
-	entered, open := store.blockProduce()
-	defer open()
-	p := listen(t, store, func(c *Config) {
-		longProduceTimeout(c)
-		c.Lanes = 1
-	})
-	for _, ns := range []string{"default", "small"} {
-		p.post("/v1/"+ns+"/first?ack=none", "0").expect(t, 202, "")
-	}
-	<-entered
-	var want []string
-	for i := range 8 { // of each namespace almost a flush, and they share flushes
-		line := fmt.Sprint(i, "\n")
-		for _, ns := range []string{"default", "small"} {
-			p.post("/v1/"+ns+"/p?ack=none", strings.Repeat(line, 500), asNDJSON, fmt.Sprint("Idempotency-Key: k", i)).expect(t, 202, "")
-		}
-		want = append(want, slices.Repeat([]string{fmt.Sprint(i)}, 500)...)
-	}
-	open()
-	if err := p.Stop(t.Context()); err != nil {
+	outage(store, 1, partition.ErrUnavailable)
+	cfg := DefaultConfig()
+	cfg.Lanes = 1
+	longProduceTimeout(&cfg)
+	s, err := New(cfg, store, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
 		t.Fatal(err)
 	}
-	p.expectAccount(t, 8002, 0, 0)
-	var got []string
-	for _, raw := range store.entries("default/p") {
-		got = append(got, raw[len(raw)-1:])
+	s.lanes.start()
+	defer func() { _ = s.lanes.stop(context.Background()) }()
+	b := &batch{request: newRequest()}
+	b.namespace = store.namespaces["default"]
+	for _, name := range []string{"p", "p", "q"} { // one flush does not take two of them
+		b.parts = append(b.parts, part{
+			request: b.request, name: "default/" + name, entries: slices.Repeat([][]byte{partition.AppendEntry(nil, now, nil, []byte("x"))}, 3000), count: 3000,
+		})
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%d entries are stored in another order, want %d", len(got), len(want))
+	b.link()
+	s.lanes.put(b.request)
+	<-b.done
+	p := b.parts
+	if !errors.Is(p[0].err, partition.ErrUnavailable) || p[1].outcome() != outAgain || p[2].err != nil {
+		t.Errorf("got %v, %v and %v: the second was to be stored later, the third now", p[0].err, p[1].err, p[2].err)
+	}
+	if n := len(store.entries("default/p")); n != 0 {
+		t.Errorf("%d entries came before those that failed", n)
 	}
 }
 
