@@ -161,7 +161,7 @@ func (s *Store) holds(ctx context.Context, sh *shard) (h held, err error) {
 const holdFor = 30_000
 
 // Reshard gives a namespace another number of shards while it serves: see partition.Reshard,
-// whose errors it has. It rejects a namespace with schedules or owners, with a paused queue, or with
+// whose errors it has. It rejects a namespace with schedules or owners, with a paused queue, with acked jobs that it keeps, or with
 // a rule that has a rate, a concurrency or keep_acked: shards keep these beside the jobs. For 30 s after it none can be put, and no
 // queue paused.
 func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardRequest) (layout int64, err error) {
@@ -190,6 +190,11 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 	}
 	if err := s.space.Refresh(ctx, ns.Home); err != nil {
 		return 0, err
+	}
+	if ledger, err := s.Ledger(ctx, ns); err != nil {
+		return 0, err
+	} else if ledger.Kept > 0 {
+		return refuse("%d acked jobs are kept, and lists would look for them in the new shards: wait for their end, or delete them", ledger.Kept)
 	}
 	shards, from := ns.newest(), ns.Layouts().Current().N
 	if r.Shards == len(shards) && !r.Again {

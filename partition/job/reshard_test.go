@@ -172,6 +172,9 @@ func TestSchedulesOwnersAndRatesKeepTheirShards(t *testing.T) {
 		"a rate": {func(p *Policy) {
 			p.Rules = []Rule{{Match: "slow", Rate: RateLimit{Rate: partition.Rate{Count: 5, Per: time.Second}}}}
 		}, nil, "the rule for queue slow has a rate"},
+		"a kept job": {nil, func(_ *Store, ns *Namespace) error {
+			return c.HSet(t.Context(), ns.shard(0).Ledger, "kept", 2).Err()
+		}, "2 acked jobs are kept"},
 		"a limit": {func(p *Policy) { p.Rules = []Rule{{Match: "slow", Concurrency: 5}} }, nil, "the rule for queue slow has a concurrency"},
 	} {
 		s := openStore(t, "redis://"+redistest.Shared(t), row.edit)
