@@ -47,7 +47,9 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) claim(ctx context.Context) {
 	queues := slices.Clone(w.plan.queues)
 	w.roll.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
-	queues = queues[:1+w.roll.IntN(len(queues))]
+	if !w.calm.Load() { // then all of them see to what is left
+		queues = queues[:1+w.roll.IntN(len(queues))]
+	}
 	query := url.Values{"ttr": {ttr.String()}, "count": {fmt.Sprint(1 + w.roll.IntN(5))}, "wait": {longPoll.String()}}
 	limit := longPoll + requestTimeout
 	if w.roll.IntN(8) == 0 && !w.calm.Load() {
