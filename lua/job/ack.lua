@@ -146,18 +146,19 @@ local function serve(g)
       end
     end
   end
-  local kept = {}
-  for x = 1, keep and g.count or 0 do
-    if deleted[x] then
-      -- WITH drop_kept, forget_kept
-      done[x] = forget_kept(ledger, KEYS[7 + 4 * n], keep, now, seqs[x]) and done[x] == 0 and 2 or done[x]
-    elseif done[x] == 1 and records[x] then
-      kept[#kept + 1] = { seqs[x], records[x], tonumber(claims[x] or 1) or 1, results[x] or '' }
+  if keep then
+    -- WITH drop_kept, forget_kept, keep_acked
+    local kept = {}
+    for x = 1, g.count do
+      if deleted[x] then
+        done[x] = forget_kept(ledger, KEYS[7 + 4 * n], keep, now, seqs[x]) and done[x] == 0 and 2 or done[x]
+      elseif done[x] == 1 and records[x] then
+        kept[#kept + 1] = { seqs[x], records[x], tonumber(claims[x] or 1) or 1, results[x] or '' }
+      end
     end
-  end
-  if #kept > 0 then
-    -- WITH drop_kept, keep_acked
-    keep_acked(ledger, KEYS[7 + 4 * n], keep, now, kept)
+    if #kept > 0 then
+      keep_acked(ledger, KEYS[7 + 4 * n], keep, now, kept)
+    end
   end
   if gone >= before then
     -- WITH forget

@@ -149,8 +149,6 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"nobody looks at kept jobs again":                  {"drop_kept", "redis.call('ZADD', index, oldest[2], q.name)", ""},
 	"a slot is given back to nobody":                   {"ack", "local seq = oldest(queue, group)", "local seq"},
 	"a claim keeps the slot of what expired":           {"claim", "totals.slots.free(name, r, job[1])", ""},
-	"a head that expired keeps its slot":               {"promote", "totals.slots.free(k.name, k.r, seq)\n", "\n"},
-	"a purge keeps the slot of a ready job":            {"purge", "totals.slots.free(name, r, seq)", ""},
 	"a slot ends with the job that it was for":         {"ack", "redis.call('HSET', slots, member, '!' .. group)", "redis.call('HDEL', slots, member)"},
 	"a freed slot wakes nobody":                        {"ack", "wake(string.match(how, '^%S+'), string.match(how, '%S+$'), queue, back, back)", ""},
 	"a deleted job waits for a slot":                   {"ack", "    totals.slots.free(queue, k.r, seq)\n  end\n  if redis.call('HDEL', k.j, seq) == 0 then", "  end\n  if redis.call('HDEL', k.j, seq) == 0 then"},
