@@ -84,7 +84,6 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"claims are not counted for lists":                 {"claim", "redis.pcall('HSET', taken, ARGV[4 + i], int(count))", ""},
 	"a list of a set begins at the first of its score": {"list", "<= member then", "< member then"},
 	"a list of a set skips those of its score":         {"list", "if redis.call('ZRANGE', zset, int(middle), int(middle))[1] <= member then", "if true then"},
-	"a list shows jobs of other queues":                {"list", "if queue == name or state == 'dead' then", "if true then"},
 	"a list shows expired jobs":                        {"list", "ends > 0 and ends <= now and not", "false and not"},
 	"an ack keeps the errors":                          {"ack", "drop_errors(k.u, seqs)", ""},
 	"a purge keeps the errors":                         {"purge", "drop_errors(u, seqs)", ""},
