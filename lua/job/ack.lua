@@ -12,8 +12,8 @@
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids; where queues keep acked jobs, then
 --                   those of drop_kept: of the shard, and two for each such queue
 -- ARGV[1] int       queues, n
--- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[:[caller's id][ result]];
---                   result ! deletes it, so that it is not kept
+-- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[[!]:[caller's id][ result]];
+--                   with ! it is deleted, and not kept
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
@@ -67,10 +67,10 @@ local function serve(g)
   for x = 1, g.count do
     local seq, id = ARGV[g.at + x - 1], false
     if string.find(seq, ':', 1, true) then
-      seq, id, results[x] = string.match(seq, '^(.-):([^ ]*) ?(.*)$')
+      local mark
+      seq, mark, id, results[x] = string.match(seq, '^(.-)(!?):([^ ]*) ?(.*)$')
       id = id ~= '' and id
-      deleted[x] = results[x] == '!'
-      results[x] = not deleted[x] and results[x] or nil
+      deleted[x] = mark == '!'
     end
     if seen[seq] then
       quick = false

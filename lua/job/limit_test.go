@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // limited claims from one queue under a limit: most leases, of the queue or of each value of an attribute.
@@ -121,4 +122,63 @@ func TestOnlyLimitedShardsCountLeases(t *testing.T) {
 		s.same("asked", s.spared, 1)
 		s.same("counted", s.c.HGetAll(ctx, s.key("slots")).Val(), map[string]string{})
 	})
+}
+
+// Walks of the model meet these too rarely to find a bug in them by themselves.
+func TestScenesThatWalksRarelyMeet(t *testing.T) {
+	t.Parallel()
+	client := redistest.SharedClient(t)
+	ready := func(s *shard) string { return fmt.Sprint(s.c.LRange(ctx, s.key("r:a"), 0, -1).Val()) }
+	for name, row := range map[string]struct {
+		bug  seeded
+		play func(s *shard)
+	}{
+		"an audit gives back the slot of a lease that is gone": {seeded{"expire", "totals.slots.free(name, k.r, seq)", ""}, func(s *shard) {
+			red := s.tenant("red", 2)
+			s.limited("a", 2, 1, "tenant")
+			s.do("zrem", s.key("lease"), fmt.Sprint(red[0], " a"))
+			s.must(luajob.Expire, s.common("a"), "a", "0", 200, 1, s.channel(), "publish")
+			s.same("ready", ready(s), []int64{red[1], red[0]})
+		}},
+		"a head that expires gives its slot to the next": {seeded{"promote", "totals.slots.free(k.name, k.r, seq)\n", "\n"}, func(s *shard) {
+			first := s.tenant("red", 1)
+			s.stored(group{queue: "a", bodies: bodies(1), attributes: `{"tenant":"red"}`, ends: s.now() + 1000})
+			last := s.tenant("red", 1)
+			s.limited("a", 3, 1, "tenant")
+			s.ack("a", first[0])
+			s.clock += 2e6
+			s.do("zadd", s.key("queues"), 0, "a")
+			s.promote(due{"a", "head", nil})
+			s.same("ready", ready(s), last)
+		}},
+		"a purge of a ready job gives its slot to the next": {seeded{"purge", "totals.slots.free(name, r, seq)", ""}, func(s *shard) {
+			red := s.tenant("red", 3)
+			s.limited("a", 3, 1, "tenant")
+			s.ack("a", red[0])
+			s.purge("a", "ready", 1)
+			s.same("ready", ready(s), red[2:])
+		}},
+		"three errors of a job are kept": {seeded{"settle", `(string.match(older, '^[^\n]*\n[^\n]*') or older)`, "older"}, func(s *shard) {
+			seq := s.stored(group{queue: "a", bodies: bodies(1), tries: 9})[0]
+			for x := range 5 {
+				s.claim("a", 1)
+				s.settle(settle{"a", seq, 0, fmt.Sprint("nack why", x), 0})
+			}
+			kept := s.c.HGet(ctx, s.key("u:a"), fmt.Sprint("!", seq)).Val()
+			s.same("errors", []any{strings.Count(kept, "why"), strings.Contains(kept, "why2")}, []any{3, true})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShard(t, client)
+			s.clock = start
+			row.play(s)
+			quiet := &tolerant{TB: t}
+			s = newShard(quiet, client)
+			s.clock, s.bug = start, row.bug
+			if row.play(s); !quiet.failed {
+				t.Error("it does not see the bug")
+			}
+		})
+	}
 }

@@ -62,6 +62,7 @@ type run struct {
 	oneQueue [1]string
 	left     []bool
 	limits   []limit
+	keeps    []*Rule
 	token    string
 }
 

@@ -16,9 +16,6 @@ import (
 // keptBytes is what a job is taken for that a call of ack copies, because its queue keeps acked jobs.
 const keptBytes = 32 << 10
 
-// deleted is what an ack that deletes says instead of a result, which is JSON.
-var deleted = []byte("!")
-
 func (r *run) planAcks(list []*Ack) {
 	for _, a := range list {
 		if a.at != nil {
@@ -71,8 +68,11 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 	}
 	first := items[0].(*Ack)
 	ns, sh, more := first.Namespace, first.at, 0
+	r.keeps = r.keeps[:0]
 	for _, queue := range r.numbers.names {
-		if ns.keepAcked(queue).KeepAcked > 0 {
+		rule := ns.keepAcked(queue)
+		r.keeps = append(r.keeps, rule)
+		if rule.KeepAcked > 0 {
 			more += 2
 		}
 	}
@@ -83,15 +83,15 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 	if more > 0 {
 		r.args.join(c, sh.kept)
 	}
-	for _, queue := range r.numbers.names {
-		if ns.keepAcked(queue).KeepAcked > 0 {
+	for i, queue := range r.numbers.names {
+		if r.keeps[i].KeepAcked > 0 {
 			r.args.join(c, sh.until(queue))
 			r.args.join(c, sh.acked(queue))
 		}
 	}
 	r.args.int(c, int64(len(r.numbers.names)))
-	for _, queue := range r.numbers.names {
-		if rule := ns.keepAcked(queue); rule.KeepAcked > 0 {
+	for i, queue := range r.numbers.names {
+		if rule := r.keeps[i]; rule.KeepAcked > 0 {
 			r.args.join(c, fmt.Sprintf("%s %d %d %d", queue, time.Duration(rule.KeepAcked).Milliseconds(),
 				cmp.Or(rule.MaxAcked, DefaultMaxAcked), ns.part(ns.Policy.MaxJobs, sh)))
 		} else {
@@ -106,11 +106,8 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 		r.args.int(c, int64(r.numbers.number(queue)))
 		r.args.int(c, int64(to-from))
 		for _, it := range items[from:to] {
-			result := it.(*Ack).Result
-			if it.(*Ack).Delete {
-				result = deleted
-			}
-			r.args.reference(c, it.(*Ack).Ref, result)
+			a := it.(*Ack)
+			r.args.reference(c, a.Ref, a.Delete, a.Result)
 		}
 		from = to
 	}

@@ -130,11 +130,17 @@ func ackedJobsAreKept(b *bench) {
 	b.same("ack", []any{a.Acked, a.Err}, []any{true, nil})
 	text, err := get("kept-q", j.Ref)
 	b.same("kept", []any{text, err}, []any{"acked 2 x {\"n\":\n1}", nil})
+	b.publish("kept-any", "x")
+	said := &job.Ack{Namespace: b.ns, Queue: "kept-any", Ref: b.claim(1, "kept-any")[0].Ref, Result: []byte("!")}
+	b.run(job.Batch{Acks: []*job.Ack{said}})
+	text, err = get("kept-any", said.Ref)
+	b.same("any text of a sink is a result", []any{text, err}, []any{`acked 1 x "!"`, nil})
+	b.run(job.Batch{Acks: []*job.Ack{{Namespace: b.ns, Queue: "kept-any", Ref: said.Ref, Delete: true}}})
 	_, err = get("kept-q", job.Ref{Shard: j.Shard, Seq: j.Seq, CallerID: "other"})
 	b.is("under another id", err, job.ErrNoJob)
 	b.same("its id is free", len(b.store1(p)), 1)
 	b.same("repeated", b.ack(j).Acked, false)
-	b.ledger(job.Ledger{Published: 2, Acked: 1, Ready: 1, Kept: 1})
+	b.ledger(job.Ledger{Published: 3, Acked: 2, Ready: 1, Kept: 1})
 
 	b.publish("few", "1", "2", "3", "4")
 	for _, j := range b.claim(3, "few") {
@@ -151,14 +157,14 @@ func ackedJobsAreKept(b *bench) {
 	b.is("no rule keeps it", err, job.ErrNoJob)
 	n, err := b.store.Purge(b.Context(), b.ns, "few", true)
 	b.same("a purge forgets them", []any{n, err}, []any{int64(1), nil})
-	b.ledger(job.Ledger{Published: 7, Acked: 5, Ready: 1, Deleted: 1, Kept: 1})
+	b.ledger(job.Ledger{Published: 8, Acked: 6, Ready: 1, Deleted: 1, Kept: 1})
 	leased := b.claim(1, "kept-q")[0]
 	for _, ref := range []job.Ref{a.Ref, leased.Ref} {
 		b.run(job.Batch{Acks: []*job.Ack{{Namespace: b.ns, Queue: "kept-q", Ref: ref, Delete: true}}})
 		_, err = get("kept-q", ref)
 		b.is("deleted", err, job.ErrNoJob)
 	}
-	b.ledger(job.Ledger{Published: 7, Acked: 6, Deleted: 1})
+	b.ledger(job.Ledger{Published: 8, Acked: 7, Deleted: 1})
 }
 
 func aPublishIsUniqueForAWhile(b *bench) {
