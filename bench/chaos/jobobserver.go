@@ -64,6 +64,16 @@ return all`
 
 var tenantOf = regexp.MustCompile(`"tenant":"(\w+)"`)
 
+// groupOf is the group of a job in the limit of its queue, by its record.
+func groupOf(queue, record string) string {
+	for _, l := range limits {
+		if m := tenantOf.FindStringSubmatch(record); l.queue == queue && l.by == "tenant" && m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
 // sample reads one shard in one transaction.
 func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, error) {
 	type reads struct {
@@ -102,14 +112,9 @@ func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, e
 		q.Tombstones, _ = strconv.ParseInt(all[i].tombstones.Val(), 10, 64)
 		q.Leases = map[string]int64{}
 		for at := 0; at+1 < len(held); at += 2 {
-			if held[at] != name {
-				continue
+			if held[at] == name {
+				q.Leases[groupOf(name, held[at+1])]++
 			}
-			group := ""
-			if m := tenantOf.FindStringSubmatch(held[at+1]); m != nil && strings.Contains(limitRules, name+", concurrency: 2, concurrency_by") {
-				group = m[1]
-			}
-			q.Leases[group]++
 		}
 		s.Queues = append(s.Queues, q)
 	}

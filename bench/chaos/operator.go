@@ -21,10 +21,21 @@ const (
 	pausedQueue   = "pay"
 )
 
-// limits are the rules of queues that bound leases; the jobs of mail are of tenants.
-const limitRules = `[{match: pay, concurrency: 3}, {match: mail, concurrency: 2, concurrency_by: tenant}]`
+// limits bound the leases of queues, or of each tenant of one.
+var limits = []struct {
+	queue string
+	most  int64
+	by    string // an attribute, or ""
+}{{"pay", 3, ""}, {"mail", 2, "tenant"}}
 
-var limits = map[string]int64{"pay": 3, "mail": 2}
+// limitRules are the limits as a configuration has them.
+func limitRules() string {
+	var rules []string
+	for _, l := range limits {
+		rules = append(rules, fmt.Sprintf("{match: %s, concurrency: %d, concurrency_by: %q}", l.queue, l.most, l.by))
+	}
+	return "[" + strings.Join(rules, ", ") + "]"
+}
 
 // verbs are what they do there, the body of each with the number of jobs they agree to.
 var verbs = []struct{ path, body string }{

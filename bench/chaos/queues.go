@@ -40,7 +40,7 @@ var (
 func (r *setup) writeConfig(lanes int) (path string, err error) {
 	path = filepath.Join(r.dir, "config.yaml")
 	text := fmt.Sprintf("lanes: %d\nnamespaces:\n  %s: {}\n  %s: {kind: queue, shards: %d, spread: {%s: %d}, queues: %s}\n", lanes, bufferNamespace,
-		queueNamespace, queueShards, r.plan.queues[0], queueShards, limitRules)
+		queueNamespace, queueShards, r.plan.queues[0], queueShards, limitRules())
 	text += fmt.Sprintf("  %s: {kind: queue, shards: %d}\n", clockNamespace, queueShards)
 	text += fmt.Sprintf("  %[1]s: {delivery: at-most-once, sink: \"http://%[2]s/%[1]s\"}\n  %[3]s: {sink: \"clickhouse://%[2]s/default?table=t\"}\n",
 		onceNamespace, r.sink.addr, bulkNamespace)

@@ -105,7 +105,11 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 	if queues.Wait(); jobsErr != nil {
 		return nil, jobsErr
 	}
-	h.Jobs.Floor, h.Jobs.Operated, h.Jobs.Limits, h.Jobs.Paused = r.plan.jobsFloor(), operatedQueue, limits, r.queuePauses
+	h.Jobs.Floor, h.Jobs.Operated, h.Jobs.Paused = r.plan.jobsFloor(), operatedQueue, r.queuePauses
+	h.Jobs.Limits = map[string]int64{}
+	for _, l := range limits {
+		h.Jobs.Limits[l.queue] = l.most
+	}
 	for _, name := range append([]string{bufferNamespace, queueNamespace, clockNamespace}, sideNamespaces...) {
 		n, err := r.namespace(ctx, name)
 		if err != nil {
