@@ -59,6 +59,7 @@ func (p *producer) run(ctx context.Context) {
 // A report is one request's form and entries.
 type report struct {
 	path, contentType, key string
+	target                 string // that had it last
 	body                   []byte
 	entries                []check.Sent
 }
@@ -74,7 +75,7 @@ func (p *producer) report() {
 		p.send(r, outcomes)
 		open := outcomes[0] == check.Unknown
 		doubt = doubt || open
-		if r.key == "" || outcomes[0] == check.Acked || try == keyedTries {
+		if r.key == "" || outcomes[0] >= check.Acked || try == keyedTries {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -82,7 +83,7 @@ func (p *producer) report() {
 	end := time.Now()
 	for i := range r.entries {
 		e := &r.entries[i]
-		e.Start, e.End, e.Outcome = start, end, outcomes[i]
+		e.Start, e.End, e.Outcome, e.Server = start, end, outcomes[i], r.target
 		if e.Outcome == check.Rejected && doubt {
 			e.Outcome = check.Unknown // of an earlier try
 		}
@@ -145,8 +146,8 @@ func (p *producer) send(r *report, outcomes []check.Outcome) {
 			p.reasons[reason] += len(outcomes)
 		}
 	}
-	target := p.targets[p.roll.IntN(len(p.targets))]
-	req, err := http.NewRequest(http.MethodPost, target+r.path, bytes.NewReader(r.body))
+	r.target = p.targets[p.roll.IntN(len(p.targets))]
+	req, err := http.NewRequest(http.MethodPost, r.target+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		all(check.Rejected, err.Error())
 		return
@@ -168,16 +169,19 @@ func (p *producer) send(r *report, outcomes []check.Outcome) {
 		_ = resp.Body.Close() // read to its end, or broken
 	}
 	var a answer
-	if err == nil {
+	if err == nil && len(text) > 0 { // 202 says it all
 		err = json.Unmarshal(text, &a)
 	}
 	switch {
 	case err != nil || a.Outcome == "unknown":
 		all(check.Unknown, "")
-	case resp.StatusCode != http.StatusOK:
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusAccepted:
 		all(check.Rejected, a.Error)
 	default:
 		all(check.Acked, "")
+		if resp.StatusCode == http.StatusAccepted {
+			all(check.Accepted, "")
+		}
 		for _, e := range a.Results {
 			switch {
 			case e.I < 0 || e.I >= len(outcomes) || e.Result == "warning":

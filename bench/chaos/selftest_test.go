@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spillway-io/spillway/lua/proc"
 )
 
 func TestEverySeededBugBreaksItsCheck(t *testing.T) {
@@ -105,27 +103,24 @@ func steppedClock(t *testing.T) (library string) {
 func TestTheClockOfRedisStepsAndARestartKeepsIt(t *testing.T) {
 	t.Parallel()
 	r := &setup{dir: t.TempDir(), plan: stepped, settings: settings{redisServer: "redis-server", clock: steppedClock(t)}}
-	var err error
-	if r.redisAddr, err = proc.FreeAddr(); err != nil {
-		t.Fatal(err)
-	}
-	r.admin = newClient(r.redisAddr)
 	t.Cleanup(r.close)
 	for _, ahead := range []time.Duration{0, 4 * time.Second, -4 * time.Second, 2500 * time.Millisecond} {
 		if err := r.setClock(ahead); err != nil {
 			t.Fatal(err)
 		}
 		for _, started := range []bool{false, true} {
-			if started || r.redis == nil {
-				if r.redis != nil {
-					r.redis.Kill()
-				}
-				if err := r.startRedis(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+			var err error
+			if r.nodes == nil {
+				err = r.startStore(t.Context())
+			} else if started {
+				r.nodes[0].kill()
+				err = r.startNode(t.Context(), r.nodes[0])
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 			before := time.Now()
-			now, err := r.admin.Time(t.Context()).Result()
+			now, err := r.nodes[0].client.Time(t.Context()).Result()
 			if least, most := before.Add(ahead), time.Now().Add(ahead); err != nil || now.Before(least.Truncate(time.Microsecond)) || now.After(most) {
 				t.Errorf("%v, restarted %v: it is %v, %v; want %v to %v", ahead, started, now, err, least, most)
 			}

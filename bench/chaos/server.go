@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -74,10 +75,23 @@ func (s *server) look(ctx context.Context) error {
 	if err != nil || l != s.instance() {
 		return err
 	}
+	unacked := s.unacked(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.check.Last = figures
+	if unacked != nil {
+		l.check.Unacked = unacked
+	}
 	return nil
+}
+
+// unacked is its account of what it answered first. One that only drains has none, nor one whose store is away.
+func (s *server) unacked(ctx context.Context) map[string]int64 {
+	var ready struct{ Unacked map[string]int64 }
+	if text, err := bench.Get(ctx, "http://"+s.data+"/readyz"); err == nil {
+		_ = json.Unmarshal(text, &ready)
+	}
+	return ready.Unacked
 }
 
 // settle waits until an idle server has given back what it can, or until the
