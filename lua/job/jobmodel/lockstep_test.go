@@ -22,10 +22,11 @@ var (
 	lockstepWalks = flag.Int64("lockstep", 40, "random walks of the scripts beside the model of queues, on redis-server")
 	miniWalks     = flag.Int64("lockstep.mini", 15, "the same on miniredis")
 	firstLockstep = flag.Int64("lockstep.from", 0, "seed of the first such walk")
+	lookEvery     = flag.Int("lockstep.look", 4, "calls until the keys are compared again; 1 names the call that went wrong")
 )
 
-// lockstep is the scripts with the model beside them. After each call the replies,
-// the keys and the wakes must be equal.
+// lockstep is the scripts with the model beside them. After each call the replies and the wakes
+// must be equal; after some and the last one all keys, in which it stays what went wrong.
 type lockstep struct {
 	model   *jobmodel.Shard
 	scripts *scripts
@@ -34,18 +35,26 @@ type lockstep struct {
 
 // same compares one call. wakes are those that the model had before it.
 func (l *lockstep) same(verb string, got, want any, wakes int) {
-	l.calls++
 	if !reflect.DeepEqual(got, want) {
 		panic(jobmodel.Broken("%s: Redis answers %+v, the model %+v", verb, got, want))
 	}
-	keys, sent := l.scripts.picture()
 	var wanted []string
 	for _, m := range l.model.Wakes[wakes:] {
 		wanted = append(wanted, fmt.Sprintf("publish %s %d", m.Queue, m.Count))
 	}
-	if !slices.Equal(sent, wanted) {
+	if sent := l.scripts.wakes(); !slices.Equal(sent, wanted) {
 		panic(jobmodel.Broken("%s: Redis wakes %v, the model %v", verb, sent, wanted))
 	}
+	if l.calls++; l.calls%*lookEvery == 0 {
+		if err := l.look(verb); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// look compares the keys.
+func (l *lockstep) look(verb string) error {
+	keys := l.scripts.picture()
 	if model := l.model.Picture(); !slices.Equal(keys, model) {
 		only := func(a, b []string) (rest []string) {
 			for _, line := range a {
@@ -55,8 +64,9 @@ func (l *lockstep) same(verb string, got, want any, wakes int) {
 			}
 			return rest
 		}
-		panic(jobmodel.Broken("%s: only Redis has %q, only the model has %q", verb, only(keys, model), only(model, keys)))
+		return jobmodel.Broken("%s: only Redis has %q, only the model has %q", verb, only(keys, model), only(model, keys))
 	}
+	return nil
 }
 
 func (l *lockstep) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []jobmodel.Stored {
@@ -221,6 +231,9 @@ func walkInLockstep(client *redis.Client, texts map[string]*redis.Script, seed i
 	err = w.Walk(200)
 	for _, l := range all {
 		calls += l.calls
+		if err == nil {
+			err = l.look("the last call")
+		}
 	}
 	return calls, err
 }

@@ -258,9 +258,17 @@ func (s *scripts) Account() []int64 {
 	return account
 }
 
-// picture is the shard in the form of jobmodel.Shard.Picture, and the wakes that
-// were sent since the last one.
-func (s *scripts) picture() (lines, wakes []string) {
+// wakes are those that were sent since the last call.
+func (s *scripts) wakes() []string {
+	ctx, pipe := context.Background(), s.client.Pipeline()
+	sent := pipe.LRange(ctx, "wakes", 0, -1)
+	pipe.Del(ctx, "wakes")
+	_, _ = pipe.Exec(ctx) // the reply has it
+	return sent.Val()
+}
+
+// picture is the shard in the form of jobmodel.Shard.Picture.
+func (s *scripts) picture() (lines []string) {
 	ctx := context.Background()
 	pipe := s.client.Pipeline()
 	var makers []func() // of lines, once the answers are there
@@ -335,14 +343,12 @@ func (s *scripts) picture() (lines, wakes []string) {
 			}
 		})
 	}
-	sent := pipe.LRange(ctx, "wakes", 0, -1)
-	pipe.Del(ctx, "wakes")
 	_, _ = pipe.Exec(ctx) // the error may be that of a GET of no key
 	for _, m := range makers {
 		m()
 	}
 	slices.Sort(lines)
-	return slices.Compact(lines), sent.Val()
+	return slices.Compact(lines)
 }
 
 func (s *scripts) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []jobmodel.Stored {
