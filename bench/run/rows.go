@@ -108,6 +108,10 @@ var groups = append([]group{
 		return []*row{{Key: "f", Measure: "confirm latency p99 at 10 k one-event requests/s", Unit: "ms", Goal: 5, AtMost: true,
 			Note: "open loop, from the moment a request was due; 256 connections, role all, null:"}}
 	}, confirmLatency},
+	{"a slow Redis", func() []*row {
+		return []*row{{Key: "slow", Measure: "p99 of 202 (ack: none) at 10 k one-event requests/s while Redis answers in 100 ms", Unit: "ms", Goal: 1, AtMost: true,
+			Note: "as f, answers of Redis held back by a proxy; every entry must be stored in the end"}}
+	}, acceptedNow},
 	{"sink lag at 10 k/s", func() []*row {
 		return []*row{{Key: "g", Measure: "sink lag p99 beyond the linger at 10 k/s", Unit: "ms", Goal: 20, AtMost: true,
 			Note: "age of a batch's oldest entry when a webhook on loopback receives it, by the timestamp in it, less 1 s of linger"}}
