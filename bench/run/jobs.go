@@ -37,6 +37,14 @@ var jobGroups = []group{
 			{Key: "jobs", Measure: "the same, 128 a request ÷ 128 a publish or claim", Goal: 0.7, Note: "64 connections, NDJSON; raw: 4 publishes or claims a call"},
 		}
 	}, jobsOverHTTP},
+	{"limits over all workers", func() []*row {
+		return []*row{
+			{Key: "limits", Measure: "jobs/s claimed and acked, one a request, of queues with a limit ÷ without", Goal: 1 / 1.15,
+				Note: "as over HTTP, without the publishes; concurrency of 100,000, which holds nobody back"},
+			{Key: "limits", Measure: "slots in use ÷ limit, while there is work", Goal: 0.95,
+				Note: "one queue, concurrency 10, 60 workers at three servers, which hold each job for 50 ms"},
+		}
+	}, jobLimits},
 	{"jobs beside lmstfy", func() []*row {
 		return []*row{
 			{Key: "jobs", Measure: "PUT of one job/s ÷ lmstfy", Goal: 2.5,

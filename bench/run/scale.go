@@ -63,7 +63,7 @@ func severalProcesses(ctx context.Context, m *measurement) error {
 // A peer is one more process on the Redis of a setup.
 type peer struct {
 	*proc.Process
-	admin string
+	data, admin string
 }
 
 // peers starts so many processes with these flags, beside the server of r.
@@ -79,7 +79,7 @@ func (r *setup) peers(ctx context.Context, n int, flags ...string) (list []peer,
 		if err != nil {
 			return list, err
 		}
-		list = append(list, peer{p, admin})
+		list = append(list, peer{p, "http://" + ports[0], admin})
 	}
 	return list, nil
 }

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillway-io/spillway/bench"
+)
+
+const (
+	// roomyLimit counts leases, and holds none back.
+	roomyLimit = "namespaces: {default: {}, " + jobNamespace + `: {kind: queue, queues: [{match: "*", concurrency: 100000}]}}` + "\n"
+	tightLimit = "namespaces: {default: {}, " + jobNamespace + `: {kind: queue, queues: [{match: "*", concurrency: 10}]}}` + "\n"
+	limit      = 10
+	// limitWorkers share the slots over limitServers, and hold each for slotTime.
+	limitWorkers, limitServers = 60, 3
+	slotTime                   = 50 * time.Millisecond
+)
+
+// jobLimits measures queues whose leases are counted.
+func jobLimits(ctx context.Context, m *measurement) error {
+	with, err := m.claimedUnder(ctx, roomyLimit)
+	if err != nil {
+		return err
+	}
+	without, err := m.claimedUnder(ctx, jobsFile)
+	if err != nil {
+		return err
+	}
+	m.rows[0].add(with, without, nil)
+	used, err := m.slotsUsed(ctx)
+	if err == nil {
+		m.rows[1].add(used, 0, nil)
+	}
+	return err
+}
+
+// limited is a server whose namespaces are those of a file.
+func (m *measurement) limited(ctx context.Context, text string) (r *jobRig, file string, err error) {
+	if r, err = m.jobRig(ctx, true); err != nil {
+		return nil, "", err
+	}
+	file = filepath.Join(r.dir, "limits.yaml")
+	if err = os.WriteFile(file, []byte(text), 0o600); err == nil {
+		err = r.serve(ctx, "--config="+file, "--role=ingest")
+	}
+	if err != nil {
+		r.close()
+	}
+	return r, file, err
+}
+
+// claimedUnder is the jobs a second that are claimed and acked, one a request.
+func (m *measurement) claimedUnder(ctx context.Context, text string) (rate float64, err error) {
+	r, _, err := m.limited(ctx, text)
+	if err != nil {
+		return 0, err
+	}
+	defer r.close()
+	publish := jobTurn{url: r.data, connections: manyConns, ask: m.nativePublish(1)}
+	claim := jobTurn{url: r.data, connections: manyConns, ask: m.nativeClaim(1)}
+	var all int64
+	for _, publish.duration = range []time.Duration{warmUp / 2, m.segment / 2} { // the first warms up
+		jobs, _, err := publish.run(ctx)
+		if err != nil || jobs == 0 {
+			return 0, err
+		}
+		all, claim.jobs = all+jobs, jobs
+		_, elapsed, err := claim.run(ctx)
+		if err != nil {
+			return 0, err
+		}
+		rate = float64(jobs) / elapsed.Seconds()
+	}
+	_, err = m.law(ctx, r, acked(all))
+	return rate, err
+}
+
+// slotsUsed is the share of the slots of a queue that workers at several servers hold while there is work.
+func (m *measurement) slotsUsed(ctx context.Context) (used float64, err error) {
+	r, file, err := m.limited(ctx, tightLimit)
+	if err != nil {
+		return 0, err
+	}
+	defer r.close()
+	others, err := r.peers(ctx, limitServers-1, "--config="+file, "--role=ingest")
+	defer func() { stopAll(others) }()
+	if err != nil {
+		return 0, err
+	}
+	queue := "/v1/" + jobNamespace + "/" + m.queueNames()[0]
+	most := 2 * limit * int64((warmUp+m.segment)/slotTime)
+	put := jobTurn{url: r.data, connections: batchConns, jobs: most, ask: func(c *jobConn, i int64) (int, error) {
+		if i >= most {
+			return 0, nil
+		}
+		c.body = bench.AppendPayload(c.body[:0], i, bench.Padding(m.payload))
+		_, err := c.must(200, "POST", queue, "application/json")
+		return 1, err
+	}}
+	if _, _, err := put.run(ctx); err != nil {
+		return 0, err
+	}
+	var held atomic.Int64 // ns, by jobs that were claimed after the warm-up
+	begin := time.Now().Add(warmUp)
+	ask := func(c *jobConn, _ int64) (int, error) {
+		c.body = c.body[:0]
+		answer, err := c.must(200, "POST", queue+"/claim?ttr=10m&wait=1s", "")
+		if err != nil {
+			return 0, err
+		}
+		from := time.Now()
+		time.Sleep(slotTime)
+		jobs, err := c.ackAll(queue+"/settle", answer)
+		if jobs > 0 && from.After(begin) {
+			held.Add(int64(slotTime))
+		}
+		return jobs, err
+	}
+	done := make(chan error)
+	urls := []string{r.data}
+	for _, p := range others {
+		urls = append(urls, p.data)
+	}
+	for _, url := range urls {
+		work := jobTurn{url: url, connections: limitWorkers / limitServers, ask: ask, duration: warmUp + m.segment}
+		go func() {
+			_, _, err := work.run(ctx)
+			done <- err
+		}()
+	}
+	for range urls {
+		if failed := <-done; failed != nil {
+			err = failed
+		}
+	}
+	return float64(held.Load()) / float64(limit*m.segment), err
+}
