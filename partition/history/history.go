@@ -7,13 +7,22 @@ import (
 	"time"
 )
 
-// Names of the series, in the order of a Point. Rates are entries a second, the others gauges.
-var Names = [...]string{
+// Names of the series of buffers, in the order of a Point. Rates are entries a second, the others gauges.
+var Names = []string{
 	"accepted", "delivered", "evicted", "expired", "dead", "lost", "rejected", "purged", "dead_letters_evicted",
 	"buffered", "oldest_age_ms", "sink_p99_ms",
 }
 
-// Indexes of a Point.
+// QueueNames are those of queues. Pending jobs are delayed or leased.
+var QueueNames = []string{
+	"published", "acked", "expired", "deleted", "lost", "died", "respawned",
+	"ready", "pending", "dead", "oldest_ready_age_ms",
+}
+
+// Ready is the first gauge of queues, as an index of a Point.
+const Ready = 7
+
+// Indexes of a Point of buffers.
 const (
 	Accepted = iota
 	Delivered
@@ -49,9 +58,9 @@ func NoPoint() (p Point) {
 const (
 	secondsKept = 15 * 60
 	minutesKept = 24 * 60
-	// maxHistories are the namespaces whose history is kept, 7.2 MB. The others are in the
+	// Kept are the histories that are kept beside that of the total, 7.2 MB. The others are in the
 	// total only.
-	maxHistories = 64
+	Kept = 64
 )
 
 // A ring holds the latest points of one step, by their time.
@@ -99,7 +108,7 @@ func newTrack(at time.Time) *track {
 }
 
 // add writes a point, and its minute so far: the mean of rates, the highest of gauges.
-func (t *track) add(at time.Time, p Point) {
+func (t *track) add(at time.Time, p Point, gauges int) {
 	second := at.Unix()
 	t.seconds.set(second, p)
 	minute := NoPoint()
@@ -109,7 +118,7 @@ func (t *track) add(at time.Time, p Point) {
 			v := t.seconds.get(s)[series]
 			switch {
 			case v != v: // NaN
-			case series < Buffered:
+			case series < gauges:
 				sum, n = sum+v, n+1
 			default:
 				sum, n = max(sum, v), 1
@@ -122,15 +131,23 @@ func (t *track) add(at time.Time, p Point) {
 	t.minutes.set(second/60, minute)
 }
 
-// A History keeps the series of namespaces and of their total. It is safe for concurrent use.
+// A History keeps the series of namespaces, or of queues, and of their total. It is safe for concurrent use.
 type History struct {
+	names  []string
+	gauges int // index of the first
+
 	mu     sync.Mutex
 	tracks map[string]*track // by namespace; the total has the name ""
 	latest map[string]Point  // by namespace, of the last add
 }
 
-// New makes an empty one.
-func New() *History { return &History{tracks: map[string]*track{}} }
+// New makes an empty one of buffers.
+func New() *History { return &History{names: Names, gauges: Buffered, tracks: map[string]*track{}} }
+
+// NewQueues makes an empty one of queues.
+func NewQueues() *History {
+	return &History{names: QueueNames, gauges: Ready, tracks: map[string]*track{}}
+}
 
 // Add writes the points of one moment by namespace, and their total.
 func (h *History) Add(at time.Time, points map[string]Point) {
@@ -151,12 +168,23 @@ func (h *History) Add(at time.Time, points map[string]Point) {
 			}
 		}
 	}
-	h.write("", at, total) // first, so that it has its place
+	h.write("", at, total)
+	h.writeAll(at, points)
+}
+
+// AddEach writes the points of one moment by name, without a total.
+func (h *History) AddEach(at time.Time, points map[string]Point) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.writeAll(at, points)
+}
+
+func (h *History) writeAll(at time.Time, points map[string]Point) {
 	for name, p := range points {
 		h.write(name, at, p)
 	}
 	for name := range h.tracks { // of namespaces that are no more
-		if _, is := points[name]; !is && name != "" && len(h.tracks) > maxHistories {
+		if _, is := points[name]; !is && name != "" && len(h.tracks) > Kept {
 			delete(h.tracks, name)
 		}
 	}
@@ -165,13 +193,13 @@ func (h *History) Add(at time.Time, points map[string]Point) {
 func (h *History) write(name string, at time.Time, p Point) {
 	t := h.tracks[name]
 	if t == nil {
-		if name != "" && len(h.tracks) > maxHistories {
+		if name != "" && len(h.tracks) > Kept {
 			return
 		}
 		t = newTrack(at)
 		h.tracks[name] = t
 	}
-	t.add(at, p)
+	t.add(at, p, h.gauges)
 }
 
 // Recent is the mean of a namespace's latest rates, over span seconds, or the last one of
@@ -222,7 +250,7 @@ func (h *History) Series(name string, now time.Time,
 			points[i] = r.get(last - size + 1 + int64(i))
 		}
 	}
-	for i, name := range Names {
+	for i, name := range h.names {
 		values := make([]*float32, size)
 		for at := range points {
 			if v := points[at][i]; v == v {

@@ -59,17 +59,17 @@ func TestHistoryIsBoundedInNamespaces(t *testing.T) {
 	t.Parallel()
 	h := New()
 	points := map[string]Point{}
-	for i := range 3 * maxHistories {
+	for i := range 3 * Kept {
 		p := NoPoint()
 		p[Accepted] = 1
 		points[string(rune('a'+i))] = p
 	}
 	at := time.Unix(1_800_000_000, 0)
 	h.Add(at, points)
-	if n := len(h.tracks); n > maxHistories+1 {
+	if n := len(h.tracks); n > Kept+1 {
 		t.Errorf("%d histories are kept", n)
 	}
-	if _, _, total := h.Series("", at, false); value(total["accepted"][899]) != 3*maxHistories {
+	if _, _, total := h.Series("", at, false); value(total["accepted"][899]) != 3*Kept {
 		t.Error("the total lacks namespaces")
 	}
 	for name := range points {

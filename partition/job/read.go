@@ -229,6 +229,26 @@ func (t *Counts) add(ready, delayed, leased, dead int64, oldest []byte) {
 	}
 }
 
+// Kept counts the acked jobs that a queue keeps, also those whose time is over until they are dropped; nil where it
+// keeps none.
+func (s *Store) Kept(ctx context.Context, ns *Namespace, queue string) (jobs *int64, err error) {
+	if ns.keepAcked(queue).KeepAcked == 0 {
+		return nil, nil
+	}
+	jobs = new(int64)
+	err = s.reads.Do(ctx, func() error {
+		for _, number := range ns.Shards(queue) {
+			n, err := s.backend.Background.ZCard(ctx, ns.shard(number).until(queue)).Result()
+			if err = backend.Classify(err); err != nil {
+				return err
+			}
+			*jobs += n
+		}
+		return nil
+	})
+	return jobs, err
+}
+
 // Queues lists the queues that have jobs, in the order of their names, 100,000 at most.
 func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
 	var names []string

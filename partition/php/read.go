@@ -319,3 +319,6 @@ func (s *Store) Resume(context.Context, *job.Namespace, string) (bool, error) {
 func (s *Store) Pauses(context.Context, *job.Namespace) ([]job.PausedQueue, error) {
 	return nil, nil
 }
+
+// Kept counts nothing: what PHP's workers did is kept nowhere.
+func (s *Store) Kept(context.Context, *job.Namespace, string) (*int64, error) { return nil, nil }

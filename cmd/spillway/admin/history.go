@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/history"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // History is the answer about a range of time.
@@ -20,19 +21,21 @@ type History struct {
 }
 
 func (s *Server) historyOf(r *request) (any, error) {
-	span, name := r.param("range"), r.param("namespace")
+	span, name, queue, h := r.param("range"), r.param("namespace"), r.queueParam(), s.history
 	if span != "" && span != "15m" && span != "24h" {
 		r.fail(badRequest("range: want 15m or 24h"))
 	}
-	if name != "" {
+	if _, queues := r.view.jobSpace(name); queues {
+		h, name = s.jobLedgers.history, trackOf(name, queue)
+	} else if name != "" || queue != "" {
 		r.buffer(name)
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
 	s.sweep.watch()
-	from, step, series := s.history.Series(name, s.sweep.now(), span == "24h")
-	return History{step.Milliseconds(), from.UnixMilli(), len(series["accepted"]), series}, nil
+	from, step, series := h.Series(name, s.sweep.now(), span == "24h")
+	return History{step.Milliseconds(), from.UnixMilli(), len(series["lost"]), series}, nil
 }
 
 // A recorder writes the history every second, from what the accounts read anyway.
@@ -61,7 +64,8 @@ func newRecorder(source Source, s *sweep, h *history.History) *recorder {
 	return &recorder{source: source, sweep: s, history: h, before: map[string]reading{}}
 }
 
-func (r *recorder) run(ctx context.Context) {
+// run also writes the history of queues.
+func (r *recorder) run(ctx context.Context, queues *jobLedgers) {
 	every := time.NewTicker(time.Second)
 	defer every.Stop()
 	for {
@@ -70,6 +74,7 @@ func (r *recorder) run(ctx context.Context) {
 			return
 		case <-every.C:
 			r.tick(r.sweep.now())
+			queues.record(r.sweep.now())
 		}
 	}
 }
@@ -165,4 +170,122 @@ func (r *recorder) rejectedRates(namespace string) map[string]float64 {
 		return rates // which nobody writes any more
 	}
 	return map[string]float64{}
+}
+
+const (
+	// maxTracked are the queues of one namespace whose history is kept; with many namespaces a
+	// namespace has as many as it leaves the others theirs.
+	maxTracked = 16
+	// knownFor is how long the count of a queue is taken for that of now.
+	knownFor = 3 * agesEvery
+)
+
+// trackOf names a history: that of a namespace where queue is "".
+func trackOf(namespace, queue string) string {
+	if queue == "" {
+		return namespace
+	}
+	return namespace + "/" + queue
+}
+
+// A trackedQueue is a queue whose history is kept.
+type trackedQueue struct {
+	job.Counts
+	at, looked time.Time // of Counts; when somebody looked at it last
+}
+
+// weight says which queues keep their histories: those that somebody looked at lately, the latest
+// first, then those with most jobs, which give way to one with twice as many.
+func (q *trackedQueue) weight(now time.Time) int64 {
+	if now.Sub(q.looked) < pastFor {
+		return 1<<62 + q.looked.UnixMilli()
+	}
+	return 2 * (q.Ready + q.Pending + q.Dead)
+}
+
+// tracks are how many queues of a namespace have a history.
+func (b *jobLedgers) tracks() int { return min(maxTracked, history.Kept/max(1, len(b.spaces))-1) }
+
+// track notes the count of a queue, which gets a history where there is room in that of its namespace.
+func (f *jobFigures) track(c queueCounts, now time.Time, looks bool, room int) {
+	q := &trackedQueue{Counts: c.Counts, at: now}
+	if known := f.tracked[c.name]; known != nil {
+		q.looked = known.looked
+	}
+	if looks {
+		q.looked = now
+	}
+	f.tracked[c.name] = q
+	for len(f.tracked) > max(0, room) {
+		least, weight := c.name, q.weight(now)
+		if !looks {
+			weight /= 2 // it is new
+		}
+		for name, other := range f.tracked {
+			if w := other.weight(now); w < weight {
+				least, weight = name, w
+			}
+		}
+		delete(f.tracked, least)
+	}
+}
+
+// look notes the count of a queue that somebody looks at.
+func (b *jobLedgers) look(namespace string, c queueCounts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f := b.spaces[namespace]; f != nil {
+		f.track(c, time.Now(), true, b.tracks())
+	}
+}
+
+// trackAll notes the counts of a table of all queues.
+func (f *jobFigures) trackAll(t *queueTable, room int) {
+	for _, row := range t.rows {
+		f.track(row, t.at, false, room)
+	}
+	for _, q := range f.tracked { // a queue without jobs is in no table
+		if q.at.Before(t.at) && len(t.rows) == t.total {
+			q.Counts, q.at = job.Counts{}, t.at
+		}
+	}
+}
+
+// record writes the history of the namespaces and of their queues.
+func (b *jobLedgers) record(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	points := map[string]history.Point{}
+	for name, f := range b.spaces {
+		p, rates := history.NoPoint(), f.rates(now)
+		for i, outcome := range history.QueueNames[:history.Ready] {
+			if rate, known := rates[outcome]; known {
+				p[i] = rate
+			}
+		}
+		if n := len(f.recent); len(rates) > 0 {
+			l := f.recent[n-1].Ledger
+			gauges(&p, job.Counts{Ready: l.Ready, Pending: l.Prepared + l.Delayed + l.Leased, Dead: l.Dead, OldestReady: f.oldest}, now)
+		}
+		points[name] = p
+		for queue, q := range f.tracked {
+			p := history.NoPoint()
+			if now.Sub(q.at) < knownFor {
+				gauges(&p, q.Counts, now)
+			}
+			points[trackOf(name, queue)] = p
+		}
+	}
+	b.history.AddEach(now, points)
+}
+
+// gauges sets those of queues.
+func gauges(p *history.Point, c job.Counts, now time.Time) {
+	oldest := int64(0)
+	if c.OldestReady > 0 && c.Ready > 0 {
+		oldest = max(0, now.UnixMilli()-c.OldestReady)
+	}
+	for i, n := range []int64{c.Ready, c.Pending, c.Dead, oldest} {
+		p[history.Ready+i] = float32(n)
+	}
 }

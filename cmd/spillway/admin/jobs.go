@@ -29,6 +29,7 @@ type JobStore interface {
 	Pause(ctx context.Context, ns *job.Namespace, queue string, p partition.Pause) error
 	Resume(ctx context.Context, ns *job.Namespace, queue string) (was bool, err error)
 	Pauses(ctx context.Context, ns *job.Namespace) ([]job.PausedQueue, error)
+	Kept(ctx context.Context, ns *job.Namespace, queue string) (jobs *int64, err error)
 }
 
 // layered is a store of jobs whose namespaces get other shards; PHP's have none.

@@ -45,6 +45,7 @@ type jobLedgers struct {
 	spaces  map[string]*jobFigures
 	tables  map[tableKey]*queueTable
 	drops   *drops.Notices
+	history *history.History
 }
 
 // jobFigures are what is known of a namespace of kind queue.
@@ -56,6 +57,7 @@ type jobFigures struct {
 	oldest    int64        // Unix ms when the first ready job was published; 0: none, or not known
 	oldestAge int64        // ms, as it was when it was read
 	counted   *queueTable  // the last one of all queues; nil: none yet
+	tracked   map[string]*trackedQueue
 }
 
 type jobReading struct {
@@ -65,14 +67,15 @@ type jobReading struct {
 
 func newJobLedgers(source Source, log *zap.Logger) *jobLedgers {
 	return &jobLedgers{
-		source: source,
-		log:    log,
-		counts: backend.NewPace(),
-		audits: backend.NewPace(),
-		names:  backend.NewPace(),
-		single: backend.NewPace(),
-		spaces: map[string]*jobFigures{},
-		tables: map[tableKey]*queueTable{},
+		source:  source,
+		log:     log,
+		counts:  backend.NewPace(),
+		audits:  backend.NewPace(),
+		names:   backend.NewPace(),
+		single:  backend.NewPace(),
+		spaces:  map[string]*jobFigures{},
+		tables:  map[tableKey]*queueTable{},
+		history: history.NewQueues(),
 		drops: drops.NewNotices(log, "jobs", map[string]string{
 			"expired": "jobs expire: nobody acked them within their ttl",
 			"died":    "jobs become dead letters: their tries are used up, or a worker buried them",
@@ -216,7 +219,7 @@ func (b *jobLedgers) forget(v View) {
 	maps.DeleteFunc(b.tables, func(key tableKey, _ *queueTable) bool { return gone(key.namespace) })
 	for name := range known {
 		if b.spaces[name] == nil {
-			b.spaces[name] = &jobFigures{queues: -1}
+			b.spaces[name] = &jobFigures{queues: -1, tracked: map[string]*trackedQueue{}}
 		}
 	}
 }
@@ -375,17 +378,28 @@ func (f *jobFigures) fill(q *QueueOverview, now time.Time) {
 	if len(f.recent) == 0 {
 		return
 	}
-	first, last := f.recent[0], f.recent[len(f.recent)-1]
+	last := f.recent[len(f.recent)-1]
 	q.Ledger, q.ReadAtMS = last.Ledger, last.at.UnixMilli()
 	q.Jobs = last.Ready + last.Prepared + last.Delayed + last.Leased + last.Dead
 	if f.oldest > 0 && last.Ready > 0 {
 		age := max(0, now.UnixMilli()-f.oldest)
 		q.OldestReadyAgeMS = &age
 	}
+	q.Rates = f.rates(now)
+}
+
+// rates are those of the last seconds, by outcome; none where they are not known.
+func (f *jobFigures) rates(now time.Time) map[string]float32 {
+	rates := map[string]float32{}
+	if len(f.recent) == 0 {
+		return rates
+	}
+	first, last := f.recent[0], f.recent[len(f.recent)-1]
 	if seconds := last.at.Sub(first.at).Seconds(); seconds > 0 && now.Sub(last.at) < history.RecentFor {
 		before := jobOutcomes(first.Ledger)
 		for outcome, n := range jobOutcomes(last.Ledger) {
-			q.Rates[outcome] = float32(float64(max(0, n-before[outcome])) / seconds)
+			rates[outcome] = float32(float64(max(0, n-before[outcome])) / seconds)
 		}
 	}
+	return rates
 }

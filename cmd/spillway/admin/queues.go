@@ -31,7 +31,8 @@ type QueueRow struct {
 	Dead             int64  `json:"dead"`
 	Reserved         int64  `json:"reserved,omitempty"`  // of PHP's: held by its own workers
 	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms"` // since the publish of the first ready job; null: none is ready
-	Paused           *Pause `json:"paused,omitempty"`    // of one queue alone
+	Paused           *Pause `json:"paused,omitempty"`    // of one queue alone, as acked
+	Acked            *int64 `json:"acked,omitempty"`     // that it keeps; null: it keeps none
 }
 
 func queueRow(c queueCounts, now int64) QueueRow {
@@ -152,11 +153,11 @@ func (s *Server) queueNow(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.jobLedgers.look(space.ns.Name, counts)
 	row := queueRow(counts, time.Now().UnixMilli())
-	if space.ns.PHP { // whose queues nobody pauses
-		return row, nil
+	if row.Paused, err = space.pauseOf(r.ctx, queue); err == nil {
+		row.Acked, err = space.store.Kept(r.ctx, space.ns, queue)
 	}
-	row.Paused, err = space.pauseOf(r.ctx, queue)
 	return row, err
 }
 
@@ -271,6 +272,7 @@ func (b *jobLedgers) keep(key tableKey, t *queueTable) {
 	b.tables[key] = t
 	if f := b.spaces[key.namespace]; f != nil && key.search == "" {
 		f.counted = t
+		f.trackAll(t, b.tracks())
 		f.queues = t.total
 		f.oldest = 0
 		f.oldestAge = 0

@@ -130,7 +130,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.listener = l
 	s.serving.Go(func() { s.sweep.run(s.running) })
-	s.serving.Go(func() { s.recorder.run(s.running) })
+	s.serving.Go(func() { s.recorder.run(s.running, s.jobLedgers) })
 	s.serving.Go(func() { s.jobLedgers.run(s.running) })
 	s.serving.Go(func() {
 		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

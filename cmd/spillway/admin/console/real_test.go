@@ -80,7 +80,7 @@ func serve(t *testing.T, settings ...string) *spillway {
 	args, queue := []string{"serve"}, ""
 	for _, setting := range settings {
 		if name, ok := strings.CutPrefix(setting, "--queue="); ok { // a namespace of kind queue, which everybody may use
-			queue = "  " + name + ": {kind: queue, queues: [{match: \"out-*\", keep_trace: 1h}]}\n"
+			queue = "  " + name + ": {kind: queue, max_queues: 200000, queues: [{match: \"out-*\", keep_trace: 1h}, {match: \"kept*\", keep_acked: 1h}]}\n"
 			continue
 		}
 		if strings.HasPrefix(setting, "--") {

@@ -1,7 +1,8 @@
 // Two charts of the history: rates, and depth with age. Both share the cursor.
 
-import { duration, rate, short } from "./format.js";
-import { data, follow } from "./history.js";
+import { duration, rate, short, visible } from "./format.js";
+import { data, follow, read } from "./history.js";
+import { poll } from "./live.js";
 import { chosen, notice, set, state } from "./state.js";
 import { colour } from "./theme.js";
 import { Choice, Component, createRef, html } from "./ui.js";
@@ -10,15 +11,9 @@ const { uPlot } = globalThis; // its minified file is a script, which index.html
 
 const cursor = { sync: { key: "history" }, drag: { x: false, y: false }, points: { size: 6 } };
 
-const rates = [
-  { name: "accepted", colour: "blue", value: (v) => rate(v) + "/s" },
-  { name: "delivered", colour: "green", value: (v) => rate(v) + "/s" },
-  { name: "evicted", colour: "red", value: (v) => rate(v) + "/s" },
-  { name: "expired", colour: "amber", value: (v) => rate(v) + "/s" },
-  { name: "dead", label: "dead-lettered", colour: "violet", value: (v) => rate(v) + "/s" },
-  { name: "lost", colour: "pink", value: (v) => rate(v) + "/s" },
-  { name: "rejected", colour: "grey", value: (v) => rate(v) + "/s" },
-];
+const perSecond = (v) => rate(v) + "/s";
+const ofRates = (...lines) => lines.map(([name, colour, label]) => ({ name, colour, label, value: perSecond }));
+const rates = ofRates(["accepted", "blue"], ["delivered", "green"], ["evicted", "red"], ["expired", "amber"], ["dead", "violet", "dead-lettered"], ["lost", "pink"], ["rejected", "grey"]);
 const depthAndAge = [
   { name: "buffered", label: "backlog", colour: "blue", value: (v) => short(v) },
   { name: "oldest_age_ms", label: "oldest entry", colour: "amber", scale: "age", value: duration },
@@ -34,16 +29,61 @@ async function choose(range) {
   }
 }
 
+const span = () => (state.range === "24h" ? "24 hours" : "15 minutes");
+const Range = ({ onChoose }) => html`<${Choice} name="range" label="Range" value=${state.range} options=${[["15m", "15 min"], ["24h", "24 h"]]} onChoose=${onChoose} />`;
+
 export function Charts() {
-  const span = state.range === "24h" ? "24 hours" : "15 minutes";
   const limit = Math.min(...chosen().map((n) => n.max_age_ms).filter((ms) => ms > 0));
   return html`<section class="charts" aria-label="History">
-    <div class="bar"><h2>History</h2><${Choice} name="range" label="Range" value=${state.range} options=${[["15m", "15 min"], ["24h", "24 h"]]} onChoose=${choose} /></div>
+    <div class="bar"><h2>History</h2><${Range} onChoose=${choose} /></div>
     <div class="pair">
-      <${Chart} title=${`Rates, entries/s, last ${span}`} lines=${rates} history=${data} />
-      <${Chart} title=${`Backlog and age of the oldest entry, last ${span}`} lines=${depthAndAge} history=${data} limit=${Number.isFinite(limit) ? limit : null} />
+      <${Chart} title=${`Rates, entries/s, last ${span()}`} lines=${rates} history=${data} />
+      <${Chart} title=${`Backlog and age of the oldest entry, last ${span()}`} lines=${depthAndAge} history=${data} limit=${Number.isFinite(limit) ? limit : null} />
     </div>
   </section>`;
+}
+
+const jobs = [
+  { name: "ready", colour: "blue", value: short },
+  { name: "pending", label: "delayed or leased", colour: "grey", value: short },
+  { name: "dead", colour: "red", value: short },
+  { name: "oldest_ready_age_ms", label: "oldest ready", colour: "amber", scale: "age", value: duration },
+];
+const jobRates = ofRates(["published", "blue"], ["acked", "green"], ["died", "violet"], ["expired", "amber"], ["lost", "pink"]);
+const askEvery = 10_000; // milliseconds; queues are counted as often
+
+/** The history of a queue, and the rates of its namespace: the account has no others. */
+export class QueueCharts extends Component {
+  state = { queue: null, all: null, error: "" };
+
+  componentDidMount() {
+    this.leave = poll(() => Date.now() - this.askedAt >= askEvery && this.ask());
+    this.ask();
+  }
+
+  componentWillUnmount() {
+    this.leave();
+    this.asked?.abort();
+  }
+
+  async ask() {
+    this.askedAt = Date.now();
+    const { namespace, queue } = this.props;
+    this.asked?.abort();
+    const { signal } = (this.asked = new AbortController());
+    try {
+      const [of, all] = await Promise.all([read({ namespace, queue }, { signal }), read({ namespace }, { signal })]);
+      this.setState({ queue: of, all, error: "" });
+    } catch (err) {
+      if (err.name !== "AbortError") this.setState({ error: err.message });
+    }
+  }
+
+  render({ namespace }, { queue, all, error }) {
+    return html`<div class="charts"><div class="bar"><${Range} onChoose=${(range) => { set({ range }); this.ask(); }} />${error && html`<span class="rejected" role="alert">${error}</span>`}</div>
+      <div class="pair"><${Chart} title=${`Jobs, last ${span()}`} lines=${jobs} history=${queue} />
+        <${Chart} title=${`Rates of all queues of ${visible(namespace)}, jobs/s`} lines=${jobRates} history=${all} /></div></div>`;
+  }
 }
 
 /**

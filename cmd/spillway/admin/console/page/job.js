@@ -11,7 +11,7 @@ import { Action, Component, html, Text } from "./ui.js";
 
 const askEvery = 2000; // milliseconds
 
-const until = { delayed: "until", leased: "until", dead: "since" };
+const until = { delayed: "until", leased: "until", dead: "since", acked: "at" };
 export const deaths = { nacked: "nacked at its last try", lapsed: "its last lease lapsed", buried: "buried", undecided: "nobody committed it", unfit: "only PHP's own code can run it", unreadable: "PHP could not read it" };
 
 /** How far the attempt of a job got, where its worker says so. */
@@ -61,10 +61,11 @@ function Known({ j, pretty }) {
   return html`<div class="entry">
     <p class="meta"><b class=${j.state === "dead" ? "bad-text" : ""}>${j.state}${until[j.state] ? ` ${until[j.state]} ${time(j.at_ms)}` : ""}${j.reason ? `, ${deaths[j.reason] ?? visible(j.reason)}` : ""}</b> ${j.class && html`<span>class <b>${visible(j.class)}</b></span> `}
       <span>${j.attempt == null ? `tries: ${count(j.tries)}` : `attempt ${count(j.attempt)} of ${count(j.tries)}`}</span> <span>published ${time(j.published_at_ms)}, ${duration(j.age_ms)} ago</span>
-      ${j.state !== "dead" && html`<span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> `}<span>${bytes(j.bytes)}</span></p>
+      ${j.state !== "dead" && j.state !== "acked" && html`<span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> `}<span>${bytes(j.bytes)}</span></p>
     <p><${Progress} of=${j} /></p>
     ${j.attributes && html`<p class="detail">${visible(JSON.stringify(j.attributes))}</p>`}
     ${j.errors?.map((e) => html`<p class="detail" key=${e.attempt}>attempt ${count(e.attempt)}, ${time(e.at_ms)}: ${visible(e.error)}</p>`)}
+    ${j.result !== undefined && html`<p class="muted">Result</p><${Payload} of=${{ data: j.result }} pretty=${pretty} /><p class="muted">Payload</p>`}
     <${Payload} of=${j} pretty=${pretty} /></div>`;
 }
 
@@ -74,6 +75,6 @@ function Acts({ j, php, namespace, queue, again, list }) {
   return html`${j.state === "delayed" && !php && html`<${Action} onAct=${() => promote(namespace, queue, j.job, again)}>Promote …<//>`}
     ${j.state === "dead" && html`<${Action} onAct=${() => respawn(namespace, queue, again, [j.job])}>Respawn …<//>`}
     ${!php && whole && html`<${Action} onAct=${() => publish(namespace, queue, JSON.stringify(j.data), () => {})}>Publish a copy …<//>`}
-    <${Action} kind="danger" onAct=${() => remove(namespace, queue, j.job, list)}>Delete …<//>
+    ${j.state !== "acked" && html`<${Action} kind="danger" onAct=${() => remove(namespace, queue, j.job, list)}>Delete …<//>`}
     ${!php && j.data !== undefined && !whole && html`<span class="muted">A copy has what is masked, so an admin publishes it, unmasked.</span>`}`;
 }

@@ -49,7 +49,7 @@ export class JobList extends Component {
     const { namespace, queue, part, php } = this.props;
     const route = path("namespaces", namespace, "queues", queue);
     if (!php) {
-      const { jobs, next } = await get(route + "/jobs", { state: part, limit: pageRows, after }, { signal });
+      const { jobs, next } = await get(route + "/jobs", { state: part, limit: pageRows, after }, { signal, exact: true });
       return { jobs, next };
     }
     if (part === "ready") return { jobs: [listed(await get(route + "/peek", {}, { signal }))], next: "" };
@@ -90,7 +90,7 @@ export class JobList extends Component {
   }
 }
 
-const heads = { ready: "last error", delayed: "due", leased: "lease", dead: "why" };
+const heads = { ready: "last error", delayed: "due", leased: "lease", dead: "why", acked: "result" };
 
 // A job of PHP's, which comes whole, as a row has it.
 const listed = (j) => ({ ...j, id: j.job, published_ms: j.published_at_ms, died_ms: j.at_ms, error: j.errors?.[0]?.error });
@@ -100,8 +100,8 @@ function Row({ j, part, open, chosen, onChoose }) {
   return html`<tr class=${chosen ? "selected" : ""}>
     <th scope="row">${chosen != null && html`<input type="checkbox" aria-label=${"Choose " + visible(j.id)} checked=${chosen} onChange=${(e) => onChoose(e.target.checked)} />`}
       <button type="button" class="link" aria-label=${"Job " + visible(j.id)} onClick=${open}><${Text} of=${j.id} cut=${40} /></button></th>
-    <td class="said">${part === "delayed" && fromNow(j.due_ms, now)}${part === "leased" && html`${j.deferred ? "deferred, ends " : "ends "}${fromNow(j.deadline_ms, now)} <${Progress} of=${j} />`}
-      ${part === "dead" && html`<b class="bad-text">${deaths[j.reason] ?? "dead"}</b>, ${fromNow(Math.min(j.died_ms, now - 1), now)} `}${j.error && html` <${Text} of=${j.error} cut=${120} />`}</td>
+    <td class="said">${part === "delayed" && fromNow(j.due_ms, now)}${part === "leased" && html`${j.deferred ? "deferred, ends " : "ends "}${fromNow(j.deadline_ms, now)} `}<${Progress} of=${j} />
+      ${part === "dead" && html`<b class="bad-text">${deaths[j.reason] ?? "dead"}</b>, ${fromNow(Math.min(j.died_ms, now - 1), now)} `}${part === "acked" && `${fromNow(Math.min(j.acked_ms, now - 1), now)} `}${j.result !== undefined && html`<${Text} of=${JSON.stringify(j.result)} cut=${120} />`}${j.error && html` <${Text} of=${j.error} cut=${120} />`}</td>
     <td>${j.attempt == null ? `of ${count(j.tries)}` : `${count(j.attempt)} of ${count(j.tries)}`}</td><td class="n">${bytes(j.bytes)}</td><td>${duration(now - j.published_ms)} ago</td></tr>`;
 }
 

@@ -1,6 +1,7 @@
 // One queue: its jobs by state, page by page, or one of them; and what may be done with them.
 
 import { get, path } from "./api.js";
+import { QueueCharts } from "./charts.js";
 import { count, duration, short, time, visible } from "./format.js";
 import { JobView } from "./job.js";
 import { pause, publish, purge, resume } from "./jobacts.js";
@@ -10,7 +11,7 @@ import { isPHP, openQueues } from "./queues.js";
 import { forbidden, openQueue, state } from "./state.js";
 import { Action, Component, html, NamespaceSelect, Text } from "./ui.js";
 
-const states = ["ready", "delayed", "leased", "dead"];
+const statesOf = (counts) => ["ready", "delayed", "leased", "dead", ...(counts?.acked == null ? [] : ["acked"])];
 
 export class QueuePage extends Component {
   state = { counts: null, error: "" };
@@ -54,14 +55,15 @@ export class QueuePage extends Component {
       ${counts && counts.delayed == null && html`<p class="muted">${count(counts.pending)} are delayed or leased: too many to tell them apart.</p>`}
       ${job
         ? html`<${JobView} key=${job} namespace=${namespace} queue=${queue} part=${part} job=${job} php=${php} />`
-        : html`<${JobList} key=${part} namespace=${namespace} queue=${queue} part=${part} php=${php} done=${done} />`}
+        : html`<${QueueCharts} namespace=${namespace} queue=${queue} />
+          <${JobList} key=${part} namespace=${namespace} queue=${queue} part=${part} php=${php} done=${done} />`}
     </section>`;
   }
 }
 
 /** The states of jobs, as tabs. Of PHP's queues the next job and the dead ones can be read. */
 function States({ namespace, queue, part, counts, php }) {
-  const show = php ? ["ready", "dead"] : states;
+  const show = php ? ["ready", "dead"] : statesOf(counts);
   return html`<div class="bar reasons" role="group" aria-label="States">${show.map((s) => html`
     <button type="button" aria-pressed=${String(s === part)} onClick=${() => openQueue(namespace, queue, s)}>${s} <b>${counts?.[s] == null ? "" : short(counts[s])}</b></button>`)}
     ${counts?.reserved > 0 && html`<span class="muted">${short(counts.reserved)} held by PHP</span>`}</div>`;
