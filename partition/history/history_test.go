@@ -55,6 +55,24 @@ func TestHistoryKeepsSecondsAndMinutes(t *testing.T) {
 	}
 }
 
+func TestTheHistoryOfQueuesHasNoTotalAndItsOwnGauges(t *testing.T) {
+	t.Parallel()
+	h := NewQueues()
+	start := time.Unix(1_800_000_000, 0)
+	for second := range 60 {
+		p := NoPoint()
+		p[1], p[Ready] = float32(second%2), float32(second%30)
+		h.AddEach(start.Add(time.Duration(second)*time.Second), map[string]Point{"mail": p, "mail/welcome": p})
+	}
+	_, _, series := h.Series("mail/welcome", start.Add(59*time.Second), true)
+	if acked, ready := value(series["acked"][1439]), value(series["ready"][1439]); acked != 0.5 || ready != 29 || len(series) != len(QueueNames) {
+		t.Errorf("a minute has %v acked a second, %v ready, %d series; want the mean 0.5, the highest 29", acked, ready, len(series))
+	}
+	if _, _, total := h.Series("", start.Add(59*time.Second), true); value(total["ready"][1439]) != -1 {
+		t.Error("there is a total, which has jobs twice")
+	}
+}
+
 func TestHistoryIsBoundedInNamespaces(t *testing.T) {
 	t.Parallel()
 	h := New()

@@ -11,11 +11,13 @@ import (
 
 // Bounds of reads.
 const (
-	maxCountedMembers = 20_000  // delayed or leased jobs of a shard that Counts looks at
-	maxListedQueues   = 100_000 // names that Queues returns
+	maxCountedMembers = 20_000 // delayed or leased jobs of a shard that Counts looks at
 	maxDeadPage       = 100
 	deadPageBytes     = 1 << 20
 )
+
+// MaxQueueNames is how many names Queues returns at most.
+const MaxQueueNames = 100_000
 
 // read runs calls that only read, once a read slot is free.
 func (s *Store) read(ctx context.Context, calls ...*backend.Call) error {
@@ -249,7 +251,8 @@ func (s *Store) Kept(ctx context.Context, ns *Namespace, queue string) (jobs *in
 	return jobs, err
 }
 
-// Queues lists the queues that have jobs, in the order of their names, 100,000 at most.
+// Queues lists the queues that have jobs, in the order of their names, MaxQueueNames at most: those of
+// the first shards.
 func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
 	var names []string
 	err := s.reads.Do(ctx, func() (err error) {
@@ -265,14 +268,14 @@ func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names) // of several shards, or moved to the next page meanwhile
-	return names[:min(len(names), maxListedQueues)], nil
+	return names[:min(len(names), MaxQueueNames)], nil
 }
 
 // appendQueues appends the queues of a shard that have jobs, until there are 100,000 names
 // about. A command reads 1,000: 100,000 at once are 23 ms in which Redis serves nobody else.
 func (s *Store) appendQueues(ctx context.Context, names []string, sh *shard) ([]string, error) {
 	const page = 1000
-	for from := int64(0); len(names) < maxListedQueues; from += page {
+	for from := int64(0); len(names) < MaxQueueNames; from += page {
 		list, err := s.backend.Background.ZRange(ctx, sh.queues, from, from+page-1).Result()
 		if err = backend.Classify(err); err != nil {
 			return nil, err

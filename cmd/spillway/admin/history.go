@@ -1,15 +1,16 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/history"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // History is the answer about a range of time.
@@ -190,8 +191,8 @@ func trackOf(namespace, queue string) string {
 
 // A trackedQueue is a queue whose history is kept.
 type trackedQueue struct {
-	job.Counts
-	at, looked time.Time // of Counts; when somebody looked at it last
+	queueCounts
+	at, looked time.Time // of the counts; when somebody looked at it last
 }
 
 // weight says which queues keep their histories: those that somebody looked at lately, the latest
@@ -200,15 +201,17 @@ func (q *trackedQueue) weight(now time.Time) int64 {
 	if now.Sub(q.looked) < pastFor {
 		return 1<<62 + q.looked.UnixMilli()
 	}
-	return 2 * (q.Ready + q.Pending + q.Dead)
+	return 2 * q.jobs()
 }
+
+func (q *queueCounts) jobs() int64 { return q.Ready + q.Pending + q.Dead }
 
 // tracks are how many queues of a namespace have a history.
 func (b *jobLedgers) tracks() int { return min(maxTracked, history.Kept/max(1, len(b.spaces))-1) }
 
 // track notes the count of a queue, which gets a history where there is room in that of its namespace.
 func (f *jobFigures) track(c queueCounts, now time.Time, looks bool, room int) {
-	q := &trackedQueue{Counts: c.Counts, at: now}
+	q := &trackedQueue{queueCounts: c, at: now}
 	if known := f.tracked[c.name]; known != nil {
 		q.looked = known.looked
 	}
@@ -241,12 +244,13 @@ func (b *jobLedgers) look(namespace string, c queueCounts) {
 
 // trackAll notes the counts of a table of all queues.
 func (f *jobFigures) trackAll(t *queueTable, room int) {
-	for _, row := range t.rows {
+	most := func(a, b queueCounts) int { return cmp.Compare(b.jobs(), a.jobs()) }
+	for _, row := range slices.SortedStableFunc(slices.Values(t.rows), most) {
 		f.track(row, t.at, false, room)
 	}
 	for _, q := range f.tracked { // a queue without jobs is in no table
 		if q.at.Before(t.at) && len(t.rows) == t.total {
-			q.Counts, q.at = job.Counts{}, t.at
+			q.queueCounts, q.at = queueCounts{}, t.at
 		}
 	}
 }
@@ -263,15 +267,14 @@ func (b *jobLedgers) record(now time.Time) {
 				p[i] = rate
 			}
 		}
-		if n := len(f.recent); len(rates) > 0 {
-			l := f.recent[n-1].Ledger
-			gauges(&p, job.Counts{Ready: l.Ready, Pending: l.Prepared + l.Delayed + l.Leased, Dead: l.Dead, OldestReady: f.oldest}, now)
+		if len(rates) > 0 {
+			gauges(&p, f.counts(), now)
 		}
 		points[name] = p
 		for queue, q := range f.tracked {
 			p := history.NoPoint()
 			if now.Sub(q.at) < knownFor {
-				gauges(&p, q.Counts, now)
+				gauges(&p, q.queueCounts, now)
 			}
 			points[trackOf(name, queue)] = p
 		}
@@ -280,7 +283,7 @@ func (b *jobLedgers) record(now time.Time) {
 }
 
 // gauges sets those of queues.
-func gauges(p *history.Point, c job.Counts, now time.Time) {
+func gauges(p *history.Point, c queueCounts, now time.Time) {
 	oldest := int64(0)
 	if c.OldestReady > 0 && c.Ready > 0 {
 		oldest = max(0, now.UnixMilli()-c.OldestReady)

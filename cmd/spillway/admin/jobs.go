@@ -204,6 +204,9 @@ type queueCounts struct {
 	job.Counts
 }
 
+// unread reports whether there may be queues whose names were not read.
+func (n *queueNames) unread() bool { return len(n.names) >= job.MaxQueueNames }
+
 // trigger publishes runs of a schedule, beside one that is unfinished, too.
 func (s jobSpace) trigger(ctx context.Context, queue, name string, runs job.Runs) (jobs int, err error) {
 	t := &job.Trigger{Namespace: s.ns, Queue: queue, Name: name, Runs: runs}

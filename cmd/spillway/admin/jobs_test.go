@@ -35,7 +35,9 @@ func newQueued(t *testing.T) *queued {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": job.DefaultPolicy()}}, b, prometheus.NewRegistry(), zap.NewNop())
+	policy := job.DefaultPolicy()
+	policy.Rules = []job.Rule{{Match: "kept", KeepAcked: job.Span(time.Hour)}}
+	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,9 +169,9 @@ func TestQueuesAreListedWithTheirJobsInAnyOrder(t *testing.T) {
 	}
 	q.rejected("GET", "/queues/a%2Fb", "viewer", "", 404, "no_such_queue")
 	q.rejected("GET", "/partitions", "viewer", "", 404, `is of kind queue: its routes are below /queues`)
-	for _, path := range []string{"drops", "deliveries", "history"} {
+	for _, path := range []string{"drops", "deliveries"} {
 		if w := send(q.Server, "GET", "/api/v1/"+path+"?namespace=mail", "viewer", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "is of kind queue: its routes") {
-			t.Errorf("%s of a queue: %d %s", path, w.Code, w.Body)
+			t.Errorf("%s of a queue: %d %.200s", path, w.Code, w.Body)
 		}
 	}
 	q.rejected("POST", "/pause", "operator", "{}", 404, `"no_such_route","message":"the namespace \"mail\" is of kind queue: pause one of its queues`)
@@ -503,16 +505,27 @@ type spacesOf struct {
 
 func (s spacesOf) Namespaces() []*job.Namespace { return []*job.Namespace{s.ns} }
 
-// slowQueues takes 10 ms to list no queues.
+// slowQueues takes 10 ms to list its 100 queues, and as long to count some.
 type slowQueues struct {
 	spacesOf
-	busy time.Duration
+	busy    time.Duration
+	counted int
 }
 
-func (s *slowQueues) Queues(context.Context, *job.Namespace) ([]string, error) {
+func (s *slowQueues) Queues(context.Context, *job.Namespace) (names []string, err error) {
 	time.Sleep(10 * time.Millisecond)
 	s.busy += 10 * time.Millisecond
-	return nil, nil
+	for i := range 100 {
+		names = append(names, fmt.Sprint(i))
+	}
+	return names, nil
+}
+
+func (s *slowQueues) CountAll(_ context.Context, _ *job.Namespace, queues []string) ([]job.Counts, error) {
+	time.Sleep(10 * time.Millisecond)
+	s.busy += 10 * time.Millisecond
+	s.counted++
+	return make([]job.Counts, len(queues)), nil
 }
 
 // A hundred viewers with a hundred searches read one table after the other, with rests.
@@ -530,13 +543,128 @@ func TestManyReadersOfQueuesCostTheStoreAShareOfItsTime(t *testing.T) {
 				}
 			}
 		}
-		if share := float64(store.busy) / float64(time.Since(began)); share > 0.25 || store.busy != 100*10*time.Millisecond {
-			t.Errorf("the store was busy for %v of %v", store.busy, time.Since(began))
+		if share := float64(store.busy) / float64(time.Since(began)); share > 0.25 || store.counted != 100 {
+			t.Errorf("the store was busy for %v of %v, with %d tables", store.busy, time.Since(began), store.counted)
 		}
 		if len(b.tables) > maxTables {
 			t.Errorf("%d tables are kept", len(b.tables))
 		}
 	})
+}
+
+func TestAQueueSaysHowManyAckedJobsItKeeps(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	q.publish("kept", 0, `{"password":"hunter2"}`)
+	q.publish("q", 0, "1")
+	c := &job.Claim{Namespace: q.ns, Shard: q.ns.Shards("kept")[0], Queues: []string{"kept"}, TTR: time.Minute, Count: 1}
+	q.store.Run(t.Context(), q.lane, &job.Batch{Claims: []*job.Claim{c}})
+	q.store.Run(t.Context(), q.lane, &job.Batch{Acks: []*job.Ack{
+		{Namespace: q.ns, Queue: "kept", Ref: c.Jobs[0].Ref, Result: []byte(`{"sent":true,"password":"hunter2"}`)},
+	}})
+	var kept, other QueueRow
+	if q.ask("GET", "/queues/kept", "", &kept); kept.Acked == nil || *kept.Acked != 1 || kept.Ready != 0 {
+		t.Errorf("got %+v", kept)
+	}
+	if q.ask("GET", "/queues/q", "", &other); other.Acked != nil {
+		t.Errorf("a queue that keeps none says %d", *other.Acked)
+	}
+	var list JobPage
+	if q.ask("GET", "/queues/kept/jobs?state=acked", "", &list); len(list.Jobs) != 1 || strings.Contains(string(list.Jobs[0].Result), "hunter2") {
+		t.Errorf("got %+v", list)
+	}
+}
+
+func TestAQueueThatSomebodyLooksAtHasAHistory(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	q.publish("q", 0, "1", "2")
+	now := time.Now()
+	q.sweep.now = func() time.Time { return now }
+	q.jobLedgers.readLedgers(t.Context())
+	var row QueueRow
+	q.ask("GET", "/queues/q", "", &row)
+	q.jobLedgers.record(now)
+	last := func(path string) float32 {
+		var h History
+		w := send(q.Server, "GET", "/api/v1/history?namespace=mail"+path, "viewer", "")
+		if err := json.Unmarshal(w.Body.Bytes(), &h); err != nil || w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		return value(h.Series["ready"][h.Points-1])
+	}
+	if got := []float32{last("&queue=q"), last("&queue=q&range=24h"), last("&queue=other")}; got[0] != 2 || got[1] != 2 || got[2] != -1 {
+		t.Errorf("ready: got %v", got)
+	}
+	for path, status := range map[string]int{"&queue=%20": 400, "": 200} {
+		if w := send(q.Server, "GET", "/api/v1/history?namespace=mail"+path, "viewer", ""); w.Code != status {
+			t.Errorf("%q: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if w := send(q.Server, "GET", "/api/v1/history?queue=q", "viewer", ""); w.Code != 404 {
+		t.Errorf("a queue without a namespace: %d %s", w.Code, w.Body)
+	}
+}
+
+// One namespace takes none of the histories of the others.
+func TestEachNamespaceHasAShareOfTheHistoriesOfQueues(t *testing.T) {
+	t.Parallel()
+	b := newJobLedgers(func() View { return View{} }, zap.NewNop())
+	now := time.UnixMilli(1_763_629_675_000)
+	table := func(names ...string) *queueTable {
+		t := &queueTable{at: now, total: len(names)}
+		for i, name := range names {
+			t.rows = append(t.rows, queueCounts{name, job.Counts{Ready: int64(i + 1)}})
+		}
+		return t
+	}
+	var names []string
+	for i := range 200 {
+		names = append(names, fmt.Sprint("q", i))
+	}
+	spaces := func(n int) {
+		for i := range n {
+			b.spaces[fmt.Sprint("n", i)] = &jobFigures{tracked: map[string]*trackedQueue{}}
+		}
+	}
+	for _, c := range []struct{ spaces, queues int }{{1, 16}, {3, 16}, {8, 7}, {64, 0}, {100, 0}} {
+		spaces(c.spaces)
+		f := b.spaces["n0"]
+		f.trackAll(table(names...), b.tracks())
+		if len(f.tracked) != c.queues {
+			t.Errorf("with %d namespaces one has %d queues with a history, want %d", c.spaces, len(f.tracked), c.queues)
+		}
+	}
+	f := &jobFigures{tracked: map[string]*trackedQueue{}}
+	f.trackAll(table(names...), 3)
+	has := func(when string, want ...string) {
+		t.Helper()
+		for _, name := range want {
+			if f.tracked[name] == nil {
+				t.Errorf("%s: %s has no history", when, name)
+			}
+		}
+		if len(f.tracked) != len(want) {
+			t.Errorf("%s: %d have one", when, len(f.tracked))
+		}
+	}
+	has("those with most jobs", "q199", "q198", "q197")
+	f.track(queueCounts{"small", job.Counts{}}, now, true, 3)
+	has("one that somebody looks at", "small", "q199", "q198")
+	f.track(queueCounts{"more", job.Counts{Ready: 300}}, now, false, 3)
+	has("one with some more jobs", "small", "q199", "q198")
+	f.track(queueCounts{"most", job.Counts{Ready: 500}}, now, false, 3)
+	has("one with twice as many", "small", "q199", "most")
+	now = now.Add(time.Hour)
+	f.trackAll(table("q1"), 3)
+	has("nobody looks any more", "q1", "q199", "most")
+	if q := f.tracked["q199"]; q.Ready != 0 || q.at != now {
+		t.Errorf("a queue that is empty has %+v", q)
+	}
+	f.track(queueCounts{"new", job.Counts{Ready: 9}}, now, false, 3)
+	if f.tracked["new"] == nil {
+		t.Error("an empty queue keeps a full one out")
+	}
 }
 
 func TestJobsOfAQueueAreListedByState(t *testing.T) {

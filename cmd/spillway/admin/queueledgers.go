@@ -388,6 +388,13 @@ func (f *jobFigures) fill(q *QueueOverview, now time.Time) {
 	q.Rates = f.rates(now)
 }
 
+// counts are those of the namespace, as they were read last.
+func (f *jobFigures) counts() (c queueCounts) {
+	l := f.recent[len(f.recent)-1].Ledger
+	c.Ready, c.Pending, c.Dead, c.OldestReady = l.Ready, l.Prepared+l.Delayed+l.Leased, l.Dead, f.oldest
+	return c
+}
+
 // rates are those of the last seconds, by outcome; none where they are not known.
 func (f *jobFigures) rates(now time.Time) map[string]float32 {
 	rates := map[string]float32{}

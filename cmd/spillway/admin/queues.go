@@ -17,7 +17,8 @@ type QueueList struct {
 	Total   int        `json:"total"`    // queues that match
 	LeftOut int        `json:"left_out"` // of them, beyond the first 1,024 by name
 	Queues  []QueueRow `json:"queues"`
-	Names   []string   `json:"names,omitempty"` // with names=1, instead of queues: they are not counted
+	Names   []string   `json:"names,omitempty"`  // with names=1, instead of queues: they are not counted
+	Unread  bool       `json:"unread,omitempty"` // there are queues whose names were not read: beyond 100,000
 }
 
 // QueueRow is the jobs of one queue. Where the shards hold too many jobs to tell those that
@@ -81,6 +82,7 @@ func (s *Server) queueList(r *request) (any, error) {
 		ReadMS:  t.at.UnixMilli(),
 		Total:   t.total,
 		LeftOut: t.total - len(rows),
+		Unread:  t.unread,
 		Queues:  []QueueRow{},
 	}
 	rows = rows[min(offset, len(rows)):]
@@ -97,7 +99,7 @@ func (s *Server) queueNames(r *request, space jobSpace, search string, offset, l
 		return nil, err
 	}
 	now := time.Now().UnixMilli()
-	answer := QueueList{NowMS: now, ReadMS: all.at.UnixMilli(), Queues: []QueueRow{}}
+	answer := QueueList{NowMS: now, ReadMS: all.at.UnixMilli(), Queues: []QueueRow{}, Unread: all.unread()}
 	for _, name := range all.names {
 		if !strings.Contains(name, search) {
 			continue
@@ -110,20 +112,24 @@ func (s *Server) queueNames(r *request, space jobSpace, search string, offset, l
 	return answer, nil
 }
 
-// keepNames is how long names serve searches.
-const keepNames = 5 * time.Second
-
 // queueNames are the queues of a namespace that had jobs at a time.
 type queueNames struct {
 	namespace string
 	at        time.Time
+	took      time.Duration
 	names     []string // sorted
+}
+
+// isFresh reports whether what took some time to read serves still: for a second, or for longer where it
+// took long, so that reading takes at most a twentieth of the time.
+func isFresh(at time.Time, took time.Duration) bool {
+	return time.Since(at) < max(time.Second, accountsShare*took)
 }
 
 // namesOf reads the names of a namespace, of which the last one's are kept: who types a name asks often.
 func (b *jobLedgers) namesOf(ctx context.Context, space jobSpace) (*queueNames, error) {
 	fresh := func() *queueNames {
-		if n := b.lastNames.Load(); n != nil && n.namespace == space.ns.Name && time.Since(n.at) < keepNames {
+		if n := b.lastNames.Load(); n != nil && n.namespace == space.ns.Name && isFresh(n.at, n.took) {
 			return n
 		}
 		return nil
@@ -135,11 +141,12 @@ func (b *jobLedgers) namesOf(ctx context.Context, space jobSpace) (*queueNames, 
 		if n := fresh(); n != nil { // another reader was before
 			return n, nil
 		}
+		began := time.Now()
 		names, err := space.store.Queues(ctx, space.ns)
 		if err != nil {
 			return nil, err
 		}
-		n := &queueNames{space.ns.Name, time.Now(), names}
+		n := &queueNames{space.ns.Name, time.Now(), time.Since(began), names}
 		b.lastNames.Store(n)
 		return n, nil
 	})
@@ -225,10 +232,11 @@ type queueTable struct {
 	took  time.Duration
 	total int // queues that match; rows has the first countedQueues of them
 	rows  []queueCounts
+
+	unread bool // there are queues whose names were not read
 }
 
-// table counts the queues of a namespace. All readers share one table for a second, or for
-// longer where it takes long: reading takes at most a twentieth of the time, however many look.
+// table counts the queues of a namespace. All readers share one table while it is fresh.
 func (b *jobLedgers) table(ctx context.Context, space jobSpace,
 	search string) (*queueTable, error) {
 	key := tableKey{space.ns.Name, search}
@@ -239,7 +247,7 @@ func (b *jobLedgers) table(ctx context.Context, space jobSpace,
 		if t := b.kept(key); t != nil { // another reader was before
 			return t, nil
 		}
-		t, err := countQueues(ctx, space, search)
+		t, err := b.countQueues(ctx, space, search)
 		if err == nil {
 			b.keep(key, t)
 		}
@@ -251,7 +259,7 @@ func (b *jobLedgers) table(ctx context.Context, space jobSpace,
 func (b *jobLedgers) kept(key tableKey) *queueTable {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.tables[key]; t != nil && time.Since(t.at) < max(time.Second, accountsShare*t.took) {
+	if t := b.tables[key]; t != nil && isFresh(t.at, t.took) {
 		return t
 	}
 	return nil
@@ -300,16 +308,19 @@ func (t *queueTable) waiting(of func(queue string) bool) *int64 {
 	return &n
 }
 
-func countQueues(ctx context.Context, space jobSpace, search string) (*queueTable, error) {
-	began := time.Now()
-	names, err := space.store.Queues(ctx, space.ns)
+func (b *jobLedgers) countQueues(ctx context.Context, space jobSpace, search string) (*queueTable, error) {
+	all, err := b.namesOf(ctx, space)
 	if err != nil {
 		return nil, err
 	}
-	if search != "" {
-		names = slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, search) })
+	began := time.Now()
+	var names []string
+	for _, name := range all.names {
+		if strings.Contains(name, search) {
+			names = append(names, name)
+		}
 	}
-	t := &queueTable{total: len(names)}
+	t := &queueTable{total: len(names), unread: all.unread()}
 	names = names[:min(len(names), countedQueues)]
 	for page := range slices.Chunk(names, countPage) {
 		rows, err := space.countQueues(ctx, page...)

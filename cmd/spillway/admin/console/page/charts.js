@@ -163,7 +163,7 @@ export class Chart extends Component {
       if (l.name === "limit") return l.value(limit);
       const values = history?.series[l.name] ?? [];
       if (at == null && inAll) return l.value(values.reduce((sum, v) => sum + v, 0));
-      return l.value(at == null ? values.at(-1) : values[at]);
+      return l.value(at == null ? values.slice(-3).findLast((v) => v != null) : values[at]); // the last second may not be over
     };
     const when = at != null && history?.times[at] ? new Date(history.times[at] * 1000).toLocaleTimeString("en-GB") : inAll ? "in all" : "now";
     return html`<figure class="chart">

@@ -101,7 +101,7 @@ function Row({ j, part, open, chosen, onChoose }) {
     <th scope="row">${chosen != null && html`<input type="checkbox" aria-label=${"Choose " + visible(j.id)} checked=${chosen} onChange=${(e) => onChoose(e.target.checked)} />`}
       <button type="button" class="link" aria-label=${"Job " + visible(j.id)} onClick=${open}><${Text} of=${j.id} cut=${40} /></button></th>
     <td class="said">${part === "delayed" && fromNow(j.due_ms, now)}${part === "leased" && html`${j.deferred ? "deferred, ends " : "ends "}${fromNow(j.deadline_ms, now)} `}<${Progress} of=${j} />
-      ${part === "dead" && html`<b class="bad-text">${deaths[j.reason] ?? "dead"}</b>, ${fromNow(Math.min(j.died_ms, now - 1), now)} `}${part === "acked" && `${fromNow(Math.min(j.acked_ms, now - 1), now)} `}${j.result !== undefined && html`<${Text} of=${JSON.stringify(j.result)} cut=${120} />`}${j.error && html` <${Text} of=${j.error} cut=${120} />`}</td>
+      ${part === "dead" && html`<b class="bad-text">${deaths[j.reason] ?? "dead"}</b>, ${fromNow(Math.min(j.died_ms, now - 1), now)}${j.error && ": "}`}${part === "acked" && `${fromNow(Math.min(j.acked_ms, now - 1), now)}${j.result === undefined ? "" : ": "}`}${j.result !== undefined && html`<${Text} of=${JSON.stringify(j.result)} cut=${120} />`}${j.error && html`<${Text} of=${j.error} cut=${120} />`}</td>
     <td>${j.attempt == null ? `of ${count(j.tries)}` : `${count(j.attempt)} of ${count(j.tries)}`}</td><td class="n">${bytes(j.bytes)}</td><td>${duration(now - j.published_ms)} ago</td></tr>`;
 }
 

@@ -7,7 +7,7 @@ import { JobView } from "./job.js";
 import { pause, publish, purge, resume } from "./jobacts.js";
 import { JobList } from "./joblist.js";
 import { poll } from "./live.js";
-import { isPHP, openQueues } from "./queues.js";
+import { isPHP, openQueues, searched } from "./queues.js";
 import { forbidden, openQueue, state } from "./state.js";
 import { Action, Component, html, NamespaceSelect, Text } from "./ui.js";
 
@@ -73,7 +73,7 @@ const offered = 20; // names
 
 /** Another queue, by a part of its name. */
 class Picker extends Component {
-  state = { names: [], total: 0 };
+  state = { names: [], total: 0, unread: false };
 
   componentWillUnmount() {
     clearTimeout(this.typing);
@@ -89,18 +89,18 @@ class Picker extends Component {
     this.asked?.abort();
     const asked = (this.asked = new AbortController());
     try {
-      const { names, total } = await get(path("namespaces", this.props.namespace, "queues"), { names: 1, search, limit: offered }, { signal: asked.signal });
-      this.setState({ names: names ?? [], total });
+      const { names, total, unread } = await get(path("namespaces", this.props.namespace, "queues"), { names: 1, search, limit: offered }, { signal: asked.signal });
+      this.setState({ names: names ?? [], total, unread });
     } catch {} // the page says why nothing comes
   }
 
-  render({ namespace, queue }, { names, total }) {
+  render({ namespace, queue }, { names, total, unread }) {
     const choose = (name) => names.includes(name) && name !== queue && openQueue(namespace, name);
     const every = (state.overview.queues ?? []).map((q) => q.namespace);
     return html`${every.length > 1 && html`<${NamespaceSelect} value=${namespace} names=${every} onChoose=${openQueues} />`}
       <label class="field"><span>Another queue</span><input type="search" list="queue-names" placeholder="part of its name" spellcheck=${false} autocomplete="off"
         onFocus=${(e) => this.search(e.target.value)} onInput=${(e) => this.search(e.target.value)} onChange=${(e) => choose(e.target.value)} /></label>
       <datalist id="queue-names">${names.map((n) => html`<option key=${n} value=${n} />`)}</datalist>
-      ${total > offered && html`<span class="muted" role="status">${count(total)} match</span>`}`;
+      ${total > offered && html`<span class="muted" role="status">${count(total)} match${unread ? searched : ""}</span>`}`;
   }
 }

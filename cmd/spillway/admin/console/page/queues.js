@@ -107,6 +107,9 @@ function Account({ q }) {
 const columns = [["queue", "queue"], ["ready", "ready"], ["delayed", "delayed"], ["leased", "leased"], ["dead", "dead"], ["oldest_ready_age", "oldest ready"]];
 const atMost = 100; // rows of the table
 
+/** Said of a list where there are queues whose names the server did not read. */
+export const searched = ", of the 100,000 queues that are searched";
+
 /** The queues of a namespace, in the order that the reader chose. */
 class QueueTable extends Component {
   state = { sort: "ready", order: "desc", search: "", answer: null, error: "" };
@@ -144,14 +147,14 @@ class QueueTable extends Component {
 
   filter(search) {
     clearTimeout(this.typing);
-    this.typing = setTimeout(() => this.setState({ search }, () => this.ask()), 250);
+    this.typing = setTimeout(() => this.setState({ search }, () => this.ask()), 100);
   }
 
   render({ namespace }, { sort, order, search, answer, error }) {
     const rows = answer?.queues ?? [];
     return html`<div class="bar" id="queues-of"><h3>Queues of <${Text} of=${namespace} cut=${40} /></h3>
         <label class="field"><span>Filter queues</span><input type="search" spellcheck=${false} onInput=${(e) => this.filter(e.target.value)} /></label>
-        ${answer && html`<span class="muted">${count(rows.length)} of ${count(answer.total)}, as of ${time(answer.read_at_ms)}${answer.left_out > 0 ? `; ${count(answer.left_out)} are not counted: filter by name` : ""}</span>`}</div>
+        ${answer && html`<span class="muted">${count(rows.length)} of ${count(answer.total)}, as of ${time(answer.read_at_ms)}${answer.left_out > 0 ? `; ${count(answer.left_out)} are not counted: filter by name` : ""}${answer.unread ? searched : ""}</span>`}</div>
       ${error && html`<p class="rejected" role="alert">${error}</p>`}
       ${answer && rows.length === 0 && html`<p class="muted">${search ? "No queue matches." : "No queue has jobs."}</p>`}
       ${rows.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Table of queues"><table class="queues">
