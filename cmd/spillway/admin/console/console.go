@@ -40,8 +40,12 @@ type file struct {
 // any method but GET and HEAD 405; what may be asked, and by whom, is up to the caller.
 func Handler() http.Handler {
 	files := map[string]file{}
+	var modules []string // else a browser hears of each from the one that needs it, in seven steps
 	for name, f := range load() {
 		files["/console/"+name] = f
+		if f.contentType == contentTypes[".js"] && !strings.HasSuffix(name, ".iife.min.js") {
+			modules = append(modules, "<console/"+name+">; rel=modulepreload")
+		}
 	}
 	files["/"] = files["/console/index.html"]
 	delete(files, "/console/index.html")
@@ -63,6 +67,9 @@ func Handler() http.Handler {
 		header.Set("Cache-Control", "no-cache") // asks each time; an upgrade shows at once
 		header.Set("Content-Type", f.contentType)
 		header.Set("Etag", f.etag)
+		if r.URL.Path == "/" {
+			header.Set("Link", strings.Join(modules, ", "))
+		}
 		if r.Header.Get("If-None-Match") == f.etag {
 			w.WriteHeader(http.StatusNotModified)
 			return

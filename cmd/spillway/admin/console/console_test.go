@@ -42,6 +42,24 @@ func TestThePageAndItsFilesAreServed(t *testing.T) {
 	}
 }
 
+func TestABrowserAsksForAllModulesAtOnce(t *testing.T) {
+	t.Parallel()
+	link := ask(http.MethodGet, "/").Header().Get("Link")
+	for _, of := range regexp.MustCompile(`<([^>]*)>; rel=modulepreload`).FindAllStringSubmatch(link, -1) {
+		if w := ask(http.MethodGet, "/"+of[1]); w.Code != http.StatusOK || w.Header().Get("Link") != "" {
+			t.Errorf("%s: got %d, Link %q", of[1], w.Code, w.Header().Get("Link"))
+		}
+	}
+	for _, module := range []string{"main.js", "drawer/trace.js", "lib/preact/preact.mjs"} {
+		if !strings.Contains(link, "<console/"+module+">") {
+			t.Errorf("%s is not in %s", module, link)
+		}
+	}
+	if strings.Contains(link, "uPlot") {
+		t.Error("a script is asked for as a module, and again as itself")
+	}
+}
+
 func TestWhatIsNotOfThePageIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"/console/", "/console/index.html", "/console", "/console/lib/", "/console/../console.go", "/api/v1/info", "/x"} {

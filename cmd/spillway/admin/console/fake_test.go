@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,6 +125,9 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 	case route == "overview":
 		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "queues": f.queues, "workers": object{"size": 16, "busy": 5},
 			"batch_fill": object{"le": []int{1, 2, 4, 8, 16, 32, 64, 128}, "counts": []int{20, 31, 80, 122, 160, 90, 300, 812}}}
+	case route == "history" && slices.ContainsFunc(f.queues, func(q object) bool { return q["namespace"] == r.URL.Query().Get("namespace") }):
+		answer = object{"step_ms": 1000, "from_ms": now - 2000, "points": 3, "series": object{"ready": []any{70, 71, nil}, "pending": []any{nil, 38, 38}, "dead": []any{nil, nil, nil},
+			"oldest_ready_age_ms": []any{nil, 61_000, 62_000}, "published": []any{20, 21, 22}, "acked": []any{1, 2, 3}, "died": []any{0, 0, 0}, "expired": []any{0, 0, 0}, "lost": []any{0, 0, 0}}}
 	case route == "history":
 		answer = f.history(now, r.URL.Query().Get("range"))
 	case route == "drops":
@@ -197,7 +201,7 @@ func (f *fake) listed(query url.Values) object {
 	for i := from; i < min(100, from+limit); i++ {
 		page = append(page, object{"id": fmt.Sprint(j["job"], i), "state": query.Get("state"), "attempt": 3, "tries": 3, "bytes": 9, "published_ms": 1,
 			"due_ms": time.Now().UnixMilli() + 60_000, "deadline_ms": time.Now().UnixMilli() + 60_000, "died_ms": j["at_ms"], "reason": j["reason"],
-			"error": j["error"], "progress": 40, "note": j["note"]})
+			"error": j["error"], "progress": 40, "note": j["note"], "result": j["result"], "acked_ms": j["at_ms"]})
 	}
 	answer := object{"jobs": page}
 	if from+limit < 100 {

@@ -92,6 +92,7 @@ func TestAViewerOfQueuesIsRejectedInWords(t *testing.T) {
 	click(t, page, "12 dead letters of welcome")
 	shows(t, page, "The jobs themselves: "+why)
 	shows(t, page, "dead 12")
+	shows(t, page, "ready 71") // of the chart
 	until(t, page, "the page of the queue has no acts", `document.querySelector(".queue-page") && !document.querySelector(".queue-page .action, .queue-page [type=checkbox]")`)
 	if writes := locked(f, func() []object { return f.writes }); len(writes) > 0 {
 		t.Errorf("the page wrote %v", writes)
@@ -110,12 +111,15 @@ func TestQueuesOfStrangersAreOnlyTexts(t *testing.T) {
 	j := f.jobs[0]
 	j["attributes"], j["data"], j["job"], j["note"], j["error"] = object{attack: attack}, object{attack: attack}, attack, attack, attack
 	j["errors"] = []object{{"attempt": 1, "at_ms": 1, "error": attack}}
+	j["result"], f.rows[0]["acked"] = object{attack: attack}, 3
 	f.paused = object{"since_ms": 1, "by": attack, "reason": attack}
 	page, _ := visit(t, chromium.Start(t), f.URL+"/#jobs=mail", 1280, 900)
 	until(t, page, "the queue is shown", `document.querySelector(".queues")?.innerText.includes("<img src=x")`)
 	until(t, page, "there is no table of partitions", `!document.querySelector(".partitions")`)
 	click(t, page, attack[:len(attack)-len("\u202e")]+"⟨U+202E⟩")
 	until(t, page, "the jobs are shown", `document.querySelector(".job-list")?.innerText.includes("<img src=x")`)
+	click(t, page, "acked 3")
+	until(t, page, "their results are shown", `document.querySelector(".job-list td")?.innerText.includes('{"<img src=x')`)
 	click(t, page, "leased 8")
 	until(t, page, "their notes are shown", `document.querySelector(".job-list .progress")?.innerText.includes("<img src=x")`)
 	if err := page.Eval(`document.querySelector(".job-list .link").click()`, nil); err != nil {
@@ -262,9 +266,6 @@ func TestAMillionJobsAreShownSoon(t *testing.T) {
 				best = min(best, time.Since(began))
 			}
 			t.Logf("%d px, %s: the page after %v", width, part, best)
-			var timing string // TEMP
-			_ = page.Eval(`performance.getEntriesByType("resource").filter((e) => !/lib|css/.test(e.name)).map((e) => e.name.replace(location.origin, "").replace("/api/v1/", "API ") + " " + Math.round(e.startTime) + "+" + Math.round(e.duration)).join("\n") + "\nnow " + Math.round(performance.now())`, &timing)
-			t.Log(timing)
 			if best > 5*time.Second {
 				t.Errorf("the jobs that are %s are shown after %v", part, best)
 			}
@@ -389,6 +390,29 @@ func TestAnOperatorRespawnsLooksAtAndPurgesJobs(t *testing.T) {
 	shows(t, page, "4 jobs deleted")
 	click(t, page, "← queues of mail")
 	shows(t, page, "No queue has jobs.")
+}
+
+func TestAckedJobsAreShownWithTheirResultsWhereTheyAreKept(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "max_age: 10m", "--queue=mail")
+	for _, queue := range []string{"kept", "other"} {
+		s.request("/v1/mail/"+queue, `{"n":1}`)
+		s.settle("/v1/mail/"+queue+"/claim?count=1", func(int) string { return `"do":"ack","result":{"sent":12345678901234567890}` })
+		s.request("/v1/mail/"+queue, `{"n":2}`)
+	}
+	page, _ := visit(t, chromium.Start(t), s.console("operator")+"#at=mail&page=kept", 1280, 900)
+	click(t, page, "acked 1")
+	until(t, page, "the job has its result", `document.querySelector(".job-list td")?.innerText.endsWith('ago: {"sent":12345678901234567890}')`)
+	if err := page.Eval(`document.querySelector(".job-list .link").click()`, nil); err != nil {
+		t.Fatal(err)
+	}
+	until(t, page, "its page has the result before the payload", `/^acked at [^]*Result[^]*12345678901234567890[^]*Payload[^]*"n": 1/.test(document.querySelector(".job .entry")?.innerText)`)
+	until(t, page, "it cannot be deleted any more", `![...document.querySelectorAll(".job .action")].some((b) => b.innerText.startsWith("Delete"))`)
+	enter(t, page, "Another queue", "other")
+	until(t, page, "it is offered", `document.querySelector("#queue-names option")?.value === "other"`)
+	enter(t, page, "Another queue", "other")
+	shows(t, page, "ready 1")
+	until(t, page, "a queue that keeps none has no tab", `!document.querySelector(".queue-page .reasons").innerText.includes("acked")`)
 }
 
 func TestAPageOfAQueueLeadsToAnotherAndToTheJobsBehindThoseShown(t *testing.T) {

@@ -90,7 +90,7 @@ func TestAxeFindsNothingInSchedules(t *testing.T) {
 			click(t, page, "Cancel")
 			click(t, page, "Job "+strings.Repeat("0", 26))
 			look("trace", "rolled back")
-			click(t, page, "Close")
+			click(t, page, "← queues of mail")
 			click(t, page, "3 schedules of mail")
 			if err := page.Eval(`[...document.querySelectorAll("[name=view]")].at(-1).click()`, nil); err != nil {
 				t.Fatal(err)
