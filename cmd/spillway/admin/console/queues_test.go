@@ -119,9 +119,9 @@ func TestQueuesOfStrangersAreOnlyTexts(t *testing.T) {
 	click(t, page, attack[:len(attack)-len("\u202e")]+"⟨U+202E⟩")
 	until(t, page, "the jobs are shown", `document.querySelector(".job-list")?.innerText.includes("<img src=x")`)
 	click(t, page, "acked 3")
-	until(t, page, "their results are shown", `document.querySelector(".job-list td")?.innerText.includes('{"<img src=x')`)
+	until(t, page, "their results are shown", `document.querySelector(".job-list thead")?.innerText.includes("result") && document.querySelector(".job-list td").innerText.includes('{"<img src=x')`)
 	click(t, page, "leased 8")
-	until(t, page, "their notes are shown", `document.querySelector(".job-list .progress")?.innerText.includes("<img src=x")`)
+	until(t, page, "their notes are shown", `document.querySelector(".job-list thead")?.innerText.includes("lease") && document.querySelector(".job-list .progress")?.innerText.includes("<img src=x")`)
 	if err := page.Eval(`document.querySelector(".job-list .link").click()`, nil); err != nil {
 		t.Fatal(err)
 	}
