@@ -1,9 +1,12 @@
 package ingest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
+	"net"
 	"syscall"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -191,6 +194,41 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 	x.Ctx.SetStatusCode(status)
 	x.Ctx.Response.Header.SetContentType(contentType)
 	transport.Send(x.Ctx, x.memory.Account(), body)
+	return nil
+}
+
+// Stream is an answer without an end: once the handler has returned, run writes it to the connection, with
+// deadlines of its own. ended is called when the connection is closed, also where run never is; what was
+// reserved is held until then. After a rejection neither is called.
+func (x *Exchange) Stream(contentType string, run func(net.Conn), ended func()) *Rejection {
+	s, held := x.server, x.memory
+	s.active.Add(1)
+	if !transport.OnClose(x.Ctx, func() {
+		ended()
+		if held != nil {
+			s.memory.Put(held)
+		}
+		s.leave()
+	}) {
+		s.leave()
+		return reject(wire.CodeHungUp)
+	}
+	x.memory = nil
+	h := &x.Ctx.Response.Header
+	h.SetContentType(contentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold it back
+	h.SetConnectionClose()
+	s.allowOrigin(x.Ctx, &x.target, nil)
+	head := bytes.Clone(h.Header())
+	x.Ctx.HijackSetNoResponse(true)
+	x.Ctx.Hijack(func(c net.Conn) { // behind the answers to requests before; fasthttp closes it
+		defer func() { s.panicked(recover()) }()
+		_ = c.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout))
+		if _, err := c.Write(head); err == nil && c.SetWriteDeadline(time.Time{}) == nil {
+			run(c)
+		}
+	})
 	return nil
 }
 

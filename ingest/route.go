@@ -150,11 +150,12 @@ func (t *target) parsePath(path, original []byte) (pattern string, rejected *rej
 func badPartition(namespace, name []byte) *rejection {
 	first, below, _ := bytes.Cut(name, []byte{'/'})
 	word, _, _ := bytes.Cut(below, []byte{'/'})
-	if string(first) == "_times" || string(first) == "_owners" {
+	switch string(first) {
+	case "_times", "_owners", "_events":
 		word = first
 	}
 	switch string(word) {
-	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times", "_owners":
+	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times", "_owners", "_events":
 		return rejectf(wire.CodeBadPartition, "%s is a route of queues, and %s is a buffer or no namespace of this server: such a route needs "+
 			"kind: queue", word, namespace)
 	}

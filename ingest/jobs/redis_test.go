@@ -26,7 +26,8 @@ import (
 // process is an engine with a data port, as one process of several on a Redis.
 type process struct {
 	*port
-	store *job.Store
+	store  *job.Store
+	stored *prometheus.Registry // metrics of the store
 }
 
 // startProcess serves until the test ends.
@@ -37,7 +38,8 @@ func startProcess(t testing.TB, url string, policy job.Policy, edit func(*ingest
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	s, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), zap.NewNop())
+	stored := prometheus.NewRegistry()
+	s, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, stored, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +60,7 @@ func startProcess(t testing.TB, url string, policy job.Policy, edit func(*ingest
 	}
 	t.Cleanup(func() { _ = e.Stop(context.Background()) })
 	fake := newFake(t, map[string]job.Policy{"mail": policy})
-	return &process{listen(t, fake, e, edit), s}
+	return &process{listen(t, fake, e, edit), s, stored}
 }
 
 func TestJobsOnARealRedis(t *testing.T) {

@@ -64,6 +64,8 @@ var routes = []route{
 		limited(writes, (*api).backfill)},
 	{"times", "POST", timesTail, []string{"count", "from"}, (*api).times},
 
+	{"events", "GET", eventsTail, []string{"queues"}, (*api).listen},
+
 	{"owners", "GET", ownersTail, nil, (*api).listOwners},
 	{"register", "PUT", ownersTail + "/{owner}", []string{"version", "ttl"}, limited(writes,
 		(*api).register)},
@@ -72,10 +74,11 @@ var routes = []route{
 	{"heartbeat", "POST", ownersTail + "/{owner}/heartbeat", []string{"ttl"}, (*api).heartbeat},
 }
 
-// timesTail and ownersTail stand for /v1/{namespace}/_times and /_owners, which are of no queue.
+// These stand for /v1/{namespace}/_times and so on, which are of no queue.
 const (
 	timesTail  = "_times"
 	ownersTail = "_owners"
+	eventsTail = "_events"
 )
 
 // api is the native routes over an engine.
@@ -184,8 +187,8 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 		if schedule, pattern = name, "schedules/{name}"; acts {
 			pattern += "/" + string(verb)
 		}
-	case string(rest) == timesTail:
-		pattern = timesTail
+	case string(rest) == timesTail, string(rest) == eventsTail:
+		pattern = string(rest)
 	case string(queues) == ownersTail:
 		if pattern = ownersTail; below {
 			owner, verb, acts := bytes.Cut(tail, []byte{'/'})
@@ -229,7 +232,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 func (c *call) names(queues, id string) *ingest.Rejection {
 	c.id, c.queues = id, []string{queues}
 	switch {
-	case c.route.tail == timesTail:
+	case c.route.tail == timesTail, c.route.tail == eventsTail:
 		return nil
 	case strings.HasPrefix(c.route.tail, ownersTail):
 		if c.route.tail != ownersTail && !job.ValidScheduleName(c.owner) {
@@ -244,10 +247,15 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 		if c.queues, rejected = wanted(queues); rejected != nil {
 			return rejected
 		}
-		if len(c.queues) > job.MaxQueues {
-			return ingest.Reject(wire.CodeBadQueue,
-				fmt.Sprintf("a claim names at most %d queues", job.MaxQueues))
-		}
+	}
+	return c.ownNames()
+}
+
+// ownNames checks the names of the queues.
+func (c *call) ownNames() *ingest.Rejection {
+	if len(c.queues) > job.MaxQueues {
+		return ingest.Reject(wire.CodeBadQueue,
+			fmt.Sprintf("a request names at most %d queues", job.MaxQueues))
 	}
 	for _, queue := range c.queues {
 		if !job.ValidOwnName(queue) {

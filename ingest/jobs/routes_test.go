@@ -391,7 +391,7 @@ func TestTheOpenAPIDocumentHasTheRoutes(t *testing.T) {
 			continue // in those of a partition, whose path is the same
 		case "purge":
 			path = "/v1/{namespace}/{partition}"
-		case "times", "owners", "owner", "register", "deregister", "heartbeat":
+		case "times", "events", "owners", "owner", "register", "deregister", "heartbeat":
 			path = "/v1/{namespace}/" + r.tail
 		case "claim", "take":
 			path = "/v1/{namespace}/{queues}/" + r.tail

@@ -85,6 +85,7 @@ func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
 				return deleted, c.Misread()
 			}
 			deleted += n
+			s.emitCount(ns, []string{queue}, n, "deleted", c.Now)
 			more = seen >= purgePage
 		}
 	}
@@ -119,6 +120,9 @@ const (
 	DeleteDead  DeadVerb = "delete"
 	CountDead   DeadVerb = "count"
 )
+
+// deadEvents are what acts on dead letters are in events.
+var deadEvents = map[DeadVerb]string{RespawnDead: "respawned", DeleteDead: "deleted"}
 
 // A DeadAct is about the oldest dead letters of a queue that match its selection, or about those
 // that it names.
@@ -182,7 +186,9 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 				}
 				return done, err
 			}
-			done += int(c.Rest.Int())
+			n := c.Rest.Int()
+			done += int(n)
+			s.emitCount(a.Namespace, []string{a.Queue}, n, deadEvents[a.Verb], c.Now)
 			score = string(c.Rest.Bulk())
 			seq = string(c.Rest.Bulk())
 			if c.Rest.Broken {
@@ -243,6 +249,9 @@ func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error
 				switch c.Rest.Int() {
 				case 1:
 					a.Did[i] = true
+					if a.Namespace.Heard() {
+						s.emit(a.Namespace, a.Queue, a.Named[i], 0, TraceEvent{AtMS: c.Now, Event: deadEvents[a.Verb]})
+					}
 				case 2: // a call reads so much only
 					left = append(left, i)
 				}

@@ -268,10 +268,10 @@ func (s *Store) readClaims(pack backend.Pack[item], names []string) error {
 	}
 	for _, it := range pack.Items {
 		for _, c := range it.(*request).claims {
-			if c.Namespace.traces {
+			if c.Namespace.noted() {
 				for i := range c.Jobs {
 					x := &c.Jobs[i]
-					s.note(c.Namespace, x.Shard, x.Queue, x.Seq, TraceEvent{
+					s.note(c.Namespace, x.Queue, x.Ref, TraceEvent{
 						AtMS: pack.Now, Event: "claimed", By: c.By, Attempt: x.Attempt})
 				}
 			}
@@ -280,6 +280,9 @@ func (s *Store) readClaims(pack backend.Pack[item], names []string) error {
 	}
 	s.metrics.expired.Add(float64(expired))
 	s.metrics.lost.Add(float64(lost))
+	ns := pack.Items[0].(*request).claims[0].Namespace
+	s.emitCount(ns, names, expired, Expired.String(), pack.Now)
+	s.emitCount(ns, names, lost, Lost.String(), pack.Now)
 	if jobs > 0 {
 		sh.answer.Store(int64(len(pack.Answer.Raw)))
 		pack.Answer.Raw = nil

@@ -25,6 +25,8 @@ func (q *eventQueue) add(e WakeEvent) {
 	key.Count = 0
 	at, waits := q.heard[key]
 	switch {
+	case e.Text != "": // each says something else
+		q.list = append(q.list, e)
 	case waits && (e.Kind == WakeHeard || e.Kind == WakeSubscribed):
 		q.list[at].Count += e.Count
 	default:

@@ -202,7 +202,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		if f.Fired > 0 {
 			jobs, each := f.jobs()*f.Fired/len(f.List), f.jobs()/len(f.List)
 			sh.Stored(round, jobs)
-			s.notePublished(ns, shard, f.Queue, "schedule "+f.Name, f.First-int64(jobs-each), jobs)
+			s.notePublished(ns, f.Queue, "schedule "+f.Name, Ref{Shard: shard, Seq: f.First - int64(jobs-each)}, jobs)
 		}
 		if !c.Rest.Broken {
 			sh.schedules.account(f)

@@ -19,6 +19,8 @@ type metrics struct {
 	outbox     prometheus.Gauge
 	outboxAge  prometheus.Gauge
 	untraced   prometheus.Counter
+
+	droppedEvents *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -58,11 +60,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.outboxAge = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spillway_outbox_age_seconds", Help: "Age of the oldest of them.",
 	})
+	m.droppedEvents = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillway_jobs_events_dropped_total",
+		Help: "Events of queues that listeners did not get from this process: it had too many to send (full), the store did not take them " +
+			"(store), or the listener was slow, counted for each (slow).",
+	}, []string{"reason"})
+	for _, reason := range []string{eventsFull, eventsStore, eventsSlow} {
+		m.droppedEvents.WithLabelValues(reason)
+	}
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())
 	}
 	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack,
-		m.rejected, m.stranded, held, m.outbox, m.outboxAge, m.untraced)
+		m.rejected, m.stranded, held, m.outbox, m.outboxAge, m.untraced, m.droppedEvents)
 	return m
 }
 

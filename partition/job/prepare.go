@@ -111,7 +111,7 @@ func (s *Store) Decide(ctx context.Context, d *Decision) error {
 		return c.Misread()
 	}
 	if status != 2 {
-		s.note(d.Namespace, sh.Number, d.Queue, d.Ref.Seq, TraceEvent{AtMS: c.Now, Event: event})
+		s.note(d.Namespace, d.Queue, d.Ref, TraceEvent{AtMS: c.Now, Event: event})
 	}
 	switch {
 	case status == 2:

@@ -178,7 +178,7 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 			more := c.Rest.Int()
 			of[i].more = of[i].more || more == 1
 			p.store.ended(of[i].ns, of[i].sh.Number)
-			if of[i].ns.traces && !of[i].noted && ready+dead+expired+lost > 0 {
+			if of[i].ns.noted() && !of[i].noted && ready+dead+expired+lost > 0 {
 				of[i].noted = true
 				of[i].note(p.store, c.Now)
 			}
@@ -190,6 +190,8 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 			p.store.metrics.promoted.WithLabelValues(Dead.String()).Add(float64(dead))
 			p.store.metrics.promoted.WithLabelValues(Expired.String()).Add(float64(expired))
 			p.store.metrics.lost.Add(float64(lost))
+			p.store.emitCount(of[i].ns, of[i].names, expired, Expired.String(), c.Now)
+			p.store.emitCount(of[i].ns, of[i].names, lost, Lost.String(), c.Now)
 		}
 		shards = shards[:0]
 		for _, page := range pages {
@@ -231,9 +233,10 @@ func (p *page) note(s *Store, now int64) {
 			if err != nil || z.Score > float64(now) {
 				continue
 			}
-			s.note(p.ns, p.sh.Number, queue, seq, TraceEvent{AtMS: now, Event: event})
+			ref := Ref{p.sh.Number, seq, unknownID}
+			s.note(p.ns, queue, ref, TraceEvent{AtMS: now, Event: event})
 			if _, part := math.Modf(z.Score); event == "lapsed" && part >= 0.5 && p.ns.keeps(queue) == 1 {
-				s.note(p.ns, p.sh.Number, queue, seq, TraceEvent{AtMS: now, Event: Dead.String(), Reason: Lapsed.String()})
+				s.note(p.ns, queue, ref, TraceEvent{AtMS: now, Event: Dead.String(), Reason: Lapsed.String()})
 			}
 		}
 	}

@@ -252,7 +252,7 @@ func (s *Store) published(pack backend.Pack[item], sh *shard, round uint64) (ful
 			}
 			first += int64(len(p.Messages))
 			if status == 1 {
-				s.notePublished(p.Namespace, p.Shard, p.Queue, p.By, p.First, p.Count)
+				s.notePublished(p.Namespace, p.Queue, p.By, Ref{p.Shard, p.First, p.CallerID}, p.Count)
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 		event = "promoted"
 		s.promote(ctx, place{r.Namespace, sh}, r.Queue, r.Ref)
 	}
-	s.note(r.Namespace, sh.Number, r.Queue, r.Ref.Seq, TraceEvent{AtMS: c.Now, Event: event})
+	s.note(r.Namespace, r.Queue, r.Ref, TraceEvent{AtMS: c.Now, Event: event})
 	return c.Unconfirmed
 }
 

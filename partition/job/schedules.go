@@ -428,7 +428,7 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	t.Count = int(c.Rest.Int())
 	t.Repeated = status == 2
 	if !t.Repeated && !c.Rest.Broken {
-		s.notePublished(t.Namespace, sh.Number, t.Queue, "schedule "+t.Name, t.First, t.Count)
+		s.notePublished(t.Namespace, t.Queue, "schedule "+t.Name, Ref{Shard: sh.Number, Seq: t.First}, t.Count)
 	}
 	if !t.Repeated {
 		sh.Stored(round, t.Count)

@@ -129,8 +129,8 @@ func (s *Store) acked(pack backend.Pack[item]) {
 		default:
 			a.Acked, a.Deleted = done == 1, done == 2
 			if event := [...]string{1: "acked", 2: "deleted"}[done]; event != "" {
-				s.note(a.Namespace, a.Ref.Shard, a.Queue, a.Ref.Seq,
-					TraceEvent{AtMS: pack.Now, Event: event, By: a.By})
+				s.note(a.Namespace, a.Queue, a.Ref,
+					TraceEvent{AtMS: pack.Now, Event: event, By: a.By, said: said{result: string(a.Result)}})
 			}
 			s.ended(a.Namespace, a.Ref.Shard)
 		}

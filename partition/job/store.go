@@ -61,6 +61,7 @@ type Store struct {
 	due        dueShards // with schedules
 	ends       dueShards // with follow-ups
 	traced     dueShards // with events of traces
+	events     events    // for listeners
 	reads      backend.ReadLimit
 	pace       *backend.Pace
 	opened     time.Time

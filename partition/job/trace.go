@@ -32,6 +32,8 @@ type TraceEvent struct {
 	Outcome string `json:"outcome,omitempty"` // of the write: accepted, rejected, retried
 	Status  int    `json:"status,omitempty"`  // that a webhook answered
 	MS      int64  `json:"ms,omitempty"`      // how long the write took
+
+	said // of events for listeners; traces do not keep it
 }
 
 // settles reports whether it can only come after the writes of an attempt.
@@ -61,8 +63,12 @@ type traced struct {
 	events []any // of trace.lua
 }
 
-// note adds an event to the trace of a job, where its queue has traces.
-func (s *Store) note(ns *Namespace, shard int, queue string, seq int64, e TraceEvent) {
+// note tells who listens what happened to a job, and adds it to the trace of the job, where its queue
+// has traces.
+func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
+	if ns.Heard() {
+		s.emit(ns, queue, ref, 0, e)
+	}
 	if !ns.traces {
 		return
 	}
@@ -71,7 +77,7 @@ func (s *Store) note(ns *Namespace, shard int, queue string, seq int64, e TraceE
 		return
 	}
 	line, _ := json.Marshal(e) // strings and numbers cannot fail
-	t := &ns.shard(shard).trace
+	t := &ns.shard(ref.Shard).trace
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch len(t.events) {
@@ -79,38 +85,45 @@ func (s *Store) note(ns *Namespace, shard int, queue string, seq int64, e TraceE
 		s.metrics.untraced.Inc()
 		return
 	case 0:
-		s.traced.add(DueShard{ns, shard})
+		s.traced.add(DueShard{ns, ref.Shard})
 	}
-	t.events = append(t.events, traceMember(seq, queue), keep.Milliseconds(), line)
+	t.events = append(t.events, traceMember(ref.Seq, queue), keep.Milliseconds(), line)
 }
 
 // notePublished notes jobs with sequences in a row.
-func (s *Store) notePublished(ns *Namespace, shard int, queue, by string, first int64, count int) {
-	if !ns.traces {
-		return
-	}
-	for seq := first; seq < first+int64(count); seq++ {
-		s.note(ns, shard, queue, seq, TraceEvent{AtMS: seq / 1000, Event: "published", By: by})
+func (s *Store) notePublished(ns *Namespace, queue, by string, ref Ref, count int) {
+	for ; ns.noted() && count > 0; count-- {
+		s.note(ns, queue, ref, TraceEvent{AtMS: ref.Seq / 1000, Event: "published", By: by})
+		ref.Seq++
 	}
 }
 
-// noteSettled notes what a settle did, and how the job ended where it did. A touch is none: a
-// worker that lives sends many.
+// noteSettled notes what a settle did, and how the job ended where it did. A touch is told where it says
+// something, and is in no trace: a worker that lives sends many.
 func (s *Store) noteSettled(t *Settle, now int64) {
-	if !t.Namespace.traces || t.State == Gone || t.Verb == Touch {
+	if !t.Namespace.noted() || t.State == Gone {
 		return
 	}
-	events := [...]string{Nack: "nacked", Bury: "buried", Defer: "deferred", Requeue: "requeued"}
-	e := TraceEvent{AtMS: now, Event: events[t.Verb], By: t.By, Attempt: t.Attempt}
-	s.note(t.Namespace, t.Ref.Shard, t.Queue, t.Ref.Seq, e)
+	events := [...]string{Nack: "nacked", Bury: "buried", Touch: "touched", Defer: "deferred", Requeue: "requeued"}
+	e := TraceEvent{AtMS: now, Event: events[t.Verb], By: t.By, Attempt: t.Attempt, said: said{error: t.Error, progress: t.Progress}}
+	if t.Verb == Touch {
+		if t.Progress != nil && t.Namespace.Heard() {
+			s.emit(t.Namespace, t.Queue, t.Ref, 0, e)
+		}
+		return
+	}
+	s.note(t.Namespace, t.Queue, t.Ref, e)
 	if t.State == Dead || t.State == Expired || t.State == Lost {
-		e = TraceEvent{AtMS: now, Event: t.State.String()}
+		e = TraceEvent{AtMS: now, Event: t.State.String(), said: e.said}
 		if t.State == Dead {
 			e.Reason = map[Verb]Reason{Nack: Nacked, Bury: Buried}[t.Verb].String()
 		}
-		s.note(t.Namespace, t.Ref.Shard, t.Queue, t.Ref.Seq, e)
+		s.note(t.Namespace, t.Queue, t.Ref, e)
 	}
 }
+
+// noted reports whether anybody wants to know what happens to jobs of the namespace.
+func (n *Namespace) noted() bool { return n.traces || n.Heard() }
 
 // HasTraces reports whether any queue of the namespace has traces.
 func (n *Namespace) HasTraces() bool { return n.traces }
@@ -121,11 +134,12 @@ func traceMember(seq int64, queue string) string { return strconv.FormatInt(seq,
 func (s *Store) Note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 	if ns.traces && badJob(ns, queue, ref) == nil && ns.shard(ref.Shard) != nil {
 		e.AtMS, _ = s.Now()
-		s.note(ns, ref.Shard, queue, ref.Seq, e)
+		s.note(ns, queue, ref, e)
 	}
 }
 
-// A Tracer writes the events of the traces of this process, and forgets what is over.
+// A Tracer writes the events of the traces of this process, forgets what is over, and tells who
+// listens.
 type Tracer struct {
 	*lifecycle.Loop
 	store *Store
@@ -159,6 +173,7 @@ func (t *Tracer) run(ctx context.Context) {
 			}
 		}
 		t.write()
+		t.store.events.send(t.store)
 	}
 }
 
