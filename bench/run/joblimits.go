@@ -12,7 +12,7 @@ import (
 
 const (
 	// roomyLimit counts leases, and holds none back.
-	roomyLimit = "namespaces: {default: {}, " + jobNamespace + `: {kind: queue, queues: [{match: "*", concurrency: 100000}]}}` + "\n"
+	roomyLimit = "namespaces: {default: {}, " + jobNamespace + `: {kind: queue, queues: [{match: "*", concurrency: 10000}]}}` + "\n"
 	tightLimit = "namespaces: {default: {}, " + jobNamespace + `: {kind: queue, queues: [{match: "*", concurrency: 10}]}}` + "\n"
 	limit      = 10
 	// limitWorkers share the slots over limitServers, and hold each for slotTime.
@@ -104,8 +104,9 @@ func (m *measurement) slotsUsed(ctx context.Context) (used float64, err error) {
 	if _, _, err := put.run(ctx); err != nil {
 		return 0, err
 	}
-	var held atomic.Int64 // ns, by jobs that were claimed after the warm-up
+	var held atomic.Int64 // ns, from the end of the warm-up on
 	begin := time.Now().Add(warmUp)
+	end := begin.Add(m.segment)
 	ask := func(c *jobConn, _ int64) (int, error) {
 		c.body = c.body[:0]
 		answer, err := c.must(200, "POST", queue+"/claim?ttr=10m&wait=1s", "")
@@ -114,9 +115,16 @@ func (m *measurement) slotsUsed(ctx context.Context) (used float64, err error) {
 		}
 		from := time.Now()
 		time.Sleep(slotTime)
+		to := from.Add(slotTime)
 		jobs, err := c.ackAll(queue+"/settle", answer)
-		if jobs > 0 && from.After(begin) {
-			held.Add(int64(slotTime))
+		if from.Before(begin) {
+			from = begin
+		}
+		if to.After(end) {
+			to = end
+		}
+		if jobs > 0 && to.After(from) {
+			held.Add(int64(to.Sub(from)))
 		}
 		return jobs, err
 	}

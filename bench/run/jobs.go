@@ -40,7 +40,7 @@ var jobGroups = []group{
 	{"limits over all workers", func() []*row {
 		return []*row{
 			{Key: "limits", Measure: "jobs/s claimed and acked, one a request, of queues with a limit ÷ without", Goal: 1 / 1.15,
-				Note: "as over HTTP, without the publishes; concurrency of 100,000, which holds nobody back"},
+				Note: "as over HTTP, without the publishes; concurrency of 10,000, which holds nobody back"},
 			{Key: "limits", Measure: "slots in use ÷ limit, while there is work", Goal: 0.95,
 				Note: "one queue, concurrency 10, 60 workers at three servers, which hold each job for 50 ms"},
 		}

@@ -67,6 +67,18 @@ func acceptedNow(ctx context.Context, m *measurement) error {
 	if c.Residual, err = m.audit(ctx, r, warm.Acked+res.Acked); err == nil {
 		m.rows[0].add(milliseconds(res.Latency.P99), 0, &c)
 	}
+	if err != nil {
+		return err
+	}
+	l.Namespace = "default"
+	noop, err := m.noop(ctx, l, func(_, url string) (float64, error) {
+		l.URL = url
+		res, err := bench.Run(ctx, l)
+		return milliseconds(res.Latency.P99), err
+	})
+	if err == nil {
+		m.rows[1].add(noop, 0, nil)
+	}
 	return err
 }
 
