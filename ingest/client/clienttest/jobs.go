@@ -151,10 +151,12 @@ func (b *jobBench) settle(failed, do string, j saidJob, ms int64, text string) {
 	b.want(failed, jobCommand{Op: "settle", Do: do, Queue: j.Queue, ID: j.ID, Attempt: j.Attempt, MS: ms, Error: text})
 }
 
-// work starts a worker whose handlers do what payloads say.
+// work starts a worker whose handlers do what payloads say. A driver that has none is waited for no further.
 func (b *jobBench) work(o map[string]any) {
 	b.Helper()
-	b.want("", jobCommand{Op: "work", Queues: []string{"urgent", "welcome"}, Options: o})
+	if r := b.want("", jobCommand{Op: "work", Queues: []string{"urgent", "welcome"}, Options: o}); r.Error != "" {
+		b.FailNow()
+	}
 }
 
 // stop stops the worker, and returns its account.
