@@ -104,11 +104,12 @@ chaos: build deps-test deps-chaos ## kill, freeze and cut off Redis, servers and
 chaos-selftest: deps-test deps-chaos ## put known bugs into the program, one by one: the checks of make chaos must find each
 	$(GO) test -tags seededbugs -count=1 -parallel 4 -timeout $(TESTTIMEOUT) -v -run SeededBug ./bench/chaos
 
+# Most of its cases wait for an outage or a lease: several at once take no longer. make test has run the Go client.
 .PHONY: test-clients
 test-clients: deps-clients deps-test ## run the clients in other languages (node, Chromium, Mono, Python, Java, PHP), web pages, and SDKs of other vendors
 	$(GO) vet -tags clients ./ingest/client/... ./cmd/spillway/e2e ./deploy
-	$(GO) test -tags clients -count=1 ./ingest/client/...
-	$(GO) test -tags clients -count=1 -run '^Test(Browser|UnmodifiedSDKs|Recipe|AnOlderProgram)' ./cmd/spillway/e2e
+	$(GO) test -tags clients -count=1 -parallel 4 -timeout $(TESTTIMEOUT) $(patsubst %/README.md,./%,$(wildcard ingest/client/*/README.md))
+	$(GO) test -tags clients -count=1 -parallel 6 -timeout $(TESTTIMEOUT) -run '^Test(Browser|UnmodifiedSDKs|Recipe|AnOlderProgram)' ./cmd/spillway/e2e
 	$(GO) test -tags clients -count=1 -run '^TestClientPackages' ./deploy
 
 .PHONY: test-ui
