@@ -4,24 +4,15 @@
 package java
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
 )
 
@@ -129,99 +120,11 @@ func TestMavenTakesThePom(t *testing.T) {
 	run(t, "mvn", "-o", "-q", "-B", "validate")
 }
 
-// stub takes every event, and has a job for whoever claims one.
-func stub(b *testing.B) string {
-	var jobs atomic.Int64
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		var answer []byte
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/claim"):
-			count, _ := strconv.Atoi(r.URL.Query().Get("count"))
-			answer = []byte(`{"jobs":[`)
-			for range max(count, 1) {
-				answer = fmt.Appendf(answer, `{"queue":"welcome","id":"0ATN8Z2M3QF6Y%013d","attempt":1,"tries":3,"data":"eyJ0byI6ImFkYSJ9"},`, jobs.Add(1))
-			}
-			answer = append(answer[:len(answer)-1], "]}"...)
-		case strings.HasSuffix(r.URL.Path, "/settle"):
-			var results []map[string]any
-			for i := range strings.Count(string(body), "\n") {
-				results = append(results, map[string]any{"i": i, "state": "acked"})
-			}
-			answer, _ = json.Marshal(map[string]any{"results": results})
-		default:
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		_, _ = w.Write(answer)
-	}))
-	b.Cleanup(web.Close)
-	return web.URL
-}
-
-// The client's rate against a service that does nothing, in this process, and the Go client's beside it:
-//
-//	go test -tags clients -run - -bench . -benchtime 1x ./ingest/client/java
+// Beside the Go client: go test -tags clients -run - -bench . -benchtime 1x ./ingest/client/java
 func BenchmarkEvents(b *testing.B) {
-	const n = 2_000_000
-	classes := compile(b, "", "src")
-	ours := rate(b, classes, "events", n)
-	r, err := spillway.NewReporter(stub(b), spillway.ReporterConfig{Queue: 100_000})
-	if err != nil {
-		b.Fatal(err)
-	}
-	payload, began := []byte(`{"event":"lap","kart":7,"ms":63210}`), time.Now()
-	for i := range n {
-		r.Report("kart"+strconv.Itoa(i&63), payload)
-		for i&1023 == 0 && r.Stats().Pending > 20_000 {
-			time.Sleep(time.Millisecond)
-		}
-	}
-	if err := r.Close(b.Context()); err != nil || r.Stats().Acked != n {
-		b.Fatalf("%v: %+v", err, r.Stats())
-	}
-	report(b, ours, n/time.Since(began).Seconds())
+	clienttest.MeasureEvents(b, 2_000_000, "java", "-cp", compile(b, "", "src"), "io.spillway.Driver")
 }
 
 func BenchmarkJobs(b *testing.B) {
-	const n = 200_000
-	classes := compile(b, "", "src")
-	ours := rate(b, classes, "jobs", n)
-	q, err := spillway.NewQueues(stub(b), spillway.QueuesConfig{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer q.Close()
-	ctx, stop := context.WithCancel(b.Context())
-	var done atomic.Int64
-	began := time.Now()
-	err = q.Work(ctx, []string{"welcome"}, func(context.Context, spillway.Job) error {
-		if done.Add(1) == n {
-			stop()
-		}
-		return nil
-	}, spillway.WorkerConfig{Concurrency: 256})
-	if err != nil {
-		b.Fatal(err)
-	}
-	report(b, ours, n/time.Since(began).Seconds())
-}
-
-// rate is what the driver measures.
-func rate(b *testing.B, classes, what string, n int) float64 {
-	b.Helper()
-	said := run(b, "java", "-cp", classes, "io.spillway.Driver", "bench", what, stub(b), strconv.Itoa(n))
-	var perSecond, cpu float64
-	if _, err := fmt.Sscan(said, &perSecond, &cpu); err != nil {
-		b.Fatal(said)
-	}
-	b.ReportMetric(cpu, "java-cpu-µs")
-	return perSecond
-}
-
-func report(b *testing.B, java, goes float64) {
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(java, "java/s")
-	b.ReportMetric(goes, "go/s")
-	b.ReportMetric(java/goes, "ratio")
+	clienttest.MeasureJobs(b, 200_000, "java", "-cp", compile(b, "", "src"), "io.spillway.Driver")
 }

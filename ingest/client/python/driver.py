@@ -1,6 +1,7 @@
 """Drives the client for the conformance suites: a command a line, an answer a line."""
 
 import base64
+import itertools
 import json
 import re
 import sys
@@ -128,6 +129,32 @@ TIMES = {
     "stop_timeout", "give_up_after",
 }
 
+
+def bench_events(url, n):
+    with spillway.Reporter(url, linger=0.05) as reporter:
+        laps = [b'{"event":"lap","kart":%d,"ms":63210}' % i for i in range(64)]
+        for i in range(n):
+            reporter.report(f"kart{i & 63}", laps[i & 63])
+            while i & 255 == 0 and reporter.stats().pending > 5000:
+                time.sleep(0.001)
+        if not reporter.flush(60) or reporter.stats().acked != n:
+            raise ValueError(reporter.stats())
+
+
+def bench_jobs(url, n):
+    done = itertools.count(1)
+    worker = spillway.Worker(spillway.Queues(url), ["welcome"], lambda job: next(done) == n and worker.stop(), concurrency=16)
+    worker.run()
+
+
+def bench(what, url, n):
+    began = time.perf_counter(), time.process_time()
+    {"events": bench_events, "jobs": bench_jobs}[what](url, n)
+    print(f"{n / (time.perf_counter() - began[0]):.0f} {(time.process_time() - began[1]) * 1e6 / n:.2f}")
+
+
+if sys.argv[1:2] == ["bench"]:
+    sys.exit(bench(sys.argv[2], sys.argv[3], int(sys.argv[4])))
 driver = Driver()
 for line in sys.stdin:
     c = json.loads(line)

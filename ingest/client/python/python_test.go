@@ -141,3 +141,12 @@ func TestTheWheelHasTheTypedPackage(t *testing.T) {
 		}
 	}
 }
+
+// Beside the Go client: go test -tags clients -run - -bench . -benchtime 1x ./ingest/client/python
+func BenchmarkEvents(b *testing.B) {
+	clienttest.MeasureEvents(b, 200_000, "python3", "driver.py")
+}
+
+func BenchmarkJobs(b *testing.B) {
+	clienttest.MeasureJobs(b, 20_000, "python3", "driver.py")
+}
