@@ -160,3 +160,12 @@ func TestTheTypesNameWhatTheModuleExports(t *testing.T) {
 		t.Errorf("declared %v, exported %v", declared, exported)
 	}
 }
+
+// Beside the Go client: go test -tags clients -run - -bench . -benchtime 1x ./ingest/client/js
+func BenchmarkEvents(b *testing.B) {
+	clienttest.MeasureEvents(b, 600_000, "node", "driver.mjs")
+}
+
+func BenchmarkJobs(b *testing.B) {
+	clienttest.MeasureJobs(b, 100_000, "node", "driver.mjs")
+}
