@@ -1,16 +1,8 @@
 package deploy
 
 import (
-	"bytes"
-	"compress/gzip"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v3"
 )
 
 const releaseFile = ".github/goreleaser.yaml"
@@ -55,49 +47,4 @@ func tagged(t *testing.T) (dir string) {
 	output(t, "git", "clone", "-q", ".", dir)
 	output(t, "git", "-C", dir, "tag", "-f", "v"+releaseVersion(t))
 	return dir
-}
-
-// The packages and the other platforms take minutes: make test-deploy and make test-clients build those twice.
-func TestAReleasedProgramIsTheSameFromEachClone(t *testing.T) {
-	t.Parallel()
-	var release struct {
-		Builds []struct {
-			Main           string
-			Flags, Ldflags []string
-		}
-	}
-	if err := yaml.Unmarshal([]byte(read(t, releaseFile)), &release); err != nil {
-		t.Fatal(err)
-	}
-	of := release.Builds[0]
-	var programs [2][]byte
-	for i := range programs {
-		dir := tagged(t)
-		program := filepath.Join(dir, "bin", "spillway")
-		args := append([]string{"build", "-o", program, "-ldflags", strings.Join(of.Ldflags, " ")}, of.Flags...)
-		cmd := exec.CommandContext(t.Context(), "go", append(args, of.Main)...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if said := output(t, program, "version"); !regexp.MustCompile(`^spillway v` + releaseVersion(t) + `\nrevision [0-9a-f]{40} modified false\n`).MatchString(said) {
-			t.Errorf("it says: %s", said)
-		}
-		var err error
-		if programs[i], err = os.ReadFile(program); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !bytes.Equal(programs[0], programs[1]) {
-		t.Error("two builds of one commit differ")
-	}
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	_, err := w.Write(programs[0])
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil || packed.Len() > 25<<20 {
-		t.Errorf("%v; packed it has %d MB, want 25 at most", err, packed.Len()>>20)
-	}
 }
