@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -31,4 +32,18 @@ func (p *port) polls() int {
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
 	return len(p.engine.polls)
+}
+
+func TestWorkersAreBoundedThoughTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	var w workers
+	for i := range maxWorkers {
+		w.note("shop", &Worker{Name: fmt.Sprint("w", i), SeenMS: 2_000})
+	}
+	for i := range 3 {
+		w.note("shop", &Worker{Name: fmt.Sprint("late", i), SeenMS: 1_000})
+	}
+	if n := len(w.of["shop"]); n != maxWorkers || w.of["shop"]["late2"] == nil {
+		t.Errorf("%d workers, want %d with the last", n, maxWorkers)
+	}
 }
