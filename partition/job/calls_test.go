@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -198,5 +200,19 @@ func TestRunAllocatesLittle(t *testing.T) {
 		t.Errorf("%v allocations for 128 jobs published, claimed and acked in 8 queues, want 366 at most", got)
 	} else {
 		t.Logf("%v allocations", got)
+	}
+}
+
+// Some rules stand in the scripts and here: whoever changes one of them changes both.
+func TestTheScriptsHaveTheBoundsOfTheStore(t *testing.T) {
+	t.Parallel()
+	for _, bound := range []struct{ script, want string }{
+		{luajob.Publish.Source, fmt.Sprintf("local rest = %d -- ms until the head", headEvery)},
+		{luajob.Claim.Source, fmt.Sprintf("ttr > %.0e ", float64(leaseMS(math.MaxInt64)))},
+		{luajob.Settle.Source, fmt.Sprintf("ms > %.0e ", float64(leaseMS(math.MaxInt64)))},
+	} {
+		if want := strings.ReplaceAll(bound.want, "e+", "e"); !strings.Contains(bound.script, want) {
+			t.Errorf("the script has not %q", want)
+		}
 	}
 }

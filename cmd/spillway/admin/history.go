@@ -212,7 +212,8 @@ func (b *jobLedgers) tracks() int { return min(maxTracked, history.Kept/max(1, l
 // track notes the count of a queue, which gets a history where there is room in that of its namespace.
 func (f *jobFigures) track(c queueCounts, now time.Time, looks bool, room int) {
 	q := &trackedQueue{queueCounts: c, at: now}
-	if known := f.tracked[c.name]; known != nil {
+	known := f.tracked[c.name]
+	if known != nil {
 		q.looked = known.looked
 	}
 	if looks {
@@ -220,13 +221,15 @@ func (f *jobFigures) track(c queueCounts, now time.Time, looks bool, room int) {
 	}
 	f.tracked[c.name] = q
 	for len(f.tracked) > max(0, room) {
-		least, weight := c.name, q.weight(now)
-		if !looks {
-			weight /= 2 // it is new
-		}
+		var least string
+		lightest := int64(math.MaxInt64)
 		for name, other := range f.tracked {
-			if w := other.weight(now); w < weight {
-				least, weight = name, w
+			weight := other.weight(now)
+			if name == c.name && known == nil && !looks {
+				weight /= 2 // it is new
+			}
+			if weight < lightest {
+				least, lightest = name, weight
 			}
 		}
 		delete(f.tracked, least)

@@ -665,6 +665,16 @@ func TestEachNamespaceHasAShareOfTheHistoriesOfQueues(t *testing.T) {
 	if f.tracked["new"] == nil {
 		t.Error("an empty queue keeps a full one out")
 	}
+
+	// Other namespaces may take room of it, however much alike its queues are.
+	f = &jobFigures{tracked: map[string]*trackedQueue{}}
+	for _, name := range names[:5] {
+		f.track(queueCounts{name, job.Counts{Ready: 10}}, now, false, 16)
+	}
+	f.track(queueCounts{"q0", job.Counts{Ready: 11}}, now, false, 2)
+	if len(f.tracked) != 2 || f.tracked["q0"] == nil {
+		t.Errorf("of five queues in room for two, %d are left, q0 %v", len(f.tracked), f.tracked["q0"])
+	}
 }
 
 func TestJobsOfAQueueAreListedByState(t *testing.T) {
