@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -65,7 +66,10 @@ func (m *measurement) claimedUnder(ctx context.Context, text string) (rate float
 	var all int64
 	for _, publish.duration = range []time.Duration{warmUp / 2, m.segment / 2} { // the first warms up
 		jobs, _, err := publish.run(ctx)
-		if err != nil || jobs == 0 {
+		if err == nil && jobs == 0 {
+			err = errors.New("no job was published")
+		}
+		if err != nil {
 			return 0, err
 		}
 		all, claim.jobs = all+jobs, jobs
