@@ -44,10 +44,10 @@ func (r *run) liveness() {
 // Goroutines: a process is born when its port answers. Of role all it has 21 to 46
 // then. Right after a run it has up to 119: what begins later, such as lanes, settlers
 // and links to Redis, and workers that end when they have been idle for 10 to 20 s,
-// 24 of fasthttp and 33 of the drains of three namespaces.
+// 24 of fasthttp and 44 of the drains of four namespaces.
 // A goroutine left behind by each request would be thousands. All of that is per master.
 const (
-	moreGoroutines = 64
+	moreGoroutines = 84
 	moreFiles      = 48
 	moreHeap       = 24 << 20
 )
