@@ -255,6 +255,9 @@ func (e *Events) hear(event WakeEvent) {
 		f.nudge()
 	case event.Text != "":
 		f.add(event.Text)
+	case event.Kind == WakeHeard:
+		e.store.metrics.droppedEvents.WithLabelValues(eventsSlow).Add(float64(event.Count * len(f.listeners)))
+		f.add(droppedLine(event.Count))
 	}
 }
 

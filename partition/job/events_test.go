@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,5 +86,46 @@ func TestEventsThatAreDroppedAreTold(t *testing.T) {
 	})
 	if got+dropped != emitted+1 || dropped == 0 || got < 1000 {
 		t.Errorf("got %d, %d dropped", got, dropped)
+	}
+}
+
+// Texts that are not delivered yet have a bound, of a namespace and in all. What is beyond is counted, in
+// one event for each namespace.
+func TestTextsThatWaitHaveABound(t *testing.T) {
+	t.Parallel()
+	var q eventQueue
+	q.init()
+	text := strings.Repeat("q acked {}\n", 1000)
+	const times = 200 // 2.2 MB
+	for range times {
+		for _, ns := range []string{"a", "b", "c", "d", "e", "f"} {
+			q.add(WakeEvent{Kind: WakeHeard, Namespace: ns, Queue: eventsQueue, Text: text})
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	lines, dropped, notes, held := map[string]int{}, map[string]int{}, 0, 0
+	q.add(WakeEvent{Kind: WakeMoved})
+	q.deliver(ctx, func(e WakeEvent) {
+		switch {
+		case e.Kind == WakeMoved:
+			cancel()
+		case e.Text != "":
+			held += len(e.Text)
+			lines[e.Namespace] += strings.Count(e.Text, "\n")
+		default:
+			dropped[e.Namespace] += e.Count
+			notes++
+		}
+	})
+	if held > maxTexts || held < maxTexts-6*len(text) || notes != 6 {
+		t.Errorf("%d bytes were held, %d notes", held, notes)
+	}
+	for ns, n := range dropped {
+		if n+lines[ns] != times*1000 || lines[ns]*len(text)/1000 > maxTextsOf {
+			t.Errorf("%s: %d lines, %d dropped", ns, lines[ns], n)
+		}
+	}
+	if q.texts != 0 || len(q.held) != 0 {
+		t.Errorf("once delivered: %d, %v", q.texts, q.held)
 	}
 }

@@ -48,7 +48,7 @@ type WakeEvent struct {
 	Namespace string
 	Shard     int
 	Queue     string
-	Count     int    // WakeHeard: jobs that became ready, at least
+	Count     int    // WakeHeard: jobs that became ready, at least; of Events: lines that were dropped
 	Text      string // WakeHeard of Events: lines of events, see emit
 }
 
