@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -388,9 +389,8 @@ func (l *Listener) Next() (word, data string, ok bool) {
 		f := l.feed
 		missed := l.miss()
 		if n := len(f.messages); missed == 0 && l.at < f.end {
-			for ; f.messages[n-1].begin > l.at; n-- {
-			}
-			l.text = f.messages[n-1].text
+			next := sort.Search(n, func(i int) bool { return f.messages[i].begin > l.at })
+			l.text = f.messages[next-1].text
 		}
 		wait := space.HeardAfter - time.Since(f.since)
 		ready := !l.ready && f.subscribed && wait <= 0
