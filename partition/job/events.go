@@ -211,6 +211,7 @@ type Events struct {
 // dropped for it.
 type feed struct {
 	ns         *Namespace
+	shard      int // whose channel it hears
 	unwant     func()
 	since      time.Time
 	subscribed bool
@@ -240,8 +241,13 @@ func (e *Events) hear(event WakeEvent) {
 	switch event.Kind {
 	case WakeLost, WakeMoved:
 		for _, f := range e.of {
+			moved := event.Kind == WakeMoved
+			if moved && f.ns.newest()[0].Number == f.shard {
+				continue // another namespace did
+			}
+			f.subscribed = false // WakeSubscribed follows
 			f.add(droppedLine(0))
-			if event.Kind == WakeMoved {
+			if moved {
 				before := f.unwant
 				f.want(e)
 				before()
@@ -252,8 +258,10 @@ func (e *Events) hear(event WakeEvent) {
 	switch f := e.of[event.Namespace]; {
 	case f == nil:
 	case event.Kind == WakeSubscribed:
-		f.subscribed = true
-		f.nudge()
+		if event.Shard == f.shard {
+			f.subscribed = true
+			f.nudge()
+		}
 	case event.Text != "":
 		f.add(event.Text)
 	case event.Kind == WakeHeard:
@@ -265,7 +273,7 @@ func (e *Events) hear(event WakeEvent) {
 // want subscribes to the events of the feed, where its namespace is now.
 func (f *feed) want(e *Events) {
 	shard := f.ns.newest()[0].Number
-	f.unwant = func() { e.Unwant(f.ns, shard, eventsQueue) }
+	f.shard, f.unwant = shard, func() { e.Unwant(f.ns, shard, eventsQueue) }
 	e.Want(f.ns, shard, eventsQueue)
 }
 

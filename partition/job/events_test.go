@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,5 +128,47 @@ func TestTextsThatWaitHaveABound(t *testing.T) {
 	}
 	if q.texts != 0 || len(q.held) != 0 {
 		t.Errorf("once delivered: %d, %v", q.texts, q.held)
+	}
+}
+
+// While nothing is subscribed nobody is told that it is ready, and what moves elsewhere concerns nobody here.
+func TestReadyIsSaidOnlyOfWhatIsSubscribed(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", nil)
+	ns := s.Namespace("mail")
+	e := NewEvents(s) // not started: the test tells it what it hears
+	first := e.Listen(ns, nil, 2)
+	defer first.Close()
+	first.feed.since = time.Now().Add(-time.Hour)
+	shard := ns.newest()[0].Number
+	words := func(l *Listener) (all []string) {
+		for word, _, ok := l.Next(); ok; word, _, ok = l.Next() {
+			all = append(all, word)
+		}
+		return all
+	}
+	subscribed := WakeEvent{Kind: WakeSubscribed, Namespace: "mail", Shard: shard, Queue: eventsQueue}
+	e.hear(subscribed)
+	e.hear(WakeEvent{Kind: WakeMoved})
+	if got := words(first); !slices.Equal(got, []string{"ready"}) {
+		t.Errorf("another namespace moved: got %v", got)
+	}
+	e.hear(WakeEvent{Kind: WakeLost})
+	second := e.Listen(ns, nil, 2)
+	defer second.Close()
+	elsewhere := subscribed
+	elsewhere.Shard++
+	e.hear(elsewhere)
+	if one, two := words(first), words(second); !slices.Equal(one, []string{"dropped"}) || two != nil {
+		t.Errorf("lost: got %v, %v", one, two)
+	}
+	e.hear(subscribed)
+	if one, two := words(first), words(second); one != nil || !slices.Equal(two, []string{"ready"}) {
+		t.Errorf("subscribed again: got %v, %v", one, two)
+	}
+	first.feed.shard++
+	e.hear(WakeEvent{Kind: WakeMoved})
+	if got := words(first); !slices.Equal(got, []string{"dropped"}) || first.feed.shard != shard || first.feed.subscribed {
+		t.Errorf("it moved itself: got %v", got)
 	}
 }
