@@ -26,6 +26,7 @@ type Exchange struct {
 	target target
 	memory *memory.Body   // what it has reserved; nil: nothing
 	tenant *memory.Tenant // who pays; nil: not known yet
+	open   string         // the namespace, where Authenticate admitted without a token
 }
 
 // Rejection says why a request is not served. Its code is counted.
@@ -104,6 +105,9 @@ func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejectio
 	if rejected == nil {
 		transport.Keep(x.Ctx)
 		x.tenant = x.server.tenantOf(namespace, found)
+		if found == nil {
+			x.open = namespace
+		}
 		if x.memory != nil {
 			rejected = x.memory.Charge(x.tenant)
 		}
@@ -127,10 +131,14 @@ func (x *Exchange) NamespaceOf(token []byte) (namespace string) {
 	return namespace
 }
 
-// Revoked reports whether a token was removed since Authenticate found its key. Who waits
-// asks before it serves.
+// Revoked reports whether a token was removed since Authenticate found its key, or the namespace
+// got tokens since it needed none. Who waits asks before it serves.
 func (x *Exchange) Revoked(k *Key) bool {
-	return k != nil && !x.server.keyring.Load().holds(k.namespace, k.Hash)
+	now := x.server.keyring.Load()
+	if k == nil {
+		return now.protected[x.open]
+	}
+	return !now.holds(k.namespace, k.Hash)
 }
 
 // Path is the path of the request: of the mount of namespaces what follows /v1/, else the

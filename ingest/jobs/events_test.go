@@ -257,6 +257,30 @@ func TestNobodyListensToWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestAStreamWithoutATokenEndsOnceItsNamespaceHasTokens(t *testing.T) {
+	t.Parallel()
+	p := startTelling(t, redistest.Start(t).URL(), job.DefaultPolicy(), nil)
+	for how, protect := range map[string]func() error{
+		"tokens": func() error {
+			return p.server.SetTokens(map[string][]ingest.Token{"mail": {{Hash: control.HashToken("new")}}}, nil)
+		},
+		"closed": func() error { return p.server.SetTokens(nil, []string{"mail"}) },
+	} {
+		if err := p.server.SetTokens(map[string][]ingest.Token{"mail": nil}, nil); err != nil {
+			t.Fatal(err)
+		}
+		l := p.follow("/v1/mail/_events")
+		if l.status != 200 {
+			t.Fatalf("%s: got %d %s", how, l.status, l.raw)
+		}
+		if err := protect(); err != nil {
+			t.Fatal(err)
+		}
+		for _, ok := l.next(); ok; _, ok = l.next() {
+		}
+	}
+}
+
 // A client that reads nothing gets less and is told so; the others get all, and so does everybody who waits
 // for jobs. Its place is not for ever.
 func TestASlowListenerLosesEventsAndNobodyElseDoes(t *testing.T) {
