@@ -87,6 +87,8 @@ func (s *server) look(ctx context.Context) error {
 
 // unacked is its account of what it answered first. One that only drains has none, nor one whose store is away.
 func (s *server) unacked(ctx context.Context) map[string]int64 {
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // the figures of the others wait
+	defer cancel()
 	var ready struct{ Unacked map[string]int64 }
 	if text, err := bench.Get(ctx, "http://"+s.data+"/readyz"); err == nil {
 		_ = json.Unmarshal(text, &ready)
