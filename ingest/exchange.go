@@ -174,6 +174,17 @@ func (x *Exchange) RawBody(max int) ([]byte, *Rejection) {
 // request, or rejects with wire.CodeOverloaded.
 func (x *Exchange) Reserve(n int) *Rejection { return x.reservation().Reserve(n) }
 
+// Hold reserves n bytes of the server's memory for what may outlive the request, until free.
+func (x *Exchange) Hold(n int) (free func(), rejected *Rejection) {
+	m := x.server.memory.Get(x.tenant)
+	free = func() { x.server.memory.Put(m) }
+	if rejected = m.Reserve(n); rejected != nil {
+		free()
+		return nil, rejected
+	}
+	return free, nil
+}
+
 // Release gives back the body and all that was reserved, before a long wait.
 func (x *Exchange) Release() { x.release() }
 

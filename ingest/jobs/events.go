@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bufio"
+	"cmp"
 	"net"
 	"slices"
 	"strings"
@@ -114,16 +115,20 @@ func (a *api) listen(c *call) *ingest.Rejection {
 	if !a.enter() {
 		return a.reject(c, ErrStopping)
 	}
-	l := a.events.Listen(c.namespace, c.queues, maxListeners)
+	var rejected *ingest.Rejection
+	l := a.events.Listen(c.namespace, c.queues, maxListeners, func(bytes int) (free func()) {
+		free, rejected = c.Hold(bytes)
+		return free
+	})
 	if l == nil {
 		a.claims.Done()
-		return ingest.Reject(wire.CodeTooManyListeners, "")
+		return cmp.Or(rejected, ingest.Reject(wire.CodeTooManyListeners, ""))
 	}
 	ended := func() {
 		l.Close()
 		a.claims.Done()
 	}
-	rejected := c.Reserve(pollCost + streamBuffer + l.Bytes())
+	rejected = c.Reserve(pollCost + streamBuffer + l.Bytes())
 	if rejected == nil {
 		s := &stream{call: c, over: make(chan struct{})}
 		rejected = c.Stream(eventStream, func(conn net.Conn) {

@@ -213,6 +213,7 @@ type feed struct {
 	ns         *Namespace
 	shard      int // whose channel it hears
 	unwant     func()
+	free       func() // of its memory
 	since      time.Time
 	subscribed bool
 	listeners  map[*Listener]bool
@@ -297,7 +298,6 @@ func (f *feed) nudge() {
 
 // Listener reads the events of a namespace from when it was made. One goroutine may use it.
 type Listener struct {
-	first  bool // of its namespace
 	events *Events
 	feed   *feed
 	queues map[string]bool // nil: all
@@ -309,8 +309,9 @@ type Listener struct {
 }
 
 // Listen makes a listener to some queues, or to all where there is none; nil: the namespace has as many
-// as most. The caller closes it.
-func (e *Events) Listen(ns *Namespace, queues []string, most int) *Listener {
+// as most, or the first of them could not hold the memory of what all read. That is freed after the last.
+// The caller closes it.
+func (e *Events) Listen(ns *Namespace, queues []string, most int, hold func(bytes int) (free func())) *Listener {
 	l := &Listener{events: e, woken: make(chan struct{}, 1)}
 	for _, queue := range queues {
 		if l.queues == nil {
@@ -322,7 +323,11 @@ func (e *Events) Listen(ns *Namespace, queues []string, most int) *Listener {
 	defer e.mu.Unlock()
 	f := e.of[ns.Name]
 	if f == nil || f.ns.Home != ns.Home { // that of a namespace that was deleted ends with its listeners
-		f, l.first = &feed{ns: ns, since: time.Now(), listeners: map[*Listener]bool{}}, true
+		free := hold(feedBytes)
+		if free == nil {
+			return nil
+		}
+		f = &feed{ns: ns, since: time.Now(), listeners: map[*Listener]bool{}, free: free}
 		e.of[ns.Name] = f
 		ns.Listening(true)
 		f.want(e)
@@ -335,14 +340,8 @@ func (e *Events) Listen(ns *Namespace, queues []string, most int) *Listener {
 	return l
 }
 
-// Bytes is what it holds, about: the message that it reads, which the others may be done with, and where
-// it is the first of its namespace what all read.
-func (l *Listener) Bytes() int {
-	if l.first {
-		return maxMessage + feedBytes
-	}
-	return maxMessage
-}
+// Bytes is what it holds, about: the message that it reads, which the others may be done with.
+func (l *Listener) Bytes() int { return maxMessage }
 
 // Close ends it.
 func (l *Listener) Close() {
@@ -355,6 +354,7 @@ func (l *Listener) Close() {
 	}
 	f.ns.Listening(false)
 	f.unwant()
+	f.free()
 	if e.of[f.ns.Name] == f {
 		delete(e.of, f.ns.Name)
 	}

@@ -31,6 +31,36 @@ func TestNothingIsMadeOfEventsWhileNobodyListens(t *testing.T) { // allocations 
 	}
 }
 
+// hold is memory without a bound.
+func hold(int) func() { return func() {} }
+
+func TestTheMemoryOfAFeedIsHeldUntilItsLastListenerLeaves(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", nil)
+	ns := s.Namespace("mail")
+	e := NewEvents(s)
+	if e.Listen(ns, nil, 2, func(int) func() { return nil }) != nil || len(e.of) != 0 || ns.Heard() {
+		t.Error("it listens without memory")
+	}
+	held := 0
+	take := func(n int) func() {
+		held += n
+		return func() { held -= n }
+	}
+	first, second := e.Listen(ns, nil, 2, take), e.Listen(ns, nil, 2, take)
+	if held != feedBytes {
+		t.Errorf("two hold %d", held)
+	}
+	first.Close()
+	if held != feedBytes {
+		t.Errorf("the second holds %d", held)
+	}
+	second.Close()
+	if held != 0 {
+		t.Errorf("nobody holds %d", held)
+	}
+}
+
 // What does not fit, or the store does not take, is counted, and told with what comes next.
 func TestEventsThatAreDroppedAreTold(t *testing.T) {
 	t.Parallel()
@@ -41,9 +71,9 @@ func TestEventsThatAreDroppedAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Stop(context.Background()) })
-	l := e.Listen(ns, []string{"q"}, 1)
+	l := e.Listen(ns, []string{"q"}, 1, hold)
 	defer l.Close()
-	if e.Listen(ns, nil, 1) != nil {
+	if e.Listen(ns, nil, 1, hold) != nil {
 		t.Error("a second one, where one may listen")
 	}
 	redistest.Until(t, 10*time.Second, "it hears", func() bool {
@@ -137,7 +167,7 @@ func TestReadyIsSaidOnlyOfWhatIsSubscribed(t *testing.T) {
 	s := openStore(t, "embedded:", nil)
 	ns := s.Namespace("mail")
 	e := NewEvents(s) // not started: the test tells it what it hears
-	first := e.Listen(ns, nil, 2)
+	first := e.Listen(ns, nil, 2, hold)
 	defer first.Close()
 	first.feed.since = time.Now().Add(-time.Hour)
 	shard := ns.newest()[0].Number
@@ -154,7 +184,7 @@ func TestReadyIsSaidOnlyOfWhatIsSubscribed(t *testing.T) {
 		t.Errorf("another namespace moved: got %v", got)
 	}
 	e.hear(WakeEvent{Kind: WakeLost})
-	second := e.Listen(ns, nil, 2)
+	second := e.Listen(ns, nil, 2, hold)
 	defer second.Close()
 	elsewhere := subscribed
 	elsewhere.Shard++
