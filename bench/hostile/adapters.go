@@ -99,7 +99,7 @@ var adapters = []row{
 	{"a signature that is none", post("/kinesis", "Authorization: AWS4-HMAC-SHA256 Credential=/////\r\n"+toKinesis, `{}`), asText, kept},
 }
 
-// A way is a protocol, a request of one good event, and one that has an item, too, that is none.
+// A way is a protocol with two requests: of one good event, and of that and an item that is not one.
 type way struct {
 	name, path, headers, good, mixed string
 	isJSON                           bool // so are its errors, without our codes

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/rig"
 )
 
 const (
@@ -39,24 +38,9 @@ func jobLimits(ctx context.Context, m *measurement) error {
 	return err
 }
 
-// limited is a server whose namespaces are those of a file.
-func (m *measurement) limited(ctx context.Context, text string) (r *jobRig, file string, err error) {
-	if r, err = m.jobRig(ctx, true); err != nil {
-		return nil, "", err
-	}
-	file = filepath.Join(r.dir, "limits.yaml")
-	if err = os.WriteFile(file, []byte(text), 0o600); err == nil {
-		err = r.serve(ctx, "--config="+file, "--role=ingest")
-	}
-	if err != nil {
-		r.close()
-	}
-	return r, file, err
-}
-
 // claimedUnder is the jobs a second that are claimed and acked, one a request.
 func (m *measurement) claimedUnder(ctx context.Context, text string) (rate float64, err error) {
-	r, _, err := m.limited(ctx, text)
+	r, err := m.servedQueues(ctx, text)
 	if err != nil {
 		return 0, err
 	}
@@ -85,12 +69,12 @@ func (m *measurement) claimedUnder(ctx context.Context, text string) (rate float
 
 // slotsUsed is the share of the slots of a queue that workers at several servers hold while there is work.
 func (m *measurement) slotsUsed(ctx context.Context) (used float64, err error) {
-	r, file, err := m.limited(ctx, tightLimit)
+	r, err := m.servedQueues(ctx, tightLimit)
 	if err != nil {
 		return 0, err
 	}
 	defer r.close()
-	others, err := r.peers(ctx, limitServers-1, "--config="+file, "--role=ingest")
+	others, err := r.peers(ctx, limitServers-1, "--config="+r.queuesFile(), "--role=ingest")
 	defer func() { stopAll(others) }()
 	if err != nil {
 		return 0, err
@@ -118,7 +102,7 @@ func (m *measurement) slotsUsed(ctx context.Context) (used float64, err error) {
 			return 0, err
 		}
 		from := time.Now()
-		time.Sleep(slotTime)
+		rig.Sleep(ctx, slotTime)
 		to := from.Add(slotTime)
 		jobs, err := c.ackAll(queue+"/settle", answer)
 		if from.Before(begin) {

@@ -156,14 +156,18 @@ func (r *setup) neverRewrite(ctx context.Context) error {
 
 // servedJobs is a new Redis that keeps jobs, and a new server on it.
 func (m *measurement) servedJobs(ctx context.Context, flags ...string) (*jobRig, error) {
+	return m.servedQueues(ctx, jobsFile, flags...)
+}
+
+// servedQueues is servedJobs with namespaces of another file.
+func (m *measurement) servedQueues(ctx context.Context, text string, flags ...string) (*jobRig, error) {
 	r, err := m.jobRig(ctx, true)
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(r.dir, "queues.yaml")
-	err = os.WriteFile(file, []byte(jobsFile), 0o600)
+	err = os.WriteFile(r.queuesFile(), []byte(text), 0o600)
 	if err == nil {
-		err = r.serve(ctx, append([]string{"--config=" + file, "--role=ingest"}, flags...)...)
+		err = r.serve(ctx, append([]string{"--config=" + r.queuesFile(), "--role=ingest"}, flags...)...)
 	}
 	if err != nil {
 		r.close()
@@ -171,6 +175,8 @@ func (m *measurement) servedJobs(ctx context.Context, flags ...string) (*jobRig,
 	}
 	return r, nil
 }
+
+func (r *jobRig) queuesFile() string { return filepath.Join(r.dir, "queues.yaml") }
 
 // law holds the account, and a count of what is stored, against what happened to the jobs.
 func (m *measurement) law(ctx context.Context, r *jobRig, want job.Ledger) (residual int64, err error) {

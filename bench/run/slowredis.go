@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // redisAnswersIn is how long a call takes in the row of a slow Redis.
@@ -22,19 +23,22 @@ func acceptedNow(ctx context.Context, m *measurement) error {
 		return err
 	}
 	defer r.close()
-	far, err := distant(strings.TrimPrefix(r.redisURL, "redis://"), redisAnswersIn)
+	far, stop, err := proc.Forward("127.0.0.1:0", strings.TrimPrefix(r.redisURL, "redis://"), func(client, server net.Conn) {
+		answerLate(client, server, redisAnswersIn)
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = far.Close() }()
+	defer stop()
 	file := filepath.Join(r.dir, "accept.yaml")
 	if err := os.WriteFile(file, []byte("namespaces: {default: {ack: none}}\n"), 0o600); err != nil {
 		return err
 	}
-	r.redisURL = "redis://" + far.Addr().String()
+	r.redisURL = "redis://" + far.String()
 	if err := r.serve(ctx, "--role=all", "--sink=null:", roomyFlag, "--config="+file); err != nil {
 		return err
 	}
+	defer r.server.Stop() // before its way to Redis ends
 	l := bench.Load{URL: r.data, Namespace: "default", Timeout: requestTimeout, PayloadBytes: m.payload, Duration: warmUp,
 		Rate: latencyRate, Partitions: m.partitions, Entries: 1, Connections: latencyConns}
 	warm, err := bench.Run(ctx, l)
@@ -70,7 +74,6 @@ func acceptedNow(ctx context.Context, m *measurement) error {
 	if err != nil {
 		return err
 	}
-	l.Namespace = "default"
 	noop, err := m.noop(ctx, l, func(_, url string) (float64, error) {
 		l.URL = url
 		res, err := bench.Run(ctx, l)
@@ -82,33 +85,12 @@ func acceptedNow(ctx context.Context, m *measurement) error {
 	return err
 }
 
-// distant is a TCP proxy of target whose answers come late. It ends as it is closed, its
-// connections as one of their ends hangs up.
-func distant(target string, late time.Duration) (net.Listener, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("proxy of %s: %w", target, err)
-	}
+// answerLate passes on what two connections write, and each answer late by as much.
+func answerLate(client, server net.Conn, late time.Duration) {
 	go func() {
-		for {
-			client, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			go carry(server, client, 0)
-			go carry(client, server, late)
-		}
+		_, _ = io.Copy(server, client) // until either end hangs up
+		_ = server.Close()
 	}()
-	return ln, nil
-}
-
-// carry copies one direction, each read late by as much, until either end hangs up.
-func carry(to, from net.Conn, late time.Duration) {
 	type chunk struct {
 		due  time.Time
 		data []byte
@@ -118,7 +100,7 @@ func carry(to, from net.Conn, late time.Duration) {
 		defer close(chunks)
 		for {
 			buf := make([]byte, 64<<10)
-			n, err := from.Read(buf)
+			n, err := server.Read(buf)
 			if n > 0 {
 				chunks <- chunk{time.Now().Add(late), buf[:n]}
 			}
@@ -129,12 +111,11 @@ func carry(to, from net.Conn, late time.Duration) {
 	}()
 	for c := range chunks {
 		time.Sleep(time.Until(c.due))
-		if _, err := to.Write(c.data); err != nil {
+		if _, err := client.Write(c.data); err != nil {
 			break
 		}
 	}
-	_ = to.Close()
-	_ = from.Close()
-	for range chunks { // the reader ends as its connection is closed
+	_, _ = client.Close(), server.Close()
+	for range chunks { // their reader ends
 	}
 }

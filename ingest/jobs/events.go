@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 const (
@@ -51,8 +52,9 @@ func (e *Engine) ends(s *stream) bool {
 
 // streams are those of an engine.
 type streams struct {
-	mu  sync.Mutex
-	all map[*stream]bool // nil: nothing looks after them
+	mu   sync.Mutex
+	all  map[*stream]bool // nil: nothing looks after them
+	none chan struct{}    // has a value once the last one has ended
 }
 
 // watch looks after a stream until unwatch. While there are any, one goroutine ends those whose time
@@ -61,10 +63,15 @@ func (e *Engine) watch(s *stream) {
 	e.streams.mu.Lock()
 	defer e.streams.mu.Unlock()
 	if e.streams.all == nil {
-		e.streams.all = map[*stream]bool{}
+		e.streams.all, e.streams.none = map[*stream]bool{}, make(chan struct{}, 1)
 		e.running.Go(func() {
+			again := time.NewTicker(time.Second)
+			defer again.Stop()
 			for e.lookAfter() {
-				time.Sleep(time.Second)
+				select {
+				case <-again.C:
+				case <-e.streams.none:
+				}
 			}
 		})
 	}
@@ -74,7 +81,12 @@ func (e *Engine) watch(s *stream) {
 func (e *Engine) unwatch(s *stream) {
 	e.streams.mu.Lock()
 	defer e.streams.mu.Unlock()
-	delete(e.streams.all, s)
+	if delete(e.streams.all, s); len(e.streams.all) == 0 {
+		select {
+		case e.streams.none <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // lookAfter looks at all streams once; false: there are none.
@@ -145,10 +157,7 @@ func (a *api) listen(c *call) *ingest.Rejection {
 }
 
 // tell writes events until the stream is to end.
-func tell(s *stream, l interface {
-	Next() (word, data string, ok bool)
-	Woken() <-chan struct{}
-}) {
+func tell(s *stream, l *job.Listener) {
 	out := bufio.NewWriterSize(s, streamBuffer)
 	heartbeat := time.NewTicker(heartbeatEvery)
 	defer heartbeat.Stop()

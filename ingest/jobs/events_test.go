@@ -112,7 +112,7 @@ func (l *listening) until(word, queue string) (all []told) {
 		if !ok {
 			l.t.Fatalf("the stream ended before %s %s: %v", word, queue, all)
 		}
-		// A job that is promoted by hand is mostly seen by a promoter, too, and both say so.
+		// A job that is promoted by hand is mostly seen by a promoter as well: both say so.
 		if n := len(all); n > 0 && e.word == "promoted" && all[n-1].word == e.word && e.id[:13] == all[n-1].id[:13] {
 			if len(e.id) > 13 {
 				all[n-1] = e

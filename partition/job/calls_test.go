@@ -203,7 +203,7 @@ func TestRunAllocatesLittle(t *testing.T) {
 	}
 }
 
-// Some rules stand in the scripts and here: whoever changes one of them changes both.
+// Some rules stand in the scripts and here: change both.
 func TestTheScriptsHaveTheBoundsOfTheStore(t *testing.T) {
 	t.Parallel()
 	for _, bound := range []struct{ script, want string }{

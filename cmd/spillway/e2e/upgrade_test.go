@@ -49,8 +49,8 @@ func olderProgram(t *testing.T) string {
 	return older
 }
 
-// stored is all that the Redis at url holds, by key. DUMP of a hash would show the order of its fields, too,
-// which changes while Redis grows its table.
+// stored is all that the Redis at url holds, by key. DUMP of a hash would also show the order of its
+// fields, which changes while Redis grows its table.
 func stored(t *testing.T, client *redis.Client) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -17,7 +17,7 @@ import (
 	spillway "github.com/spillway-io/spillway/ingest/client"
 )
 
-// stub takes every event, and has a job for whoever claims one.
+// stub takes every event, and has a job for each claim.
 func stub(b *testing.B) string {
 	var jobs atomic.Int64
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

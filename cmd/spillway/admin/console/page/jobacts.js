@@ -130,7 +130,7 @@ export const pause = (namespace, queue, done) => asked({
 /** Lets the claims of a queue go on. */
 export const resume = (namespace, queue, done) => asked({
   title: `Resume ${visible(queue)}`, verb: "Resume", did: `${visible(queue)} is claimed again`, done,
-  text: "Its jobs are claimed again, also by whoever waits for them.",
+  text: "Its jobs are claimed again, also by those who wait for them.",
   route: path("namespaces", namespace, "queues", queue, "resume"),
   command: () => `spillway resume ${[namespace, queue].map(quoted).join(" ")}`,
 });
