@@ -126,6 +126,24 @@ func TestWithoutACompilerTheOtherFaultsArePlayed(t *testing.T) {
 	}
 }
 
+func TestOneServerLivesToNoticeThatRedisForgets(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(30) {
+		p := newPlan(seed, 30*time.Second)
+		p.fsync = "none"
+		p.withWitness()
+		killed := map[string]int{}
+		for _, f := range p.faults {
+			if f.kind == "kill" {
+				killed[f.target]++
+			}
+		}
+		if last := p.server(len(p.roles) - 1); killed[last] > 0 || len(killed) < 2 {
+			t.Errorf("seed %d: %v were killed, the last is %s", seed, killed, last)
+		}
+	}
+}
+
 func TestAServerThatDoesNotStartFailsTheRun(t *testing.T) {
 	t.Parallel()
 	var progress bytes.Buffer

@@ -88,6 +88,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		p := newPlanOn(*cluster || needsCluster(kinds), *seed+uint64(i), *duration, kinds)
 		if *fsync != "" {
 			p.fsync, p.flags = *fsync, "-fsync="+*fsync
+			p.withWitness()
 		}
 		if *cluster {
 			p.flags = strings.TrimSpace(p.flags + " -cluster")

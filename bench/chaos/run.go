@@ -66,7 +66,12 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 	defer stop()
 	var watching, clients sync.WaitGroup
 	watching.Go(func() { w.run(loading) })
-	watching.Go(func() { r.scrape(loading) })
+	watching.Go(func() {
+		r.scrape(loading, r.names, func(s *server) { _ = s.look(loading) }) // it may be down or frozen
+	})
+	watching.Go(func() {
+		r.scrape(loading, r.plan.servers("ingest"), func(s *server) { s.lookUnacked(loading) })
+	})
 	var uids atomic.Uint64
 	all := make([]*producer, producers+len(sideNamespaces))
 	for i := range all {

@@ -75,19 +75,27 @@ func (s *server) look(ctx context.Context) error {
 	if err != nil || l != s.instance() {
 		return err
 	}
-	unacked := s.unacked(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.check.Last = figures
-	if unacked != nil {
-		l.check.Unacked = unacked
-	}
 	return nil
+}
+
+// lookUnacked keeps the account of what the instance it has now answered first.
+func (s *server) lookUnacked(ctx context.Context) {
+	l := s.instance()
+	account := s.unacked(ctx)
+	if account == nil || l != s.instance() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.check.Unacked = account
 }
 
 // unacked is its account of what it answered first. One that only drains has none, nor one whose store is away.
 func (s *server) unacked(ctx context.Context) map[string]int64 {
-	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // the figures of the others wait
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	var ready struct{ Unacked map[string]int64 }
 	if text, err := bench.Get(ctx, "http://"+s.data+"/readyz"); err == nil {
@@ -124,6 +132,7 @@ func (s *server) collect(ctx context.Context) error {
 	if _, err := bench.Get(ctx, "http://"+s.admin+"/debug/pprof/heap?gc=1"); err != nil {
 		return fmt.Errorf("%s: collect garbage: %w", s.name, err)
 	}
+	s.lookUnacked(ctx)
 	if err := s.look(ctx); err != nil {
 		return fmt.Errorf("%s: read metrics: %w", s.name, err)
 	}

@@ -99,12 +99,12 @@ func (r *setup) ingests() (urls []string) {
 	return urls
 }
 
-// scrape keeps the figures of every server until ctx ends, so that those of a
-// killed one are not all lost.
-func (r *setup) scrape(ctx context.Context) {
+// scrape has look keep the figures of servers until ctx ends, so that those of a killed one
+// are not all lost.
+func (r *setup) scrape(ctx context.Context, names []string, look func(*server)) {
 	for ctx.Err() == nil {
-		for _, name := range r.names {
-			_ = r.servers[name].look(ctx) // it may be down or frozen
+		for _, name := range names {
+			look(r.servers[name])
 		}
 		rig.Sleep(ctx, 250*time.Millisecond)
 	}
