@@ -42,7 +42,10 @@ local function open_slots(slots, parked, delay)
   end
 
   local function give_back(queue, members)
+    members[#members + 1] = '?' .. queue
     local held = read_all('HMGET', slots, members)
+    local how = held[#members]
+    members[#members] = nil
     local gone, seen, groups, count, passed, back, ready = {}, {}, {}, {}, {}, 0, 0
     for x, member in ipairs(members) do
       local kind, group = string.match(held[x] or '', '^(.)(.*)$')
@@ -68,7 +71,7 @@ local function open_slots(slots, parked, delay)
           redis.call('HDEL', slots, '*' .. queue)
         end
       end
-      for _ = 1, count[group] do
+      for _ = 1, how and count[group] or 0 do -- without how nobody waits
         local seq = oldest(queue, group)
         if not seq then
           break
@@ -77,8 +80,7 @@ local function open_slots(slots, parked, delay)
         ready = ready + 1
       end
     end
-    local how = back > 0 and redis.call('HGET', slots, '?' .. queue)
-    if how then
+    if how and back > 0 then
       if ready == 0 and not redis.call('ZRANGE', parked, '[' .. queue .. ' ', '(' .. queue .. '!', 'BYLEX', 'LIMIT', 0, 1)[1] then
         redis.call('HDEL', slots, '?' .. queue)
       end
