@@ -112,7 +112,8 @@ export const searched = ", of the 100,000 queues that are searched";
 
 /** The queues of a namespace, in the order that the reader chose. */
 class QueueTable extends Component {
-  state = { sort: "ready", order: "desc", search: "", answer: null, error: "" };
+  state = { sort: "ready", order: "desc", filtered: false, answer: null, error: "" };
+  search = ""; // not of the state: the rows are drawn again once there is an answer
 
   componentDidMount() {
     this.leave = poll(() => this.ask());
@@ -129,12 +130,13 @@ class QueueTable extends Component {
   }
 
   async ask() {
-    const { sort, order, search } = this.state;
+    const { sort, order } = this.state;
+    const { search } = this;
     this.asked?.abort();
     const asked = (this.asked = new AbortController());
     try {
       const answer = await get(path("namespaces", this.props.namespace, "queues"), { sort, order, search, limit: atMost }, { signal: asked.signal });
-      this.setState({ answer, error: "" });
+      this.setState({ answer, filtered: search !== "", error: "" });
     } catch (err) {
       if (err.name !== "AbortError") this.setState({ error: err.message });
     }
@@ -147,16 +149,19 @@ class QueueTable extends Component {
 
   filter(search) {
     clearTimeout(this.typing);
-    this.typing = setTimeout(() => this.setState({ search }, () => this.ask()), 100);
+    this.typing = setTimeout(() => {
+      this.search = search;
+      this.ask();
+    }, 100);
   }
 
-  render({ namespace }, { sort, order, search, answer, error }) {
+  render({ namespace }, { sort, order, filtered, answer, error }) {
     const rows = answer?.queues ?? [];
     return html`<div class="bar" id="queues-of"><h3>Queues of <${Text} of=${namespace} cut=${40} /></h3>
         <label class="field"><span>Filter queues</span><input type="search" spellcheck=${false} onInput=${(e) => this.filter(e.target.value)} /></label>
         ${answer && html`<span class="muted">${count(rows.length)} of ${count(answer.total)}, as of ${time(answer.read_at_ms)}${answer.left_out > 0 ? `; ${count(answer.left_out)} are not counted: filter by name` : ""}${answer.unread ? searched : ""}</span>`}</div>
       ${error && html`<p class="rejected" role="alert">${error}</p>`}
-      ${answer && rows.length === 0 && html`<p class="muted">${search ? "No queue matches." : "No queue has jobs."}</p>`}
+      ${answer && rows.length === 0 && html`<p class="muted">${filtered ? "No queue matches." : "No queue has jobs."}</p>`}
       ${rows.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Table of queues"><table class="queues">
         <thead><tr>${columns.map(([id, name]) => html`<th scope="col" class=${id === "queue" ? "" : "n"} aria-sort=${sort === id ? (order === "desc" ? "descending" : "ascending") : undefined}>
           <button type="button" class="link" onClick=${() => this.sortBy(id)}>${name}${sort === id ? (order === "desc" ? " ↓" : " ↑") : ""}</button></th>`)}<th scope="col">actions</th></tr></thead>
