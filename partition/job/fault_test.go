@@ -43,6 +43,9 @@ func TestAFullStoreRejectsPublishesAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := openAt(t, server.URL(), "sw", true, nil)
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	ns, l := s.Namespace("mail"), s.NewLane()
 	p := &Publish{Namespace: ns, Queue: "q", Tries: 3}
 	for i := range 6 {
