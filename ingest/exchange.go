@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,11 +23,11 @@ type Exchange struct {
 	// of an answer that may be large goes to Answer.
 	Ctx *fasthttp.RequestCtx
 
-	server *Server
-	target target
-	memory *memory.Body   // what it has reserved; nil: nothing
-	tenant *memory.Tenant // who pays; nil: not known yet
-	open   string         // the namespace, where Authenticate admitted without a token
+	server    *Server
+	target    target
+	memory    *memory.Body   // what it has reserved; nil: nothing
+	tenant    *memory.Tenant // who pays; nil: not known yet
+	namespace string         // that Authenticate admitted to
 }
 
 // Rejection says why a request is not served. Its code is counted.
@@ -104,10 +105,7 @@ func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejectio
 	}
 	if rejected == nil {
 		transport.Keep(x.Ctx)
-		x.tenant = x.server.tenantOf(namespace, found)
-		if found == nil {
-			x.open = namespace
-		}
+		x.tenant, x.namespace = x.server.tenantOf(namespace, found), namespace
 		if x.memory != nil {
 			rejected = x.memory.Charge(x.tenant)
 		}
@@ -136,7 +134,7 @@ func (x *Exchange) NamespaceOf(token []byte) (namespace string) {
 func (x *Exchange) Revoked(k *Key) bool {
 	now := x.server.keyring.Load()
 	if k == nil {
-		return now.protected[x.open]
+		return now.protected[x.namespace]
 	}
 	return !now.holds(k.namespace, k.Hash)
 }
@@ -217,19 +215,33 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 }
 
 // Stream is an answer without an end: once the handler has returned, run writes it to the connection, with
-// deadlines of its own. ended is called when the connection is closed, also where run never is; what was
-// reserved is held until then. After a rejection neither is called.
-func (x *Exchange) Stream(contentType string, run func(net.Conn), ended func()) *Rejection {
-	s, held := x.server, x.memory
+// deadlines of its own. open makes run where the namespace may have one more stream. ended is called when the
+// connection is closed, also where run never is; what was reserved is held until then. A rejection of open is
+// that of Stream, and then there is no ended.
+func (x *Exchange) Stream(contentType string, open func() (run func(net.Conn), ended func(), rejected *Rejection)) *Rejection {
+	s := x.server
+	if rejected := s.enterStream(x.namespace); rejected != nil {
+		return rejected
+	}
+	run, ended, rejected := open()
+	if rejected != nil {
+		s.leaveStream(x.namespace)
+		return rejected
+	}
+	held := x.memory
 	s.active.Add(1)
-	if !transport.OnClose(x.Ctx, func() {
+	leave := func() {
 		ended()
+		s.leaveStream(x.namespace)
+		s.leave()
+	}
+	if !transport.OnClose(x.Ctx, func() {
+		leave()
 		if held != nil {
 			s.memory.Put(held)
 		}
-		s.leave()
 	}) {
-		s.leave()
+		leave()
 		return reject(wire.CodeHungUp)
 	}
 	x.memory = nil
@@ -249,6 +261,46 @@ func (x *Exchange) Stream(contentType string, run func(net.Conn), ended func()) 
 		}
 	})
 	return nil
+}
+
+// streams counts the open ones of a server.
+type streams struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int // by namespace
+}
+
+// maxStreams is how many streams a server has at most, and a namespace. A stream has its connection for as
+// long as its client likes: most connections are for requests, and most streams for other namespaces.
+func (c *Config) maxStreams() (all, namespace int) {
+	all = max(1, c.MaxConns/4)
+	return all, min(1000, max(1, all/4))
+}
+
+func (s *Server) enterStream(namespace string) *Rejection {
+	all, most := s.cfg.maxStreams()
+	s.streams.mu.Lock()
+	defer s.streams.mu.Unlock()
+	switch {
+	case s.streams.of[namespace] >= most:
+		return reject(wire.CodeTooManyListeners)
+	case s.streams.all >= all:
+		rejected := reject(wire.CodeTooManyListeners)
+		rejected.Scope = "server"
+		return rejected
+	}
+	s.streams.all++
+	s.streams.of[namespace]++
+	return nil
+}
+
+func (s *Server) leaveStream(namespace string) {
+	s.streams.mu.Lock()
+	defer s.streams.mu.Unlock()
+	s.streams.all--
+	if s.streams.of[namespace]--; s.streams.of[namespace] == 0 {
+		delete(s.streams.of, namespace)
+	}
 }
 
 // OnLost, after an Answer, has lost called once if the connection ends before the system has

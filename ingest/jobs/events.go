@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"bufio"
-	"cmp"
 	"net"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 )
 
 const (
-	maxListeners   = 1000 // to a namespace
 	streamBuffer   = 4 << 10
 	heartbeatEvery = 15 * time.Second
 	maxStall       = time.Minute // how long a client may take nothing of what it is sent
@@ -124,36 +122,37 @@ func (a *api) listen(c *call) *ingest.Rejection {
 	if c.Ctx.IsHead() {
 		return c.Answer(200, eventStream, nil)
 	}
+	return c.Stream(eventStream, func() (func(net.Conn), func(), *ingest.Rejection) { return a.follow(c) })
+}
+
+// follow begins what listen promises.
+func (a *api) follow(c *call) (run func(net.Conn), ended func(), rejected *ingest.Rejection) {
 	if !a.enter() {
-		return a.reject(c, ErrStopping)
+		return nil, nil, a.reject(c, ErrStopping)
 	}
-	var rejected *ingest.Rejection
-	l := a.events.Listen(c.namespace, c.queues, maxListeners, func(bytes int) (free func()) {
+	l := a.events.Listen(c.namespace, c.queues, func(bytes int) (free func()) {
 		free, rejected = c.Hold(bytes)
 		return free
 	})
 	if l == nil {
 		a.claims.Done()
-		return cmp.Or(rejected, ingest.Reject(wire.CodeTooManyListeners, ""))
+		return nil, nil, rejected
 	}
-	ended := func() {
+	ended = func() {
 		l.Close()
 		a.claims.Done()
 	}
-	rejected = c.Reserve(pollCost + streamBuffer + l.Bytes())
-	if rejected == nil {
-		s := &stream{call: c, over: make(chan struct{})}
-		rejected = c.Stream(eventStream, func(conn net.Conn) {
-			s.conn = conn
-			a.watch(s)
-			defer a.unwatch(s)
-			tell(s, l)
-		}, ended)
-	}
-	if rejected != nil {
+	if rejected = c.Reserve(pollCost + streamBuffer + l.Bytes()); rejected != nil {
 		ended()
+		return nil, nil, rejected
 	}
-	return rejected
+	s := &stream{call: c, over: make(chan struct{})}
+	return func(conn net.Conn) {
+		s.conn = conn
+		a.watch(s)
+		defer a.unwatch(s)
+		tell(s, l)
+	}, ended, nil
 }
 
 // tell writes events until the stream is to end.

@@ -363,8 +363,8 @@ func (p *process) droppedEvents(t *testing.T) (n int) {
 
 func TestANamespaceHasABoundOfListeners(t *testing.T) {
 	t.Parallel()
-	p := startTelling(t, redistest.Start(t).URL(), job.DefaultPolicy(), nil)
-	for range maxListeners {
+	p := startTelling(t, redistest.Start(t).URL(), job.DefaultPolicy(), func(c *ingest.Config) { c.MaxConns = 160 })
+	for range 10 {
 		p.hold("GET /v1/mail/_events HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
 	var r *listening

@@ -308,10 +308,10 @@ type Listener struct {
 	woken  chan struct{}
 }
 
-// Listen makes a listener to some queues, or to all where there is none; nil: the namespace has as many
-// as most, or the first of them could not hold the memory of what all read. That is freed after the last.
-// The caller closes it.
-func (e *Events) Listen(ns *Namespace, queues []string, most int, hold func(bytes int) (free func())) *Listener {
+// Listen makes a listener to some queues, or to all where there is none; nil: it is the first of its
+// namespace, and could not hold the memory of what all read. That is freed after the last. The caller
+// closes it.
+func (e *Events) Listen(ns *Namespace, queues []string, hold func(bytes int) (free func())) *Listener {
 	l := &Listener{events: e, woken: make(chan struct{}, 1)}
 	for _, queue := range queues {
 		if l.queues == nil {
@@ -331,9 +331,6 @@ func (e *Events) Listen(ns *Namespace, queues []string, most int, hold func(byte
 		e.of[ns.Name] = f
 		ns.Listening(true)
 		f.want(e)
-	}
-	if len(f.listeners) >= most {
-		return nil
 	}
 	f.listeners[l] = true
 	l.feed, l.at = f, f.end

@@ -39,7 +39,7 @@ func TestTheMemoryOfAFeedIsHeldUntilItsLastListenerLeaves(t *testing.T) {
 	s := openStore(t, "embedded:", nil)
 	ns := s.Namespace("mail")
 	e := NewEvents(s)
-	if e.Listen(ns, nil, 2, func(int) func() { return nil }) != nil || len(e.of) != 0 || ns.Heard() {
+	if e.Listen(ns, nil, func(int) func() { return nil }) != nil || len(e.of) != 0 || ns.Heard() {
 		t.Error("it listens without memory")
 	}
 	held := 0
@@ -47,7 +47,7 @@ func TestTheMemoryOfAFeedIsHeldUntilItsLastListenerLeaves(t *testing.T) {
 		held += n
 		return func() { held -= n }
 	}
-	first, second := e.Listen(ns, nil, 2, take), e.Listen(ns, nil, 2, take)
+	first, second := e.Listen(ns, nil, take), e.Listen(ns, nil, take)
 	if held != feedBytes {
 		t.Errorf("two hold %d", held)
 	}
@@ -71,11 +71,8 @@ func TestEventsThatAreDroppedAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Stop(context.Background()) })
-	l := e.Listen(ns, []string{"q"}, 1, hold)
+	l := e.Listen(ns, []string{"q"}, hold)
 	defer l.Close()
-	if e.Listen(ns, nil, 1, hold) != nil {
-		t.Error("a second one, where one may listen")
-	}
 	redistest.Until(t, 10*time.Second, "it hears", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -167,7 +164,7 @@ func TestReadyIsSaidOnlyOfWhatIsSubscribed(t *testing.T) {
 	s := openStore(t, "embedded:", nil)
 	ns := s.Namespace("mail")
 	e := NewEvents(s) // not started: the test tells it what it hears
-	first := e.Listen(ns, nil, 2, hold)
+	first := e.Listen(ns, nil, hold)
 	defer first.Close()
 	first.feed.since = time.Now().Add(-time.Hour)
 	shard := ns.newest()[0].Number
@@ -184,7 +181,7 @@ func TestReadyIsSaidOnlyOfWhatIsSubscribed(t *testing.T) {
 		t.Errorf("another namespace moved: got %v", got)
 	}
 	e.hear(WakeEvent{Kind: WakeLost})
-	second := e.Listen(ns, nil, 2, hold)
+	second := e.Listen(ns, nil, hold)
 	defer second.Close()
 	elsewhere := subscribed
 	elsewhere.Shard++
