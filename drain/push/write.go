@@ -115,7 +115,7 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 		w.giveBack(jobs, unsent)
 		return
 	}
-	if w.ns.HasTraces() {
+	if w.ns.Noted() {
 		w.trace(jobs, said.code(), time.Since(began), func(i int) guard.Disposition {
 			d, _ := o.Of(0, i, err)
 			return d

@@ -268,7 +268,7 @@ func (s *Store) readClaims(pack backend.Pack[item], names []string) error {
 	}
 	for _, it := range pack.Items {
 		for _, c := range it.(*request).claims {
-			if c.Namespace.noted() {
+			if c.Namespace.Noted() {
 				for i := range c.Jobs {
 					x := &c.Jobs[i]
 					s.note(c.Namespace, x.Queue, x.Ref, TraceEvent{

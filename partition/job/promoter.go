@@ -178,7 +178,7 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 			more := c.Rest.Int()
 			of[i].more = of[i].more || more == 1
 			p.store.ended(of[i].ns, of[i].sh.Number)
-			if of[i].ns.noted() && !of[i].noted && ready+dead+expired+lost > 0 {
+			if of[i].ns.Noted() && !of[i].noted && ready+dead+expired+lost > 0 {
 				of[i].noted = true
 				of[i].note(p.store, c.Now)
 			}

@@ -128,7 +128,7 @@ func (s *Store) acked(pack backend.Pack[item]) {
 			a.Err = ErrPrepared
 		default:
 			a.Acked, a.Deleted = done == 1, done == 2
-			if event := [...]string{1: "acked", 2: "deleted"}[done]; event != "" && a.Namespace.noted() {
+			if event := [...]string{1: "acked", 2: "deleted"}[done]; event != "" && a.Namespace.Noted() {
 				s.note(a.Namespace, a.Queue, a.Ref,
 					TraceEvent{AtMS: pack.Now, Event: event, By: a.By, said: said{result: string(a.Result)}})
 			}

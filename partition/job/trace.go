@@ -92,7 +92,7 @@ func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 
 // notePublished notes jobs with sequences in a row.
 func (s *Store) notePublished(ns *Namespace, queue, by string, ref Ref, count int) {
-	for ; ns.noted() && count > 0; count-- {
+	for ; ns.Noted() && count > 0; count-- {
 		s.note(ns, queue, ref, TraceEvent{AtMS: ref.Seq / 1000, Event: "published", By: by})
 		ref.Seq++
 	}
@@ -101,7 +101,7 @@ func (s *Store) notePublished(ns *Namespace, queue, by string, ref Ref, count in
 // noteSettled notes what a settle did, and how the job ended where it did. A touch is told where it says
 // something, and is in no trace: a worker that lives sends many.
 func (s *Store) noteSettled(t *Settle, now int64) {
-	if !t.Namespace.noted() || t.State == Gone {
+	if !t.Namespace.Noted() || t.State == Gone {
 		return
 	}
 	events := [...]string{Nack: "nacked", Bury: "buried", Touch: "touched", Defer: "deferred", Requeue: "requeued"}
@@ -122,17 +122,14 @@ func (s *Store) noteSettled(t *Settle, now int64) {
 	}
 }
 
-// noted reports whether anybody wants to know what happens to jobs of the namespace.
-func (n *Namespace) noted() bool { return n.traces || n.Heard() }
-
-// HasTraces reports whether any queue of the namespace has traces.
-func (n *Namespace) HasTraces() bool { return n.traces }
+// Noted reports whether anybody wants to know what happens to jobs of the namespace.
+func (n *Namespace) Noted() bool { return n.traces || n.Heard() }
 
 func traceMember(seq int64, queue string) string { return strconv.FormatInt(seq, 10) + " " + queue }
 
 // Note notes what a caller did with a job that it holds.
 func (s *Store) Note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
-	if ns.traces && badJob(ns, queue, ref) == nil && ns.shard(ref.Shard) != nil {
+	if ns.Noted() && badJob(ns, queue, ref) == nil && ns.shard(ref.Shard) != nil {
 		e.AtMS, _ = s.Now()
 		s.note(ns, queue, ref, e)
 	}
