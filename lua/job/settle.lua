@@ -8,7 +8,8 @@
 -- holder has the same one: a requeue that may be repeated names its deadline, too. Nobody
 -- holds a job whose lease and ttl are both over. Of a job the last three reasons are kept, the newest first: lines of attempt,
 -- ms and text. A key of another type keeps none. A touch may say how far the work got: the last word is kept, with its attempt.
--- Then attempts has the job from its first claim on, so that whatever ends the job forgets it.
+-- Then attempts has the job from its first claim on, so that whatever ends the job forgets it. A requeue forgets it, too: the next
+-- holder of that attempt has said nothing.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try, .25 = deferred
@@ -140,13 +141,13 @@ local function judge(x, job, member)
     return 0
   elseif job.verb == 'requeue' then
     k.head[#k.head + 1] = job.seq
+    if first then
+      k.texts['%' .. job.seq] = false
+    end
     if attempt > 1 then
       add(counted, member, int(attempt - 1))
     else
       uncounted[#uncounted + 1] = member
-      if first then
-        k.texts['%' .. job.seq] = false
-      end
     end
     return 1
   end

@@ -116,6 +116,13 @@ func aJobSaysHowFarItGot(b *bench) {
 	again := b.claim(1, "q")[0]
 	b.same("attempt", again.Attempt, 1)
 	touch(100, "")
+	settle(job.Settle{Verb: job.Nack})
+	b.claim(1, "q")
+	touch(50, "half")
+	settle(job.Settle{Verb: job.Requeue})
+	shows(nil)
+	b.claim(1, "q") // the same attempt
+	shows(nil)
 	b.same("acked", b.ack(again).Acked, true)
 }
 

@@ -264,10 +264,8 @@ func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 			if calls != nil && t.holder != calls[i] && t.until != x.MS {
 				w.bad("settle: a requeue of what %s handed out took %v from %s", calls[i], t.ref, t.holder)
 			}
-			if t.claims--; t.claims == 0 {
-				t.progress = ""
-			}
-			t.reordered, t.poll = true, nil
+			t.claims-- // the next holder has this attempt
+			t.progress, t.reordered, t.poll = "", true, nil
 		case x.Verb == "touch":
 			t.until = now + x.MS
 			if x.Attempt == 0 {

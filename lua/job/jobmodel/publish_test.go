@@ -547,7 +547,8 @@ func (s *Shard) Settle(jobs []Settle) []State {
 		case x.Verb == "requeue":
 			if delete(s.Attempts, ref); attempt > 1 {
 				s.Attempts[ref] = attempt - 1
-			} else {
+			}
+			if s.bug != "a requeue keeps the progress" {
 				delete(s.queue(x.Queue).Progress, x.Seq)
 			}
 			if s.bug == "requeue counts the attempt" {

@@ -92,6 +92,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"an ack keeps the progress":                        {"ack", ", fields[2 * x] = '!' .. seq, '%' .. seq", " = '!' .. seq, nil"},
 	"a first progress is not counted":                  {"settle", "add(counted, member, '1')\nend", "end"},
 	"a requeue keeps the progress":                     {"settle", "in_pieces(redis.pcall, 'HDEL', k.u, dropped)", ""},
+	"a later requeue keeps the progress":               {"settle", "if first then", "if first and attempt == 1 then"},
 	"get shows no progress":                            {"get", "texts[2] or ''", "''"},
 	"the errors of a dead job are not shown":           {"dead_page", "errors and not foreign(errors) and errors or ''", "''"},
 	"revert ignores the token":                         {"revert", "string.sub(text, 1, #prefix) ~= prefix", "false"},

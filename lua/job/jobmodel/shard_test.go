@@ -350,6 +350,7 @@ var Bugs = map[string]bool{
 	"an ack keeps the errors":                  false,
 	"the first error is kept":                  false,
 	"the first progress is kept":               false,
+	"a requeue keeps the progress":             false,
 	"an ack leaves no tombstone":               false,
 	"settle ignores the attempt":               false,
 	"requeue counts the attempt":               false,
