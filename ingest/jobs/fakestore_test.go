@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +41,8 @@ type fakeStore struct {
 	due       []int64     // of the first steps of a forecast
 	ticks     []int64     // too, of too many schedules
 	wakes     *jobtest.Wakes
+
+	gets, looks atomic.Int64 // calls of Get and Look
 }
 
 // missing is what schedules need, which a real store has.
@@ -141,7 +144,14 @@ func (s *fakeStore) Peek(ctx context.Context, ns *job.Namespace, queue string) (
 }
 
 func (s *fakeStore) Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+	s.gets.Add(1)
 	j, state, err := s.Store.Get(ctx, ns, queue, ref)
+	return j, state, cmp.Or(s.readErr, err)
+}
+
+func (s *fakeStore) Look(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+	s.looks.Add(1)
+	j, state, err := s.Store.Look(ctx, ns, queue, ref)
 	return j, state, cmp.Or(s.readErr, err)
 }
 

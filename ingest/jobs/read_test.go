@@ -40,6 +40,28 @@ func TestDeadLettersAreListed(t *testing.T) {
 	}
 }
 
+// Who waits for the end of a job costs the store no payload at each look.
+func TestAWaitReadsThePayloadAtItsEnd(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	id := p.do("POST", "/v1/mail/q", "x").IDs[0]
+	p.do("POST", "/v1/mail/q/claim", "")
+	end := make(chan *reply, 1)
+	go func() { end <- p.do("GET", "/v1/mail/q/jobs/"+id+"?wait=1m", "") }()
+	eventually(t, "it looks", func() bool { return p.store.looks.Load()+p.store.gets.Load() > 3 })
+	if n := p.store.gets.Load(); n != 0 {
+		t.Errorf("it was read %d times", n)
+	}
+	p.do("POST", "/v1/mail/q/settle", `{"id":"`+id+`","do":"bury"}`)
+	if r := <-end; !strings.Contains(r.raw, `"data":"eA==","state":"dead"`) || p.store.gets.Load() != 1 {
+		t.Errorf("got %d %s, read %d times", r.status, r.raw, p.store.gets.Load())
+	}
+	id = p.do("POST", "/v1/mail/q", "y").IDs[0]
+	if r := p.do("GET", "/v1/mail/q/jobs/"+id+"?wait=1ms", ""); !strings.Contains(r.raw, `"data":"eQ==","state":"ready"`) {
+		t.Errorf("a wait that is over first: got %d %s", r.status, r.raw)
+	}
+}
+
 func TestAForecastEndsWithTheLastStepThatHasAny(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)

@@ -336,29 +336,39 @@ func (a *api) await(c *call, ref job.Ref) *ingest.Rejection {
 	others := a.countAwait(c.namespace.Name, 1)
 	deadline, pause := time.Now().Add(wait), minPause
 	var seen *job.Job
+	whole := false // what it reads is shown
 	for {
 		var j job.Job
 		var state job.State
+		read := a.store.Look
+		if whole {
+			read = a.store.Get
+		}
 		rejected := a.ask(c, false, func(ctx context.Context) (err error) {
-			if j, state, err = a.store.Get(ctx, c.namespace, c.queue(), ref); errors.Is(err, job.ErrNoJob) && seen != nil {
+			if j, state, err = read(ctx, c.namespace, c.queue(), ref); errors.Is(err, job.ErrNoJob) && seen != nil {
 				j, state, err = *seen, job.Gone, nil
 			}
 			return err
 		})
 		left := time.Until(deadline)
+		over := left <= 0 || state == job.Acked || state == job.Dead || state == job.Gone
 		lasts := rejected != nil && rejected.Code != wire.CodeOverloaded && rejected.Code != wire.CodeStoreUnavailable
-		switch ended := state == job.Acked || state == job.Dead || state == job.Gone; {
+		switch {
 		case rejected != nil && (lasts || left <= 0):
 			return rejected
-		case rejected == nil && (ended || left <= 0):
+		case rejected != nil:
+		case over && (whole || state == job.Gone):
 			answer, err := a.shown(c, j, state, nil)
 			if err != nil {
 				return a.reject(c, err)
 			}
 			return c.Answer(200, jsonType, append(answer, '\n'))
-		case rejected == nil:
+		default:
 			j.Payload, j.Attributes = nil, nil // a wait holds no more memory than it reserved
 			seen = &j
+			if whole = over; whole {
+				continue
+			}
 		}
 		select {
 		case <-time.After(min(left, max(pause, time.Duration(others)*awaitShare))):

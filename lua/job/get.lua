@@ -10,6 +10,7 @@
 -- KEYS[6] hash      its callers' ids, why attempts of its jobs failed, and how far they got
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    sequence
+-- ARGV[3] int       1 = with its payload and attributes, else 0
 -- RETURNS {now, 0}                                none
 -- RETURNS {now, 1, state, ms, reason, attempts, record, errors, progress}  state: ready, delayed, prepared, leased or dead; ms: when it is due, its
 --                   publisher is asked, the lease ends, it died; 0 where it is ready. reason: why it is dead: see death_reason. Of a
@@ -18,7 +19,7 @@
 --                   a text
 --
 -- USES time, foreign, ends_of, death_reason
-if #KEYS ~= 6 or #ARGV ~= 2 then
+if #KEYS ~= 6 or #ARGV ~= 3 then
   return redis.error_reply('ERR get: bad arguments')
 end
 local now = time()
@@ -27,6 +28,9 @@ local record = redis.call('HGET', KEYS[4], seq)
 local ends = ends_of(record)
 if not ends then
   return { now, 0 }
+end
+if ARGV[3] ~= '1' then
+  record = (string.match(record, '^%d+ %d+@?[%w_-]*') or '') .. ' '
 end
 local attempts = tonumber(redis.call('HGET', KEYS[3], member) or 0) or 0
 local texts = redis.pcall('HMGET', KEYS[6], '!' .. seq, '%' .. seq)

@@ -581,7 +581,7 @@ func (s *shard) peek(queue string) []any {
 
 func (s *shard) get(queue string, seq int64) []any {
 	s.t.Helper()
-	return s.must(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + queue), s.key("d:" + queue), s.key("u:" + queue)}, queue, seq)
+	return s.must(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + queue), s.key("d:" + queue), s.key("u:" + queue)}, queue, seq, 1)
 }
 
 func (s *shard) counts(limit int, queues ...string) []any {

@@ -82,15 +82,23 @@ func (n *Namespace) complete(j Job) Job {
 
 // Get returns a job and the state it is in: Ready, Delayed, Prepared, Leased or Dead, or Acked where
 // it is kept; or ErrNoJob.
-func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
-	ref Ref) (j Job, state State, err error) {
+func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
+	return s.get(ctx, ns, queue, ref, 1)
+}
+
+// Look is Get without payload and attributes, which cost the most.
+func (s *Store) Look(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
+	return s.get(ctx, ns, queue, ref, 0)
+}
+
+func (s *Store) get(ctx context.Context, ns *Namespace, queue string, ref Ref, data int) (j Job, state State, err error) {
 	sh, err := s.findJob(ctx, ns, queue, ref)
 	if err != nil {
 		return Job{}, Gone, err
 	}
 	call := func(jobs, ended, said string) *backend.Call {
 		return backend.NewCall(luajob.Get, sh.Breaker,
-			[]string{sh.lease, sh.delay, sh.attempts, jobs, ended, said}, queue, ref.Seq)
+			[]string{sh.lease, sh.delay, sh.attempts, jobs, ended, said}, queue, ref.Seq, data)
 	}
 	calls := []*backend.Call{call(sh.jobs(queue), sh.dead(queue), sh.ids(queue))}
 	if ns.keepAcked(queue).KeepAcked > 0 { // a job that is acked meanwhile is in the second

@@ -89,6 +89,11 @@ func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
 	return j, state, nil
 }
 
+// Look is Get: PHP's payloads hold all there is to know of a job.
+func (s *Store) Look(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+	return s.Get(ctx, ns, queue, ref)
+}
+
 // reasons are why a payload died, as the letters say it.
 var reasons = map[string]job.Reason{"nacked": job.Nacked, "buried": job.Buried,
 	"unfit": job.Unfit, "unreadable": job.Unreadable}

@@ -191,7 +191,7 @@ func (s *scripts) Dead(queue string, limit int) []jobmodel.Claimed {
 }
 
 func (s *scripts) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
-	v := s.call(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + ref.Queue), s.key("d:" + ref.Queue), s.key("u:" + ref.Queue)}, ref.Queue, ref.Seq)
+	v := s.call(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + ref.Queue), s.key("d:" + ref.Queue), s.key("u:" + ref.Queue)}, ref.Queue, ref.Seq, 1)
 	if number(v[1]) == 0 {
 		return nil, jobmodel.Gone
 	}
@@ -203,7 +203,7 @@ func (s *scripts) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
 }
 
 func (s *scripts) GetKept(ref jobmodel.Ref) (k jobmodel.Kept) {
-	v := s.call(luajob.Get, s.keys([]string{ref.Queue}, "lease delay attempts", "kak"), ref.Queue, ref.Seq)
+	v := s.call(luajob.Get, s.keys([]string{ref.Queue}, "lease delay attempts", "kak"), ref.Queue, ref.Seq, 1)
 	if number(v[1]) != 0 {
 		k = jobmodel.Kept{Until: number(v[3]), Record: v[6].(string), Said: v[7].(string)}
 	}

@@ -57,6 +57,13 @@ func (s *Store) Get(_ context.Context, ns *job.Namespace, queue string, ref job.
 	return s.shown(j), j.State, nil
 }
 
+// Look is Get without payload and attributes.
+func (s *Store) Look(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+	j, state, err := s.Get(ctx, ns, queue, ref)
+	j.Payload, j.Attributes = nil, nil
+	return j, state, err
+}
+
 // Counts are the jobs of a queue.
 func (s *Store) Counts(_ context.Context, ns *job.Namespace, queue string) (c job.Counts, err error) {
 	s.Mu.Lock()
