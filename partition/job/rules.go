@@ -59,7 +59,8 @@ type Rule struct {
 	KeepTrace Span
 	// KeepAcked is how long acked jobs are kept, with the results of their acks: 1s to MaxRuleSpan. Default: the
 	// rule does not say; where none does, they are gone. MaxAcked is how many of a queue are, in each of
-	// its shards, the newest: 1 to 1,000,000; default DefaultMaxAcked. A namespace keeps Policy.MaxJobs at most.
+	// its shards, the newest: 1 to 1,000,000; default DefaultMaxAcked. A namespace keeps Policy.MaxJobs at most,
+	// and a queue four times as many as it leaves of those to others.
 	KeepAcked Span
 	MaxAcked  int
 }

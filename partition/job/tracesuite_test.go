@@ -165,6 +165,20 @@ func ackedJobsAreKept(b *bench) {
 		b.is("deleted", err, job.ErrNoJob)
 	}
 	b.ledger(job.Ledger{Published: 8, Acked: 7, Deleted: 1})
+
+	b.open(func(p *job.Policy) {
+		p.MaxJobs, p.Rules = 10, []job.Rule{{Match: "*", KeepAcked: job.Span(time.Hour)}}
+	})
+	kept := func(queue string, jobs int) (n int) {
+		for range jobs {
+			b.publish(queue, "x")
+			b.ack(b.claim(1, queue)[0])
+		}
+		list, _, err := b.store.List(b.Context(), b.ns, job.List{Queue: queue, State: job.Acked, Limit: 20})
+		b.is("list", err, nil)
+		return len(list)
+	}
+	b.same("a queue leaves places to others", []int{kept("greedy", 20), kept("other", 1), kept("greedy", 0), kept("greedy", 1)}, []int{8, 1, 8, 7})
 }
 
 func aPublishIsUniqueForAWhile(b *bench) {

@@ -205,11 +205,14 @@ func (w *World) ack(s *shard, groups []AckGroup) {
 		_, leased := s.model.Lease[t.ref]
 		over[t] = !leased && !w.exists(s, t)
 	}
-	replies := s.store.Ack(groups)
+	replies, keeper := s.store.Ack(groups), "" // the last queue that keeps one of them
 	for _, g := range groups {
 		for _, x := range g.Jobs {
 			t, reply := s.jobs[Ref{g.Queue, x.Seq}], replies[0]
 			replies = replies[1:]
+			if reply == Acked && s.model.GetKept(Ref{g.Queue, x.Seq}).Until > 0 {
+				keeper = g.Queue
+			}
 			if t == nil || reply == NoJob || t.vanished {
 				continue
 			}
@@ -221,6 +224,9 @@ func (w *World) ack(s *shard, groups []AckGroup) {
 			}
 			t.acked = true
 		}
+	}
+	if keeper != "" {
+		w.checkShare(s, keeper)
 	}
 	w.ran(s, "ack", func(t *truth) bool { return t.acked || t.expired(now) })
 }

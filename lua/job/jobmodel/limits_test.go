@@ -271,9 +271,13 @@ func (s *Shard) keepAcked(queue string, jobs map[int64]Kept) {
 	}
 	maps.Copy(q.Acked, jobs)
 	s.Ledger["kept"] += int64(len(jobs))
-	room := max(int64(len(q.Acked))-keep.Most, s.Ledger["kept"]-keep.All, 0)
-	if s.bug == "kept jobs make no room" {
+	held, total := int64(len(q.Acked)), s.Ledger["kept"]
+	room := max(held-keep.Most, (held-4*(keep.All-total)+4)/5, 0) // who drops a job also leaves one more
+	switch s.bug {
+	case "kept jobs make no room":
 		room = 0
+	case "a queue keeps as many as there are places":
+		room = max(held-keep.Most, total-keep.All, 0)
 	}
 	s.dropKept(queue, s.now(), room)
 }
@@ -333,6 +337,14 @@ func (w *World) lookAtKept(s *shard, queue string) {
 	}
 	if n := len(s.model.queue(queue).Acked); n > 0 {
 		w.Count["kept"]++
+	}
+}
+
+// checkShare holds what the queue of an ack keeps against what it leaves to others.
+func (w *World) checkShare(s *shard, queue string) {
+	held, total, all := int64(len(s.model.queue(queue).Acked)), s.model.Ledger["kept"], w.keeping[queue].All
+	if held > 4*(all-total) {
+		w.bad("ack: %s keeps %d jobs, and leaves %d of %d", queue, held, all-total, all)
 	}
 }
 
