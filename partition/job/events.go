@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -215,11 +216,13 @@ type feed struct {
 	unwant     func()
 	free       func() // of its memory
 	since      time.Time
-	subscribed bool
+	subscribed atomic.Bool
 	listeners  map[*Listener]bool
-	messages   []message
-	bytes      int
-	end        int // events of all messages so far
+
+	mu       sync.Mutex // of what follows: who reads waits for no other namespace
+	messages []message
+	bytes    int
+	end      int // events of all messages so far
 }
 
 // message is lines of events.
@@ -246,7 +249,7 @@ func (e *Events) hear(event WakeEvent) {
 			if moved && f.ns.newest()[0].Number == f.shard {
 				continue // another namespace did
 			}
-			f.subscribed = false // WakeSubscribed follows
+			f.subscribed.Store(false) // WakeSubscribed follows
 			f.add(droppedLine(0))
 			if moved {
 				before := f.unwant
@@ -260,7 +263,7 @@ func (e *Events) hear(event WakeEvent) {
 	case f == nil:
 	case event.Kind == WakeSubscribed:
 		if event.Shard == f.shard {
-			f.subscribed = true
+			f.subscribed.Store(true)
 			f.nudge()
 		}
 	case event.Text != "":
@@ -280,6 +283,7 @@ func (f *feed) want(e *Events) {
 
 // add adds a message, and lets go of the oldest.
 func (f *feed) add(text string) {
+	f.mu.Lock()
 	f.messages = append(f.messages, message{text, f.end})
 	f.end += strings.Count(text, "\n")
 	for f.bytes += len(text); f.bytes > feedBytes && len(f.messages) > 1; {
@@ -287,6 +291,7 @@ func (f *feed) add(text string) {
 		f.messages[0] = message{}
 		f.messages = f.messages[1:]
 	}
+	f.mu.Unlock()
 	f.nudge()
 }
 
@@ -332,6 +337,8 @@ func (e *Events) Listen(ns *Namespace, queues []string, hold func(bytes int) (fr
 		ns.Listening(true)
 		f.want(e)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.listeners[l] = true
 	l.feed, l.at = f, f.end
 	return l
@@ -345,7 +352,9 @@ func (l *Listener) Close() {
 	e, f := l.events, l.feed
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	f.mu.Lock()
 	l.miss()
+	f.mu.Unlock()
 	if delete(f.listeners, l); len(f.listeners) > 0 {
 		return
 	}
@@ -367,7 +376,7 @@ func (l *Listener) nudge() {
 	}
 }
 
-// miss goes on behind what was dropped, and counts it; the lock is held.
+// miss goes on behind what was dropped, and counts it; the lock of the feed is held.
 func (l *Listener) miss() (missed int) {
 	if m := l.feed.messages; len(m) > 0 && m[0].begin > l.at {
 		missed = m[0].begin - l.at
@@ -390,20 +399,20 @@ func (l *Listener) Next() (word, data string, ok bool) {
 				return word, data, true
 			}
 		}
-		l.events.mu.Lock()
 		f := l.feed
+		f.mu.Lock()
 		missed := l.miss()
 		if n := len(f.messages); missed == 0 && l.at < f.end {
 			next := sort.Search(n, func(i int) bool { return f.messages[i].begin > l.at })
 			l.text = f.messages[next-1].text
 		}
 		wait := space.HeardAfter - time.Since(f.since)
-		ready := !l.ready && f.subscribed && wait <= 0
+		ready := !l.ready && f.subscribed.Load() && wait <= 0
 		if !l.timed && wait > 0 {
 			l.timed = true
 			time.AfterFunc(wait, l.nudge)
 		}
-		l.events.mu.Unlock()
+		f.mu.Unlock()
 		switch {
 		case missed > 0:
 			_, data, _ = strings.Cut(strings.TrimSpace(droppedLine(missed)), " ")

@@ -76,7 +76,7 @@ func TestEventsThatAreDroppedAreTold(t *testing.T) {
 	redistest.Until(t, 10*time.Second, "it hears", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return e.of["mail"].subscribed
+		return e.of["mail"].subscribed.Load()
 	})
 	const emitted = 10_000
 	emit := func(queue string, n int) {
@@ -158,6 +158,30 @@ func TestTextsThatWaitHaveABound(t *testing.T) {
 	}
 }
 
+func TestWhoReadsEventsWaitsForNoOtherNamespace(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", nil)
+	e := NewEvents(s)
+	l := e.Listen(s.Namespace("mail"), nil, hold)
+	defer l.Close()
+	l.feed.add("q acked {}\n")
+	e.mu.Lock() // as somebody does who begins to listen to another
+	defer e.mu.Unlock()
+	read := make(chan string, 1)
+	go func() {
+		word, _, _ := l.Next()
+		read <- word
+	}()
+	select {
+	case word := <-read:
+		if word != "acked" {
+			t.Errorf("got %q", word)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits")
+	}
+}
+
 // While nothing is subscribed nobody is told that it is ready, and what moves elsewhere concerns nobody here.
 func TestReadyIsSaidOnlyOfWhatIsSubscribed(t *testing.T) {
 	t.Parallel()
@@ -195,7 +219,7 @@ func TestReadyIsSaidOnlyOfWhatIsSubscribed(t *testing.T) {
 	}
 	first.feed.shard++
 	e.hear(WakeEvent{Kind: WakeMoved})
-	if got := words(first); !slices.Equal(got, []string{"dropped"}) || first.feed.shard != shard || first.feed.subscribed {
+	if got := words(first); !slices.Equal(got, []string{"dropped"}) || first.feed.shard != shard || first.feed.subscribed.Load() {
 		t.Errorf("it moved itself: got %v", got)
 	}
 }
