@@ -191,9 +191,9 @@ func (e *events) send(s *Store) {
 // droppedLine is the line that says that events are missing; 0: nobody knows how many.
 func droppedLine(count int) string {
 	if count == 0 {
-		return " dropped {}\n"
+		return ` dropped {"event":"dropped"}` + "\n"
 	}
-	return " dropped {\"count\":" + strconv.Itoa(count) + "}\n"
+	return ` dropped {"event":"dropped","count":` + strconv.Itoa(count) + "}\n"
 }
 
 // feedBytes bounds the events of a namespace that a process holds for its listeners.
@@ -419,7 +419,7 @@ func (l *Listener) Next() (word, data string, ok bool) {
 			return "dropped", data, true
 		case ready:
 			l.ready = true
-			return "ready", "{}", true
+			return "ready", `{"event":"ready"}`, true
 		case l.text == "":
 			return "", "", false
 		}
