@@ -286,6 +286,20 @@ func ExampleSchedules() {
 	// spillway: there is no such schedule: no_such_schedule: m
 }
 
+// What happens to jobs, until an error that stays.
+func ExampleQueues_Events() {
+	for e, err := range mail().Events(context.Background(), "reports") {
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case e.Event == "acked":
+			fmt.Println(e.ID, string(e.Result))
+		case e.Event == "dropped":
+			fmt.Println("look with List and Get: some events are missing")
+		}
+	}
+}
+
 // A job if and only if a transaction of your own ends well.
 func ExampleQueues_Prepare() {
 	j, ctx := mail(), context.Background()

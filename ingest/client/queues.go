@@ -170,11 +170,25 @@ func (q *Queues) do(ctx context.Context, r jobRequest, result any) (maybe bool, 
 func (q *Queues) post(ctx context.Context, r jobRequest, timeout time.Duration) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	response, err := q.send(limited, r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxJobsAnswer))
+	if err != nil {
+		return nil, notAnswered(err)
+	}
+	return body, nil
+}
+
+// send sends a request, and returns an answer that says yes. The caller closes its body.
+func (q *Queues) send(ctx context.Context, r jobRequest) (*http.Response, error) {
 	target := q.base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
-	request, err := http.NewRequestWithContext(limited, r.method, target, bytes.NewReader(r.body))
+	request, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, fmt.Errorf("spillway: make a request: %w", err)
 	}
@@ -195,15 +209,15 @@ func (q *Queues) post(ctx context.Context, r jobRequest, timeout time.Duration) 
 	if err != nil {
 		return nil, notAnswered(err)
 	}
+	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusCreated {
+		return response, nil
+	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxJobsAnswer))
 	if err != nil {
 		return nil, notAnswered(err)
 	}
-	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
-		return nil, newError(response, body)
-	}
-	return body, nil
+	return nil, newError(response, body)
 }
 
 // newKey is an idempotency key that no other request has.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest"
+	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
@@ -278,6 +280,40 @@ func TestAStreamWithoutATokenEndsOnceItsNamespaceHasTokens(t *testing.T) {
 		}
 		for _, ok := l.next(); ok; _, ok = l.next() {
 		}
+	}
+}
+
+func TestTheGoClientHearsEventsAndThatItMissedSome(t *testing.T) {
+	t.Parallel()
+	p := startTelling(t, redistest.Start(t).URL(), job.DefaultPolicy(), nil)
+	q, err := spillway.NewQueues("http://"+p.addr, spillway.QueuesConfig{Namespace: "mail"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	id := ""
+	for e, err := range q.Events(t.Context(), "q") {
+		words = append(words, e.Event)
+		switch e.Event {
+		case "ready":
+			p.do("POST", "/v1/mail/other", "x")
+			id = p.do("POST", "/v1/mail/q", "x").IDs[0]
+		case "published":
+			if e.ID != id || e.Queue != "q" || time.Since(e.At) > time.Hour {
+				t.Errorf("got %+v", e)
+			}
+			err := p.server.SetTokens(map[string][]ingest.Token{"mail": {{Hash: control.HashToken("new")}}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+		case "":
+			if !errors.Is(err, spillway.ErrUnauthorized) {
+				t.Errorf("got %v", err)
+			}
+		}
+	}
+	if got := strings.Join(words, " "); got != "ready published dropped " {
+		t.Errorf("got %q", got)
 	}
 }
 
