@@ -46,9 +46,10 @@ type driver struct {
 
 type driverCommand struct {
 	Op, URL, Queue, ID, Do, Error string
+	Note                          string
 	Queues                        []string
 	Payloads                      [][]byte
-	Attempt                       int
+	Attempt, Progress             int
 	MS                            int64
 	Options                       struct {
 		Namespace, Token, ID, Key             string
@@ -70,6 +71,8 @@ type driverJob struct {
 	Queue, ID, State string
 	Attempt, Tries   int
 	Payload          []byte
+	Progress         *int
+	Note             string
 }
 
 type driverReply struct {
@@ -130,13 +133,13 @@ func (d *driver) run(c driverCommand) (r driverReply) {
 		var jobs []spillway.Job
 		jobs, err = d.queues.Claim(d.ctx, c.Queues, spillway.ClaimOptions{Count: o.Count, TTR: o.TTR.d(), Wait: o.Wait.d()})
 		for _, j := range jobs {
-			r.Jobs = append(r.Jobs, driverJob{j.Queue, j.ID, j.State, j.Attempt, j.Tries, j.Payload})
+			r.Jobs = append(r.Jobs, driverJob{j.Queue, j.ID, j.State, j.Attempt, j.Tries, j.Payload, j.Progress, j.Note})
 		}
 	case "settle":
 		err = d.settle(c, job)
 	case "get":
 		job, err = d.queues.Get(d.ctx, c.Queue, c.ID)
-		r.Jobs = []driverJob{{job.Queue, job.ID, job.State, job.Attempt, job.Tries, job.Payload}}
+		r.Jobs = []driverJob{{job.Queue, job.ID, job.State, job.Attempt, job.Tries, job.Payload, job.Progress, job.Note}}
 	case "delete":
 		err = d.queues.Delete(d.ctx, c.Queue, c.ID)
 	case "counts":
@@ -174,6 +177,8 @@ func (d *driver) settle(c driverCommand, job spillway.Job) error {
 		return d.queues.Bury(d.ctx, job, cause)
 	case "requeue":
 		return d.queues.Requeue(d.ctx, job)
+	case "progress":
+		return d.queues.Progress(d.ctx, job, after, c.Progress, c.Note)
 	default:
 		return d.queues.Touch(d.ctx, job, after)
 	}

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// jobCases are the cases of RunQueues. PROTOCOL.md lists them, too.
+// jobCases are the cases of RunQueues.
 var jobCases = map[string]func(*jobBench){
 	"a job is claimed as it was published":                          aJobIsClaimedAsItWasPublished,
 	"options of a publish reach the service":                        optionsOfAPublishReachTheService,
@@ -21,6 +21,7 @@ var jobCases = map[string]func(*jobBench){
 	"a job ends as it is settled":                                   aJobEndsAsItIsSettled,
 	"a settlement of a lease that is over is gone":                  aSettlementOfALeaseThatIsOverIsGone,
 	"an error is told, 1 KiB of it":                                 anErrorIsTold,
+	"progress is told with a touch, and read":                       progressIsTold,
 	"times that no service takes are taken for the nearest":         timesThatNoServiceTakesAreTakenForTheNearest,
 	"a publish whose answer is lost stores one job":                 aPublishWhoseAnswerIsLostStoresOneJob,
 	"a publish that may be stored says so":                          aPublishThatMayBeStoredSaysSo,
@@ -200,6 +201,25 @@ func anErrorIsTold(b *jobBench) {
 		if n := len(line.Error); i == 0 && line.Error != "no such \"user\"\n" || i == 1 && (n < 1022 || n > 1024) {
 			b.Errorf("got %d bytes: %.40q", n, line.Error)
 		}
+	}
+}
+
+func progressIsTold(b *jobBench) {
+	b.open(quickJobs())
+	id := b.publish(nil, "1").IDs[0]
+	j := b.claim(1, nil)[0]
+	b.want("", jobCommand{Op: "settle", Do: "progress", Queue: j.Queue, ID: j.ID, Attempt: j.Attempt, MS: 90_000, Progress: 40, Note: "row \"7\" \\ \n é"})
+	var line struct {
+		Do, Note string
+		MS       int64
+		Progress *int
+	}
+	sent := b.server.of("settle")[0].body
+	if err := json.Unmarshal([]byte(sent), &line); err != nil || line.Do != "touch" || line.MS != 90_000 || line.Progress == nil || *line.Progress != 40 {
+		b.Errorf("sent %s", sent)
+	}
+	if got := b.want("", jobCommand{Op: "get", Queue: "welcome", ID: id}).Jobs; len(got) != 1 || got[0].Progress != 40 || got[0].Note != "row \"7\" \\ \n é" {
+		b.Errorf("read %+v", got)
 	}
 }
 

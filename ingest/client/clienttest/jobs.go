@@ -63,6 +63,8 @@ type jobCommand struct {
 	Do       string         `json:"do,omitempty"`
 	MS       int64          `json:"ms,omitempty"`
 	Error    string         `json:"error,omitempty"`
+	Progress int            `json:"progress,omitempty"`
+	Note     string         `json:"note,omitempty"`
 }
 
 // jobReply is a line of the program.
@@ -83,6 +85,8 @@ type saidJob struct {
 	Queue, ID, State string
 	Attempt, Tries   int
 	Payload          string // base64
+	Progress         int
+	Note             string
 }
 
 // payload is the job's own.

@@ -46,6 +46,8 @@ type queueJob struct {
 	State     string            `json:"state,omitempty"`
 	Reason    string            `json:"reason,omitempty"`
 	Deadline  int64             `json:"deadline_ms,omitempty"` // of a claim
+	Progress  *int              `json:"progress,omitempty"`    // with Note, that its attempt said last
+	Note      string            `json:"note,omitempty"`
 
 	path  string    // namespace and queue
 	until time.Time // of a delayed or leased job
@@ -254,6 +256,7 @@ func (s *Queues) claim(r *http.Request, space string, queues []string) (*http.Re
 				if len(jobs) < count && j.path == space+"/"+queue && j.State == "ready" {
 					j.State, j.until = "leased", time.Now().Add(ttr)
 					j.Attempt++
+					j.Progress, j.Note = nil, ""
 					taken := *j
 					taken.State, taken.Deadline = "", j.until.UnixMilli()
 					jobs = append(jobs, &taken)
@@ -297,6 +300,8 @@ func (s *Queues) apply(name string, text []byte) string {
 		ID, Do   string
 		Attempt  int
 		MS       int64
+		Progress *int
+		Note     string
 		Deadline int64 `json:"deadline_ms"`
 	}
 	if err := json.Unmarshal(text, &line); err != nil || line.MS < 0 || line.MS > 30*24*3600*1000 {
@@ -321,6 +326,9 @@ func (s *Queues) apply(name string, text []byte) string {
 		j.State, j.Reason = "dead", map[string]string{"bury": "buried", "nack": "nacked"}[line.Do]
 	case line.Do == "touch", line.Do == "defer":
 		j.until = time.Now().Add(after)
+		if line.Progress != nil {
+			j.Progress, j.Note = line.Progress, line.Note
+		}
 	case line.Do == "requeue":
 		j.Attempt--
 		j.State = "ready"

@@ -54,7 +54,7 @@ type Open func(t testing.TB, url string, o Options) SDK
 // patience bounds whatever a case waits for.
 const patience = 20 * time.Second
 
-// cases are those of Run. PROTOCOL.md lists them, too.
+// cases are those of Run.
 var cases = map[string]func(*bench){
 	"what is accepted is stored once and in order":           whatIsAcceptedIsStoredOnceAndInOrder,
 	"a batch goes before its linger, the rest after it":      aBatchGoesBeforeItsLinger,

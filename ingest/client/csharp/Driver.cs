@@ -138,8 +138,8 @@ static class Driver
 
     static string Shown(Job j)
     {
-        return "{\"queue\":" + Json.Quote(j.Queue) + ",\"id\":" + Json.Quote(j.Id) + ",\"state\":" + Json.Quote(j.State) + ",\"attempt\":" + j.Attempt + ",\"tries\":" + j.Tries +
-            ",\"payload\":\"" + Convert.ToBase64String(j.Payload) + "\"}";
+        return "{\"queue\":" + Json.Quote(j.Queue) + ",\"id\":" + Json.Quote(j.Id) + ",\"state\":" + Json.Quote(j.State) + ",\"attempt\":" + j.Attempt + ",\"tries\":" + j.Tries + ",\"progress\":" + j.Progress +
+            ",\"note\":" + Json.Quote(j.Note) + ",\"payload\":\"" + Convert.ToBase64String(j.Payload) + "\"}";
     }
 
     static async Task<string> Publish()
@@ -166,6 +166,7 @@ static class Driver
             case "nack": return queues.NackAsync(job, after, error);
             case "bury": return queues.BuryAsync(job, error);
             case "requeue": return queues.RequeueAsync(job);
+            case "progress": return queues.ProgressAsync(job, after, (int)Json.Whole(command, "progress", 0), Text("note"));
             default: return queues.TouchAsync(job, after);
         }
     }

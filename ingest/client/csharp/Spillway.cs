@@ -753,6 +753,9 @@ namespace Spillway
         public Dictionary<string, string> Attributes = new Dictionary<string, string>();
         /// <summary>Of GetAsync and PeekAsync: ready, prepared, delayed, leased or dead; and why it is dead.</summary>
         public string State = "", Reason = "";
+        /// <summary>Of GetAsync: percent and a note, that its worker said with ProgressAsync; -1: it did not.</summary>
+        public int Progress = -1;
+        public string Note = "";
         /// <summary>Unix ms of the service's clock; ExpiresMs is 0: never.</summary>
         public long PublishedMs, ExpiresMs;
         /// <summary>Of a worker's: why its token was cancelled.</summary>
@@ -903,7 +906,13 @@ namespace Spillway
         /// <summary>Leases a job for that long from now on.</summary>
         public Task TouchAsync(Job job, TimeSpan ttr, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "touch", ttr), token); }
 
-        /// <summary>The same, and somebody else will settle it.</summary>
+        /// <summary>The same, and says how far the work got: percent, and a note of which 200 bytes are kept. GetAsync has both.</summary>
+        public Task ProgressAsync(Job job, TimeSpan ttr, int percent, string note = "", CancellationToken token = default(CancellationToken))
+        {
+            return Settle(job, Line(job, "touch", ttr, more: ",\"progress\":" + percent.ToString(CultureInfo.InvariantCulture) + ",\"note\":" + Json.Quote(note)), token);
+        }
+
+        /// <summary>A touch, and somebody else will settle it.</summary>
         public Task DeferAsync(Job job, TimeSpan ttr, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "defer", ttr), token); }
 
         /// <summary>Gives a job back to the head of its queue, uncounted. Sent once: the next delivery has the same attempt.</summary>
@@ -971,13 +980,13 @@ namespace Spillway
 
         // Line is that of a settle. It changes only the delivery that it names; a requeue of a lease that was not prolonged
         // names its deadline, too, because the next delivery has the same attempt.
-        internal static string Line(Job job, string act, TimeSpan after = default(TimeSpan), string error = null, bool touched = false)
+        internal static string Line(Job job, string act, TimeSpan after = default(TimeSpan), string error = null, bool touched = false, string more = "")
         {
             var line = "{\"id\":" + Json.Quote(job.Id) + ",\"attempt\":" + job.Attempt.ToString(CultureInfo.InvariantCulture) + ",\"do\":\"" + act + "\"";
             if (act == "nack" || act == "touch" || act == "defer") line += ",\"ms\":" + Ms(after < TimeSpan.Zero ? TimeSpan.Zero : after > MaxAfter ? MaxAfter : after);
             if (act == "requeue" && !touched && job.Deadline != "") line += ",\"deadline_ms\":" + job.Deadline;
             if (error != null) line += ",\"error\":" + Json.Quote(Cut(error));
-            return line + "}";
+            return line + more + "}";
         }
 
         // Cut is as much of a text as is kept, at a character.
@@ -1013,6 +1022,7 @@ namespace Spillway
             {
                 Queue = Json.Text(Json.Of(said, "queue")), Id = Json.Text(Json.Of(said, "id")), State = Json.Text(Json.Of(said, "state")) ?? "",
                 Reason = Json.Text(Json.Of(said, "reason")) ?? "", Attempt = (int)Json.Whole(said, "attempt", -1), Tries = (int)Json.Whole(said, "tries", -1),
+                Progress = (int)Json.Whole(said, "progress", -1), Note = Json.Text(Json.Of(said, "note")) ?? "",
                 PublishedMs = Json.Whole(said, "published_ms", 0), ExpiresMs = Json.Whole(said, "expires_ms", 0),
             };
             var deadline = Json.Whole(said, "deadline_ms", 0);

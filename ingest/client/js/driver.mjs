@@ -24,7 +24,7 @@ const commands = {
   },
   publish: ({ queue, payloads }, o) => payloads.length === 1 ? queues.publish(queue, bytes(payloads[0]), o) : queues.publishMany(queue, payloads.map(bytes), o),
   claim: async c => ({ jobs: (await queues.claim(c.queues, camel(c.options))).map(shown) }),
-  settle: ({ do: act, ms = 0, error, ...job }) => act === "nack" ? queues.nack(job, ms, error) : act === "bury" ? queues.bury(job, error) : queues[act](job, ms || undefined),
+  settle: ({ do: act, ms, error, progress, note, ...job }) => queues[act](job, ...{ nack: [ms, error], bury: [error], touch: [ms], progress: [ms, progress, note] }[act] ?? []),
   get: async ({ queue, id }) => ({ jobs: [shown(await queues.get(queue, id))] }),
   delete: ({ queue, id }) => queues.delete(queue, id),
   work(c, o) {

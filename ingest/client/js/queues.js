@@ -81,7 +81,9 @@ export class Queues {
   async requeue(job, call) { return this.#settle({ ...job, deadline: 0 }, "requeue", {}, { attempts: 1, ...call }) }
   // touch leases a job for ttr ms from now on.
   async touch(job, ttr, call) { return this.#settle(job, "touch", { after: ttr }, call) }
-  // defer does the same, and notes that somebody else will settle the job.
+  // progress does the same, and says how far the work got: percent, and a note of which 200 bytes are kept.
+  async progress(job, ttr, percent, note = "", call) { return this.#settle(job, "touch", { after: ttr, progress: percent, note }, call) }
+  // defer is a touch, and notes that somebody else will settle the job.
   async defer(job, ttr, call) { return this.#settle(job, "defer", { after: ttr }, call) }
 
   async get(queue, id, call) { return this.#read(queue, `/jobs/${encodeURIComponent(id)}`, call) }
@@ -183,8 +185,8 @@ export class Queues {
 }
 
 class Job {
-  constructor({ queue, id, attempt, tries, data, attributes = {}, state = "", reason = "", errors = [], published_ms, expires_ms, deadline_ms }) {
-    Object.assign(this, { queue, id, attempt, tries, payload: Buffer.from(data, "base64"), attributes, state, reason, errors })
+  constructor({ queue, id, attempt, tries, data, attributes = {}, state = "", reason = "", errors = [], progress, note = "", published_ms, expires_ms, deadline_ms }) {
+    Object.assign(this, { queue, id, attempt, tries, payload: Buffer.from(data, "base64"), attributes, state, reason, errors, progress, note })
     Object.assign(this, { published: published_ms ?? 0, expires: expires_ms ?? 0, deadline: deadline_ms ?? 0 })
   }
   text() { return this.payload.toString() }
@@ -385,8 +387,8 @@ function payload(value) {
 
 // settlement is a line of a settle. It changes only the delivery that it names; a requeue names the deadline
 // of the lease, too, because the next delivery has the same attempt.
-function settlement({ id, attempt, deadline }, act, { after = 0, error } = {}) {
-  const line = { id, attempt, do: act }
+function settlement({ id, attempt, deadline }, act, { after = 0, error, ...more } = {}) {
+  const line = { id, attempt, do: act, ...more }
   if (act === "nack" || act === "touch" || act === "defer") line.ms = Math.ceil(Math.min(Math.max(after, 0), maxAfter))
   if (act === "requeue" && deadline) line.deadline_ms = deadline
   if (error !== undefined) line.error = new TextDecoder().decode(Buffer.from(text(error)).subarray(0, maxError), { stream: true })

@@ -156,6 +156,9 @@ export interface Job extends Delivery {
   reason: string
   /** Of get: why attempts failed, the newest first. */
   errors: { attempt: number; at_ms: number; error: string }[]
+  /** Of get: what its worker said with progress. */
+  progress?: number
+  note: string
   text(): string
   json(): any
 }
@@ -191,7 +194,9 @@ export class Queues {
   requeue(job: Delivery, call?: CallOptions): Promise<void>
   /** Leases it for that many ms from now on. */
   touch(job: Delivery, ttr: number, call?: CallOptions): Promise<void>
-  /** The same, and somebody else will settle it. */
+  /** The same, and says how far the work got: percent, and a note of which 200 bytes are kept. get has both. */
+  progress(job: Delivery, ttr: number, percent: number, note?: string, call?: CallOptions): Promise<void>
+  /** A touch, and somebody else will settle it. */
   defer(job: Delivery, ttr: number, call?: CallOptions): Promise<void>
   get(queue: string, id: string, call?: CallOptions): Promise<Job>
   /** The job that is claimed next. */

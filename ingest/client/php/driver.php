@@ -27,7 +27,8 @@ function seconds(array $options): array
 function jobs(array $jobs): array
 {
     return ['jobs' => array_map(static function (Spillway\Job $j): array {
-        return ['queue' => $j->queue, 'id' => $j->id, 'state' => $j->state, 'attempt' => $j->attempt, 'tries' => $j->tries, 'payload' => base64_encode($j->payload)];
+        return ['queue' => $j->queue, 'id' => $j->id, 'state' => $j->state, 'attempt' => $j->attempt, 'tries' => $j->tries,
+            'progress' => $j->progress, 'note' => $j->note, 'payload' => base64_encode($j->payload)];
     }, $jobs)];
 }
 
@@ -103,7 +104,7 @@ $hear = static function (bool $wait) use (&$account, &$its): void {
 };
 
 while (($line = fgets(STDIN)) !== false) {
-    $c = json_decode($line, true) + ['options' => [], 'queue' => '', 'id' => '', 'attempt' => 0, 'ms' => 0, 'error' => ''];
+    $c = json_decode($line, true) + ['options' => [], 'queue' => '', 'id' => '', 'attempt' => 0, 'ms' => 0, 'error' => '', 'progress' => 0, 'note' => ''];
     $job = new Spillway\Job($c['queue'], $c['id'], $c['attempt']);
     $answer = [];
     try {
@@ -136,7 +137,8 @@ while (($line = fgets(STDIN)) !== false) {
                 $answer = jobs($queues->claim($c['queues'], seconds($c['options'])));
                 break;
             case 'settle':
-                $arguments = ['ack' => [], 'requeue' => [], 'nack' => [$c['ms'] / 1000, $c['error']], 'bury' => [$c['error']], 'touch' => [$c['ms'] / 1000]];
+                $arguments = ['ack' => [], 'requeue' => [], 'nack' => [$c['ms'] / 1000, $c['error']], 'bury' => [$c['error']], 'touch' => [$c['ms'] / 1000],
+                    'progress' => [$c['ms'] / 1000, $c['progress'], $c['note']]];
                 $queues->{$c['do']}($job, ...$arguments[$c['do']]);
                 break;
             case 'get':

@@ -48,7 +48,7 @@ class Driver:
         job, after, q = spillway.Job(c["queue"], c["id"], c["attempt"]), c.get("ms", 0) / 1000, self.queues_
         {
             "ack": lambda: q.ack(job), "nack": lambda: q.nack(job, after, c.get("error")), "bury": lambda: q.bury(job, c.get("error")),
-            "touch": lambda: q.touch(job, after), "requeue": lambda: q.requeue(job),
+            "touch": lambda: q.touch(job, after), "progress": lambda: q.progress(job, after, c["progress"], c["note"]), "requeue": lambda: q.requeue(job),
         }[c["do"]]()
 
     def get(self, c, o):
@@ -117,7 +117,8 @@ class Driver:
 
 def shown(job):
     payload = base64.b64encode(job.payload).decode()
-    return {"queue": job.queue, "id": job.id, "state": job.state, "attempt": job.attempt, "tries": job.tries, "payload": payload}
+    names = "queue", "id", "state", "attempt", "tries", "progress", "note"
+    return {"payload": payload, **{name: getattr(job, name) for name in names}}
 
 
 def word(error):

@@ -146,6 +146,12 @@ final class Queues
         $this->settle($job, 'touch', $ttr);
     }
 
+    /** Touches a job, and says how far the work got, in percent, and a note of which 200 bytes are kept. Get has both. */
+    public function progress(Job $job, float $ttr, int $percent, string $note = ''): void
+    {
+        $this->settle($job, 'touch', $ttr, '', [], ['progress' => $percent, 'note' => $note]);
+    }
+
     /** Leases a job for ttr from now on; somebody else settles it, who has its queue, id and attempt. */
     public function defer(Job $job, float $ttr): void
     {
@@ -168,14 +174,15 @@ final class Queues
     /**
      * What became of a delivery, in one line. It can be repeated, for it changes only the delivery that it names.
      *
-     * @param array<string, mixed> $how attempts, timeout
+     * @param array<string, mixed> $how  attempts, timeout
+     * @param array<string, mixed> $more of the line
      */
-    public function settle(Job $job, string $do, float $after = 0, string $error = '', array $how = []): void
+    public function settle(Job $job, string $do, float $after = 0, string $error = '', array $how = [], array $more = []): void
     {
         if ($do === 'nack' || $do === 'release' || $do === 'defer') {
             $after = min(max($after, 0), self::MAX_AFTER);
         }
-        $line = ['id' => $job->id, 'attempt' => $job->attempt, 'do' => $do];
+        $line = ['id' => $job->id, 'attempt' => $job->attempt, 'do' => $do] + $more;
         if ($after > 0) {
             $line['ms'] = (int) ceil($after * 1000);
         }
@@ -406,6 +413,9 @@ final class Job
     public array $attributes = [];
     /** Of get and peek: ready, prepared, delayed, leased or dead; else empty. */
     public string $state = '';
+    /** Of get: percent and a note, that its worker said with progress; null: it did not. */
+    public ?int $progress = null;
+    public string $note = '';
     /** @internal Of the lease that claim got; 0: not known. */
     public int $deadlineMs = 0;
 
@@ -430,6 +440,8 @@ final class Job
         $job->payload = $data;
         $job->attributes = (array) ($said->attributes ?? []);
         $job->deadlineMs = is_int($said->deadline_ms ?? null) ? $said->deadline_ms : 0;
+        $job->progress = is_int($said->progress ?? null) ? $said->progress : null;
+        $job->note = is_string($said->note ?? null) ? $said->note : '';
         $job->state = is_string($said->state ?? null) ? $said->state : '';
         return $job;
     }

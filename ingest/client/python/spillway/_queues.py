@@ -35,6 +35,8 @@ class Job:
         self.state: str = f.get("state", "")  # of get and peek: ready, prepared, delayed, leased or dead
         self.reason: str = f.get("reason", "")  # why it is dead
         self.errors: list[dict[str, Any]] = f.get("errors") or []  # of get: why attempts failed, the newest first
+        self.progress: Optional[int] = f.get("progress")  # of get, with note: what its worker said with progress
+        self.note: str = f.get("note", "")
         self.ended = threading.Event()  # set when its handler is to end, because of cause:
         self.cause = ""  # lease_lost: it comes again elsewhere; stopped: the worker stops
         self._deadline: int = f.get("deadline_ms", 0)
@@ -154,12 +156,16 @@ class Queues:
         """Leases a job for ttr from now on. Gone: the lease was over."""
         self._settle(job, "touch", ttr)
 
+    def progress(self, job: Job, ttr: float, percent: int, note: str = "") -> None:
+        """Touches a job, and says how far the work got, in percent, and a note of which 200 bytes are kept. get has both."""
+        self._settle(job, "touch", ttr, progress=percent, note=note)
+
     def defer(self, job: Job, ttr: float) -> None:
         """Leases a job for ttr from now on; somebody else, who has its queue, id and attempt, settles it."""
         self._settle(job, "defer", ttr)
 
-    def _settle(self, job: Job, do: str, after: float = 0.0, error: object = None, attempts: int = 0) -> None:
-        line = settlement(job, do, after, error)
+    def _settle(self, job: Job, do: str, after: float = 0.0, error: object = None, attempts: int = 0, **more: object) -> None:
+        line = {**settlement(job, do, after, error), **more}
         line.pop("deadline_ms", None)  # a touch may have moved it
         failed = self._settle_all(job.queue, [line], attempts)[0]
         if failed is not None:
@@ -168,7 +174,7 @@ class Queues:
     def _settle_all(self, queue: str, lines: Sequence[dict[str, Any]], attempts: int = 0, connection: Optional[Connection] = None,
                     timeout: float = 0) -> list[Optional[SpillwayError]]:
         """Sends settlements of one queue together, and returns what became of each: None, Gone or another error."""
-        body = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+        body = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode("utf-8", "replace")
         said, maybe = self._call("POST", _checked(queue) + "/settle", {}, body, "application/x-ndjson", attempts=attempts,
                                  connection=connection, timeout=timeout)
         results, errors = said.get("results"), []  # type: ignore[var-annotated]

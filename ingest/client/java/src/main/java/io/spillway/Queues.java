@@ -107,43 +107,49 @@ public final class Queues {
         public final Map<String, String> attributes;
         /** Of get and peek: ready, prepared, delayed, leased or dead; else empty. */
         public final String state;
+        /** Of get: percent and a note, that its worker said with progress; -1 and empty: nothing. */
+        public final int progress;
+        public final String note;
         /** Unix ms by the service's clock; 0: not said. */
         public final long publishedMs;
         volatile long deadlineMs; // of the lease that claim got; 0: a touch has moved it
 
         /** A delivery of which queue, id and attempt are known, to settle it. */
         public Job(String queue, String id, int attempt) {
-            this(queue, id, attempt, 0, new byte[0], Map.of(), "", 0, 0);
-        }
-
-        private Job(String queue, String id, int attempt, int tries, byte[] payload, Map<String, String> attributes,
-                String state, long publishedMs, long deadlineMs) {
-            this.queue = queue;
-            this.id = id;
-            this.attempt = attempt;
-            this.tries = tries;
-            this.payload = payload;
-            this.attributes = attributes;
-            this.state = state;
-            this.publishedMs = publishedMs;
-            this.deadlineMs = deadlineMs;
+            this(Map.of("queue", queue, "id", id, "attempt", (long) attempt));
         }
 
         @SuppressWarnings("unchecked")
-        static Job read(Object said) {
-            Map<String, Object> m = Json.object(said);
-            Object queue = m.get("queue"), id = m.get("id"), data = m.getOrDefault("data", ""), state = m.getOrDefault("state", "");
-            Object attributes = m.getOrDefault("attributes", Map.of());
-            long attempt = Json.whole(m.getOrDefault("attempt", 0L)), tries = Json.whole(m.getOrDefault("tries", 0L));
-            if (!(queue instanceof String && id instanceof String && data instanceof String && state instanceof String
-                    && attributes instanceof Map) || "".equals(id) || attempt < 0 || tries < 0) throw foreign();
+        private Job(Map<String, Object> said) {
+            queue = text(said, "queue");
+            id = text(said, "id");
+            attempt = (int) Json.whole(said.getOrDefault("attempt", 0L));
+            tries = (int) Json.whole(said.getOrDefault("tries", 0L));
+            state = text(said, "state");
+            progress = (int) Json.whole(said.get("progress"));
+            note = text(said, "note");
+            publishedMs = Math.max(0, Json.whole(said.get("published_ms")));
+            deadlineMs = Math.max(0, Json.whole(said.get("deadline_ms")));
+            Object named = said.getOrDefault("attributes", Map.of());
+            if (!(named instanceof Map)) throw foreign();
+            attributes = (Map<String, String>) named;
             try {
-                return new Job((String) queue, (String) id, (int) attempt, (int) tries, Base64.getDecoder().decode((String) data),
-                        (Map<String, String>) attributes, (String) state, Math.max(0, Json.whole(m.get("published_ms"))),
-                        Math.max(0, Json.whole(m.get("deadline_ms"))));
+                payload = Base64.getDecoder().decode(text(said, "data"));
             } catch (IllegalArgumentException e) {
                 throw foreign();
             }
+        }
+
+        static Job read(Object said) {
+            Job j = new Job(Json.object(said));
+            if (j.queue.isEmpty() || j.id.isEmpty() || j.attempt < 0 || j.tries < 0) throw foreign();
+            return j;
+        }
+
+        private static String text(Map<String, Object> said, String name) {
+            Object text = said.getOrDefault(name, "");
+            if (text instanceof String) return (String) text;
+            throw foreign();
         }
     }
 
@@ -319,6 +325,13 @@ public final class Queues {
         settle(job, "touch", Http.millis(ttr), "");
     }
 
+    /** Touches a job, and says how far the work got, in percent, and a note of which 200 bytes are kept. Get has both. */
+    public void progress(Job job, Duration ttr, int percent, String note) {
+        String line = line(job, "touch", Http.millis(ttr), "");
+        String more = ",\"progress\":" + percent + ",\"note\":" + Json.quote(note) + "}";
+        settle(job, line.substring(0, line.length() - 1) + more, config.attempts);
+    }
+
     /** Leases a job for ttr from now on; somebody else settles it, who has its queue, id and attempt. */
     public void defer(Job job, Duration ttr) {
         settle(job, "defer", Http.millis(ttr), "");
@@ -332,12 +345,15 @@ public final class Queues {
     /** Gives a job back to the head of its queue, as if it had not been claimed. It is sent once. */
     public void requeue(Job job) {
         Job any = new Job(job.queue, job.id, job.attempt); // another thread may touch it
-        Failure f = settle(job.queue, List.of(line(any, "requeue", 0, "")), 1, 0).get(0);
-        if (f != null) throw f;
+        settle(job, line(any, "requeue", 0, ""), 1);
     }
 
     private void settle(Job job, String verb, long ms, String error) {
-        Failure f = settle(job.queue, List.of(line(job, verb, ms, error)), config.attempts, 0).get(0);
+        settle(job, line(job, verb, ms, error), config.attempts);
+    }
+
+    private void settle(Job job, String line, int attempts) {
+        Failure f = settle(job.queue, List.of(line), attempts, 0).get(0);
         if (f != null) throw f;
     }
 

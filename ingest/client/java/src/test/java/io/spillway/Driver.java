@@ -164,7 +164,8 @@ public final class Driver {
     private String jobs(List<Queues.Job> jobs) {
         List<String> all = new ArrayList<>();
         for (Queues.Job j : jobs) {
-            all.add(name(j) + ",\"state\":\"" + j.state + "\",\"tries\":" + j.tries + ",\"payload\":\""
+            all.add(name(j) + ",\"state\":\"" + j.state + "\",\"tries\":" + j.tries + ",\"progress\":" + j.progress + ",\"note\":"
+                    + Reporter.Json.quote(j.note) + ",\"payload\":\""
                     + Base64.getEncoder().encodeToString(j.payload) + "\"}");
         }
         return "{\"jobs\":[" + String.join(",", all) + "]}";
@@ -188,6 +189,9 @@ public final class Driver {
                 break;
             case "requeue":
                 queues.requeue(job);
+                break;
+            case "progress":
+                queues.progress(job, after, ((Long) line.getOrDefault("progress", 0L)).intValue(), text("note"));
                 break;
             default:
                 queues.touch(job, after);
