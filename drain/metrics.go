@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // Outcomes of entries. The first three count what a commit settled, or a claim
@@ -40,29 +41,29 @@ type metrics struct {
 
 // newMetrics registers everything; it fails when the names are taken.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	r := guard.NewRegistry("drain", "namespace")
+	r := metric.New(reg, "spillway_drain_", "namespace")
 	m := &metrics{
-		sinks:   r.Sinks("entries"),
-		entries: r.Counter("entries_total", "Entries by outcome: delivered, expired, dead, retried, unconfirmed, lost or failed.", "outcome"),
-		claims:  r.Counter("claims_total", "Claims of partitions by outcome.", "outcome"),
-		heldBack: r.Counter("held_back_total",
+		sinks:   guard.Sinks(r, "entries"),
+		entries: r.Counters("entries_total", "Entries by outcome: delivered, expired, dead, retried, unconfirmed, lost or failed.", "outcome"),
+		claims:  r.Counters("claims_total", "Claims of partitions by outcome.", "outcome"),
+		heldBack: r.Counters("held_back_total",
 			"Looks that left what was due to a process before this one, for 100 ms each: see spillway_drain_owned_shards."),
-		fenced:  r.Counter("fenced_total", "Commits rejected because another drainer had the lease."),
-		lapsed:  r.Counter("lapsed_total", "Leases that were left to lapse because the store did not answer in time or rejected their settlement."),
-		retries: r.Counter("commit_retries_total", "Commits and releases sent again."),
+		fenced:  r.Counters("fenced_total", "Commits rejected because another drainer had the lease."),
+		lapsed:  r.Counters("lapsed_total", "Leases that were left to lapse because the store did not answer in time or rejected their settlement."),
+		retries: r.Counters("commit_retries_total", "Commits and releases sent again."),
 
-		lag: r.Histogram("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",
+		lag: r.Histograms("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",
 			[]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 180}),
 
-		closed: r.Counter("groups_total",
+		closed: r.Counters("groups_total",
 			"Groups of batches of several partitions that were closed for one write, by reason.", "reason"),
-		givenBack:    r.Counter("given_back_total", "Leases given back without a write while they waited for others, by reason.", "reason"),
-		writeEntries: r.Histogram("write_entries", "Entries in one write to a sink that takes several partitions at once.", prometheus.ExponentialBuckets(1, 4, 9)),
+		givenBack:    r.Counters("given_back_total", "Leases given back without a write while they waited for others, by reason.", "reason"),
+		writeEntries: r.Histograms("write_entries", "Entries in one write to a sink that takes several partitions at once.", prometheus.ExponentialBuckets(1, 4, 9)),
 
-		paused: r.Gauge("paused", "1 while claims are answered that the namespace is paused."),
-		leases: r.Gauge("leases", "Leases that workers have now."),
+		paused: r.Gauges("paused", "1 while claims are answered that the namespace is paused."),
+		leases: r.Gauges("leases", "Leases that workers have now."),
 	}
-	return m, r.Register(reg)
+	return m, r.Err()
 }
 
 // namespaceMetrics are the children of one namespace, looked up once, by the room
@@ -146,36 +147,27 @@ func (m *leaseMetrics) settled(n [classes]int) {
 	m.dead.Add(float64(n[dead]))
 }
 
-// ranks shows how the shards of each namespace are shared out among the processes that drain it:
-// see partition.Namespace.Rank.
-type ranks []*namespaceDrain
-
 var (
-	ownedShards = prometheus.NewDesc("spillway_drain_owned_shards",
-		"Shards for which this process is the first of those that drain them: it works alone while it keeps up.",
-		[]string{"namespace"}, nil)
-	drainProcesses = prometheus.NewDesc("spillway_drain_processes",
-		"Live processes that drain the namespace, as this one read them last; 0 while it cannot.", []string{"namespace"}, nil)
+	ownedShards = metric.GaugeOf("spillway_drain_owned_shards",
+		"Shards for which this process is the first of those that drain them: it works alone while it keeps up.", "namespace")
+	drainProcesses = metric.GaugeOf("spillway_drain_processes",
+		"Live processes that drain the namespace, as this one read them last; 0 while it cannot.", "namespace")
 )
 
-// Describe implements prometheus.Collector.
-func (ranks) Describe(ch chan<- *prometheus.Desc) {
-	ch <- ownedShards
-	ch <- drainProcesses
-}
-
-// Collect implements prometheus.Collector: it reads nothing.
-func (r ranks) Collect(ch chan<- prometheus.Metric) {
-	for _, n := range r {
-		owned := 0
-		open, _ := n.ns.OpenShards()
-		for _, shard := range open {
-			if n.ns.Rank(shard) == 0 {
-				owned++
+// ranks shows how the shards of each namespace are shared out among the processes that drain it:
+// see partition.Namespace.Rank. It reads nothing.
+func ranks(namespaces []*namespaceDrain) metric.Figures {
+	return metric.Figures{All: []metric.Figure{ownedShards, drainProcesses}, Read: func(send metric.Send) {
+		for _, n := range namespaces {
+			owned := 0
+			open, _ := n.ns.OpenShards()
+			for _, shard := range open {
+				if n.ns.Rank(shard) == 0 {
+					owned++
+				}
 			}
+			send(ownedShards, float64(owned), n.name)
+			send(drainProcesses, float64(n.ns.Drainers()), n.name)
 		}
-		ch <- prometheus.MustNewConstMetric(ownedShards, prometheus.GaugeValue, float64(owned), n.name)
-		ch <- prometheus.MustNewConstMetric(drainProcesses, prometheus.GaugeValue,
-			float64(n.ns.Drainers()), n.name)
-	}
+	}}
 }

@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // metrics are the server's own. Counters with a closed set of labels are looked up
@@ -60,71 +59,53 @@ var rejectionReasons = [...]wire.Reason{
 
 func newMetrics(reg prometheus.Registerer, log *drops.Log,
 	inflight, conns func() int64) (*metrics, error) {
-	var failed error
-	register := func(c prometheus.Collector) {
-		if err := reg.Register(c); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("register metric: %w", err))
-		}
-	}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_ingest_" + name, Help: help}, labels)
-		register(c)
-		return c
-	}
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "spillway_ingest_" + name, Help: help,
-			Buckets: buckets})
-		register(h)
-		return h
-	}
-	gauge := func(name, help string, value func() int64) {
-		register(prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: "spillway_ingest_" + name, Help: help},
-			func() float64 { return float64(value()) }))
-	}
-	requests := counter("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
-	rejections := counter("rejections_total",
+	r := metric.New(reg, "spillway_ingest_")
+	requests := r.Counters("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
+	rejections := r.Counters("rejections_total",
 		"Requests rejected as a whole, by error code of the answer.", "error")
 	m := &metrics{
 		drops:      log,
 		requests:   make(map[*route]map[int]prometheus.Counter),
 		mounted:    requests,
 		rejections: make(map[wire.Code]prometheus.Counter),
-		entries: counter("entries_total",
+		entries: r.Counters("entries_total",
 			"Entries received, by result: accepted, repeated (an earlier request with the same idempotency key stored them), or the reason of the rejection.",
 			"namespace", "result"),
-		unacked: counter("unacked_entries_total",
+		unacked: r.Counters("unacked_entries_total",
 			"Entries answered before they were stored, by what became of them: stored, rejected, or lost in memory "+
 				"(the store was away until they were too old, or the process stopped).", "namespace", "outcome"),
-		unskewed: counter("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
-		mistakes: counter("suspected_mistakes_total",
+		unskewed: r.Counters("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
+		mistakes: r.Counters("suspected_mistakes_total",
 			"Requests stored as they are that were probably meant otherwise, by reason: "+
 				"looks_compressed (no Content-Encoding) or looks_batched (NDJSON as one entry).", "namespace", "reason"),
-		opaque: counter("untransformed_entries_total",
+		opaque: r.Counters("untransformed_entries_total",
 			"Entries of a namespace with a transform that are no JSON object, and were stored as they are.", "namespace"),
-		discards: counter("client_discards_total", "Entries that clients report as discarded before sending, by reason.", "namespace", "reason"),
-		limited: counter("token_limited_total",
+		discards: r.Counters("client_discards_total", "Entries that clients report as discarded before sending, by reason.", "namespace", "reason"),
+		limited: r.Counters("token_limited_total",
 			"Requests, or partitions of mixed requests, rejected by a limit of their token or write key, "+
 				"by error code.", "namespace", "token", "error"),
-		latency: histogram("request_seconds", "Time from the headers of a request that brings entries to its answer, of one request in 8. It "+
+		latency: r.Histogram("request_seconds", "Time from the headers of a request that brings entries to its answer, of one request in 8. It "+
 			"covers the arrival of the body and, unless ack=none, the flush.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		laneWait: histogram("lane_wait_seconds",
+		laneWait: r.Histogram("lane_wait_seconds",
 			"Time that the oldest request of a flush waited for the flush to begin.",
 			prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		flushSeconds: histogram("flush_seconds", "Duration of a flush, which is one round trip to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		flushEntries: histogram("flush_entries", "Number of entries in a flush.",
+		flushSeconds: r.Histogram("flush_seconds", "Duration of a flush, which is one round trip to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
+		flushEntries: r.Histogram("flush_entries", "Number of entries in a flush.",
 			prometheus.ExponentialBuckets(1, 2, 13)),
-		panics: counter("panics_total",
-			"Panics recovered by the server. Each is a bug.").WithLabelValues(),
-		acceptErrors: counter("accept_errors_total", "Failed attempts to accept a connection, usually because no file descriptors are left.").WithLabelValues(),
-		evictedConns: counter("connections_evicted_total",
-			"Connections on which no request was admitted, closed for a new one while max_conns were open.").WithLabelValues(),
-		handshakes: counter("tls_handshake_errors_total",
-			"Connections that ended before the TLS handshake was complete.").WithLabelValues(),
+		panics: r.Counter("panics_total",
+			"Panics recovered by the server. Each is a bug."),
+		acceptErrors: r.Counter("accept_errors_total", "Failed attempts to accept a connection, usually because no file descriptors are left."),
+		evictedConns: r.Counter("connections_evicted_total",
+			"Connections on which no request was admitted, closed for a new one while max_conns were open."),
+		handshakes: r.Counter("tls_handshake_errors_total",
+			"Connections that ended before the TLS handshake was complete."),
 
-		preflightsRejected: counter("preflights_rejected_total",
+		preflightsRejected: r.Counter("preflights_rejected_total",
 			"CORS preflights of browsers for a page whose origin the namespace does not list "+
-				"(on the routes of SDKs: no namespace that a key opens).").WithLabelValues(),
+				"(on the routes of SDKs: no namespace that a key opens)."),
+	}
+	gauge := func(name, help string, value func() int64) {
+		r.Read(name, help, func() float64 { return float64(value()) })
 	}
 	gauge("inflight_bytes", "Bytes of memory reserved by requests, from the first bytes of a body to the answer.", inflight)
 	gauge("connections", "Connections that are open now.", conns)
@@ -145,7 +126,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 	for i := range routes {
 		count(&routes[i], routes[i].name)
 	}
-	return m, failed
+	return m, r.Err()
 }
 
 // latencyEvery is how many requests there are for each whose latency is observed: the

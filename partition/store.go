@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/metric"
 	"github.com/spillway-io/spillway/partition/space"
 )
 
@@ -193,25 +194,18 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	r := metric.New(reg, "spillway_store_")
 	m := &metrics{
-		repaired: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_janitor_mended_total", Help: "Partitions repaired by the janitor.",
-		}),
-		expired: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_janitor_expired_total", Help: "Stale entries that the janitor expired in partitions that nobody drained.",
-		}),
-		rolledBack: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_rolled_back_entries_total",
-			Help: "Accepted entries that a rollback of the store removed together with their ledger: a lower bound, from what this process knew.",
-		}),
-		rejected: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_reads_rejected_total", Help: "Reads of partitions and ledgers rejected because too many were under way.",
-		}),
+		repaired: r.Counter("janitor_mended_total", "Partitions repaired by the janitor."),
+		expired: r.Counter("janitor_expired_total",
+			"Stale entries that the janitor expired in partitions that nobody drained."),
+		rolledBack: r.Counter("rolled_back_entries_total",
+			"Accepted entries that a rollback of the store removed together with their ledger: a lower bound, from what this process knew."),
+		rejected: r.Counter("reads_rejected_total",
+			"Reads of partitions and ledgers rejected because too many were under way."),
+		evicted: r.Counters("evicted_entries_total",
+			"Oldest entries evicted from full partitions by produces of this process.", "namespace"),
 	}
-	m.evicted = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "spillway_store_evicted_entries_total",
-		Help: "Oldest entries evicted from full partitions by produces of this process.",
-	}, []string{"namespace"})
-	reg.MustRegister(m.repaired, m.expired, m.rolledBack, m.rejected, m.evicted)
+	r.Must()
 	return m
 }

@@ -1,9 +1,9 @@
 package guard
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // Metrics are what a guard counts of its sink.
@@ -15,65 +15,6 @@ type Metrics struct {
 	Concurrency                prometheus.Gauge // Writes that may run at once
 }
 
-// Registry makes metrics of one subsystem that all have the same first labels.
-type Registry struct {
-	subsystem string
-	labels    []string
-	made      []prometheus.Collector
-}
-
-// NewRegistry makes a Registry of metrics spillway_<subsystem>_….
-func NewRegistry(subsystem string, labels ...string) *Registry {
-	return &Registry{subsystem: subsystem, labels: labels}
-}
-
-// Counter makes counters.
-func (r *Registry) Counter(name, help string, labels ...string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "spillway",
-		Subsystem: r.subsystem,
-		Name:      name,
-		Help:      help,
-	}, append(r.labels[:len(r.labels):len(r.labels)], labels...))
-	r.made = append(r.made, v)
-	return v
-}
-
-// Gauge makes gauges.
-func (r *Registry) Gauge(name, help string) *prometheus.GaugeVec {
-	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "spillway",
-		Subsystem: r.subsystem,
-		Name:      name,
-		Help:      help,
-	}, r.labels)
-	r.made = append(r.made, v)
-	return v
-}
-
-// Histogram makes histograms.
-func (r *Registry) Histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "spillway",
-		Subsystem: r.subsystem,
-		Name:      name,
-		Help:      help,
-		Buckets:   buckets,
-	}, r.labels)
-	r.made = append(r.made, v)
-	return v
-}
-
-// Register registers all that was made; it fails when a name is taken.
-func (r *Registry) Register(reg prometheus.Registerer) error {
-	for _, c := range r.made {
-		if err := reg.Register(c); err != nil {
-			return fmt.Errorf("register %s metrics: %w", r.subsystem, err)
-		}
-	}
-	return nil
-}
-
 // SinkVectors are the metrics of all sinks of a subsystem.
 type SinkVectors struct {
 	failures, batches, panics   *prometheus.CounterVec
@@ -82,22 +23,22 @@ type SinkVectors struct {
 }
 
 // Sinks makes the metrics of sinks that take unit, such as entries.
-func (r *Registry) Sinks(unit string) *SinkVectors {
+func Sinks(r *metric.Maker, unit string) *SinkVectors {
 	return &SinkVectors{
-		failures: r.Counter("sink_failures_total",
+		failures: r.Counters("sink_failures_total",
 			"Writes and opens of the sink that failed, by reason.", "reason"),
-		batches: r.Counter("batches_total", "Batches written to the sink, every attempt counted."),
-		panics:  r.Counter("panics_total", "Panics of sinks and of what writes to them."),
+		batches: r.Counters("batches_total", "Batches written to the sink, every attempt counted."),
+		panics:  r.Counters("panics_total", "Panics of sinks and of what writes to them."),
 
-		writeSeconds: r.Histogram("write_seconds", "Seconds that one write to the sink took.",
+		writeSeconds: r.Histograms("write_seconds", "Seconds that one write to the sink took.",
 			prometheus.ExponentialBuckets(0.0001, 3, 12)),
-		batchEntries: r.Histogram("batch_"+unit, "Number of "+unit+" in a batch written to the sink.",
+		batchEntries: r.Histograms("batch_"+unit, "Number of "+unit+" in a batch written to the sink.",
 			fillBuckets),
 
-		open:    r.Gauge("sink_open", "1 while the sink is open."),
-		tripped: r.Gauge("sink_tripped", "1 while the breaker lets only probes reach the sink."),
-		failing: r.Gauge("sink_failing", "1 from the first failed write or open until a write succeeds, or where no write failed, an open."),
-		may:     r.Gauge("sink_concurrency", "Writes to the sink that may run at once: fewer while it slows down or throttles."),
+		open:    r.Gauges("sink_open", "1 while the sink is open."),
+		tripped: r.Gauges("sink_tripped", "1 while the breaker lets only probes reach the sink."),
+		failing: r.Gauges("sink_failing", "1 from the first failed write or open until a write succeeds, or where no write failed, an open."),
+		may:     r.Gauges("sink_concurrency", "Writes to the sink that may run at once: fewer while it slows down or throttles."),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // Outcomes of pushed jobs, as the store settled them.
@@ -39,15 +40,15 @@ type metrics struct {
 
 // newMetrics registers everything; it fails when the names are taken.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	r := guard.NewRegistry("push", "namespace", "sink")
+	r := metric.New(reg, "spillway_push_", "namespace", "sink")
 	m := &metrics{
-		sinks:  r.Sinks("jobs"),
-		jobs:   r.Counter("jobs_total", "Jobs by how a delivery ended: acked, deferred, retried, dead, expired, requeued, unsent, gone or lapsed.", "outcome"),
-		claims: r.Counter("claims_total", "Claims of jobs of one queue by outcome.", "outcome"),
-		queues: r.Gauge("queues", "Queues that match a rule of the sink and lately had jobs, or that a rule names."),
-		limit:  r.Gauge("writes_limit", "Writes that the rules let run at once at present, of all those queues together."),
+		sinks:  guard.Sinks(r, "jobs"),
+		jobs:   r.Counters("jobs_total", "Jobs by how a delivery ended: acked, deferred, retried, dead, expired, requeued, unsent, gone or lapsed.", "outcome"),
+		claims: r.Counters("claims_total", "Claims of jobs of one queue by outcome.", "outcome"),
+		queues: r.Gauges("queues", "Queues that match a rule of the sink and lately had jobs, or that a rule names."),
+		limit:  r.Gauges("writes_limit", "Writes that the rules let run at once at present, of all those queues together."),
 	}
-	return m, r.Register(reg)
+	return m, r.Err()
 }
 
 // targetMetrics are the children of one namespace and sink.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // Metrics are those of lmstfy, by its names, for dashboards and alerts made for it. They
@@ -56,38 +57,29 @@ var jobCounters = map[string]string{
 // NewMetrics makes the metrics. gauges may be nil.
 func NewMetrics(reg prometheus.Registerer, gauges *Gauges) *Metrics {
 	m := &Metrics{jobs: map[string]*prometheus.CounterVec{}, queues: map[queueKey]bool{}}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "infra_lmstfy_" + name, Help: help}, labels)
-		reg.MustRegister(c)
-		return c
-	}
-	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "infra_lmstfy_" + name, Help: help,
-			Buckets: buckets}, labels)
-		reg.MustRegister(h)
-		return h
-	}
+	r := metric.New(reg, "infra_lmstfy_")
 	// The buckets are lmstfy's, in milliseconds.
 	requestBuckets, jobBuckets := prometheus.ExponentialBuckets(15, 2.5, 9),
 		prometheus.ExponentialBuckets(15, 3.5, 7)
-	m.latency = histogram("http_latency_milliseconds",
+	m.latency = r.Histograms("http_latency_milliseconds",
 		"Time to the answer of requests answered 200, 201 or 204.", requestBuckets, "pool",
 		"namespace", "api", "method")
-	m.codes = counter("http_http_codes", "Requests answered, by status.", "pool", "namespace", "api",
+	m.codes = r.Counters("http_http_codes", "Requests answered, by status.", "pool", "namespace", "api",
 		"method", "code")
-	m.rateLimit = counter("http_rate_limit", "Requests rejected by a limit of their token.", "pool",
+	m.rateLimit = r.Counters("http_rate_limit", "Requests rejected by a limit of their token.", "pool",
 		"namespace", "token", "action")
 	for name, help := range jobCounters {
-		m.jobs[name] = counter("redis_"+name, help, "pool")
+		m.jobs[name] = r.Counters("redis_"+name, help, "pool")
 	}
-	m.publishQueue = counter("redis_publish_queue_jobs", "Jobs published.", "pool", "namespace", "queue")
-	m.consumeQueue = counter("redis_consume_queue_jobs", "Jobs claimed.", "pool", "namespace", "queue")
-	m.elapsed = histogram("redis_job_elapsed_ms", "Age of jobs when they are claimed.", jobBuckets, "pool",
+	m.publishQueue = r.Counters("redis_publish_queue_jobs", "Jobs published.", "pool", "namespace", "queue")
+	m.consumeQueue = r.Counters("redis_consume_queue_jobs", "Jobs claimed.", "pool", "namespace", "queue")
+	m.elapsed = r.Histograms("redis_job_elapsed_ms", "Age of jobs when they are claimed.", jobBuckets, "pool",
 		"namespace", "queue")
-	m.ackElapsed = histogram("redis_job_ack_elapsed_ms", "Age of jobs when they are acked.", jobBuckets,
+	m.ackElapsed = r.Histograms("redis_job_ack_elapsed_ms", "Age of jobs when they are acked.", jobBuckets,
 		"pool", "namespace", "queue")
-	m.commands = counter("redis_qps", "Commands to Redis, pipelines as one.", "node", "command", "status")
-	m.commandLatency = histogram("redis_latency", "Time of commands to Redis in milliseconds, pipelines as one.", jobBuckets, "node", "command", "status")
+	m.commands = r.Counters("redis_qps", "Commands to Redis, pipelines as one.", "node", "command", "status")
+	m.commandLatency = r.Histograms("redis_latency", "Time of commands to Redis in milliseconds, pipelines as one.", jobBuckets, "node", "command", "status")
+	r.Must()
 	if gauges != nil {
 		reg.MustRegister(gauges)
 	}

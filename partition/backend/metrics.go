@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 type metrics struct {
@@ -13,25 +15,21 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, unreachable func() int) *metrics {
+	r := metric.New(reg, "spillway_store_")
 	m := &metrics{
-		roundTrip: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "spillway_store_round_trip_seconds", Help: "Round-trip time of one pipeline of scripts.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
-		}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_store_errors_total", Help: "Script calls that failed, by what is known of their outcome.",
-		}, []string{"class"}),
-		reloads: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_script_reloads_total", Help: "Times that Redis had forgotten the scripts and they were sent again.",
-		}),
+		roundTrip: r.Histogram("round_trip_seconds", "Round-trip time of one pipeline of scripts.",
+			prometheus.ExponentialBuckets(0.0001, 2, 16)),
+		errors: r.Counters("errors_total",
+			"Script calls that failed, by what is known of their outcome.", "class"),
+		reloads: r.Counter("script_reloads_total",
+			"Times that Redis had forgotten the scripts and they were sent again."),
 	}
 	for _, class := range []string{"unavailable", "full", "unknown", "unconfirmed", "broken"} {
 		m.errors.WithLabelValues(class)
 	}
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_store_unreachable_shards", Help: "Shards whose server is unreachable; operations on them are rejected at once.",
-	}, func() float64 { return float64(unreachable()) }))
-	reg.MustRegister(m.roundTrip, m.errors, m.reloads)
+	r.Read("unreachable_shards", "Shards whose server is unreachable; operations on them are rejected at once.",
+		func() float64 { return float64(unreachable()) })
+	r.Must()
 	return m
 }
 

@@ -22,6 +22,7 @@ import (
 	luacontrol "github.com/spillway-io/spillway/lua/control"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/lifecycle"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // every is how often a process asks what changed. A change is in use everywhere after this
@@ -273,22 +274,20 @@ const (
 )
 
 func newMetrics(reg prometheus.Registerer, c *Control) metrics {
+	r := metric.New(reg, "spillway_control_")
 	m := metrics{
-		read: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spillway_control_last_read_timestamp_seconds", Help: "When namespaces and tokens made at run time were last read, in Unix seconds.",
-		}),
-		grants: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_control_grants_total", Help: "Requests of this process to Redis for a part of a token's shared rate, by result.",
-		}, []string{"result"}),
+		read: r.Gauge("last_read_timestamp_seconds",
+			"When namespaces and tokens made at run time were last read, in Unix seconds."),
+		grants: r.Counters("grants_total",
+			"Requests of this process to Redis for a part of a token's shared rate, by result.", "result"),
 	}
 	for _, result := range []string{grantGiven, grantRejected, grantFailed} {
 		m.grants.WithLabelValues(result)
 	}
-	reg.MustRegister(m.read, m.grants, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_control_version", Help: "Version of the namespaces and tokens made at run time that this process uses. All processes have " +
-			"the same within a second.",
-	}, func() float64 { return float64(c.Snapshot().Version) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_control_ignored_entries", Help: "Namespaces and tokens made at run time that are not used. /readyz of the admin port says why.",
-	}, func() float64 { return float64(len(c.Snapshot().Ignored)) }))
+	r.Read("version", "Version of the namespaces and tokens made at run time that this process uses. All processes have "+
+		"the same within a second.", func() float64 { return float64(c.Snapshot().Version) })
+	r.Read("ignored_entries", "Namespaces and tokens made at run time that are not used. /readyz of the admin port says why.",
+		func() float64 { return float64(len(c.Snapshot().Ignored)) })
+	r.Must()
 	return m
 }

@@ -3,6 +3,8 @@ package job
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 type metrics struct {
@@ -24,55 +26,42 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_jobs_" + name, Help: help})
-	}
+	r := metric.New(reg, "spillway_")
+	held := r.Counters("jobs_claims_held_total",
+		"Queues of which a claim of this process got fewer jobs than were ready, by what held them back.", "by")
 	m := &metrics{
-		promoted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_jobs_promoted_total", Help: "Jobs that this process moved because they were due or their lease lapsed, by the state they are in since.",
-		}, []string{"outcome"}),
-		expired:   counter("expired_total", "Expired jobs that this process met and dropped."),
-		lost:      counter("lost_total", "Jobs that something other than Spillway removed, as met by this process."),
-		reverted:  counter("reverted_total", "Claimed jobs given back because the answer of the claim was lost."),
-		repaired:  counter("repaired_total", "Jobs made ready again because something other than Spillway removed their place in the queue."),
-		malformed: counter("malformed_total", "Claimed jobs that were not handed out, because something other than Spillway wrote their record."),
-		rolledBack: counter("rolled_back_total",
+		promoted: r.Counters("jobs_promoted_total", "Jobs that this process moved because they were due or their lease lapsed, by the state they are in since.",
+			"outcome"),
+		expired:   r.Counter("jobs_expired_total", "Expired jobs that this process met and dropped."),
+		lost:      r.Counter("jobs_lost_total", "Jobs that something other than Spillway removed, as met by this process."),
+		reverted:  r.Counter("jobs_reverted_total", "Claimed jobs given back because the answer of the claim was lost."),
+		repaired:  r.Counter("jobs_repaired_total", "Jobs made ready again because something other than Spillway removed their place in the queue."),
+		malformed: r.Counter("jobs_malformed_total", "Claimed jobs that were not handed out, because something other than Spillway wrote their record."),
+		rolledBack: r.Counter("jobs_rolled_back_total",
 			"Published jobs that a rollback of the store removed together with their ledger: a lower bound, "+
 				"from what this process knew."),
-		untraced: counter("trace_events_dropped_total",
+		untraced: r.Counter("jobs_trace_events_dropped_total",
 			"Events of traces of jobs that this process did not write, as there were too many or the store did not take them."),
-		rejected: counter("reads_rejected_total",
+		rejected: r.Counter("jobs_reads_rejected_total",
 			"Reads of queues and ledgers rejected because too many were under way."),
+		stranded: r.Gauges("jobs_stranded", "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's "+
+			"figure: the same in every process.", "namespace"),
+		held: held.WithLabelValues("rate"),
+		full: held.WithLabelValues("concurrency"),
+		outbox: r.Gauge("outbox_jobs",
+			"Follow-ups of jobs that ended which are not in their queues yet. The store's figure: the same in every process."),
+		outboxAge: r.Gauge("outbox_age_seconds", "Age of the oldest of them."),
+		droppedEvents: r.Counters("jobs_events_dropped_total",
+			"Events of queues that listeners did not get from this process: it had too many to send (full), the store did not take them "+
+				"(store), or the listener was slow, counted for each (slow).", "reason"),
 	}
-	m.stranded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "spillway_jobs_stranded", Help: "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's " +
-			"figure: the same in every process.",
-	}, []string{"namespace"})
-	held := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "spillway_jobs_claims_held_total",
-		Help: "Queues of which a claim of this process got fewer jobs than were ready, by what held them back.",
-	}, []string{"by"})
-	m.held, m.full = held.WithLabelValues("rate"), held.WithLabelValues("concurrency")
-	m.outbox = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "spillway_outbox_jobs",
-		Help: "Follow-ups of jobs that ended which are not in their queues yet. The store's figure: the same in every process.",
-	})
-	m.outboxAge = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "spillway_outbox_age_seconds", Help: "Age of the oldest of them.",
-	})
-	m.droppedEvents = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "spillway_jobs_events_dropped_total",
-		Help: "Events of queues that listeners did not get from this process: it had too many to send (full), the store did not take them " +
-			"(store), or the listener was slow, counted for each (slow).",
-	}, []string{"reason"})
 	for _, reason := range []string{eventsFull, eventsStore, eventsSlow} {
 		m.droppedEvents.WithLabelValues(reason)
 	}
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())
 	}
-	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack,
-		m.rejected, m.stranded, held, m.outbox, m.outboxAge, m.untraced, m.droppedEvents)
+	r.Must()
 	return m
 }
 

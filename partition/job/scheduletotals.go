@@ -5,8 +5,9 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 const (
@@ -153,47 +154,37 @@ func (t *scheduleTotals) leave(p *PutSchedule) {
 	t.ticks[superseded].Add(given)
 }
 
-// scheduleMetrics collects the totals of a store.
-type scheduleMetrics struct{ store *Store }
-
 var (
-	accountSchedules = prometheus.NewDesc("spillway_account_schedules",
+	accountSchedules = metric.GaugeOf("spillway_account_schedules",
 		"Schedules stored now, by state: active, or stopped, which is paused or ended; counted every 5 s, less often by a third process and more. "+
-			"The store's figure: the same in every process.", []string{"namespace", "state"}, nil)
-	overdueSchedules = prometheus.NewDesc("spillway_schedules_overdue",
+			"The store's figure: the same in every process.", "namespace", "state")
+	overdueSchedules = metric.GaugeOf("spillway_schedules_overdue",
 		"Active schedules that should have fired 10 s ago, with their jitter, and did not; counted every 5 s, less often by a third process and more. "+
-			"The store's figure: the same in every process.", []string{"namespace"}, nil)
-	scheduleOwners = prometheus.NewDesc("spillway_schedules_owners",
+			"The store's figure: the same in every process.", "namespace")
+	scheduleOwners = metric.GaugeOf("spillway_schedules_owners",
 		"Owners of schedules by state: registered, or gone: without a heartbeat for its ttl, so that its schedules do not fire; "+
-			"counted every 5 s, less often by a third process and more. The store's figure: the same in every process.", []string{"namespace", "state"}, nil)
-	accountTicks = prometheus.NewDesc("spillway_account_ticks_total",
+			"counted every 5 s, less often by a third process and more. The store's figure: the same in every process.", "namespace", "state")
+	accountTicks = metric.CounterOf("spillway_account_ticks_total",
 		"Ticks of schedules by outcome, as this process accounted for them since it started: the sum over all "+
-			"processes is the store's.", []string{"namespace", "outcome"}, nil)
+			"processes is the store's.", "namespace", "outcome")
 )
 
-// Describe implements prometheus.Collector.
-func (m scheduleMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountSchedules, overdueSchedules, scheduleOwners, accountTicks} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector: it reads nothing.
-func (m scheduleMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, ns := range m.store.Namespaces() {
-		t := ns.ScheduleTotals()
-		gauge := func(desc *prometheus.Desc, value int64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
+// scheduleMetrics are the totals of a store. They read nothing.
+func scheduleMetrics(s *Store) metric.Figures {
+	all := []metric.Figure{accountSchedules, overdueSchedules, scheduleOwners, accountTicks}
+	return metric.Figures{All: all, Read: func(send metric.Send) {
+		for _, ns := range s.Namespaces() {
+			t := ns.ScheduleTotals()
+			if t.Known {
+				send(accountSchedules, float64(t.Active), ns.Name, "active")
+				send(accountSchedules, float64(t.Stopped), ns.Name, "stopped")
+				send(overdueSchedules, float64(t.Overdue), ns.Name)
+				send(scheduleOwners, float64(t.Owners), ns.Name, "registered")
+				send(scheduleOwners, float64(t.Gone), ns.Name, "gone")
+			}
+			for name, n := range t.Ticks {
+				send(accountTicks, float64(n), ns.Name, name)
+			}
 		}
-		if t.Known {
-			gauge(accountSchedules, t.Active, ns.Name, "active")
-			gauge(accountSchedules, t.Stopped, ns.Name, "stopped")
-			gauge(overdueSchedules, t.Overdue, ns.Name)
-			gauge(scheduleOwners, t.Owners, ns.Name, "registered")
-			gauge(scheduleOwners, t.Gone, ns.Name, "gone")
-		}
-		for name, n := range t.Ticks {
-			ch <- prometheus.MustNewConstMetric(accountTicks, prometheus.CounterValue, float64(n), ns.Name, name)
-		}
-	}
+	}}
 }

@@ -18,7 +18,7 @@ func TestSchedulesAreCountedWhereTheyAre(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := openStore(t, url, func(p *Policy) { p.Shards = 3 })
-			if n := testutil.CollectAndCount(scheduleMetrics{s}, "spillway_account_schedules"); n > 0 {
+			if n := testutil.CollectAndCount(scheduleMetrics(s), "spillway_account_schedules"); n > 0 {
 				t.Error("there are counts before the first look")
 			}
 			ns := s.Namespace("mail")
@@ -44,7 +44,7 @@ func TestSchedulesAreCountedWhereTheyAre(t *testing.T) {
 			}
 			startPromoter(t, s)
 			redistest.Until(t, most, "all are counted", func() bool { return ns.ScheduleTotals().Known })
-			err = testutil.CollectAndCompare(scheduleMetrics{s}, strings.NewReader(`
+			err = testutil.CollectAndCompare(scheduleMetrics(s), strings.NewReader(`
 # HELP spillway_account_schedules Schedules stored now, by state: active, or stopped, which is paused or ended; counted every 5 s, less often by a third process and more. The store's figure: the same in every process.
 # TYPE spillway_account_schedules gauge
 spillway_account_schedules{namespace="mail",state="active"} 7
@@ -56,7 +56,7 @@ spillway_schedules_overdue{namespace="mail"} 2
 			if err != nil {
 				t.Error(err)
 			}
-			if problems, err := testutil.CollectAndLint(scheduleMetrics{s}); err != nil || len(problems) > 0 {
+			if problems, err := testutil.CollectAndLint(scheduleMetrics(s)); err != nil || len(problems) > 0 {
 				t.Errorf("lint: %v %v", problems, err)
 			}
 		})

@@ -151,7 +151,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		s.wake = "spublish"
 	}
 	s.metrics = newMetrics(reg)
-	reg.MustRegister(scheduleMetrics{s})
+	reg.MustRegister(scheduleMetrics(s))
 	s.space = space.New(space.Config{
 		Kind:       s.kind(),
 		Prefix:     cfg.Prefix,

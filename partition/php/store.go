@@ -71,7 +71,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	reg.MustRegister(sums{s})
+	reg.MustRegister(s.sums())
 	s.reads = backend.NewReadLimit(readsAtOnce, readsMaxWait, s.metrics.rejected)
 	return s, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/lifecycle"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // Checker is a store that can be asked whether it can be used. Its warnings are the guarantees that it
@@ -57,14 +58,14 @@ func New(store Checker, reg prometheus.Registerer, log *zap.Logger) *Watch {
 		warned:   map[string]bool{},
 	}
 	w.Loop = lifecycle.New("watch", w.begin, w.run)
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_ready", Help: "1 while the store can be used and the process is not shutting down.",
-	}, func() float64 {
+	r := metric.New(reg, "spillway_")
+	r.Read("ready", "1 while the store can be used and the process is not shutting down.", func() float64 {
 		if w.Ready() != nil {
 			return 0
 		}
 		return 1
-	}))
+	})
+	r.Must()
 	return w
 }
 

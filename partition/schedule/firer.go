@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/lifecycle"
+	"github.com/spillway-io/spillway/partition/metric"
 	"github.com/spillway-io/spillway/partition/schedule/cron"
 )
 
@@ -45,23 +46,19 @@ type Firer struct {
 // NewFirer makes the firer of a store. Start sets it going.
 func NewFirer(s *job.Store, reg prometheus.Registerer, log *zap.Logger) *Firer {
 	f := &Firer{store: s, log: log, busy: map[job.DueShard]bool{}, specs: map[string]*Spec{}, zone: cron.Zone}
-	f.fired = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "spillway_schedules_fired_total", Help: "Runs of schedules that this process published, by cause: due, caught_up or waited.",
-	}, []string{"reason"})
-	f.lag = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "spillway_schedules_lag_seconds",
-		Help:    "Time from a tick, with its jitter, until its jobs were published, of runs within grace that this process fired.",
-		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 15, 60},
-	})
-	f.unread = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "spillway_schedules_unreadable_total",
-		Help: "Times that this process could not read a schedule that was due and put it off by a minute: its zone is not in the " +
-			"program's tzdata, or another program wrote it.",
-	})
+	r := metric.New(reg, "spillway_schedules_")
+	f.fired = r.Counters("fired_total",
+		"Runs of schedules that this process published, by cause: due, caught_up or waited.", "reason")
+	f.lag = r.Histogram("lag_seconds",
+		"Time from a tick, with its jitter, until its jobs were published, of runs within grace that this process fired.",
+		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 15, 60})
+	f.unread = r.Counter("unreadable_total",
+		"Times that this process could not read a schedule that was due and put it off by a minute: its zone is not in the "+
+			"program's tzdata, or another program wrote it.")
+	r.Must()
 	for _, cause := range []string{"due", "caught_up", "waited"} {
 		f.fired.WithLabelValues(cause)
 	}
-	reg.MustRegister(f.fired, f.lag, f.unread)
 	f.Loop = lifecycle.New("firer", nil, f.run)
 	return f
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/lifecycle"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 const (
@@ -52,7 +53,7 @@ func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accou
 	})
 	a.Loop = lifecycle.New("accounts", a.firstRead,
 		func(ctx context.Context) { repeat(ctx, accountsEvery, a.read) })
-	reg.MustRegister(a)
+	reg.MustRegister(a.figures())
 	return a
 }
 
@@ -145,118 +146,101 @@ func endings(o partition.Overview) map[string]int64 {
 	return totals
 }
 
-func accountMetric(name, help string, labels ...string) *prometheus.Desc {
-	return storeMetric("account_"+name, help, labels...)
+// accountGauge is a figure of the store about a namespace.
+func accountGauge(name, help string, labels ...string) metric.Figure {
+	return metric.GaugeOf("spillway_account_"+name, help+sameEverywhere, append([]string{"namespace"}, labels...)...)
 }
 
-func layoutMetric(name, help string, labels ...string) *prometheus.Desc {
-	return storeMetric("layout_"+name, help, labels...)
+// accountCounter is one that never falls.
+func accountCounter(name, help string, labels ...string) metric.Figure {
+	return metric.CounterOf("spillway_account_"+name, help+sameEverywhere, append([]string{"namespace"}, labels...)...)
 }
 
-// storeMetric is a figure of the store about namespaces.
-func storeMetric(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("spillway_"+name, help+" The store's figure: the same in every process.",
-		append([]string{"namespace"}, labels...), nil)
+// layoutGauge is a figure of the store about the shards of a namespace.
+func layoutGauge(name, help string, labels ...string) metric.Figure {
+	return metric.GaugeOf("spillway_layout_"+name, help+sameEverywhere, append([]string{"namespace"}, labels...)...)
 }
+
+const sameEverywhere = " The store's figure: the same in every process."
 
 var (
-	accountEntries = accountMetric("entries_total",
+	accountEntries = accountCounter("entries_total",
 		"Entries by outcome, since the first one: accepted = delivered + evicted - reclaimed + "+
 			"expired + dead + lost + buffered.", "outcome")
-	accountBuffered   = accountMetric("buffered_entries", "Entries stored now.")
-	accountPartitions = accountMetric("partitions", "Partitions with entries now.")
-	accountKeys       = accountMetric("idempotency_keys",
+	accountBuffered   = accountGauge("buffered_entries", "Entries stored now.")
+	accountPartitions = accountGauge("partitions", "Partitions with entries now.")
+	accountKeys       = accountGauge("idempotency_keys",
 		"Idempotency keys that are remembered now. They are counted in steps: up to a quarter more than there are.")
-	accountOverdue = accountMetric("overdue_seconds",
+	accountOverdue = accountGauge("overdue_seconds",
 		"How long the first partition in the queue has been due.")
-	accountLetters     = accountMetric("dead_letters", "Dead letters kept now.")
-	accountLetterBytes = accountMetric("dead_letter_bytes", "Bytes of the dead letters kept now.")
-	accountPurged      = accountMetric("purged_entries_total",
+	accountLetters     = accountGauge("dead_letters", "Dead letters kept now.")
+	accountLetterBytes = accountGauge("dead_letter_bytes", "Bytes of the dead letters kept now.")
+	accountPurged      = accountCounter("purged_entries_total",
 		"Entries that operators purged. They are among the evicted ones.")
-	layoutShards = layoutMetric("shards",
+	layoutShards = layoutGauge("shards",
 		"Shards by the state of their layout: current takes new entries, older is being emptied, closed holds none.", "state")
-	layoutUnfenced = layoutMetric("unfenced_shards", "Shards of older layouts that may take entries still.")
-	layoutEntries  = layoutMetric("older_entries", "Entries in shards of older layouts.")
-	layoutSeconds  = layoutMetric("older_seconds",
+	layoutUnfenced = layoutGauge("unfenced_shards", "Shards of older layouts that may take entries still.")
+	layoutEntries  = layoutGauge("older_entries", "Entries in shards of older layouts.")
+	layoutSeconds  = layoutGauge("older_seconds",
 		"How long there have been shards of an older layout; 0: there are none.")
-	layoutBusiest = layoutMetric("busiest_ratio",
+	layoutBusiest = layoutGauge("busiest_ratio",
 		"Shards of the current layout on the master that has most of them, divided by the mean of all masters; 1 is even.")
 
-	accountLettersGone = accountMetric("dead_letters_evicted_total",
+	accountLettersGone = accountCounter("dead_letters_evicted_total",
 		"Dead letters that max_dead or max_dead_bytes dropped.")
 )
 
-// Describe implements prometheus.Collector.
-func (a *Accounts) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions,
-		accountKeys, accountOverdue, accountLetters,
+// figures are those of the last readings: they read nothing, so a scrape costs the store nothing.
+func (a *Accounts) figures() metric.Figures {
+	all := []metric.Figure{accountEntries, accountBuffered, accountPartitions, accountKeys, accountOverdue, accountLetters,
 		accountLetterBytes, accountLettersGone, accountPurged, layoutShards, layoutUnfenced, layoutEntries, layoutSeconds,
-		layoutBusiest} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector: it reads nothing, so a scrape costs the store nothing.
-func (a *Accounts) Collect(ch chan<- prometheus.Metric) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for namespace, o := range a.last {
-		send := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(desc, kind, value, append([]string{namespace}, labels...)...)
+		layoutBusiest}
+	return metric.Figures{All: all, Read: func(send metric.Send) {
+		for namespace, o := range a.latest() {
+			for outcome, n := range outcomes(o.Overview) {
+				send(accountEntries, float64(n), namespace, outcome)
+			}
+			send(accountBuffered, float64(o.Ledger.Buffered), namespace)
+			send(accountPartitions, float64(o.Partitions), namespace)
+			send(accountKeys, float64(o.Keys), namespace)
+			send(accountOverdue, o.Overdue.Seconds(), namespace)
+			send(accountLetters, float64(o.DeadLetters), namespace)
+			send(accountLetterBytes, float64(o.DeadBytes), namespace)
+			send(accountPurged, float64(o.Purged), namespace)
+			send(accountLettersGone, float64(o.DeadEvicted), namespace)
+			send(layoutShards, float64(o.Shards.Current), namespace, "current")
+			send(layoutShards, float64(o.Shards.Older), namespace, "older")
+			send(layoutShards, float64(o.Shards.Closed), namespace, "closed")
+			send(layoutUnfenced, float64(o.Shards.Unfenced), namespace)
+			send(layoutEntries, float64(o.Shards.OlderEntries), namespace)
+			send(layoutSeconds, o.Shards.OlderFor.Seconds(), namespace)
+			send(layoutBusiest, o.Shards.BusiestRatio(), namespace)
 		}
-		for outcome, n := range outcomes(o.Overview) {
-			send(accountEntries, prometheus.CounterValue, float64(n), outcome)
-		}
-		send(accountBuffered, prometheus.GaugeValue, float64(o.Ledger.Buffered))
-		send(accountPartitions, prometheus.GaugeValue, float64(o.Partitions))
-		send(accountKeys, prometheus.GaugeValue, float64(o.Keys))
-		send(accountOverdue, prometheus.GaugeValue, o.Overdue.Seconds())
-		send(accountLetters, prometheus.GaugeValue, float64(o.DeadLetters))
-		send(accountLetterBytes, prometheus.GaugeValue, float64(o.DeadBytes))
-		send(accountPurged, prometheus.CounterValue, float64(o.Purged))
-		send(accountLettersGone, prometheus.CounterValue, float64(o.DeadEvicted))
-		send(layoutShards, prometheus.GaugeValue, float64(o.Shards.Current), "current")
-		send(layoutShards, prometheus.GaugeValue, float64(o.Shards.Older), "older")
-		send(layoutShards, prometheus.GaugeValue, float64(o.Shards.Closed), "closed")
-		send(layoutUnfenced, prometheus.GaugeValue, float64(o.Shards.Unfenced))
-		send(layoutEntries, prometheus.GaugeValue, float64(o.Shards.OlderEntries))
-		send(layoutSeconds, prometheus.GaugeValue, o.Shards.OlderFor.Seconds())
-		send(layoutBusiest, prometheus.GaugeValue, o.Shards.BusiestRatio())
-	}
-}
-
-// ages are the two sides of a comparison for Prometheus: how old the oldest entry of a
-// namespace is, and at which age it expires.
-type ages struct {
-	source Source
-	sweep  *sweep
+	}}
 }
 
 var (
-	oldestEntry = accountMetric("oldest_age_seconds",
+	oldestEntry = accountGauge("oldest_age_seconds",
 		"Age of the oldest entry when the sweep last read its partition: at most 400 partitions are read a second, all of them in turn.")
-	maxAge = prometheus.NewDesc("spillway_namespace_max_age_seconds",
-		"Age at which an undelivered entry expires.", []string{"namespace"}, nil)
+	maxAge = metric.GaugeOf("spillway_namespace_max_age_seconds",
+		"Age at which an undelivered entry expires.", "namespace")
 )
 
-// Describe implements prometheus.Collector.
-func (a ages) Describe(ch chan<- *prometheus.Desc) {
-	ch <- oldestEntry
-	ch <- maxAge
-}
-
-// Collect implements prometheus.Collector: it reads nothing.
-func (a ages) Collect(ch chan<- prometheus.Metric) {
-	store := a.source().Store
-	if store == nil {
-		return
-	}
-	for _, ns := range store.Namespaces() {
-		ch <- prometheus.MustNewConstMetric(maxAge, prometheus.GaugeValue, ns.Policy.MaxAge.Seconds(), ns.Name)
-		if age, known := a.sweep.oldestAge(ns.Name); known {
-			ch <- prometheus.MustNewConstMetric(oldestEntry, prometheus.GaugeValue, age.Seconds(), ns.Name)
+// ages are the two sides of a comparison for Prometheus: how old the oldest entry of a
+// namespace is, and at which age it expires. They read nothing.
+func (s *sweep) ages() metric.Figures {
+	return metric.Figures{All: []metric.Figure{oldestEntry, maxAge}, Read: func(send metric.Send) {
+		store := s.source().Store
+		if store == nil {
+			return
 		}
-	}
+		for _, ns := range store.Namespaces() {
+			send(maxAge, ns.Policy.MaxAge.Seconds(), ns.Name)
+			if age, known := s.oldestAge(ns.Name); known {
+				send(oldestEntry, age.Seconds(), ns.Name)
+			}
+		}
+	}}
 }
 
 // oldestAge is not the age of now: an entry that was read a while ago may be delivered

@@ -194,13 +194,13 @@ func TestTheAccountIsInTheMetricsAndNeverFalls(t *testing.T) {
 	}
 	var failure error
 	a := NewAccounts(&fakeStore{overview: func() (partition.Overview, error) { return o, failure }}, prometheus.NewRegistry(), zap.NewNop())
-	if n := testutil.CollectAndCount(a); n != 0 {
+	if n := testutil.CollectAndCount(a.figures()); n != 0 {
 		t.Errorf("%d metrics before the account was read", n)
 	}
 	a.read(t.Context())
 	failure, o = errors.New("down"), partition.Overview{}
 	a.read(t.Context()) // the last account stays
-	err := testutil.CollectAndCompare(a, strings.NewReader(`
+	err := testutil.CollectAndCompare(a.figures(), strings.NewReader(`
 # HELP spillway_account_buffered_entries Entries stored now. The store's figure: the same in every process.
 # TYPE spillway_account_buffered_entries gauge
 spillway_account_buffered_entries{namespace="default"} 26
@@ -220,7 +220,7 @@ spillway_account_overdue_seconds{namespace="default"} 1.5
 	if err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(a); n != 22 {
+	if n := testutil.CollectAndCount(a.figures()); n != 22 {
 		t.Errorf("%d metrics, want 7 outcomes, 3 states of shards and 12 others", n)
 	}
 }
@@ -228,7 +228,7 @@ spillway_account_overdue_seconds{namespace="default"} 1.5
 func TestTheOldestAgeOfMetricsIsThatOfTheOldestEntry(t *testing.T) {
 	t.Parallel()
 	b := newBacklog(t)
-	metric := ages{b.sweep.source, b.sweep}
+	metric := b.sweep.ages()
 	if n := testutil.CollectAndCount(metric, "spillway_account_oldest_age_seconds"); n != 0 {
 		t.Errorf("an age is known before the first pass")
 	}

@@ -371,7 +371,7 @@ func TestOverviewAndMetricsHaveTheAccountsOfQueues(t *testing.T) {
 	if mail.Ledger.Published != 3 || mail.Ledger.Died != 1 || mail.Jobs != 3 || mail.MaxJobs != 10_000_000 || *mail.Queues != 1 || mail.OldestReadyAgeMS == nil || mail.ReadAtMS == 0 {
 		t.Errorf("got %+v", mail)
 	}
-	err := testutil.CollectAndCompare(q.jobLedgers, strings.NewReader(`
+	err := testutil.CollectAndCompare(q.jobLedgers.figures(), strings.NewReader(`
 # HELP spillway_account_jobs Jobs stored now, by state: ready, prepared, delayed, leased or dead. The store's figure: the same in every process.
 # TYPE spillway_account_jobs gauge
 spillway_account_jobs{namespace="mail",state="dead"} 1
@@ -383,7 +383,7 @@ spillway_account_jobs{namespace="mail",state="ready"} 2
 	if err != nil {
 		t.Error(err)
 	}
-	if problems, err := testutil.CollectAndLint(q.jobLedgers); err != nil || len(problems) > 0 {
+	if problems, err := testutil.CollectAndLint(q.jobLedgers.figures()); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v %v", problems, err)
 	}
 	if raw := send(q.Server, "GET", "/api/v1/overview?namespace=mail", "viewer", "").Body.String(); !strings.Contains(raw, `"sinks":[]`) {

@@ -347,7 +347,7 @@ type aliveAccounts struct{ *Accounts }
 
 func (a aliveAccounts) Alive(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if testutil.CollectAndCount(a) > 0 {
+		if testutil.CollectAndCount(a.figures()) > 0 {
 			return nil
 		}
 	}

@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/history"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 const (
@@ -254,60 +254,50 @@ func jobStates(l job.Ledger) map[string]int64 {
 }
 
 var (
-	accountJobsTotal = accountMetric("jobs_total",
+	accountJobsTotal = accountCounter("jobs_total",
 		"Jobs by outcome, since the first one: published = acked + expired + deleted + lost + what "+
 			"spillway_account_jobs has. Died are those that became dead letters, respawned those of them that were made ready again.", "outcome")
-	accountJobs   = accountMetric("jobs", "Jobs stored now, by state: ready, prepared, delayed, leased or dead.", "state")
-	accountQueues = accountMetric("queues",
+	accountJobs   = accountGauge("jobs", "Jobs stored now, by state: ready, prepared, delayed, leased or dead.", "state")
+	accountQueues = accountGauge("queues",
 		"Queues with jobs, when they were last counted: every 10 s, or less often where there are many.")
-	accountOldestJob = accountMetric("oldest_ready_job_seconds",
+	accountOldestJob = accountGauge("oldest_ready_job_seconds",
 		"Time since the publish of the first ready job of a queue, of the queue where "+
 			"that is longest, when they were last counted: every 10 s, or less often where there are many; of 1,024 queues.")
-	maxJobs = prometheus.NewDesc("spillway_namespace_max_jobs",
-		"Jobs that the namespace may hold. A publish beyond is rejected.", []string{"namespace"}, nil)
+	maxJobs = metric.GaugeOf("spillway_namespace_max_jobs",
+		"Jobs that the namespace may hold. A publish beyond is rejected.", "namespace")
 )
 
-// Describe implements prometheus.Collector.
-func (b *jobLedgers) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountJobsTotal, accountJobs, accountKeys, accountQueues,
-		accountOldestJob, maxJobs} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector: it reads nothing.
-func (b *jobLedgers) Collect(ch chan<- prometheus.Metric) {
-	limits := map[string]int64{}
-	for _, space := range b.source().jobSpaces() {
-		limits[space.ns.Name] = space.ns.Policy.MaxJobs
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for namespace, f := range b.spaces {
-		gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value,
-				append([]string{namespace}, labels...)...)
+// figures are those of the last readings: they read nothing.
+func (b *jobLedgers) figures() metric.Figures {
+	all := []metric.Figure{accountJobsTotal, accountJobs, accountKeys, accountQueues, accountOldestJob, maxJobs}
+	return metric.Figures{All: all, Read: func(send metric.Send) {
+		limits := map[string]int64{}
+		for _, space := range b.source().jobSpaces() {
+			limits[space.ns.Name] = space.ns.Policy.MaxJobs
 		}
-		if limit := limits[namespace]; limit > 0 {
-			gauge(maxJobs, float64(limit))
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for namespace, f := range b.spaces {
+			if limit := limits[namespace]; limit > 0 {
+				send(maxJobs, float64(limit), namespace)
+			}
+			if f.queues >= 0 {
+				send(accountQueues, float64(f.queues), namespace)
+				send(accountOldestJob, float64(f.oldestAge)/1000, namespace)
+			}
+			if len(f.recent) == 0 {
+				continue
+			}
+			l := f.recent[len(f.recent)-1].Ledger
+			for outcome, n := range jobOutcomes(l) {
+				send(accountJobsTotal, float64(n), namespace, outcome)
+			}
+			send(accountKeys, float64(l.Keys), namespace)
+			for state, n := range jobStates(l) {
+				send(accountJobs, float64(n), namespace, state)
+			}
 		}
-		if f.queues >= 0 {
-			gauge(accountQueues, float64(f.queues))
-			gauge(accountOldestJob, float64(f.oldestAge)/1000)
-		}
-		if len(f.recent) == 0 {
-			continue
-		}
-		l := f.recent[len(f.recent)-1].Ledger
-		for outcome, n := range jobOutcomes(l) {
-			ch <- prometheus.MustNewConstMetric(accountJobsTotal, prometheus.CounterValue, float64(n),
-				namespace, outcome)
-		}
-		gauge(accountKeys, float64(l.Keys))
-		for state, n := range jobStates(l) {
-			gauge(accountJobs, float64(n), state)
-		}
-	}
+	}}
 }
 
 // QueueOverview is one namespace of kind queue in the overview. All of it is the store's, but

@@ -22,6 +22,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition/history"
 	"github.com/spillway-io/spillway/partition/lifecycle"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // Server is the server of the admin port.
@@ -78,10 +79,11 @@ func New(cfg Config, log *zap.Logger) *Server {
 	s.sweep = newSweep(cfg.Source, log)
 	s.recorder = newRecorder(cfg.Source, s.sweep, s.history)
 	s.jobLedgers = newJobLedgers(cfg.Source, log)
-	s.unauthorized = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "spillway_admin_unauthorized_total", Help: "Requests to the admin port that were answered 401, without an admin token or with a wrong one.",
-	})
-	own.MustRegister(s.unauthorized, ages{cfg.Source, s.sweep}, s.jobLedgers)
+	r := metric.New(own, "spillway_admin_")
+	s.unauthorized = r.Counter("unauthorized_total",
+		"Requests to the admin port that were answered 401, without an admin token or with a wrong one.")
+	r.Must()
+	own.MustRegister(s.sweep.ages(), s.jobLedgers.figures())
 	s.metrics = promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		return prometheus.Gatherers{cfg.Source().Metrics, own}.Gather()
 	}), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})

@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // tierMetrics are those of sinks with fallbacks.
@@ -19,20 +20,15 @@ type tierMetrics struct {
 }
 
 func newTierMetrics(reg prometheus.Registerer) tierMetrics {
-	taken := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "spillway",
-		Subsystem: "drain",
-		Name:      "fallback_entries_total",
-		Help:      "Entries that a fallback sink took. Fallback 1 is the first in the list.",
-	}, []string{"namespace", "fallback"})
-	down := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "spillway",
-		Subsystem: "drain",
-		Name:      "fallback_sink_down",
-		Help:      "1 while a sink with fallbacks is down and a later one takes its entries. Sink 0 is the first choice, 1 the first fallback.",
-	}, []string{"namespace", "sink"})
-	reg.MustRegister(taken, down)
-	return tierMetrics{taken, down}
+	r := metric.New(reg, "spillway_drain_fallback_", "namespace")
+	m := tierMetrics{
+		taken: r.Counters("entries_total",
+			"Entries that a fallback sink took. Fallback 1 is the first in the list.", "fallback"),
+		down: r.Gauges("sink_down",
+			"1 while a sink with fallbacks is down and a later one takes its entries. Sink 0 is the first choice, 1 the first fallback.", "sink"),
+	}
+	r.Must()
+	return m
 }
 
 // withFallbacks makes one sink of the tiers of a namespace.

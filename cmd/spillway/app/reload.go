@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition/metric"
 	"github.com/spillway-io/spillway/partition/ready"
 )
 
@@ -35,13 +36,12 @@ type reloads struct {
 }
 
 func (r *reloads) init(reg prometheus.Registerer) {
-	r.successful = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "spillway_config_last_reload_successful", Help: "1 unless the last reload was rejected and an earlier configuration is in use.",
-	})
-	r.succeeded = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration in use was last read, in Unix seconds.",
-	})
-	reg.MustRegister(r.successful, r.succeeded)
+	m := metric.New(reg, "spillway_config_last_reload_")
+	r.successful = m.Gauge("successful",
+		"1 unless the last reload was rejected and an earlier configuration is in use.")
+	r.succeeded = m.Gauge("success_timestamp_seconds",
+		"When the configuration in use was last read, in Unix seconds.")
+	m.Must()
 	r.record(true)
 	r.queue = make(chan struct{}, 2)
 	r.reject = ready.ErrStarting

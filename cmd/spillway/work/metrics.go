@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/spillway-io/spillway/partition/metric"
 )
 
 // metrics are those of a worker.
@@ -19,18 +21,19 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
+	reg := prometheus.NewRegistry()
+	r := metric.New(reg, "spillway_work_")
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		started: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_work_started_total", Help: "Children that were started."}),
-		recycled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_work_recycled_total", Help: "Children that were replaced, by reason: restart, uses, time or memory."}, []string{"reason"}),
-		killed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_work_killed_total", Help: "Children that were ended, by reason: timeout, memory, gone (its job is leased to somebody else), protocol (it closed a pipe), start (it was not ready in time), end (it did not end in time) or drain."}, []string{"reason"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "spillway_work_job_seconds", Help: "Time that children took for a job.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
+		registry: reg,
+		started:  r.Counter("started_total", "Children that were started."),
+		recycled: r.Counters("recycled_total",
+			"Children that were replaced, by reason: restart, uses, time or memory.", "reason"),
+		killed: r.Counters("killed_total", "Children that were ended, by reason: timeout, memory, gone (its job is leased to somebody else), protocol (it closed a pipe), start (it was not ready in time), end (it did not end in time) or drain.",
+			"reason"),
+		seconds: r.Histogram("job_seconds", "Time that children took for a job.",
+			prometheus.ExponentialBuckets(0.001, 4, 10)),
 	}
-	m.registry.MustRegister(m.started, m.recycled, m.killed, m.seconds)
+	r.Must()
 	return m
 }
 
