@@ -23,18 +23,11 @@ const (
 // claim leases jobs to the client, and waits for them if it asks so.
 func (a *api) claim(c *call) *ingest.Rejection {
 	a.workers.hear(c)
-	count, rejected := c.number("count", 1, 1, job.MaxCount)
-	if rejected != nil {
-		return rejected
-	}
-	ttr, rejected := c.duration("ttr", c.namespace.Lease(defaultTTR, c.queues...),
-		time.Millisecond, maxTTR)
-	if rejected != nil {
-		return rejected
-	}
-	wait, rejected := c.duration("wait", 0, 0, a.cfg.MaxWait)
-	if rejected != nil {
-		return rejected
+	count := c.number("count", 1, 1, job.MaxCount)
+	ttr := c.duration("ttr", c.namespace.Lease(defaultTTR, c.queues...), time.Millisecond, maxTTR)
+	wait := c.duration("wait", 0, 0, a.cfg.MaxWait)
+	if c.wrong != nil {
+		return c.wrong
 	}
 	return a.lease(c, count, ttr, wait, Form{
 		Type:   jsonType,

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -20,11 +19,11 @@ const (
 func (a *api) register(c *call) *ingest.Rejection {
 	version, err := strconv.ParseInt(c.args["version"], 10, 64)
 	if err != nil || version < 1 || version >= 1<<53 {
-		return badParameter("version", "a whole number from 1 that rises with each deploy")
+		c.bad("version", "a whole number from 1 that rises with each deploy")
 	}
-	ttl, rejected := c.duration("ttl", ownerTTL, time.Second, maxOwnerTTL)
-	if rejected != nil {
-		return rejected
+	ttl := c.duration("ttl", ownerTTL, time.Second, maxOwnerTTL)
+	if c.wrong != nil {
+		return c.wrong
 	}
 	body, rejected := c.Body()
 	if rejected != nil {
@@ -39,13 +38,13 @@ func (a *api) register(c *call) *ingest.Rejection {
 			return rejected
 		}
 	}
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		if err := r.Register(ctx, a.store); err != nil {
 			return nil, err
 		}
-		return json.Marshal(map[string]any{"owner": r.Owner, "version": r.Version,
+		return map[string]any{"owner": r.Owner, "version": r.Version,
 			"state": "registered", "until_ms": r.Until.UnixMilli(),
-			"created": r.Created, "replaced": r.Replaced, "unchanged": r.Unchanged, "deleted": r.Deleted})
+			"created": r.Created, "replaced": r.Replaced, "unchanged": r.Unchanged, "deleted": r.Deleted}, nil
 	})
 }
 
@@ -64,16 +63,10 @@ func (a *api) fits(spec *schedule.Spec) *ingest.Rejection {
 }
 
 func (a *api) heartbeat(c *call) *ingest.Rejection {
-	ttl, rejected := c.duration("ttl", ownerTTL, time.Second, maxOwnerTTL)
-	if rejected != nil {
-		return rejected
-	}
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	ttl := c.duration("ttl", ownerTTL, time.Second, maxOwnerTTL)
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		o, err := a.store.Heartbeat(ctx, c.namespace, c.owner, ttl)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(schedule.DescribeOwner(a.store, o))
+		return schedule.DescribeOwner(a.store, o), err
 	})
 }
 
@@ -81,9 +74,9 @@ func (a *api) heartbeat(c *call) *ingest.Rejection {
 func (a *api) deregister(c *call) *ingest.Rejection {
 	what, given := c.args["schedules"]
 	if given && what != "keep" && what != "delete" {
-		return badParameter("schedules", "keep or delete")
+		c.bad("schedules", "keep or delete")
 	}
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		if err := a.store.Deregister(ctx, c.namespace, c.owner); err != nil {
 			return nil, err
 		}
@@ -97,27 +90,19 @@ func (a *api) deregister(c *call) *ingest.Rejection {
 				return nil, err
 			}
 		}
-		return json.Marshal(map[string]any{"owner": c.owner, "state": "ended", "deleted": deleted})
+		return map[string]any{"owner": c.owner, "state": "ended", "deleted": deleted}, nil
 	})
 }
 
 func (a *api) listOwners(c *call) *ingest.Rejection {
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
-		list, err := schedule.Owners(ctx, a.store, c.namespace)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(list)
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
+		return schedule.Owners(ctx, a.store, c.namespace)
 	})
 }
 
 // getOwner shows an owner with its schedules.
 func (a *api) getOwner(c *call) *ingest.Rejection {
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
-		shown, err := schedule.ShowOwner(ctx, a.store, c.namespace, c.owner)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(shown)
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
+		return schedule.ShowOwner(ctx, a.store, c.namespace, c.owner)
 	})
 }

@@ -132,67 +132,57 @@ const jsonType = "application/json"
 // options reads the parameters of a publish. key is its Idempotency-Key; empty: none.
 func (a *api) options(c *call,
 	key []byte) (p *job.Publish, shards int, rejected *ingest.Rejection) {
-	p = &job.Publish{Namespace: c.namespace, Queue: c.queue(), By: c.key.Name()}
-	if p.Delay, rejected = c.duration("delay", c.namespace.Delay(p.Queue), 0,
-		job.MaxDelay); rejected != nil {
-		return nil, 0, rejected
+	ns, queue := c.namespace, c.queue()
+	p = &job.Publish{
+		Namespace: ns,
+		Queue:     queue,
+		By:        c.key.Name(),
+		Delay:     c.duration("delay", ns.Delay(queue), 0, job.MaxDelay),
 	}
 	if _, given := c.args["at"]; given {
-		if p.Delay, rejected = a.until(c); rejected != nil {
-			return nil, 0, rejected
-		}
+		p.Delay = a.until(c)
 	}
-	if p.TTL, rejected = c.duration("ttl", 0, 0, job.MaxTTL); rejected != nil {
-		return nil, 0, rejected
+	if p.TTL = c.duration("ttl", 0, 0, job.MaxTTL); p.TTL > 0 && p.TTL <= p.Delay {
+		c.reject(ingest.Reject(wire.CodeBadTTL,
+			"ttl is longer than delay, or 0: the job would expire before it is ready"))
 	}
-	if p.TTL > 0 && p.TTL <= p.Delay {
-		return nil, 0, ingest.Reject(wire.CodeBadTTL,
-			"ttl is longer than delay, or 0: the job would expire before it is ready")
-	}
-	if p.Tries, rejected = c.number("tries", c.namespace.Tries(p.Queue), 1,
-		job.MaxTries); rejected != nil {
-		return nil, 0, rejected
-	}
+	p.Tries = c.number("tries", ns.Tries(queue), 1, job.MaxTries)
 	if id, given := c.args["id"]; given {
 		if !job.ValidCallerID(id) {
-			return nil, 0, ingest.Reject(wire.CodeBadID, "")
+			c.reject(ingest.Reject(wire.CodeBadID, ""))
 		}
 		p.CallerID = id
 	}
-	if queue, given := c.args["on_end"]; given {
-		if !job.ValidOwnName(queue) {
-			return nil, 0, badParameter("on_end", "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-', not '.' or '_' first")
-		}
-		p.OnEnd = queue
+	p.OnEnd = c.queueOf("on_end")
+	p.Prepare = c.prepare()
+	if shards = c.number("shards", 0, 1, job.MaxMessages); shards > 0 && p.CallerID != "" {
+		c.reject(ingest.Reject(wire.CodeBadShards,
+			"shards makes several jobs, and id is for one: give one of them"))
 	}
-	if p.Prepare, rejected = c.prepare(); rejected != nil {
-		return nil, 0, rejected
+	c.unique(p, shards)
+	p.KeyTTL = c.duration("dedup", 0, time.Second, job.MaxKeyTTL)
+	switch {
+	case len(key) > 0 && !wire.ValidIdempotencyKey(key):
+		c.reject(ingest.Reject(wire.CodeBadHeader,
+			"Idempotency-Key is 1 to 128 printable ASCII characters"))
+	case len(key) == 0 && p.KeyTTL > 0:
+		c.reject(ingest.Reject(wire.CodeBadDedup,
+			"dedup is how long an Idempotency-Key holds: send one"))
 	}
-	if shards, rejected = c.number("shards", 0, 1, job.MaxMessages); rejected != nil {
-		return nil, 0, rejected
+	p.Key = string(key)
+	if c.wrong == nil {
+		p.Shard = ns.HomeOf(p, a.publishes.Add(1))
 	}
-	if shards > 0 && p.CallerID != "" {
-		return nil, 0, ingest.Reject(wire.CodeBadShards,
-			"shards makes several jobs, and id is for one: give one of them")
+	return p, shards, c.wrong
+}
+
+// queueOf reads the name of a queue; "": none is given.
+func (q *query) queueOf(name string) string {
+	queue, given := q.args[name]
+	if given && !job.ValidOwnName(queue) {
+		q.bad(name, "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-', not '.' or '_' first")
 	}
-	if rejected = c.unique(p, shards); rejected != nil {
-		return nil, 0, rejected
-	}
-	if p.KeyTTL, rejected = c.duration("dedup", 0, time.Second, job.MaxKeyTTL); rejected != nil {
-		return nil, 0, rejected
-	}
-	if len(key) > 0 {
-		if !wire.ValidIdempotencyKey(key) {
-			return nil, 0, ingest.Reject(wire.CodeBadHeader,
-				"Idempotency-Key is 1 to 128 printable ASCII characters")
-		}
-		p.Key = string(key)
-	} else if p.KeyTTL > 0 {
-		return nil, 0, ingest.Reject(wire.CodeBadDedup,
-			"dedup is how long an Idempotency-Key holds: send one")
-	}
-	p.Shard = p.Namespace.HomeOf(p, a.publishes.Add(1))
-	return p, shards, nil
+	return queue
 }
 
 // reservedAttributes are those that the service sets itself.
@@ -228,15 +218,13 @@ func (q *query) attributes() ([]byte, *ingest.Rejection) {
 }
 
 // until is the delay of a publish that says at which time its jobs are ready.
-func (a *api) until(c *call) (time.Duration, *ingest.Rejection) {
+func (a *api) until(c *call) time.Duration {
 	if _, both := c.args["delay"]; both {
-		return 0, ingest.Reject(wire.CodeBadAt, "delay and at say the same: give one of them")
+		c.reject(ingest.Reject(wire.CodeBadAt, "delay and at say the same: give one of them"))
 	}
-	at, rejected := c.moment("at", time.Time{})
-	if rejected != nil {
-		return 0, rejected
-	}
-	return a.delayUntil(at)
+	delay, rejected := a.delayUntil(c.moment("at", time.Time{}))
+	c.reject(rejected)
+	return delay
 }
 
 // delayUntil is how long it is until a time to come.
@@ -365,51 +353,39 @@ const (
 )
 
 // prepare reads the parameters of a publish whose jobs wait for a commit; nil: they do not.
-func (c *call) prepare() (*job.Prepare, *ingest.Rejection) {
+func (c *call) prepare() *job.Prepare {
 	switch text, given := c.args["prepare"]; {
 	case given && text != "0" && text != "1":
-		return nil, badParameter("prepare", "1 or 0")
+		c.bad("prepare", "1 or 0")
+		return nil
 	case text != "1":
 		for _, name := range []string{"check", "check_after", "checks"} {
 			if _, given := c.args[name]; given {
-				return nil, badParameter(name, "for prepared jobs: send prepare=1, too")
+				c.bad(name, "for prepared jobs: send prepare=1, too")
 			}
 		}
-		return nil, nil
+		return nil
 	}
-	p, rejected := &job.Prepare{}, (*ingest.Rejection)(nil)
-	least, fallback := 0, 0
-	if queue, given := c.args["check"]; given {
-		if !job.ValidOwnName(queue) {
-			return nil, badParameter("check", "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-', not '.' or '_' first")
-		}
-		p.Check = queue
-		least = 1
-		fallback = defaultChecks
+	p, least, fallback := &job.Prepare{Check: c.queueOf("check")}, 0, 0
+	if _, given := c.args["check"]; given {
+		least, fallback = 1, defaultChecks
 	} else if _, given := c.args["checks"]; given {
-		return nil, badParameter("checks", "how often check, the queue that is missing, is asked")
+		c.bad("checks", "how often check, the queue that is missing, is asked")
 	}
-	if p.After, rejected = c.duration("check_after", defaultCheckAfter, job.MinCheckAfter,
-		job.MaxCheckAfter); rejected != nil {
-		return nil, rejected
-	}
-	p.Checks, rejected = c.number("checks", fallback, least, job.MaxChecks)
-	return p, rejected
+	p.After = c.duration("check_after", defaultCheckAfter, job.MinCheckAfter, job.MaxCheckAfter)
+	p.Checks = c.number("checks", fallback, least, job.MaxChecks)
+	return p
 }
 
 // decide commits a prepared job, or rolls it back. A repeat has the same answer.
 func (a *api) decide(c *call) *ingest.Rejection {
-	ref, exists := c.namespace.ParseID(c.queue(), c.id)
-	if !exists {
-		return ingest.Reject(wire.CodeNoSuchJob, "")
-	}
 	d := &job.Decision{
 		Namespace: c.namespace,
 		Queue:     c.queue(),
-		Ref:       ref,
+		Ref:       c.job(),
 		Rollback:  c.route.name == "rollback",
 	}
-	return a.alone(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.alone(c, true, func(ctx context.Context) (any, error) {
 		if err := a.store.Decide(ctx, d); err != nil {
 			return nil, err
 		}

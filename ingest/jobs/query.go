@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,8 +13,19 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// query is the parameters of a request. A wrong one is rejected with a code that names it.
-type query struct{ args map[string]string }
+// query is the parameters of a request. A wrong one is rejected with a code that names it. The first
+// that is wrong is kept, so that a route reads all that it has, and then looks once.
+type query struct {
+	args  map[string]string
+	wrong *ingest.Rejection
+}
+
+func (q *query) reject(rejected *ingest.Rejection) { q.wrong = cmp.Or(q.wrong, rejected) }
+
+// bad rejects with bad_NAME.
+func (q *query) bad(name, want string) {
+	q.reject(ingest.Reject(wire.Code("bad_"+name), name+" is "+want))
+}
 
 // parse takes only the parameters of the route, each once: a mistyped parameter would else
 // silently have its default, and of two values a proxy in front may have read the other.
@@ -43,41 +55,49 @@ const attribute = "attribute."
 
 // duration reads a Go duration, rounded up to milliseconds: a ttl of 100µs would else be 0,
 // which is for ever.
-func (q *query) duration(name string, otherwise, from,
-	to time.Duration) (time.Duration, *ingest.Rejection) {
+func (q *query) duration(name string, otherwise, from, to time.Duration) time.Duration {
 	text, given := q.args[name]
 	if !given {
-		return otherwise, nil
+		return otherwise
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < from || d > to {
-		return 0, badParameter(name, "a duration such as 500ms, 5s or 1h30m, from "+from.String()+" to "+to.String())
+		q.bad(name, "a duration such as 500ms, 5s or 1h30m, from "+from.String()+" to "+to.String())
 	}
-	return (d + time.Millisecond - 1).Truncate(time.Millisecond), nil
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // number reads a decimal number.
-func (q *query) number(name string, otherwise, from, to int) (int, *ingest.Rejection) {
+func (q *query) number(name string, otherwise, from, to int) int {
 	text, given := q.args[name]
 	if !given {
-		return otherwise, nil
+		return otherwise
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < from || n > to || text[0] == '+' {
-		return 0, badParameter(name, "a number from "+strconv.Itoa(from)+" to "+strconv.Itoa(to))
+		q.bad(name, "a number from "+strconv.Itoa(from)+" to "+strconv.Itoa(to))
 	}
-	return n, nil
+	return n
 }
 
 // choice reads one of some words. It has to be given.
-func (q *query) choice(name string, words ...string) (string, *ingest.Rejection) {
-	if word := q.args[name]; slices.Contains(words, word) {
-		return word, nil
+func (q *query) choice(name string, words ...string) string {
+	word := q.args[name]
+	if !slices.Contains(words, word) {
+		q.bad(name, strings.Join(words, " or "))
 	}
-	return "", badParameter(name, strings.Join(words, " or "))
+	return word
 }
 
-// badParameter rejects with bad_NAME.
-func badParameter(name, want string) *ingest.Rejection {
-	return ingest.Reject(wire.Code("bad_"+name), name+" is "+want)
+// moment reads a time.
+func (q *query) moment(name string, otherwise time.Time) time.Time {
+	text, given := q.args[name]
+	if !given {
+		return otherwise
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.Year() < 1970 || t.Year() >= 2200 {
+		q.bad(name, "a time of RFC 3339 from 1970 to 2199, such as 2026-12-01T02:30:00Z")
+	}
+	return t
 }

@@ -18,25 +18,46 @@ import (
 
 // reading is alone for a request that counts as one job against the rate at which the token
 // consumes.
-func (a *api) reading(c *call, changes bool,
-	read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
+func (a *api) reading(c *call, changes bool, read func(ctx context.Context) (any, error)) *ingest.Rejection {
+	if c.wrong != nil {
+		return c.wrong
+	}
 	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
 		return rejected
 	}
 	return a.alone(c, changes, read)
 }
 
-// alone answers with what a round trip to the store of its own brings: see ask.
-func (a *api) alone(c *call, changes bool,
-	read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
-	var answer []byte
-	if rejected := a.ask(c, changes, func(ctx context.Context) (err error) {
-		answer, err = read(ctx)
+// alone answers, unless the request is wrong, with what a round trip to the store of its own brings:
+// bytes, or what is written as JSON. See ask.
+func (a *api) alone(c *call, changes bool, read func(ctx context.Context) (any, error)) *ingest.Rejection {
+	if c.wrong != nil {
+		return c.wrong
+	}
+	var text []byte
+	if rejected := a.ask(c, changes, func(ctx context.Context) error {
+		answer, err := read(ctx)
+		if err != nil {
+			return err
+		}
+		var is bool
+		if text, is = answer.([]byte); !is {
+			text, err = json.Marshal(answer)
+		}
 		return err
 	}); rejected != nil {
 		return rejected
 	}
-	return c.Answer(200, jsonType, append(answer, '\n'))
+	return c.Answer(200, jsonType, append(text, '\n'))
+}
+
+// job is the one that the path names.
+func (c *call) job() job.Ref {
+	ref, exists := c.namespace.ParseID(c.queue(), c.id)
+	if !exists { // no job has this id: the store need not be asked
+		c.reject(ingest.Reject(wire.CodeNoSuchJob, ""))
+	}
+	return ref
 }
 
 // ask asks the store by itself, in turn with the requests of other namespaces. changes is whether
@@ -59,7 +80,7 @@ func (a *api) ask(c *call, changes bool, read func(ctx context.Context) error) *
 
 // counts says how many jobs a queue has.
 func (a *api) counts(c *call) *ingest.Rejection {
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		n, err := a.store.Counts(ctx, c.namespace, c.queue())
 		if err != nil {
 			return nil, err
@@ -85,7 +106,7 @@ func (a *api) counts(c *call) *ingest.Rejection {
 
 // peek shows the job that is claimed next.
 func (a *api) peek(c *call) *ingest.Rejection {
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		j, err := a.store.Peek(ctx, c.namespace, c.queue())
 		return a.shown(c, j, job.Ready, err)
 	})
@@ -93,14 +114,11 @@ func (a *api) peek(c *call) *ingest.Rejection {
 
 // get shows a job, whatever its state, with wait once it has ended.
 func (a *api) get(c *call) *ingest.Rejection {
-	ref, exists := c.namespace.ParseID(c.queue(), c.id)
-	if !exists { // no job has this id: the store need not be asked
-		return ingest.Reject(wire.CodeNoSuchJob, "")
-	}
+	ref := c.job()
 	if _, waits := c.args["wait"]; waits {
 		return a.await(c, ref)
 	}
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		j, state, err := a.store.Get(ctx, c.namespace, c.queue(), ref)
 		return a.shown(c, j, state, err)
 	})
@@ -112,14 +130,9 @@ func (a *api) trace(c *call) *ingest.Rejection {
 	if !exists {
 		return ingest.Reject(wire.CodeNoSuchTrace, "")
 	}
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		events, err := a.store.Trace(ctx, c.namespace, c.queue(), ref)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(struct {
-			Events []job.TraceEvent `json:"events"`
-		}{events})
+		return map[string]any{"events": events}, err
 	})
 }
 
@@ -171,9 +184,9 @@ func appendShown(dst []byte, j job.Job, state job.State) []byte {
 
 // delete ends a job, as an ack does.
 func (a *api) delete(c *call) *ingest.Rejection {
-	ref, exists := c.namespace.ParseID(c.queue(), c.id)
-	if !exists {
-		return ingest.Reject(wire.CodeNoSuchJob, "")
+	ref := c.job()
+	if c.wrong != nil {
+		return c.wrong
 	}
 	ack := &job.Ack{Namespace: c.namespace, Queue: c.queue(), Ref: ref, Delete: true, By: c.key.Name()}
 	a.Ack(ack)
@@ -191,15 +204,9 @@ func (a *api) delete(c *call) *ingest.Rejection {
 // forecast counts the delayed jobs that come due in each of the next steps, and the ticks of
 // schedules. Each list ends with the last step that has any: those of an empty queue are empty.
 func (a *api) forecast(c *call) *ingest.Rejection {
-	step, rejected := c.duration("step", 10*time.Minute, time.Second, 30*24*time.Hour)
-	if rejected != nil {
-		return rejected
-	}
-	steps, rejected := c.number("steps", 144, 1, 1000)
-	if rejected != nil {
-		return rejected
-	}
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	step := c.duration("step", 10*time.Minute, time.Second, 30*24*time.Hour)
+	steps := c.number("steps", 144, 1, 1000)
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		due, err := a.store.Forecast(ctx, c.namespace, c.queue(), step, steps)
 		if err != nil {
 			return nil, err
@@ -231,11 +238,8 @@ func appendSteps(dst []byte, counts []int64) []byte {
 
 // purge deletes jobs of a queue.
 func (a *api) purge(c *call) *ingest.Rejection {
-	state, rejected := c.choice("state", "ready", "all")
-	if rejected != nil {
-		return rejected
-	}
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	state := c.choice("state", "ready", "all")
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		n, err := a.store.Purge(ctx, c.namespace, c.queue(), state == "all")
 		return counted("deleted", n, "", err)
 	})
@@ -249,15 +253,8 @@ const (
 
 // listDead shows dead letters, the oldest first.
 func (a *api) listDead(c *call) *ingest.Rejection {
-	limit, rejected := c.number("limit", 20, 1, maxDeadJobs)
-	if rejected != nil {
-		return rejected
-	}
-	offset, rejected := c.number("offset", 0, 0, maxDeadOffset)
-	if rejected != nil {
-		return rejected
-	}
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	limit, offset := c.number("limit", 20, 1, maxDeadJobs), c.number("offset", 0, 0, maxDeadOffset)
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		list, total, err := a.store.Dead(ctx, c.namespace, c.queue(), offset, limit)
 		if err != nil {
 			return nil, err
@@ -284,23 +281,17 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 
 // list shows a page of the jobs of a queue that are in a state.
 func (a *api) list(c *call) *ingest.Rejection {
-	state, rejected := c.choice("state", "ready", "delayed", "leased", "dead", "acked")
-	if rejected != nil {
-		return rejected
-	}
 	l := job.List{
 		Queue: c.queue(),
-		State: job.StateOf(state),
+		State: job.StateOf(c.choice("state", "ready", "delayed", "leased", "dead", "acked")),
 		After: c.args["after"],
 		Data:  c.args["data"] == "1",
 	}
 	if _, given := c.args["data"]; given && !l.Data {
-		return badParameter("data", "1, or left out")
+		c.bad("data", "1, or left out")
 	}
-	if l.Limit, rejected = c.number("limit", 100, 1, job.MaxListed); rejected != nil {
-		return rejected
-	}
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	l.Limit = c.number("limit", 100, 1, job.MaxListed)
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		list, next, err := a.store.List(ctx, c.namespace, l)
 		if err != nil {
 			return nil, err
@@ -312,37 +303,35 @@ func (a *api) list(c *call) *ingest.Rejection {
 		if c.Reserve(size) != nil {
 			return nil, ErrOverloaded
 		}
-		return json.Marshal(job.ListedPage(l, list, next))
+		return job.ListedPage(l, list, next), nil
 	})
 }
 
 // dead respawns or deletes dead letters: the oldest that a selection matches, or those that the body names.
 func (a *api) dead(c *call) *ingest.Rejection {
-	do, rejected := c.choice("do", string(job.RespawnDead), string(job.DeleteDead))
-	if rejected != nil {
-		return rejected
+	act := &job.DeadAct{
+		Namespace: c.namespace,
+		Queue:     c.queue(),
+		Verb:      job.DeadVerb(c.choice("do", string(job.RespawnDead), string(job.DeleteDead))),
+		Limit:     c.number("limit", 100, 1, maxDead),
+		TTL:       c.duration("ttl", 0, 0, job.MaxTTL),
+		Age:       c.duration("age", 0, 0, job.MaxTTL),
+		Error:     c.args["error"],
+		After:     c.args["after"],
 	}
-	act := &job.DeadAct{Namespace: c.namespace, Queue: c.queue(), Verb: job.DeadVerb(do)}
-	if act.Limit, rejected = c.number("limit", 100, 1, maxDead); rejected != nil {
-		return rejected
-	}
-	if act.TTL, rejected = c.duration("ttl", 0, 0, job.MaxTTL); rejected != nil {
-		return rejected
-	}
-	if act.Age, rejected = c.duration("age", 0, 0, job.MaxTTL); rejected != nil {
-		return rejected
-	}
-	if act.Error = c.args["error"]; len(act.Error) > job.MaxError {
-		return ingest.Reject(wire.CodeBadError, "")
+	if len(act.Error) > job.MaxError {
+		c.reject(ingest.Reject(wire.CodeBadError, ""))
 	}
 	if reason, given := c.args["reason"]; given {
 		if act.Reason = job.ReasonOf(reason); act.Reason == job.UnknownReason {
-			return ingest.Reject(wire.CodeBadReason, "")
+			c.reject(ingest.Reject(wire.CodeBadReason, ""))
 		}
 	}
-	act.After = c.args["after"]
 	if _, given := c.args["ttl"]; given && act.Verb == job.DeleteDead {
-		return ingest.Reject(wire.CodeBadTTL, "ttl is for do=respawn")
+		c.reject(ingest.Reject(wire.CodeBadTTL, "ttl is for do=respawn"))
+	}
+	if c.wrong != nil {
+		return c.wrong
 	}
 	body, rejected := c.Body()
 	switch {
@@ -352,7 +341,7 @@ func (a *api) dead(c *call) *ingest.Rejection {
 		return rejected
 	}
 	what := map[job.DeadVerb]string{job.RespawnDead: "respawned", job.DeleteDead: "deleted"}[act.Verb]
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		n, err := a.store.ActOnDead(ctx, act)
 		return counted(what, int64(n), act.Next, err)
 	})
@@ -384,7 +373,7 @@ func (a *api) deadByID(c *call, act *job.DeadAct, body []byte) *ingest.Rejection
 		}
 	}
 	state := map[job.DeadVerb]string{job.RespawnDead: "ready", job.DeleteDead: "deleted"}[act.Verb]
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		done, err := a.store.ActOnDead(ctx, act)
 		if err != nil && done == 0 {
 			return nil, err
@@ -400,7 +389,7 @@ func (a *api) deadByID(c *call, act *job.DeadAct, body []byte) *ingest.Rejection
 				results[i] = deadResult{I: i, State: job.Gone.String()}
 			}
 		}
-		return json.Marshal(map[string]any{"results": results})
+		return map[string]any{"results": results}, nil
 	})
 }
 
@@ -413,11 +402,8 @@ type deadResult struct {
 
 // promote makes a delayed job ready now.
 func (a *api) promote(c *call) *ingest.Rejection {
-	ref, exists := c.namespace.ParseID(c.queue(), c.id)
-	if !exists {
-		return ingest.Reject(wire.CodeNoSuchJob, "")
-	}
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	ref := c.job()
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		return []byte(`{"state":"ready"}`), a.store.Reschedule(ctx, &job.Reschedule{
 			Namespace: c.namespace,
 			Queue:     c.queue(),

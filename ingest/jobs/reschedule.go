@@ -33,18 +33,15 @@ func (a *api) reschedule(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	ref, exists := c.namespace.ParseID(c.queue(), c.id)
-	if !exists {
-		return ingest.Reject(wire.CodeNoSuchJob, "")
+	r.Namespace, r.Queue, r.Ref = c.namespace, c.queue(), c.job()
+	if c.wrong != nil {
+		return c.wrong
 	}
-	r.Namespace = c.namespace
-	r.Queue = c.queue()
-	r.Ref = ref
 	taken, rejected := c.take(c.key.Limiters().Produce, 1)
 	if rejected != nil {
 		return rejected
 	}
-	return a.alone(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.alone(c, true, func(ctx context.Context) (any, error) {
 		err := a.store.Reschedule(ctx, r)
 		if err != nil && !errors.Is(err, partition.ErrUnknown) {
 			taken.Refund()
@@ -140,26 +137,23 @@ func (a *api) readChange(body []byte) (*job.Reschedule, *ingest.Rejection) {
 }
 
 // unique reads for how long a job is the only one of its kind, and what that is.
-func (c *call) unique(p *job.Publish, shards int) (rejected *ingest.Rejection) {
-	if p.Unique, rejected = c.duration("unique", 0, time.Second, job.MaxKeyTTL); rejected != nil {
-		return rejected
-	}
+func (c *call) unique(p *job.Publish, shards int) {
+	p.Unique = c.duration("unique", 0, time.Second, job.MaxKeyTTL)
 	key, keyed := c.args["unique_key"]
 	how, conflict := c.args["on_conflict"]
 	switch {
 	case conflict && (p.Unique == 0 || how != "keep" && how != "replace" && how != "extend"):
-		return ingest.Reject(wire.CodeBadOnConflict, "")
+		c.reject(ingest.Reject(wire.CodeBadOnConflict, ""))
 	case how == "extend" && p.Delay == 0 && c.args["at"] == "":
-		return ingest.Reject(wire.CodeBadOnConflict, "on_conflict=extend begins the delay anew: send delay or at")
+		c.reject(ingest.Reject(wire.CodeBadOnConflict, "on_conflict=extend begins the delay anew: send delay or at"))
 	case keyed && (p.Unique == 0 || p.CallerID != "" || key == "" || len(key) > job.MaxUniqueKey || !printable(key)):
-		return ingest.Reject(wire.CodeBadUniqueKey, "")
+		c.reject(ingest.Reject(wire.CodeBadUniqueKey, ""))
 	case p.Unique > 0 && !keyed && p.CallerID == "":
-		return ingest.Reject(wire.CodeBadUnique, "what is unique is missing: send unique_key or id")
+		c.reject(ingest.Reject(wire.CodeBadUnique, "what is unique is missing: send unique_key or id"))
 	case p.Unique > 0 && shards > 0:
-		return ingest.Reject(wire.CodeBadUnique, "unique is for one job, and shards makes several")
+		c.reject(ingest.Reject(wire.CodeBadUnique, "unique is for one job, and shards makes several"))
 	}
 	p.UniqueKey = key
-	return nil
 }
 
 // printable reports whether a text is UTF-8 without control characters.

@@ -33,7 +33,7 @@ func (a *api) putSchedule(c *call) *ingest.Rejection {
 		return rejected
 	}
 	var created bool
-	rejected = a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	rejected = a.reading(c, true, func(ctx context.Context) (any, error) {
 		p, err := schedule.Put(ctx, a.store, c.namespace, c.queue(), c.schedule, spec, revision)
 		if err != nil {
 			return nil, err
@@ -43,8 +43,7 @@ func (a *api) putSchedule(c *call) *ingest.Rejection {
 		if p.First > 0 {
 			next = spec.Times(time.UnixMilli(p.First-1), schedule.ShownTimes)
 		}
-		return json.Marshal(map[string]any{"result": p.Result.String(), "rev": p.Revision,
-			"next": next})
+		return map[string]any{"result": p.Result.String(), "rev": p.Revision, "next": next}, nil
 	})
 	if rejected == nil && created {
 		c.Ctx.SetStatusCode(201)
@@ -79,26 +78,19 @@ func ifMatch(c *call) (int64, *ingest.Rejection) {
 }
 
 func (a *api) getSchedule(c *call) *ingest.Rejection {
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		s, err := a.store.GetSchedule(ctx, c.namespace, c.queue(), c.schedule)
 		if err != nil {
 			return nil, err
 		}
-		answer, err := schedule.Describe(c.namespace, s)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(answer)
+		return schedule.Describe(c.namespace, s)
 	})
 }
 
 // listSchedules lists the schedules of a queue by name.
 func (a *api) listSchedules(c *call) *ingest.Rejection {
-	limit, rejected := c.number("limit", 100, 1, maxSchedules)
-	if rejected != nil {
-		return rejected
-	}
-	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+	limit := c.number("limit", 100, 1, maxSchedules)
+	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		list, more, err := a.store.Schedules(ctx, c.namespace, c.queue(), c.args["after"], limit)
 		if err != nil {
 			return nil, err
@@ -115,12 +107,12 @@ func (a *api) listSchedules(c *call) *ingest.Rejection {
 		if more && len(list) > 0 {
 			answer.Next = list[len(list)-1].Name
 		}
-		return json.Marshal(answer)
+		return answer, nil
 	})
 }
 
 func (a *api) deleteSchedule(c *call) *ingest.Rejection {
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		err := schedule.Delete(ctx, a.store, c.namespace, c.queue(), c.schedule)
 		return []byte(`{"result":"deleted"}`), err
 	})
@@ -132,7 +124,7 @@ func (a *api) pauseSchedule(c *call) *ingest.Rejection {
 	if pause {
 		state = "paused"
 	}
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		changed, rev, err := a.store.PauseSchedule(ctx, c.namespace, c.queue(), c.schedule, pause)
 		return fmt.Appendf(nil, `{"state":"%s","changed":%t,"rev":%d}`, state, changed, rev), err
 	})
@@ -142,14 +134,14 @@ func (a *api) pauseSchedule(c *call) *ingest.Rejection {
 func (a *api) trigger(c *call) *ingest.Rejection {
 	force := c.args["force"] == "1"
 	if text, given := c.args["force"]; given && text != "1" && text != "0" {
-		return badParameter("force", "1 or 0")
+		c.bad("force", "1 or 0")
 	}
 	key := c.Ctx.Request.Header.Peek("Idempotency-Key")
 	if len(key) > 0 && !wire.ValidIdempotencyKey(key) {
-		return ingest.Reject(wire.CodeBadHeader,
-			"Idempotency-Key is 1 to 128 printable ASCII characters")
+		c.reject(ingest.Reject(wire.CodeBadHeader,
+			"Idempotency-Key is 1 to 128 printable ASCII characters"))
 	}
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		spec, err := schedule.Stored(ctx, a.store, c.namespace, c.queue(), c.schedule)
 		if err != nil {
 			return nil, err
@@ -187,19 +179,6 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 // trimmed is an answer without the line feed that reading adds.
 func trimmed(answer []byte) []byte { return answer[:len(answer)-1] }
 
-// moment reads a parameter that is a time.
-func (q *query) moment(name string, otherwise time.Time) (time.Time, *ingest.Rejection) {
-	text, given := q.args[name]
-	if !given {
-		return otherwise, nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil || t.Year() < 1970 || t.Year() >= 2200 {
-		return t, badParameter(name, "a time of RFC 3339 from 1970 to 2199, such as 2026-12-01T02:30:00Z")
-	}
-	return t, nil
-}
-
 // limitedError is a rejection on its way through what reads the store.
 type limitedError struct{ *ingest.Rejection }
 
@@ -215,20 +194,14 @@ func spend(c *call, jobs int) error {
 
 // backfill publishes a run for each tick of a range.
 func (a *api) backfill(c *call) *ingest.Rejection {
-	from, rejected := c.moment("from", time.Time{})
-	if rejected != nil {
-		return rejected
-	}
-	to, rejected := c.moment("to", time.Time{})
+	from, to := c.moment("from", time.Time{}), c.moment("to", time.Time{})
 	switch {
-	case rejected != nil:
-		return rejected
 	case from.IsZero():
-		return ingest.Reject(wire.CodeBadFrom, "")
+		c.reject(ingest.Reject(wire.CodeBadFrom, ""))
 	case to.IsZero() || to.Before(from):
-		return ingest.Reject(wire.CodeBadTo, "")
+		c.reject(ingest.Reject(wire.CodeBadTo, ""))
 	}
-	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		spec, err := schedule.Stored(ctx, a.store, c.namespace, c.queue(), c.schedule)
 		if err != nil {
 			return nil, err
@@ -255,13 +228,9 @@ func (a *api) backfill(c *call) *ingest.Rejection {
 
 // times lists the ticks of a specification, and stores nothing.
 func (a *api) times(c *call) *ingest.Rejection {
-	count, rejected := c.number("count", 10, 1, maxTimes)
-	if rejected != nil {
-		return rejected
-	}
-	from, rejected := c.moment("from", time.Now())
-	if rejected != nil {
-		return rejected
+	count, from := c.number("count", 10, 1, maxTimes), c.moment("from", time.Now())
+	if c.wrong != nil {
+		return c.wrong
 	}
 	spec, rejected := a.spec(c)
 	if rejected != nil {

@@ -318,9 +318,9 @@ const (
 // await shows a job once it has ended, or at the end of the wait. One that ends unseen, since its queue
 // keeps no acked jobs, is shown as it was seen last, gone and without its payload.
 func (a *api) await(c *call, ref job.Ref) *ingest.Rejection {
-	wait, rejected := c.duration("wait", 0, 0, a.cfg.MaxWait)
-	if rejected != nil {
-		return rejected
+	wait := c.duration("wait", 0, 0, a.cfg.MaxWait)
+	if c.wrong != nil {
+		return c.wrong
 	}
 	if !a.enter() {
 		return a.reject(c, ErrStopping)
