@@ -48,20 +48,21 @@ func NewNamespace(name, pool, createdBy string) Namespace {
 
 // A Token admits requests to one namespace.
 type Token struct {
-	Namespace   string
-	Hash        [sha256.Size]byte // of the token's text
-	Name        string            // stands for it in metrics; default the first 8 digits of the hash
-	Description string            // at most MaxDescription bytes
+	Namespace   string            `json:"-"`
+	Hash        [sha256.Size]byte `json:"-"`                     // of the token's text
+	Name        string            `json:"name"`                  // stands for it in metrics; default the first 8 digits of the hash
+	Description string            `json:"description,omitempty"` // at most MaxDescription bytes
 	// Text is the token itself. Only tokens of lmstfy's admin API have it, because that
 	// lists them. Others are stored as hashes.
-	Text             string
-	Produce, Consume partition.Rate // jobs, over all processes; default none
-	Limit            *Limit         // requests, as lmstfy's API sets it; default nil, none
-	CreatedMS        int64          // Unix ms
-	CreatedBy        string         // the name of the admin token
-	FromFile         bool           // the file has it; it cannot be deleted at run time
+	Text      string         `json:"text,omitempty"`
+	Produce   partition.Rate `json:"produce,omitzero"` // jobs, over all processes; default none
+	Consume   partition.Rate `json:"consume,omitzero"`
+	Limit     *Limit         `json:"limit,omitempty"`      // requests, as lmstfy's API sets it; default nil, none
+	CreatedMS int64          `json:"created_ms"`           // Unix ms
+	CreatedBy string         `json:"created_by,omitempty"` // the name of the admin token
+	FromFile  bool           `json:"-"`                    // the file has it; it cannot be deleted at run time
 
-	Limiters Limiters // of the rates; set in a Snapshot
+	Limiters Limiters `json:"-"` // of the rates; set in a Snapshot
 }
 
 // A Limit is how many requests a token may make in Interval seconds, over all processes: Read that
@@ -74,12 +75,12 @@ type Limit struct {
 
 // An Admin is a token of the admin port.
 type Admin struct {
-	Name      string
-	Role      string            // viewer, operator or admin
-	Hash      [sha256.Size]byte // of the token's text
-	CreatedMS int64             // Unix ms
-	CreatedBy string            // the name of the admin token
-	FromFile  bool              // the file has it; it cannot be deleted at run time
+	Name      string            `json:"name"`
+	Role      string            `json:"role"`                 // viewer, operator or admin
+	Hash      [sha256.Size]byte `json:"-"`                    // of the token's text
+	CreatedMS int64             `json:"created_ms"`           // Unix ms
+	CreatedBy string            `json:"created_by,omitempty"` // the name of the admin token
+	FromFile  bool              `json:"-"`                    // the file has it; it cannot be deleted at run time
 }
 
 // HashToken is the hash of a token's text.

@@ -8,8 +8,6 @@ import (
 	"io"
 	"strings"
 	"time"
-
-	"github.com/spillway-io/spillway/partition"
 )
 
 // Format is the newest format of the document that this program understands.
@@ -31,29 +29,12 @@ type namespaceForm struct {
 	CreatedBy    string         `json:"created_by,omitempty"`
 }
 
-type tokenForm struct {
-	Name        string         `json:"name"`
-	Description string         `json:"description,omitempty"`
-	Text        string         `json:"text,omitempty"` // of tokens that lmstfy's admin API made: readable
-	Produce     partition.Rate `json:"produce,omitzero"`
-	Consume     partition.Rate `json:"consume,omitzero"`
-	Limit       *Limit         `json:"limit,omitempty"`
-	CreatedMS   int64          `json:"created_ms"`
-	CreatedBy   string         `json:"created_by,omitempty"`
-}
-
-type adminForm struct {
-	Name      string `json:"name"`
-	Role      string `json:"role"`
-	CreatedMS int64  `json:"created_ms"`
-	CreatedBy string `json:"created_by,omitempty"`
-}
-
 const (
 	deadKeep = "keep"
 	deadDrop = "drop"
 )
 
+// encode is the JSON of an entry. What its name says, and what a Snapshot adds, is not in it.
 func encode(form any) string {
 	text, _ := json.Marshal(form) // texts and numbers only
 	return string(text)
@@ -80,12 +61,9 @@ func (n *Namespace) encode() string {
 	return encode(f)
 }
 
-func (t *Token) encode() string {
-	return encode(tokenForm{t.Name, t.Description, t.Text, t.Produce, t.Consume, t.Limit, t.CreatedMS,
-		t.CreatedBy})
-}
-
-func (a *Admin) encode() string { return encode(adminForm{a.Name, a.Role, a.CreatedMS, a.CreatedBy}) }
+func (t *Token) encode() string { return encode(t) }
+func (a *Admin) encode() string { return encode(a) }
+func (r *Rule) encode() string  { return encode(r) }
 
 // decodeEntry reads an entry of the document: a *Namespace, *Token, *Admin or *Rule. Whoever can
 // write to Redis may have written it, so it is checked like a new one. An unknown key may
@@ -146,22 +124,11 @@ func decodeToken(name, value string) (*Token, error) {
 	if !ok {
 		return nil, errors.New("its name has no hash")
 	}
-	var f tokenForm
-	if err := decodeForm(value, &f); err != nil {
+	t := &Token{}
+	if err := decodeForm(value, t); err != nil {
 		return nil, err
 	}
-	t := &Token{
-		Namespace:   namespace,
-		Hash:        hash,
-		Name:        f.Name,
-		Description: f.Description,
-		Text:        f.Text,
-		Produce:     f.Produce,
-		Consume:     f.Consume,
-		Limit:       f.Limit,
-		CreatedMS:   f.CreatedMS,
-		CreatedBy:   f.CreatedBy,
-	}
+	t.Namespace, t.Hash = namespace, hash
 	return t, t.Validate()
 }
 
@@ -170,11 +137,11 @@ func decodeAdmin(name, value string) (*Admin, error) {
 	if !ok {
 		return nil, errors.New("its name has no hash")
 	}
-	var f adminForm
-	if err := decodeForm(value, &f); err != nil {
+	a := &Admin{}
+	if err := decodeForm(value, a); err != nil {
 		return nil, err
 	}
-	a := &Admin{Name: f.Name, Role: f.Role, Hash: hash, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy}
+	a.Hash = hash
 	return a, a.Validate()
 }
 

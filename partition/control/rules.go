@@ -16,11 +16,11 @@ import (
 // A Rule is what holds for queues of a namespace. Rules made at run time come before those of the
 // file: names before patterns, longer before shorter ones, then in the order of the alphabet.
 type Rule struct {
-	Namespace string
+	Namespace string `json:"-"`
 	job.Rule
-	CreatedMS int64  // Unix ms
-	CreatedBy string // the name of the admin token
-	FromFile  bool   // the file has it; it cannot be deleted at run time
+	CreatedMS int64  `json:"created_ms"`           // Unix ms
+	CreatedBy string `json:"created_by,omitempty"` // the name of the admin token
+	FromFile  bool   `json:"-"`                    // the file has it; it cannot be deleted at run time
 }
 
 // Validate returns a *partition.FieldError for each value outside its bounds, joined.
@@ -41,41 +41,13 @@ func (r *Rule) before(other *Rule) int {
 
 func (r *Rule) entry() string { return ruleEntry + r.Namespace + ":" + string(r.Match) }
 
-type ruleForm struct {
-	Rate          job.RateLimit `json:"rate,omitzero"`
-	Burst         int           `json:"burst,omitempty"`
-	Concurrency   int           `json:"concurrency,omitempty"`
-	ConcurrencyBy string        `json:"concurrency_by,omitempty"`
-	Tries         int           `json:"tries,omitempty"`
-	TTR           job.Span      `json:"ttr,omitempty"`
-	Delay         job.Span      `json:"delay,omitempty"`
-	KeepTrace     job.Span      `json:"keep_trace,omitempty"`
-	KeepAcked     job.Span      `json:"keep_acked,omitempty"`
-	MaxAcked      int           `json:"max_acked,omitempty"`
-	CreatedMS     int64         `json:"created_ms"`
-	CreatedBy     string        `json:"created_by,omitempty"`
-}
-
-func (r *Rule) encode() string {
-	return encode(ruleForm{r.Rate, r.Burst, r.Concurrency, r.ConcurrencyBy, r.Tries, r.TTR, r.Delay, r.KeepTrace, r.KeepAcked, r.MaxAcked, r.CreatedMS,
-		r.CreatedBy})
-}
-
 func decodeRule(name, value string) (*Rule, error) {
-	namespace, match, _ := strings.Cut(name, ":")
-	var f ruleForm
-	if err := decodeForm(value, &f); err != nil {
+	r := &Rule{}
+	if err := decodeForm(value, r); err != nil {
 		return nil, err
 	}
-	r := &Rule{
-		Namespace: namespace,
-		Rule: job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst,
-			Concurrency: f.Concurrency, ConcurrencyBy: f.ConcurrencyBy,
-			Tries: f.Tries, TTR: f.TTR, Delay: f.Delay, KeepTrace: f.KeepTrace,
-			KeepAcked: f.KeepAcked, MaxAcked: f.MaxAcked},
-		CreatedMS: f.CreatedMS,
-		CreatedBy: f.CreatedBy,
-	}
+	namespace, match, _ := strings.Cut(name, ":")
+	r.Namespace, r.Match = namespace, job.Pattern(match)
 	return r, r.Validate()
 }
 

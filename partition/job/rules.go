@@ -31,38 +31,39 @@ func (p Pattern) Matches(queue string) bool {
 }
 
 // Rule is what holds for some queues, over all processes and workers. A queue has each setting from
-// the first rule that matches it and has that setting; Burst comes with Rate.
+// the first rule that matches it and has that setting; Burst comes with Rate. As JSON it is without Match.
 type Rule struct {
-	Match Pattern
+	Match Pattern `json:"-"`
 	// Rate is how many jobs of a queue are claimed in a span of time, by workers and by push.
 	// Default: the rule does not say. A queue with Policy.Spread splits it evenly over its
 	// shards.
-	Rate RateLimit
+	Rate RateLimit `json:"rate,omitzero"`
 	// Burst is how many jobs are claimed at once after a rest: 1 to 10,000; default those of a
 	// tenth of a second, 1 at least.
-	Burst int
+	Burst int `json:"burst,omitempty"`
 	// Concurrency is how many jobs of a queue are leased at once, to workers and to push: 1 to
 	// MaxConcurrency. Default: the rule does not say, and where none does there is no limit. A lease
 	// counts from its claim under the rule until it ends. It is for queues without Policy.Spread.
-	Concurrency int
+	Concurrency int `json:"concurrency,omitempty"`
 	// ConcurrencyBy makes Concurrency one for each value of this attribute (ValidAttribute): 10,000
 	// have leases at once, at most. Default: it is one for the queue.
-	ConcurrencyBy string
+	ConcurrencyBy string `json:"concurrency_by,omitempty"`
 	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say, and
 	// where none does it is DefaultTries.
-	Tries int
+	Tries int `json:"tries,omitempty"`
 	// TTR is the default of Claim.TTR, and Delay that of Publish.Delay: 1s to MaxRuleSpan. Default:
 	// the rule does not say, and where none does it is a minute, and no delay.
-	TTR, Delay Span
+	TTR   Span `json:"ttr,omitempty"`
+	Delay Span `json:"delay,omitempty"`
 	// KeepTrace is how long the trace of a job is kept after what happened to it last: 1m to
 	// MaxRuleSpan. Default: the rule does not say; where none does, there are no traces.
-	KeepTrace Span
+	KeepTrace Span `json:"keep_trace,omitempty"`
 	// KeepAcked is how long acked jobs are kept, with the results of their acks: 1s to MaxRuleSpan. Default: the
 	// rule does not say; where none does, they are gone. MaxAcked is how many of a queue are, in each of
 	// its shards, the newest: 1 to 1,000,000; default DefaultMaxAcked. A namespace keeps Policy.MaxJobs at most,
 	// and a queue four times as many as it leaves of those to others.
-	KeepAcked Span
-	MaxAcked  int
+	KeepAcked Span `json:"keep_acked,omitempty"`
+	MaxAcked  int  `json:"max_acked,omitempty"`
 }
 
 // DefaultMaxAcked is how many acked jobs a queue keeps whose rule does not say it.
