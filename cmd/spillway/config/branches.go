@@ -7,7 +7,6 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
-	"github.com/spillway-io/spillway/partition"
 )
 
 // branchesOf returns the namespaces that a namespace's sinks feed. A URL with an
@@ -35,25 +34,22 @@ func (c *Config) closed() (names []string) {
 	return names
 }
 
-// validateBranches rejects branches that do not exist, and those that feed, perhaps
-// over others, the namespace that feeds them: their entries would go round until
-// they expire.
-func (c *Config) validateBranches() (errs []error) {
-	for _, name := range c.Names() {
-		at := "namespaces." + name + ".sink"
+// branches finds branches that do not exist, and those that feed, perhaps over others, the
+// namespace that feeds them: their entries would go round until they expire.
+func (f *findings) branches() {
+	for _, name := range f.Names() {
+		all := f.branchesOf(name)
 		wrong := func(want string) {
-			errs = append(errs, c.FieldError(at, &partition.FieldError{Field: at,
-				Value: "namespaces://" + strings.Join(c.branchesOf(name), ","), Want: want}))
+			f.wrong("namespaces."+name+".sink", "namespaces://"+strings.Join(all, ","), want)
 		}
-		for _, branch := range c.branchesOf(name) {
-			if _, ok := c.Namespaces[branch]; !ok {
+		for _, branch := range all {
+			if _, ok := f.Namespaces[branch]; !ok {
 				wrong("names that namespaces has, and it has no " + branch)
-			} else if way := c.wayBack(branch, name, map[string]bool{}); way != nil {
+			} else if way := f.wayBack(branch, name, map[string]bool{}); way != nil {
 				wrong("no way back to " + name + ": " + strings.Join(append([]string{name}, way...), " feeds "))
 			}
 		}
 	}
-	return errs
 }
 
 // wayBack returns the namespaces on a way of branches between two, with both; nil

@@ -187,40 +187,34 @@ func (c *Config) Names() []string { return slices.Sorted(maps.Keys(c.Namespaces)
 
 // validate returns an error for every setting that cannot work, with what to write
 // instead. NewApp validates URLs, because the store and the sinks know theirs.
-func (c *Config) validate() (errs []error) {
-	wrong := func(key string, value any, want string) {
-		errs = append(errs, c.FieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
+func (c *Config) validate() []error {
+	f := &findings{Config: c}
+	f.ports()
+	f.lmstfy()
+	f.oneOf("role", c.Role, "all", "ingest", "drain")
+	embedded := strings.HasPrefix(c.Redis, "embedded:")
+	if embedded && c.Role != "all" {
+		f.wrong("role", c.Role, "all, because other processes cannot use an embedded store; or set redis, the same in all processes")
 	}
-	oneOf := func(key, value string, allowed ...string) {
-		if !slices.Contains(allowed, value) {
-			wrong(key, value, "one of "+strings.Join(allowed, ", "))
-		}
+	if replicas, err := ReplicasOf(c.Durability); err != nil || replicas > 0 && embedded {
+		f.wrong("durability", c.Durability, "async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none")
 	}
-	ports := c.validatePorts(wrong) // which also appends to errs
-	errs = append(errs, ports...)
-	c.validateLmstfy(wrong)
-	oneOf("role", c.Role, "all", "ingest", "drain")
-	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
-		wrong("role", c.Role, "all, because other processes cannot use an embedded store; or set redis, the same in all processes")
-	}
-	if replicas, err := ReplicasOf(c.Durability); err != nil || replicas > 0 &&
-		strings.HasPrefix(c.Redis, "embedded:") {
-		wrong("durability", c.Durability, "async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none")
-	}
-	oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
-	oneOf("log_format", c.LogFormat, "auto", "json", "console")
+	f.oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
+	f.oneOf("log_format", c.LogFormat, "auto", "json", "console")
 	if c.ShutdownTimeout < 100*time.Millisecond || c.ShutdownTimeout > time.Hour {
-		wrong("shutdown_timeout", c.ShutdownTimeout, "100ms to 1h; less is too short for committing a batch")
+		f.wrong("shutdown_timeout", c.ShutdownTimeout, "100ms to 1h; less is too short for committing a batch")
 	}
 	if c.ShutdownDelay < 0 || c.ShutdownDelay > time.Hour {
-		wrong("shutdown_delay", c.ShutdownDelay, "0s to 1h")
+		f.wrong("shutdown_delay", c.ShutdownDelay, "0s to 1h")
 	}
-	for _, err := range []error{c.Ingest().Validate(), c.Drain().Validate()} {
-		for _, err := range Split(err) {
-			errs = append(errs, c.Locate(err))
-		}
+	for _, err := range Split(errors.Join(c.Ingest().Validate(), c.Drain().Validate())) {
+		f.add(c.Locate(err))
 	}
-	return slices.Concat(errs, c.validatePools(), c.validateNamespaces(), c.validateQueues(), c.validatePHP())
+	f.pools()
+	f.namespaces()
+	f.queues()
+	f.php()
+	return f.errs
 }
 
 // Ingest is the configuration of the ingest server.
@@ -284,26 +278,24 @@ func FlagDefaults(sinks string) kong.Vars {
 	return vars
 }
 
-func (c *Config) validateNamespaces() (errs []error) {
-	if len(c.AllNames()) == 0 {
-		errs = append(errs, c.FieldError("namespaces",
-			errors.New("namespaces: none given: add one, or remove the key")))
+func (f *findings) namespaces() {
+	if len(f.AllNames()) == 0 {
+		f.add(f.FieldError("namespaces", errors.New("namespaces: none given: add one, or remove the key")))
 	}
 	owners := map[string]string{} // namespaces by the path of their file
-	for _, name := range c.Names() {
-		ns, at := c.Namespaces[name], "namespaces."+name+"."
+	for _, name := range f.Names() {
+		ns, at := f.Namespaces[name], "namespaces."+name+"."
 		backoff := drain.DefaultConfig()
 		CopyFields(&backoff, ns)
-		errs = append(errs, c.under(at, ns.Policy().Validate(), backoff.Validate())...)
-		if _, err := ns.transform(name, c.Secrets); err != nil {
-			errs = append(errs, c.FieldError(at+"transform", &SettingError{at + "transform", err}))
+		f.under(at, ns.Policy().Validate(), backoff.Validate())
+		if _, err := ns.transform(name, f.Secrets); err != nil {
+			f.unusable(at+"transform", err)
 		}
 		if ns.Ack != "" && ns.Ack != "commit" && ns.Ack != "none" {
-			errs = append(errs, c.FieldError(at+"ack", &partition.FieldError{Field: at + "ack", Value: ns.Ack, Want: "commit or none"}))
+			f.wrong(at+"ack", ns.Ack, "commit or none")
 		}
 		if ns.SinkCommand != nil && !slices.Contains(ns.Sinks(), "exec:") {
-			errs = append(errs, c.FieldError(at+"sink_command",
-				&SettingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))
+			f.unusable(at+"sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`))
 		}
 		for i, raw := range ns.Sinks() {
 			u, err := url.Parse(raw)
@@ -311,30 +303,14 @@ func (c *Config) validateNamespaces() (errs []error) {
 				continue
 			}
 			// A file has one writer: the second sink would never open.
-			where, key := path.Clean(u.Path), KeyOfTier(i)
+			where := path.Clean(u.Path)
 			if other, taken := owners[where]; taken {
-				errs = append(errs, c.FieldError(at+key,
-					&partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " +
-						other + " writes to this one"}))
+				f.wrong(at+KeyOfTier(i), where, "another file, because namespace "+other+" writes to this one")
 			}
 			owners[where] = name
 		}
 	}
-	return append(errs, c.validateBranches()...)
-}
-
-// under are the errors in all, about settings whose keys begin with at, and where those come from.
-func (c *Config) under(at string, all ...error) []error {
-	errs := Split(errors.Join(all...))
-	for i, err := range errs {
-		var field *partition.FieldError
-		if errors.As(err, &field) {
-			located := *field
-			located.Field = at + field.Field
-			errs[i] = c.FieldError(located.Field, &located)
-		}
-	}
-	return errs
+	f.branches()
 }
 
 // Split returns the errors that were joined in err, none for nil.

@@ -11,7 +11,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/ingest"
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/php"
 )
 
@@ -102,24 +101,22 @@ func (n PHPNamespace) Policy() php.Policy {
 	return p
 }
 
-// validatePHP returns an error for each setting of a namespace of kind php that cannot work.
-func (c *Config) validatePHP() (errs []error) {
-	for _, name := range c.PHPNames() {
-		n, at := c.PHPNamespaces[name], "namespaces."+name+"."
-		errs = append(errs, c.under(at, n.Policy().Validate())...)
-		if pool := c.PoolOf(name); pool == DefaultPool ||
-			len(c.PoliciesIn(pool))+len(c.QueuesIn(pool)) > 0 {
-			errs = append(errs, c.under(at, &partition.FieldError{Field: "pool", Value: pool,
-				Want: "a pool of its own, the Redis and database of the PHP application, which no namespace of another kind uses"})...)
+// php finds each setting of a namespace of kind php that cannot work.
+func (f *findings) php() {
+	for _, name := range f.PHPNames() {
+		n, at := f.PHPNamespaces[name], "namespaces."+name+"."
+		f.under(at, n.Policy().Validate())
+		if pool := f.PoolOf(name); pool == DefaultPool || len(f.PoliciesIn(pool))+len(f.QueuesIn(pool)) > 0 {
+			f.wrong(at+"pool", pool,
+				"a pool of its own, the Redis and database of the PHP application, which no namespace of another kind uses")
 		}
 		for i, t := range n.Tokens {
 			if _, err := t.rights(); err != nil {
-				errs = append(errs, c.FieldError(fmt.Sprintf("%stokens[%d]", at, i), err))
+				f.add(f.FieldError(fmt.Sprintf("%stokens[%d]", at, i), err))
 			}
 		}
-		errs = append(errs, c.validatePush(at, n.Push, true)...)
+		f.push(at, n.Push, true)
 	}
-	return errs
 }
 
 // rights are what a token may do in queues of PHP's.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,10 +37,7 @@ func (c *Config) PoolOf(namespace string) string {
 	if n, ok := c.PHPNamespaces[namespace]; ok {
 		pool = n.Pool
 	}
-	if pool == "" {
-		return DefaultPool
-	}
-	return pool
+	return cmp.Or(pool, DefaultPool)
 }
 
 // PoliciesIn are the policies of the buffers in a pool.
@@ -58,34 +56,29 @@ func (c *Config) QueuesIn(pool string) []string {
 	return slices.DeleteFunc(c.QueueNames(), func(name string) bool { return c.PoolOf(name) != pool })
 }
 
-// validatePools returns an error for each pool that cannot work, and for each namespace in a
-// pool that is not there.
-func (c *Config) validatePools() (errs []error) {
-	wrong := func(key string, value any, want string) {
-		errs = append(errs, c.FieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
-	}
-	for _, name := range c.PoolNames() {
-		p, at := c.Pools[name], "pools."+name
+// pools finds each pool that cannot work, and each namespace in a pool that is not there.
+func (f *findings) pools() {
+	for _, name := range f.PoolNames() {
+		p, at := f.Pools[name], "pools."+name
 		scheme, _, _ := strings.Cut(p.URL, ":")
 		switch {
 		case name == DefaultPool && p.URL != "":
-			wrong(at, "a URL", "volatile alone, because this pool is redis: set that, or give the pool another name")
+			f.wrong(at, "a URL", "volatile alone, because this pool is redis: set that, or give the pool another name")
 		case name != DefaultPool && p.URL == "":
-			wrong(at, "no url", "a URL such as redis://host:6379")
+			f.wrong(at, "no url", "a URL such as redis://host:6379")
 		case scheme == "embedded":
-			wrong(at, "embedded:", "a Redis, because only redis can be embedded")
+			f.wrong(at, "embedded:", "a Redis, because only redis can be embedded")
 		}
 	}
-	if n := len(c.PoolNames()); n > partition.MaxStores {
-		wrong("pools", n, fmt.Sprintf("at most %d, with that of redis", partition.MaxStores))
+	if n := len(f.PoolNames()); n > partition.MaxStores {
+		f.wrong("pools", n, fmt.Sprintf("at most %d, with that of redis", partition.MaxStores))
 	}
-	for _, name := range c.AllNames() {
-		pool := c.PoolOf(name)
-		if _, known := c.Pools[pool]; !known && pool != DefaultPool {
-			wrong("namespaces."+name+".pool", pool, "default, or a name that pools has at the top of the file")
+	for _, name := range f.AllNames() {
+		pool := f.PoolOf(name)
+		if _, known := f.Pools[pool]; !known && pool != DefaultPool {
+			f.wrong("namespaces."+name+".pool", pool, "default, or a name that pools has at the top of the file")
 		}
 	}
-	return errs
 }
 
 // PoolURL is the URL of a pool, with the values of its placeholders.

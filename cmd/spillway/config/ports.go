@@ -10,26 +10,23 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// validatePorts checks the addresses, their authentication and their TLS files.
-func (c *Config) validatePorts(wrong func(key string, value any, want string)) (errs []error) {
+// ports checks the addresses, their authentication and their TLS files.
+func (f *findings) ports() {
 	missing := ""
-	if open := c.openNamespaces(); len(open) > 0 {
+	if open := f.openNamespaces(); len(open) > 0 {
 		missing = "tokens for every namespace (missing for " + strings.Join(open, ", ") + ")"
 	}
-	c.validateListener("listen", c.Listen, missing, wrong)
+	f.listener("listen", f.Listen, missing)
 	missing = "an admin_token or admin_tokens"
-	tokens, err := c.AdminAccess()
+	tokens, err := f.AdminAccess()
 	if len(tokens) > 0 || err != nil {
 		missing = ""
 	}
-	if err != nil {
-		errs = append(errs, err)
+	f.listener("admin_listen", f.AdminListen, missing)
+	if f.Role != "drain" && sameAddress(f.Listen, f.AdminListen) {
+		f.wrong("admin_listen", f.AdminListen, "a port other than that of listen, "+f.Listen)
 	}
-	c.validateListener("admin_listen", c.AdminListen, missing, wrong)
-	if c.Role != "drain" && sameAddress(c.Listen, c.AdminListen) {
-		wrong("admin_listen", c.AdminListen, "a port other than that of listen, "+c.Listen)
-	}
-	return append(errs, c.Locate(c.Certificates().Check()), c.Locate(c.AdminCertificates().Check()))
+	f.add(err, f.Locate(f.Certificates().Check()), f.Locate(f.AdminCertificates().Check()))
 }
 
 // openNamespaces are the namespaces without authentication.
@@ -53,20 +50,19 @@ func (c *Config) openNamespaces() (names []string) {
 	return names
 }
 
-// validateListener rejects an address other than loopback while authentication is
-// missing, unless InsecureNoAuth allows it.
-func (c *Config) validateListener(key, address, missing string,
-	wrong func(key string, value any, want string)) {
+// listener finds an address other than loopback while authentication is missing, unless
+// InsecureNoAuth allows it.
+func (f *findings) listener(key, address, missing string) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		wrong(key, address, "host:port, such as 127.0.0.1:8080")
+		f.wrong(key, address, "host:port, such as 127.0.0.1:8080")
 		return
 	}
 	switch _, err := net.LookupPort("tcp", port); {
 	case err != nil:
-		wrong(key, address, "a port from 0 to 65535, such as 127.0.0.1:8080; 0 chooses a free one")
-	case missing != "" && !wire.IsLoopback(host) && !c.InsecureNoAuth:
-		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+missing+", or --insecure-no-auth to listen without authentication")
+		f.wrong(key, address, "a port from 0 to 65535, such as 127.0.0.1:8080; 0 chooses a free one")
+	case missing != "" && !wire.IsLoopback(host) && !f.InsecureNoAuth:
+		f.wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+missing+", or --insecure-no-auth to listen without authentication")
 	}
 }
 
@@ -77,7 +73,7 @@ func sameAddress(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
 	if errA != nil || errB != nil {
-		return false // which validateListener reports
+		return false // which listener reports
 	}
 	numberA, errA := net.LookupPort("tcp", portA)
 	numberB, errB := net.LookupPort("tcp", portB)
@@ -115,12 +111,12 @@ func (c *Config) AdminCertificates() transport.CertificateFiles {
 		Key: c.AdminTLSKey, ClientCA: c.AdminTLSClientCA}
 }
 
-// validateLmstfy checks what the API needs of other settings.
-func (c *Config) validateLmstfy(wrong func(key string, value any, want string)) {
-	if c.LmstfyMetrics && !c.Lmstfy {
-		wrong("lmstfy_metrics", c.LmstfyMetrics, "lmstfy: true beside it, because only that API is counted")
+// lmstfy checks what the API needs of other settings.
+func (f *findings) lmstfy() {
+	if f.LmstfyMetrics && !f.Lmstfy {
+		f.wrong("lmstfy_metrics", f.LmstfyMetrics, "lmstfy: true beside it, because only that API is counted")
 	}
-	if c.Lmstfy && strings.HasPrefix(c.SegmentPrefix+"/", lmstfy.Prefix) {
-		wrong("segment_prefix", c.SegmentPrefix, "a path outside /api, which is lmstfy's")
+	if f.Lmstfy && strings.HasPrefix(f.SegmentPrefix+"/", lmstfy.Prefix) {
+		f.wrong("segment_prefix", f.SegmentPrefix, "a path outside /api, which is lmstfy's")
 	}
 }

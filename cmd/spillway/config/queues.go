@@ -12,7 +12,6 @@ import (
 
 	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -142,44 +141,39 @@ func (c *Config) AllNames() []string {
 	return slices.Sorted(slices.Values(slices.Concat(c.Names(), c.QueueNames(), c.PHPNames())))
 }
 
-// validateQueues returns an error for each setting of a queue that cannot work.
-func (c *Config) validateQueues() (errs []error) {
+// queues finds each setting of a queue that cannot work.
+func (f *findings) queues() {
 	ids := map[name]bool{}
-	for _, of := range c.QueueNames() {
-		q, at := c.QueueNamespaces[of], "namespaces."+of+"."
+	for _, of := range f.QueueNames() {
+		q, at := f.QueueNamespaces[of], "namespaces."+of+"."
 		for i := range q.Keys {
-			if err := q.Keys[i].read(c.Secrets, ids); err != nil {
-				path := fmt.Sprintf("%saccess_keys[%d]", at, i)
-				errs = append(errs, c.FieldError(at+"access_keys", fmt.Errorf("%s: %w", path, err)))
+			if err := q.Keys[i].read(f.Secrets, ids); err != nil {
+				f.add(f.FieldError(at+"access_keys", fmt.Errorf("%saccess_keys[%d]: %w", at, i, err)))
 			}
 		}
 		if q.Dead != "keep" && q.Dead != "drop" {
-			errs = append(errs, c.under(at, &partition.FieldError{Field: "dead",
-				Value: q.Dead, Want: "keep or drop"})...)
+			f.wrong(at+"dead", q.Dead, "keep or drop")
 		}
-		errs = append(errs, c.under(at, q.Policy().Validate())...)
-		errs = append(errs, c.validatePush(at, q.Push, false)...)
+		f.under(at, q.Policy().Validate())
+		f.push(at, q.Push, false)
 	}
-	return errs
 }
 
-func (c *Config) validatePush(at string, rules []Push, ofPHP bool) (errs []error) {
+func (f *findings) push(at string, rules []Push, ofPHP bool) {
 	for i, p := range rules {
-		wrong := p.Rule().Validate()
-		if _, known := c.PushSinks[p.Sink]; !known {
-			wrong = &partition.FieldError{Field: "sink", Value: p.Sink,
-				Want: "a name that sinks has at the top of the file"}
+		at := fmt.Sprintf("%spush[%d].", at, i)
+		_, known := f.PushSinks[p.Sink]
+		switch {
+		case p.Accept != "" && !ofPHP || p.Defer > 0 && ofPHP:
+			f.wrong(at+"accept", p.Accept, "accept in kind php alone, and defer_for in kind queue alone")
+		case p.Accept != "" && p.Accept != "all":
+			f.wrong(at+"accept", p.Accept, "all, or no such line")
+		case !known:
+			f.wrong(at+"sink", p.Sink, "a name that sinks has at the top of the file")
+		default:
+			f.under(at, p.Rule().Validate())
 		}
-		if p.Accept != "" && p.Accept != "all" {
-			wrong = &partition.FieldError{Field: "accept", Value: p.Accept, Want: "all, or no such line"}
-		}
-		if p.Accept != "" && !ofPHP || p.Defer > 0 && ofPHP {
-			wrong = &partition.FieldError{Field: "accept", Value: p.Accept,
-				Want: "accept in kind php alone, and defer_for in kind queue alone"}
-		}
-		errs = append(errs, c.under(fmt.Sprintf("%spush[%d].", at, i), wrong)...)
 	}
-	return errs
 }
 
 // PushOf are the push rules of a namespace of queues of any kind.
@@ -199,11 +193,12 @@ func defaultQueueNamespace() QueueNamespace {
 
 // defaultPush are the defaults of a push rule.
 func defaultPush() Push {
+	r := push.DefaultRule()
 	return Push{
 		Match:   "*",
-		Writes:  Writes{Most: 8},
-		Batch:   1,
-		Backoff: Backoff{time.Second, 10 * time.Minute},
+		Writes:  Writes{Most: r.Writes},
+		Batch:   r.Batch,
+		Backoff: Backoff{r.BackoffBase, r.BackoffMax},
 	}
 }
 

@@ -8,6 +8,44 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
+// findings are the settings of a Config that cannot work.
+type findings struct {
+	*Config
+	errs []error
+}
+
+func (f *findings) add(errs ...error) { f.errs = append(f.errs, errs...) }
+
+// wrong finds a value, and says what to write instead.
+func (f *findings) wrong(key string, value any, want string) {
+	f.add(f.FieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
+}
+
+// unusable finds a setting whose value is not shown.
+func (f *findings) unusable(key string, cause error) {
+	f.add(f.FieldError(key, &SettingError{key, cause}))
+}
+
+// oneOf finds a value that is not among the allowed ones.
+func (f *findings) oneOf(key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		f.wrong(key, value, "one of "+strings.Join(allowed, ", "))
+	}
+}
+
+// under finds the errors in all, about settings whose keys begin with at.
+func (f *findings) under(at string, all ...error) {
+	for _, err := range Split(errors.Join(all...)) {
+		var field *partition.FieldError
+		if errors.As(err, &field) {
+			located := *field
+			located.Field = at + field.Field
+			err = f.FieldError(located.Field, &located)
+		}
+		f.add(err)
+	}
+}
+
 // relatedSettings are, by setting, the others that bound it. An error about the one shows
 // the values of the others, because either can be the wrong one.
 var relatedSettings = map[string][]string{
