@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/config"
+	"github.com/spillway-io/spillway/cmd/spillway/load"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/lmstfy"
@@ -279,7 +281,7 @@ func (a *App) stop(ctx context.Context) error {
 	defer cancel()
 	if a.socket != nil {
 		step("close data port", a.socket.Close())
-		step("finish requests", stopAll(half, append(a.retired, g.ingest)))
+		step("finish requests", stopEach(half, append(a.retired, g.ingest)))
 		// Slow clients may have used up their half, and engines have claims to give back.
 		rest, cancel := context.WithDeadline(ctx, halfway(ctx))
 		defer cancel()
@@ -298,17 +300,6 @@ func (a *App) stop(ctx context.Context) error {
 		a.log.Info("stopped", zap.Duration("took", time.Since(start)), zap.Error(err))
 	}
 	return err
-}
-
-// stopAll stops servers at once, so that all have the whole time.
-func stopAll(ctx context.Context, servers []*ingest.Server) error {
-	errs := make([]error, len(servers))
-	var stopping sync.WaitGroup
-	for i, s := range servers {
-		stopping.Go(func() { errs[i] = s.Stop(ctx) })
-	}
-	stopping.Wait()
-	return errors.Join(errs...)
 }
 
 // progressEvery is how often the log says what a stop or a reload waits for.
@@ -365,3 +356,20 @@ func (a *App) readFinalLedgers(ctx context.Context, store *partition.Store) {
 			zap.Int64("buffered", l.Buffered))
 	}
 }
+
+// service is an App as bench and demo use it.
+type service struct{ *App }
+
+// newService is a load.NewService.
+func newService(cfg *config.Config, sinks sink.Registry, stderr io.Writer,
+	level string) (load.Service, error) {
+	if sinks == nil {
+		sinks = sinkRegistry()
+	}
+	a, err := NewApp(cfg, sinks, newLogger(stderr, level, "auto"))
+	return service{a}, err
+}
+
+func (s service) Addresses() (data, admin string)      { return s.Listen, s.AdminListen }
+func (s service) Store() *partition.Store              { return s.current.Load().stores[config.DefaultPool] }
+func (s service) Final() map[string]partition.Overview { return s.App.Final }

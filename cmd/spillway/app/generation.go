@@ -48,9 +48,8 @@ type generation struct {
 	pools    map[string]*backend.Backend // by name; the default one is that of --redis
 	stores   map[string]*partition.Store // of the pools that have buffers
 	store    *partition.Stores           // all of them
-	janitors []*partition.Janitor
-	drain    *drain.Drainer // with its sinks; nil under --role ingest
-	ingest   *ingest.Server // nil under --role drain
+	drain    *drain.Drainer              // with its sinks; nil under --role ingest
+	ingest   *ingest.Server              // nil under --role drain
 	watch    *ready.Watch
 	accounts *admin.Accounts
 	view     admin.View
@@ -163,11 +162,6 @@ func (a *App) build(g, before *generation) error {
 
 // startReaders starts what only looks and repairs.
 func (g *generation) startReaders(ctx context.Context) error {
-	for _, j := range g.janitors {
-		if err := j.Start(ctx); err != nil {
-			return fmt.Errorf("janitor: %w", err)
-		}
-	}
 	if err := g.accounts.Start(ctx); err != nil {
 		return fmt.Errorf("accounts: %w", err)
 	}
@@ -181,14 +175,14 @@ func (g *generation) startDrain(ctx context.Context) error {
 			return fmt.Errorf("drain: %w", err)
 		}
 	}
-	return g.startPushers(ctx)
+	return startEach(ctx, "push", g.pushers)
 }
 
 // stopDrain finishes or releases batches and jobs, and closes the sinks.
 func (g *generation) stopDrain(ctx context.Context) error {
 	var pushing sync.WaitGroup
 	var pushed, drained error
-	pushing.Go(func() { pushed = g.stopPushers(ctx) })
+	pushing.Go(func() { pushed = stopEach(ctx, g.pushers) })
 	if g.drain != nil {
 		drained = g.drain.Stop(ctx)
 	}
@@ -244,11 +238,7 @@ func (g *generation) close(ctx context.Context) error {
 
 // end is close, but the store stays open.
 func (g *generation) end(ctx context.Context) error {
-	errs := []error{g.watch.Stop(ctx), g.accounts.Stop(ctx)}
-	for _, j := range g.janitors {
-		errs = append(errs, j.Stop(context.WithoutCancel(ctx)))
-	}
-	return errors.Join(append(errs, stopEach(context.WithoutCancel(ctx), g.keepers))...)
+	return errors.Join(g.watch.Stop(ctx), g.accounts.Stop(ctx), stopEach(context.WithoutCancel(ctx), g.keepers))
 }
 
 // discard is close for a generation that never ran.

@@ -21,10 +21,7 @@ func (a *App) openPools(g, before *generation) error {
 		if before != nil {
 			follows = before.pools[name]
 		}
-		log := a.log.Named("store")
-		if len(g.cfg.Pools) > 0 {
-			log = log.With(zap.String("pool", name))
-		}
+		log := a.poolLog(g, "store", name)
 		b, err := openPool(g.cfg, name, follows, g.registerer(name), log)
 		if err != nil {
 			return err
@@ -46,11 +43,20 @@ func (a *App) openPools(g, before *generation) error {
 			return g.cfg.Locate(err)
 		}
 		g.stores[name], stores = s, append(stores, s)
-		g.janitors = append(g.janitors, partition.NewJanitor(s))
+		g.keepers = append(g.keepers, partition.NewJanitor(s))
 	}
 	var err error
 	g.store, err = partition.Join(stores...)
 	return err
+}
+
+// poolLog is for what works on a pool.
+func (a *App) poolLog(g *generation, of, pool string) *zap.Logger {
+	log := a.log.Named(of)
+	if len(g.cfg.Pools) > 0 {
+		log = log.With(zap.String("pool", pool))
+	}
+	return log
 }
 
 // registerer is for the metrics of a pool.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -31,7 +33,7 @@ type queueing struct {
 	jobs    map[string]*job.Store   // of the pools that may have queues
 	php     map[string]*php.Store   // of the pools of PHP applications
 	engines map[string]*jobs.Engine // the same; empty under --role drain
-	keepers []startStopper          // promoters, expirers, movers and firers
+	keepers []startStopper          // janitors, promoters, expirers, movers and firers
 	pushers []*push.Pusher          // of the pools whose queues are pushed; none under --role ingest
 }
 
@@ -40,10 +42,7 @@ func (a *App) openJobs(g *generation) error {
 	g.jobs, g.engines = map[string]*job.Store{}, map[string]*jobs.Engine{}
 	g.php = map[string]*php.Store{}
 	for _, name := range g.cfg.PoolNames() {
-		log := a.log.Named("jobs")
-		if len(g.cfg.Pools) > 0 {
-			log = log.With(zap.String("pool", name))
-		}
+		log := a.poolLog(g, "jobs", name)
 		if ofPHP := g.cfg.PHPIn(name); len(ofPHP) > 0 {
 			if err := a.openPHP(g, name, ofPHP, log); err != nil {
 				return err
@@ -157,41 +156,27 @@ func (a *App) mountSQS(g *generation, in *ingest.Config) {
 	in.Mounts = append(in.Mounts, sqs.NewAPI(cfg).Mount())
 }
 
-// startJobs begins to keep queues, and to serve requests about jobs.
+// startJobs begins to keep stores and queues, and to serve requests about jobs.
 func (g *generation) startJobs(ctx context.Context) error {
-	for _, k := range g.keepers {
-		if err := k.Start(ctx); err != nil {
-			return fmt.Errorf("keeper of queues: %w", err)
-		}
+	if err := startEach(ctx, "keeper", g.keepers); err != nil {
+		return err
 	}
-	for _, e := range g.engines {
-		if err := e.Start(ctx); err != nil {
-			return fmt.Errorf("engine of queues: %w", err)
-		}
-	}
-	return nil
+	return startEach(ctx, "engine of queues", slices.Collect(maps.Values(g.engines)))
 }
-
-// startPushers begins to push.
-func (g *generation) startPushers(ctx context.Context) error {
-	for _, p := range g.pushers {
-		if err := p.Start(ctx); err != nil {
-			return fmt.Errorf("push: %w", err)
-		}
-	}
-	return nil
-}
-
-// stopPushers finishes the writes under way, or gives their jobs back.
-func (g *generation) stopPushers(ctx context.Context) error { return stopEach(ctx, g.pushers) }
 
 // stopEngines ends what serves requests about jobs, once none comes any more.
 func (g *generation) stopEngines(ctx context.Context) error {
-	var engines []*jobs.Engine
-	for _, e := range g.engines {
-		engines = append(engines, e)
+	return stopEach(ctx, slices.Collect(maps.Values(g.engines)))
+}
+
+// startEach starts all, one after the other.
+func startEach[T startStopper](ctx context.Context, what string, all []T) error {
+	for _, s := range all {
+		if err := s.Start(ctx); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
 	}
-	return stopEach(ctx, engines)
+	return nil
 }
 
 // stopEach stops all at once: one whose Redis is away takes all the time there is, and the
