@@ -40,10 +40,6 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 		if err := json.Unmarshal(raw, &a); err != nil {
 			return fmt.Errorf("%s: %s", call.base, notSpillway)
 		}
-		entries := "-"
-		if a.Entries != nil {
-			entries = digits(*a.Entries)
-		}
 		of := "-"
 		if a.Namespace != "" {
 			of = scope(a.Namespace, cmp.Or(a.Partition, a.Queue))
@@ -52,7 +48,7 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 		if result != "ok" { // an error text, of several lines for a reload
 			result, detail = "failed", strings.ReplaceAll(a.Result, "\n", "; ")
 		}
-		t.add(clock(a.AtMS), a.Name, a.Role, a.Action, of, entries, result, detail)
+		t.add(clock(a.AtMS), a.Name, a.Role, a.Action, of, digitsOr(a.Entries, "-"), result, detail)
 	}
 	return t.print(s.Out)
 }

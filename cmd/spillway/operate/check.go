@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // Check is a probe for monitoring systems.
@@ -114,15 +115,11 @@ func (r *checkResult) add(s status, namespace, check, format string, args ...any
 func (c *Check) Run(ctx context.Context, s Streams) error {
 	r := checkResult{Findings: []finding{}, Figures: []figure{}, Queues: []queueFigure{}}
 	if err := c.measure(ctx, &r); err != nil {
-		var silent noAnswer
-		var failed *apiError
-		switch {
-		case errors.As(err, &silent), errors.As(err, &failed) &&
-			failed.status >= http.StatusInternalServerError:
-			r.add(statusCritical, "", "answer", "%s", err)
-		default: // wrong flags, no right to ask
-			r.add(statusUnknown, "", "answer", "%s", err)
+		found := statusUnknown // wrong flags, no right to ask
+		if errors.As(err, new(noAnswer)) || answered(err).status >= http.StatusInternalServerError {
+			found = statusCritical
 		}
+		r.add(found, "", "answer", "%s", err)
 	}
 	slices.SortStableFunc(r.Findings, func(a, b finding) int {
 		switch {
@@ -153,8 +150,8 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 	}
 	var ready struct{}
 	if _, err := c.call("/readyz").get(ctx, &ready); err != nil {
-		failed := new(apiError)
-		if !errors.As(err, &failed) || failed.status != http.StatusServiceUnavailable {
+		failed := answered(err)
+		if failed.status != http.StatusServiceUnavailable {
 			return err
 		}
 		r.add(statusCritical, "", "ready", "not ready: %s", escape(failed.message))
@@ -201,10 +198,7 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 }
 
 // storeAway reports whether the service says that a store did not answer.
-func storeAway(err error) bool {
-	failed := new(apiError)
-	return errors.As(err, &failed) && failed.code == "store_unavailable"
-}
+func storeAway(err error) bool { return answered(err).code == string(wire.CodeStoreUnavailable) }
 
 // overview asks for the oldest partition first: that starts the sweep, from which
 // the overview knows the oldest age.

@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -142,7 +141,7 @@ func (c *Connection) dropped(ctx context.Context, namespace string,
 	}
 	_, err := c.call("/api/v1/history").set("range", "15m").set("namespace",
 		namespace).get(ctx, &history)
-	if failed := new(apiError); errors.As(err, &failed) && failed.status == http.StatusNotFound {
+	if answered(err).status == http.StatusNotFound {
 		return nil, nil
 	}
 	if err != nil || history.StepMS <= 0 {

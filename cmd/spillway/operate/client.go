@@ -211,6 +211,15 @@ func (c *Connection) oneQueue(namespace, name string) *call {
 	return c.queue(namespace, name).named("queue", name)
 }
 
+// schedule is the call of a schedule's route.
+func (c *Connection) schedule(namespace, queue, name string) *call {
+	call := c.oneQueue(namespace, queue)
+	if !job.ValidScheduleName(name) {
+		call.check(usageError{fmt.Errorf("%s is not the name of a schedule", quote(name))})
+	}
+	return call.at("/schedules/" + name)
+}
+
 // control is the call of the route of a namespace of kind queue.
 func (c *Connection) control(namespace string) *call {
 	return c.call(controlNamespaces + "/" + namespace).check(validNamespace(namespace))
@@ -328,6 +337,13 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.text }
 
+// answered is the error that a service answered; without a code or status where err is another.
+func answered(err error) apiError {
+	e := new(apiError)
+	errors.As(err, &e)
+	return *e
+}
+
 // explain says what is wrong with the connection, and what to change.
 func (c *client) explain(ctx context.Context, method string, timeout time.Duration,
 	err error) error {
@@ -397,6 +413,3 @@ func (c *client) rejected(res *http.Response, answer []byte) error {
 	}
 	return e
 }
-
-// validSchedule reports whether a schedule may have that name.
-func validSchedule(name string) bool { return job.ValidScheduleName(name) }

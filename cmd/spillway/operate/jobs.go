@@ -113,12 +113,8 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 			}
 		}
 		for _, j := range page.Jobs {
-			attempts := "-"
-			if j.Attempt != nil {
-				attempts = digits(*j.Attempt)
-			}
 			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)), cmp.Or(escape(j.Error), "-"),
-				clock(j.PublishedMS), attempts, digits(j.Bytes))
+				clock(j.PublishedMS), digitsOr(j.Attempt, "-"), digits(j.Bytes))
 		}
 		if page.Next == "" || left <= len(page.Jobs) {
 			break
@@ -178,15 +174,12 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2],
 			"held by PHP", reserved, "dead", cells[3], "oldest ready", cells[4]).print(s.Out)
 	}
-	l, residual := answer.Ledger, ""
-	if answer.Residual != nil {
-		residual = digits(*answer.Residual)
-	}
+	l := answer.Ledger
 	return details(
 		"namespace", c.Namespace, "published", digits(l.Published), "acked", digits(l.Acked), "expired", digits(l.Expired), "deleted", digits(l.Deleted),
 		"lost", digits(l.Lost), "dead", digits(l.Dead), "ready", digits(l.Ready),
 		"prepared", digits(l.Prepared), "delayed", digits(l.Delayed), "leased", digits(l.Leased),
-		"died", digits(l.Died), "respawned", digits(l.Respawned), "residual", residual,
+		"died", digits(l.Died), "respawned", digits(l.Respawned), "residual", digitsOr(answer.Residual, ""),
 	).print(s.Out)
 }
 
@@ -238,14 +231,6 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 var countedBy = map[string]string{
 	schedule.ByEstimate: "; some ticks are estimated",
 	schedule.ByNext:     "; of each schedule only the next tick, as there are too many schedules",
-}
-
-// attempts is "-" where the service does not know.
-func attempts(j *admin.Job) string {
-	if j.Attempt == nil {
-		return "-"
-	}
-	return digits(*j.Attempt)
 }
 
 // JobsPeek prints the next job.
@@ -349,8 +334,7 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		state += ", " + escape(j.Reason)
 	}
 	return details(
-		"job", j.ID, "queue", j.Queue, "state", state, "attempts", fmt.Sprintf("%s of %d",
-			attempts(&j), j.Tries), "published",
+		"job", j.ID, "queue", j.Queue, "state", state, "attempts", digitsOr(j.Attempt, "-")+" of "+digits(j.Tries), "published",
 		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
 		"expires", expires, "error", lastError(&j), "result", compact(j.Result), "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
 	).print(s.Out)
@@ -390,8 +374,7 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	for _, j := range answer.Jobs {
 		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"),
 			cmp.Or(lastError(&j), "-"), clock(j.PublishedMS),
-			attempts(&j),
-			digits(j.Bytes), body(&j.Shown))
+			digitsOr(j.Attempt, "-"), digits(j.Bytes), body(&j.Shown))
 	}
 	if err := t.print(s.Out); err != nil {
 		return err

@@ -206,9 +206,35 @@ func worstState(sinks []admin.Sink) string {
 	return sinks[0].State
 }
 
-// sortKeys are the values of the API for those of --sort.
-var sortKeys = map[string]string{
-	"age": "oldest_age", "depth": "depth", "fill": "fill", "in": "in", "out": "out", "evicted": "evicted", "expired": "expired", "name": "partition",
+// orders are the values of --sort: the column of the API, and its figure, of which the largest is first;
+// nil: names, from a to z.
+var orders = []struct {
+	name, column string
+	figure       func(*partitionRow) float64
+}{
+	{"age", "oldest_age", func(r *partitionRow) float64 {
+		if r.OldestAgeMS == nil {
+			return -1
+		}
+		return float64(*r.OldestAgeMS)
+	}},
+	{"depth", "depth", func(r *partitionRow) float64 { return float64(r.Depth) }},
+	{"fill", "fill", func(r *partitionRow) float64 { return r.Fill }},
+	{"in", "in", func(r *partitionRow) float64 { return r.InPerS }},
+	{"out", "out", func(r *partitionRow) float64 { return r.OutPerS }},
+	{"evicted", "evicted", func(r *partitionRow) float64 { return r.EvictedPerS }},
+	{"expired", "expired", func(r *partitionRow) float64 { return r.ExpiredPerS }},
+	{"name", "partition", nil},
+}
+
+// orderOf is the index of an order, whose name is one of them.
+func orderOf(name string) int {
+	for i, o := range orders {
+		if o.name == name {
+			return i
+		}
+	}
+	return len(orders) - 1
 }
 
 const (
@@ -226,37 +252,18 @@ type partitionQuery struct {
 
 // of is the call of the table of a namespace.
 func (q partitionQuery) of(c *Connection, namespace string) *call {
-	order := "desc"
-	if q.sort == "name" {
+	by, order := orders[orderOf(q.sort)], "desc"
+	if by.figure == nil {
 		order = "asc"
 	}
-	call := c.namespace(namespace).at("/partitions").set("sort", sortKeys[q.sort]).set("order", order)
+	call := c.namespace(namespace).at("/partitions").set("sort", by.column).set("order", order)
 	return call.set("limit", digits(q.limit)).set("q", q.filter).on("paused", q.paused)
 }
 
 func (q partitionQuery) compare(a, b partitionRow) int {
-	age := func(r partitionRow) int64 {
-		if r.OldestAgeMS == nil {
-			return -1
-		}
-		return *r.OldestAgeMS
-	}
 	by := 0
-	switch q.sort {
-	case "age":
-		by = cmp.Compare(age(b), age(a))
-	case "depth":
-		by = cmp.Compare(b.Depth, a.Depth)
-	case "fill":
-		by = cmp.Compare(b.Fill, a.Fill)
-	case "in":
-		by = cmp.Compare(b.InPerS, a.InPerS)
-	case "out":
-		by = cmp.Compare(b.OutPerS, a.OutPerS)
-	case "evicted":
-		by = cmp.Compare(b.EvictedPerS, a.EvictedPerS)
-	case "expired":
-		by = cmp.Compare(b.ExpiredPerS, a.ExpiredPerS)
+	if figure := orders[orderOf(q.sort)].figure; figure != nil {
+		by = cmp.Compare(figure(&b), figure(&a))
 	}
 	return cmp.Or(by, cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Namespace, b.Namespace))
 }

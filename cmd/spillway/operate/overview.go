@@ -431,17 +431,14 @@ func jobsTable(o *overview) *table {
 	t := newTable("NAMESPACE", ">PUBLISHED/s", ">ACKED/s", ">FAILED/s", ">LOST", ">READY", ">DELAYED",
 		">LEASED", ">DEAD", ">OLDEST READY", ">QUEUES", "SINK")
 	for _, q := range o.Queues {
-		l, queues := q.Ledger, "-"
-		if q.Queues != nil {
-			queues = digits(*q.Queues)
-		}
+		l := q.Ledger
 		figure := o.figure(q.ReadAtMS)
 		cells := []string{q.Namespace, figure(q.Rates.Published), figure(q.Rates.Acked),
 			figure(q.Rates.failed())}
 		for _, n := range []int64{l.Lost, l.Ready, l.Prepared + l.Delayed, l.Leased, l.Dead} {
 			cells = append(cells, digits(n))
 		}
-		t.add(append(cells, sinceOr(q.OldestReadyAgeMS, "-"), queues, worstState(q.Sinks))...)
+		t.add(append(cells, sinceOr(q.OldestReadyAgeMS, "-"), digitsOr(q.Queues, "-"), worstState(q.Sinks))...)
 	}
 	return t
 }

@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,7 +45,7 @@ func (c *command) setPause(ctx context.Context, s Streams, namespace, partition,
 		Paused *admin.Pause `json:"paused"`
 	}
 	raw, err := c.partition(namespace, partition).at(act).post(ctx, body, &answer)
-	if failed := new(apiError); errors.As(err, &failed) && failed.code == string(wire.CodeNoSuchRoute) && partition != "" {
+	if answered(err).code == string(wire.CodeNoSuchRoute) && partition != "" {
 		raw, err = c.oneQueue(namespace, partition).at(act).post(ctx, body, &answer)
 	}
 	if err != nil {
@@ -63,7 +62,7 @@ func (c *command) setPause(ctx context.Context, s Streams, namespace, partition,
 	// It may be a misspelt name. The pause is done, so no other failure is one of it.
 	var now struct{}
 	_, err = c.partition(namespace, partition).get(ctx, &now)
-	if failed := new(apiError); errors.As(err, &failed) && failed.code == noSuchPartition {
+	if answered(err).code == noSuchPartition {
 		_, err = fmt.Fprintln(s.Out, "it has no entries now; a pause waits for its first one")
 		return err
 	}
@@ -122,7 +121,7 @@ func (c *Connection) partitionNow(ctx context.Context, namespace,
 	name string) (row partitionRow, err error) {
 	row.Namespace, row.Partition = namespace, name
 	row.raw, err = c.partition(namespace, name).get(ctx, &row)
-	if failed := new(apiError); errors.As(err, &failed) && failed.code == noSuchPartition {
+	if answered(err).code == noSuchPartition {
 		row.empty = true
 		row.raw, err = json.Marshal(map[string]any{"partition": name, "depth": 0, "paused": true})
 	}

@@ -105,11 +105,7 @@ type ofSchedule struct {
 }
 
 func (c *ofSchedule) at(route string) *call {
-	call := c.oneQueue(c.Namespace, c.Queue)
-	if !validSchedule(c.Schedule) {
-		call.check(usageError{fmt.Errorf("%s is not the name of a schedule", quote(c.Schedule))})
-	}
-	return call.at("/schedules/" + c.Schedule + route)
+	return c.schedule(c.Namespace, c.Queue, c.Schedule).at(route)
 }
 
 // act posts, and prints what was done.

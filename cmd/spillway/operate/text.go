@@ -119,6 +119,14 @@ func size(bytes int64) string {
 
 func digits[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
+// digitsOr is digits of a number that may be missing.
+func digitsOr[N int | int64](n *N, missing string) string {
+	if n == nil {
+		return missing
+	}
+	return digits(*n)
+}
+
 func rate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) }
 
 // clock is a time of the service in UTC, to the second; "-" if it is not known.

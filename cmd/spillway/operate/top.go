@@ -212,11 +212,7 @@ func (c *Top) live(ctx context.Context, call *call, s Streams,
 	}
 }
 
-var sortOrder = []string{"age", "depth", "fill", "in", "out", "evicted", "expired", "name"}
-
-func (c *Top) nextSort() {
-	c.Sort = sortOrder[(slices.Index(sortOrder, c.Sort)+1)%len(sortOrder)]
-}
+func (c *Top) nextSort() { c.Sort = orders[(orderOf(c.Sort)+1)%len(orders)].name }
 
 func readKeys(ctx context.Context, from io.Reader, to chan<- byte) {
 	key := make([]byte, 1)
