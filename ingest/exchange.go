@@ -79,9 +79,6 @@ func (k *key) Rights() Rights {
 // Charge takes n jobs or entries from the token's rate, or none and rejects.
 func (k *key) Charge(n int) *Rejection { return k.charge(n) }
 
-// CheckRate rejects when the token's rate does not allow a single job.
-func (k *key) CheckRate() *Rejection { return k.checkRate() }
-
 // Bearer is the token of the Authorization header; empty: none.
 func (x *Exchange) Bearer() []byte { return bearer(&x.Ctx.Request.Header) }
 
