@@ -15,17 +15,29 @@ import (
 var checks = []check{
 	{"opens and closes in any order", checkLifecycle},
 	{"says its capabilities once", checkCaps},
-	{"keeps the order within a partition", checkOrder},
-	{"takes batches of 1 to 128 entries", checkSizes},
-	{"takes as many batches a Write as it says", checkManyBatches},
-	{"takes batches of many partitions a Write", checkCoalesced},
-	{"passes payloads and ids on unchanged", checkPayloads},
-	{"keeps no payload", checkAliasing},
-	{"takes concurrent Writes", checkConcurrency},
-	{"rejects an ended context at once", checkEndedContext},
-	{"returns at the deadline", checkDeadline},
+	{"keeps the order within a partition", opened(checkOrder)},
+	{"takes batches of 1 to 128 entries", opened(checkSizes)},
+	{"takes as many batches a Write as it says", opened(checkManyBatches)},
+	{"takes batches of many partitions a Write", opened(checkCoalesced)},
+	{"passes payloads and ids on unchanged", opened(checkPayloads)},
+	{"keeps no payload", opened(checkAliasing)},
+	{"takes concurrent Writes", opened(checkConcurrency)},
+	{"rejects an ended context at once", opened(checkEndedContext)},
+	{"returns at the deadline", opened(checkDeadline)},
 	{"reports failures by the rules", checkFaults},
-	{"takes the same batch twice", checkRepeat},
+	{"takes the same batch twice", opened(checkRepeat)},
+}
+
+// opened is a check of a sink that is open.
+func opened(run func(ctx context.Context, f Fixture) error) func(context.Context, func() Fixture) error {
+	return func(ctx context.Context, fixture func() Fixture) error {
+		f := fixture()
+		if err := f.open(ctx); err != nil {
+			return err
+		}
+		defer f.Sink.Close(ctx)
+		return run(ctx, f)
+	}
 }
 
 func checkLifecycle(ctx context.Context, fixture func() Fixture) error {
@@ -66,12 +78,7 @@ func checkCaps(ctx context.Context, fixture func() Fixture) error {
 	return nil
 }
 
-func checkOrder(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
+func checkOrder(ctx context.Context, f Fixture) error {
 	var all []*sink.Batch
 	for i := range 10 {
 		b := newBatch("order", int64(1+i*20), 20)
@@ -83,12 +90,7 @@ func checkOrder(ctx context.Context, fixture func() Fixture) error {
 	return f.expect(once, all...)
 }
 
-func checkSizes(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
+func checkSizes(ctx context.Context, f Fixture) error {
 	var all []*sink.Batch
 	next := int64(1)
 	for _, n := range []int{1, 2, 127, partition.MaxBatch} {
@@ -102,12 +104,7 @@ func checkSizes(ctx context.Context, fixture func() Fixture) error {
 	return f.expect(once, all...)
 }
 
-func checkManyBatches(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
+func checkManyBatches(ctx context.Context, f Fixture) error {
 	var all []*sink.Batch
 	for i := range min(max(f.Sink.Caps().MaxBatches, 1), 100) {
 		all = append(all, newBatch(fmt.Sprintf("many-%d", i), 1, 5))
@@ -117,16 +114,11 @@ func checkManyBatches(ctx context.Context, fixture func() Fixture) error {
 
 // checkCoalesced writes what the drain coalesces: runs of consecutive batches of many
 // partitions, of all sizes and attempts, in the order in which they came.
-func checkCoalesced(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
+func checkCoalesced(ctx context.Context, f Fixture) error {
 	caps := f.Sink.Caps()
 	if caps.Linger == 0 {
 		return nil
 	}
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
 	var all []*sink.Batch
 	for p := 0; len(all) < min(caps.MaxBatches, 300); p++ {
 		next := int64(1)
@@ -141,12 +133,7 @@ func checkCoalesced(ctx context.Context, fixture func() Fixture) error {
 	return first(f.write(ctx, all...), f.expect(once, all...))
 }
 
-func checkPayloads(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
+func checkPayloads(ctx context.Context, f Fixture) error {
 	b := newBatch("payloads", 1, len(payloads))
 	for i, p := range payloads {
 		b.Entries[i].Payload = []byte(p)
@@ -157,12 +144,7 @@ func checkPayloads(ctx context.Context, fixture func() Fixture) error {
 	return first(f.write(ctx, b), f.expect(once, b))
 }
 
-func checkAliasing(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
+func checkAliasing(ctx context.Context, f Fixture) error {
 	b := newBatch("aliasing", 1, 50)
 	want := clone(b)
 	if err := f.write(ctx, b); err != nil {
@@ -176,12 +158,7 @@ func checkAliasing(ctx context.Context, fixture func() Fixture) error {
 	return f.expect(once, want)
 }
 
-func checkConcurrency(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
+func checkConcurrency(ctx context.Context, f Fixture) error {
 	writers := f.Sink.Caps().MaxInFlight
 	if writers == 0 {
 		writers = 16
@@ -206,12 +183,7 @@ func checkConcurrency(ctx context.Context, fixture func() Fixture) error {
 	return first(errors.Join(errs...), f.expect(once, all...))
 }
 
-func checkEndedContext(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
+func checkEndedContext(ctx context.Context, f Fixture) error {
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	b := newBatch("ended", 1, 2)
@@ -224,12 +196,10 @@ func checkEndedContext(ctx context.Context, fixture func() Fixture) error {
 	return f.expect(once) // nothing
 }
 
-func checkDeadline(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil || f.Stall == nil {
-		return err
+func checkDeadline(ctx context.Context, f Fixture) error {
+	if f.Stall == nil {
+		return nil
 	}
-	defer f.Sink.Close(ctx)
 	release := sync.OnceFunc(f.Stall())
 	defer release()
 	const limit = 50 * time.Millisecond
@@ -248,12 +218,7 @@ func checkDeadline(ctx context.Context, fixture func() Fixture) error {
 	return first(f.rewrite(ctx, again), f.expect(atLeastOnce, b))
 }
 
-func checkRepeat(ctx context.Context, fixture func() Fixture) error {
-	f := fixture()
-	if err := f.open(ctx); err != nil {
-		return err
-	}
-	defer f.Sink.Close(ctx)
+func checkRepeat(ctx context.Context, f Fixture) error {
 	b := newBatch("repeat", 1, 10)
 	again := clone(b)
 	again.Attempt++
