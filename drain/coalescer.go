@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 const (
@@ -126,7 +127,7 @@ func newCoalescer(g *guard.Guard, caps groupCaps, claiming context.Context,
 		suspects: newSuspects(min(caps.entries, caps.batches)),
 	}
 	for kind := range c.queues {
-		c.queues[kind] = &queue{kind: queueKind(kind), changed: make(chan struct{}, 1)}
+		c.queues[kind] = &queue{kind: queueKind(kind), changed: lifecycle.NewSignal()}
 	}
 	return c
 }
@@ -324,7 +325,7 @@ func (c *coalescer) dispatch(q *queue) {
 		c.mu.Unlock()
 		c.Slots.Put(1)
 		for _, q := range c.queues {
-			q.signal()
+			q.changed.Ring()
 		}
 	})
 }

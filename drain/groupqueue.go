@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 const (
@@ -56,20 +57,13 @@ func (m *member) finish(o guard.Outcome, err error) {
 // it.
 type queue struct {
 	kind    queueKind
-	changed chan struct{} // holds one: look again
+	changed lifecycle.Signal // look again
 
 	waiting                 []*member
 	entries, batches, bytes int       // of those waiting
 	closeAt                 time.Time // the first of theirs
 	reason                  string
 	writes                  int // groups that are being written
-}
-
-func (q *queue) signal() {
-	select {
-	case q.changed <- struct{}{}:
-	default:
-	}
 }
 
 // add puts a member at the end; in front one that must be written alone, so that the
@@ -81,7 +75,7 @@ func (q *queue) add(m *member) {
 		q.waiting = append(q.waiting, m)
 	}
 	q.count(m, 1)
-	q.signal()
+	q.changed.Ring()
 }
 
 // count adds a member, or with -1 takes it out.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // maxSettlements bounds the commits and releases that are sent together: as many as one
@@ -30,7 +31,7 @@ type settler struct {
 	mu      sync.Mutex
 	waiting []*settleRequest
 	closed  bool
-	wake    chan struct{} // holds one
+	wake    lifecycle.Signal // holds one
 	ended   chan struct{}
 }
 
@@ -55,7 +56,7 @@ func (w *settleRequest) err() error {
 }
 
 func newSettler(store settleStore) *settler {
-	return &settler{store: store, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	return &settler{store: store, wake: lifecycle.NewSignal(), ended: make(chan struct{})}
 }
 
 // submit sends a commit or a release on its way and returns at once.
@@ -69,15 +70,8 @@ func (s *settler) submit(w *settleRequest) *settleRequest {
 		return w
 	}
 	s.waiting = append(s.waiting, w)
-	s.signal()
+	s.wake.Ring()
 	return w
-}
-
-func (s *settler) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }
 
 // run serves until close; ctx bounds the calls.
@@ -131,7 +125,7 @@ func (s *settler) send(ctx context.Context, group []*settleRequest) {
 func (s *settler) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.signal()
+	s.wake.Ring()
 	s.mu.Unlock()
 	<-s.ended
 }

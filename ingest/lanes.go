@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
+	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/share"
 )
 
@@ -95,20 +96,14 @@ func (ls *lanes) start() {
 }
 
 func (ls *lanes) lookForStuck() {
-	tick := time.NewTicker(stuckEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ls.ctx.Done():
-			return
-		case now := <-tick.C:
-			for _, of := range [][]*lane{ls.all, ls.large} {
-				for _, l := range of {
-					l.rejectUnreachable(now)
-				}
+	lifecycle.Every(ls.ctx, stuckEvery, func() {
+		now := time.Now()
+		for _, of := range [][]*lane{ls.all, ls.large} {
+			for _, l := range of {
+				l.rejectUnreachable(now)
 			}
 		}
-	}
+	})
 }
 
 // A mover is a store whose partitions may change their zones: see partition.Store.DealZones.
@@ -122,18 +117,11 @@ const movedEvery = 200 * time.Millisecond
 
 // dealWhenMoved deals the parts anew whenever the shards of a namespace have changed.
 func (ls *lanes) dealWhenMoved() {
-	tick := time.NewTicker(movedEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ls.ended.Done():
-			return
-		case <-tick.C:
-			if store := ls.store.(mover); store.ZonesMoved() {
-				ls.deal(store)
-			}
+	lifecycle.Every(ls.ended, movedEvery, func() {
+		if store := ls.store.(mover); store.ZonesMoved() {
+			ls.deal(store)
 		}
-	}
+	})
 }
 
 // deal gives each part that waits to the lane that is now its partition's. It first lets every

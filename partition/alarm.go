@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // alarm wakes the one claim loop of a shard when a produce of this process
@@ -15,7 +16,7 @@ type alarm struct {
 	pending int64 // earliest due time since the last reset; 0 = none
 	until   int64 // when the sleeper wakes by itself; 0 = nobody sleeps
 	hold    int64 // ms by which the sleeper takes everything for due later
-	wake    chan struct{}
+	wake    lifecycle.Signal
 }
 
 // reset drops the pending time: the caller is about to read the active set, and takes what
@@ -32,10 +33,7 @@ func (a *alarm) ring(due int64) {
 	if a.pending == 0 || due < a.pending {
 		a.pending = due
 		if due < a.until {
-			select {
-			case a.wake <- struct{}{}:
-			default:
-			}
+			a.wake.Ring()
 		}
 	}
 	a.mu.Unlock()

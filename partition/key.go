@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/space"
 )
 
@@ -37,7 +38,7 @@ type shard struct {
 // newShard is what this package keeps of a shard.
 func newShard(ns *Namespace, at *space.Shard) *shard {
 	sh := &shard{Shard: at, ns: ns, ready: at.Prefix + "ready", dead: at.Prefix + "dead"}
-	sh.alarm.wake = make(chan struct{}, 1)
+	sh.alarm.wake = lifecycle.NewSignal()
 	return sh
 }
 

@@ -105,7 +105,7 @@ func (t *target) call(s *shard, claims []*claim, settlements []*settlement, reve
 	t.running--
 	t.pump()
 	t.settle(s)
-	signal(t.ended)
+	t.ended.Ring()
 }
 
 // noteCall learns whether the store answered for a shard; t.mu is held.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // A target pushes the queues of a namespace that go to one sink. There is no loop:
@@ -39,9 +40,9 @@ type target struct {
 	blocked   bool     // the sink lets nothing pass; follow waits for it
 	waits     []*wait  // the next to end first; timer is set to it
 	timer     *time.Timer
-	slotWait  wait          // no slot was free
-	unblock   chan struct{} // holds one: blocked was set
-	ended     chan struct{} // holds one: a Write or a call has ended
+	slotWait  wait             // no slot was free
+	unblock   lifecycle.Signal // blocked was set
+	ended     lifecycle.Signal // a Write or a call has ended
 }
 
 func newTarget(p *Pusher, namespace, name string, s Sink, m *targetMetrics) *target {
@@ -55,8 +56,8 @@ func newTarget(p *Pusher, namespace, name string, s Sink, m *targetMetrics) *tar
 		queues:    map[string]*queue{},
 		shards:    map[int]*shard{},
 		over:      make(chan struct{}),
-		unblock:   make(chan struct{}, 1),
-		ended:     make(chan struct{}, 1),
+		unblock:   lifecycle.NewSignal(),
+		ended:     lifecycle.NewSignal(),
 	}
 	t.rejections = &guard.RejectionLog{Log: t.log}
 	t.timer = time.AfterFunc(time.Hour, t.tick)
@@ -74,14 +75,6 @@ func newTarget(p *Pusher, namespace, name string, s Sink, m *targetMetrics) *tar
 
 // Opens of a sink that fail are so far apart.
 const minOpenPause, maxOpenPause = 100 * time.Millisecond, 30 * time.Second
-
-// signal fills a channel that holds one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
 
 // follow pumps when a sink that let nothing pass lets something pass again.
 func (t *target) follow(ctx context.Context) {

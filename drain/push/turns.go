@@ -101,7 +101,7 @@ func (t *target) pump() {
 		}
 	}
 	if t.blocked {
-		signal(t.unblock)
+		t.unblock.Ring()
 	}
 }
 

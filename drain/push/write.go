@@ -41,7 +41,7 @@ func (w *write) run() {
 		t.slots.Put(1)
 		t.readmit(w.queue)
 		t.pump()
-		signal(t.ended)
+		t.ended.Ring()
 	}()
 	if t.p.life.Claiming.Err() != nil {
 		w.giveBack(w.jobs, requeued)

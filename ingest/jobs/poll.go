@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // Claim asks for jobs of some queues.
@@ -64,26 +65,21 @@ type poll struct {
 	deadline time.Time
 	watch    int32 // its number in hangups; 0: none
 
-	wake    chan struct{} // has room for one: there may be a reason to ask, or to end
-	waiters []waiter      // by step and queue; nil: it did not have to wait yet
-	listed  bool          // its waiters are in the lists of their queues: none has woken it
-	woke    *queue        // that woke it, while it has not asked since
-	asking  bool          // it asks again: what wakes it now may come too late for that
-	failing bool          // it has asked last with an error
-	unheard int           // while it is listed: how many of its queues are not subscribed
-	ended   bool          // its worker is to restart: it waits no longer
+	wake    lifecycle.Signal // has room for one: there may be a reason to ask, or to end
+	waiters []waiter         // by step and queue; nil: it did not have to wait yet
+	listed  bool             // its waiters are in the lists of their queues: none has woken it
+	woke    *queue           // that woke it, while it has not asked since
+	asking  bool             // it asks again: what wakes it now may come too late for that
+	failing bool             // it has asked last with an error
+	unheard int              // while it is listed: how many of its queues are not subscribed
+	ended   bool             // its worker is to restart: it waits no longer
 }
 
 // queues are those of a step.
 func (p *poll) queues(step int) []string { return p.Queues[p.steps[step].from:p.steps[step].to] }
 
 // nudge lets a poll that waits see whether it has to ask, or to end.
-func (p *poll) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *poll) nudge() { p.wake.Ring() }
 
 // Claim takes jobs. Without any it waits, up to Wait, and then returns none; also when
 // Stopping is closed or the engine stops. It returns none only if it has asked for all queues.
@@ -98,7 +94,7 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 		Claim:    *c,
 		deadline: time.Now().Add(c.Wait),
 		answered: make(chan struct{}, 1),
-		wake:     make(chan struct{}, 1),
+		wake:     lifecycle.NewSignal(),
 	}
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes

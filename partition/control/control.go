@@ -130,16 +130,7 @@ func (c *Control) begin(ctx context.Context) error {
 }
 
 func (c *Control) run(ctx context.Context) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			_ = c.Refresh(ctx) // it logs its error
-		}
-	}
+	lifecycle.Every(ctx, every, func() { _ = c.Refresh(ctx) }) // it logs its error
 }
 
 // Refresh looks for changes at once. What it finds is in use when it returns. After an

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"sync"
+
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // The bytes of texts that an eventQueue holds.
@@ -21,11 +23,11 @@ type eventQueue struct {
 	heard map[WakeEvent]int // place in list of a WakeHeard, by the event without its count
 	held  map[string]int    // bytes of texts that are not delivered, by namespace
 	texts int               // all of them
-	some  chan struct{}
+	some  lifecycle.Signal
 }
 
 func (q *eventQueue) init() {
-	q.heard, q.held, q.some = map[WakeEvent]int{}, map[string]int{}, make(chan struct{}, 1)
+	q.heard, q.held, q.some = map[WakeEvent]int{}, map[string]int{}, lifecycle.NewSignal()
 }
 
 func (q *eventQueue) add(e WakeEvent) {
@@ -52,10 +54,7 @@ func (q *eventQueue) add(e WakeEvent) {
 		q.list = append(q.list, e)
 	}
 	q.mu.Unlock()
-	select {
-	case q.some <- struct{}{}:
-	default:
-	}
+	q.some.Ring()
 }
 
 // deliver calls on for each event until ctx ends.

@@ -75,16 +75,7 @@ func (e *Expirer) run(ctx context.Context) {
 	defer watching.Wait()
 	watching.Go(func() { e.store.space.Watch(ctx, e.store.homes) })
 	watching.Go(func() { e.store.keepLayouts(ctx) })
-	tick := time.NewTicker(expireEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			e.round(ctx)
-		}
-	}
+	lifecycle.Every(ctx, expireEvery, func() { e.round(ctx) })
 }
 
 // round goes on with the walk until the time of the round is used up.

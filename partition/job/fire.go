@@ -13,6 +13,7 @@ import (
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // A DueShard is a shard with schedules that are due.
@@ -27,7 +28,7 @@ type DueShard struct {
 type dueShards struct {
 	mu   sync.Mutex
 	all  map[DueShard]bool
-	wake chan struct{} // has room for one signal
+	wake lifecycle.Signal
 }
 
 func (d *dueShards) add(s DueShard) {
@@ -37,10 +38,7 @@ func (d *dueShards) add(s DueShard) {
 		d.all = map[DueShard]bool{}
 	}
 	d.all[s] = true
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	d.wake.Ring()
 }
 
 // SchedulesDue has a value when TakeDue returns some.

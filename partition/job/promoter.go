@@ -411,17 +411,14 @@ func (p *page) call(s *Store, names []string) *backend.Call {
 
 // An alarm wakes the promoter of this process before it means to look.
 type alarm struct {
-	until atomic.Int64  // ms on the store's clock until which it sleeps; 0: it is about to look anyway
-	wake  chan struct{} // has room for one signal
+	until atomic.Int64 // ms on the store's clock until which it sleeps; 0: it is about to look anyway
+	wake  lifecycle.Signal
 }
 
 // ring wakes the promoter now.
 func (a *alarm) ring() {
 	a.until.Store(0)
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	a.wake.Ring()
 }
 
 // comesDue tells that something of a shard comes due at a time, in ms on the store's clock.

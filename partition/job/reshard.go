@@ -14,6 +14,7 @@ import (
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/space"
 )
 
@@ -23,15 +24,8 @@ const layoutsEvery = time.Second
 // keepLayouts does what is next for the layouts of all namespaces, until ctx ends. Any process
 // may do each step, any number of times.
 func (s *Store) keepLayouts(ctx context.Context) {
-	tick := time.NewTicker(layoutsEvery)
-	defer tick.Stop()
 	tidied, revived := map[*home]time.Time{}, time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	lifecycle.Every(ctx, layoutsEvery, func() {
 		before := tidied
 		tidied = map[*home]time.Time{} // namespaces come and go
 		for _, ns := range s.Namespaces() {
@@ -53,7 +47,7 @@ func (s *Store) keepLayouts(ctx context.Context) {
 				s.space.Revive(ctx, ns.Home, func(at *space.Shard) string { return at.Own.(*shard).queues })
 			}
 		}
-	}
+	})
 }
 
 // lookAtOlder learns of which queues the shards of older layouts have jobs still: claims of all

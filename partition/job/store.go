@@ -17,6 +17,7 @@ import (
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/space"
 )
 
@@ -144,8 +145,8 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		pace:     backend.NewPace(),
 		opened:   time.Now(),
 	}
-	for _, wake := range []*chan struct{}{&s.alarm.wake, &s.due.wake, &s.ends.wake, &s.traced.wake} {
-		*wake = make(chan struct{}, 1)
+	for _, wake := range []*lifecycle.Signal{&s.alarm.wake, &s.due.wake, &s.ends.wake, &s.traced.wake} {
+		*wake = lifecycle.NewSignal()
 	}
 	if b.Cluster() {
 		s.wake = "spublish"

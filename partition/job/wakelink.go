@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // A wakeLink is one connection that subscribes. It ends with its first error; then Wakes
@@ -19,7 +21,7 @@ type wakeLink struct {
 	addr   string
 	pubsub *redis.PubSub
 	shards bool // SSUBSCRIBE
-	change chan struct{}
+	change lifecycle.Signal
 	todo   []*wanted   // to subscribe or to unsubscribe; under the lock of wakes
 	heard  atomic.Bool // since the last ping
 	err    chan error  // of the reader
@@ -31,7 +33,7 @@ func newWakeLink(w *Wakes, client *redis.Client, addr string) *wakeLink {
 		addr:   addr,
 		pubsub: client.Subscribe(context.Background()),
 		shards: w.store.backend.Cluster(),
-		change: make(chan struct{}, 1),
+		change: lifecycle.NewSignal(),
 		err:    make(chan error, 1),
 	}
 	return l
@@ -40,10 +42,7 @@ func newWakeLink(w *Wakes, client *redis.Client, addr string) *wakeLink {
 // add has a queue subscribed, or unsubscribed. The lock of wakes is held.
 func (l *wakeLink) add(e *wanted) {
 	l.todo = append(l.todo, e)
-	select {
-	case l.change <- struct{}{}:
-	default:
-	}
+	l.change.Ring()
 }
 
 // run writes what has to be subscribed, and reads until an error.

@@ -59,7 +59,7 @@ type Wakes struct {
 	store  *Store
 	on     func(WakeEvent)
 	linger time.Duration
-	change chan struct{} // has room for one signal
+	change lifecycle.Signal
 	outage backend.OutageLog
 
 	mu      sync.Mutex           // of what follows, and of the entries
@@ -96,7 +96,7 @@ func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
 		store:   s,
 		on:      on,
 		linger:  wakesLinger,
-		change:  make(chan struct{}, 1),
+		change:  lifecycle.NewSignal(),
 		entries: map[string]*wanted{},
 		links:   map[string]*wakeLink{},
 		fails:   map[string]int{},
@@ -137,7 +137,7 @@ func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
 		w.tell(e, WakeSubscribed, 0)
 	} else if e.link == nil && e.wants == 1 {
 		w.fresh = append(w.fresh, e)
-		w.changed()
+		w.change.Ring()
 	}
 }
 
@@ -189,13 +189,6 @@ func (w *Wakes) tell(e *wanted, kind WakeKind, count int) {
 	event := e.event
 	event.Kind, event.Count = kind, count
 	w.events.add(event)
-}
-
-func (w *Wakes) changed() {
-	select {
-	case w.change <- struct{}{}:
-	default:
-	}
 }
 
 func (w *Wakes) run(ctx context.Context) {
@@ -291,7 +284,7 @@ func (w *Wakes) backOffEnds() {
 	w.late = nil
 	w.timed = false
 	w.mu.Unlock()
-	w.changed()
+	w.change.Ring()
 }
 
 // master is the client of the server that serves a shard; nil: not known now.
@@ -337,7 +330,7 @@ func (w *Wakes) lost(ctx context.Context, link *wakeLink, err error) {
 	backoff := min(time.Second, 25*time.Millisecond<<min(w.fails[link.addr], 6))
 	w.retry[link.addr] = time.Now().Add(backoff/2 + rand.N(backoff/2)) // #nosec G404 -- jitter
 	w.mu.Unlock()
-	w.changed()
+	w.change.Ring()
 }
 
 // received takes a message of a connection. It returns an error where the connection cannot

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // ErrStarted is the error of a second Start, and of a Start after Stop.
@@ -68,5 +69,33 @@ func (l *Loop) Stop(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("stop %s: %w", l.name, ctx.Err())
+	}
+}
+
+// Every calls f at intervals until ctx ends.
+func Every(ctx context.Context, interval time.Duration, f func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f()
+		}
+	}
+}
+
+// A Signal wakes a goroutine that receives from it: now, or when it looks next. It holds one.
+type Signal chan struct{}
+
+// NewSignal makes a signal.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Ring sends the signal. It does not wait.
+func (s Signal) Ring() {
+	select {
+	case s <- struct{}{}:
+	default:
 	}
 }

@@ -38,7 +38,7 @@ type Wakes struct {
 	*lifecycle.Loop
 	store   *Store
 	on      func(job.WakeEvent)
-	change  chan struct{}         // has room for one signal
+	change  lifecycle.Signal
 	client  redis.UniversalClient // of its own: its commands wait
 	outage  backend.OutageLog
 	telling sync.Mutex // one event at a time
@@ -61,7 +61,7 @@ func NewWakes(s *Store, on func(job.WakeEvent)) *Wakes {
 	w := &Wakes{
 		store:  s,
 		on:     on,
-		change: make(chan struct{}, 1),
+		change: lifecycle.NewSignal(),
 		wanted: map[target]*wanted{},
 		outage: backend.OutageLog{
 			Log:   s.log,
@@ -86,7 +86,7 @@ func (w *Wakes) Want(ns *job.Namespace, _ int, queue string) {
 	x.wants++
 	x.told = false
 	w.mu.Unlock()
-	w.signal()
+	w.change.Ring()
 }
 
 // Unwant ends a Want.
@@ -103,13 +103,6 @@ func (w *Wakes) Unwant(ns *job.Namespace, _ int, queue string) {
 		if x.end != nil {
 			x.end()
 		}
-	}
-}
-
-func (w *Wakes) signal() {
-	select {
-	case w.change <- struct{}{}:
-	default:
 	}
 }
 
@@ -220,7 +213,7 @@ func (w *Wakes) wait(ctx context.Context, t target, x *wanted) {
 		x.end()
 		x.end = nil
 		w.mu.Unlock()
-		w.signal() // another may have its place
+		w.change.Ring() // another may have its place
 	}()
 	for ctx.Err() == nil {
 		n := w.store.named(t.namespace)

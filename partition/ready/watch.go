@@ -118,16 +118,7 @@ func (w *Watch) Stop(ctx context.Context) error {
 
 // run checks the store every second until ctx ends.
 func (w *Watch) run(ctx context.Context) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			_ = w.check(ctx) // Ready returns it
-		}
-	}
+	lifecycle.Every(ctx, watchEvery, func() { _ = w.check(ctx) }) // Ready returns it
 }
 
 // check asks the store once and logs what has changed.

@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/history"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // History is the answer about a range of time.
@@ -67,17 +68,10 @@ func newRecorder(source Source, s *sweep, h *history.History) *recorder {
 
 // run also writes the history of queues.
 func (r *recorder) run(ctx context.Context, queues *jobLedgers) {
-	every := time.NewTicker(time.Second)
-	defer every.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-			r.tick(r.sweep.now())
-			queues.record(r.sweep.now())
-		}
-	}
+	lifecycle.Every(ctx, time.Second, func() {
+		r.tick(r.sweep.now())
+		queues.record(r.sweep.now())
+	})
 }
 
 func (r *recorder) tick(now time.Time) {

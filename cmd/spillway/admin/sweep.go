@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // The sweep reads all partitions of all namespaces, a few pages each second, so that any
@@ -60,7 +61,7 @@ type sweep struct {
 	source Source
 	log    *zap.Logger
 	now    func() time.Time
-	wake   chan struct{}
+	wake   lifecycle.Signal
 
 	maxRows   int
 	refreshed int
@@ -78,7 +79,7 @@ func newSweep(source Source, log *zap.Logger) *sweep {
 		source:    source,
 		log:       log,
 		now:       time.Now,
-		wake:      make(chan struct{}, 1),
+		wake:      lifecycle.NewSignal(),
 		maxRows:   maxRows,
 		refreshed: refreshed,
 		spaces:    map[string]*space{},
@@ -93,10 +94,7 @@ func (s *sweep) watch() {
 	s.watched = s.now()
 	s.mu.Unlock()
 	if idle {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.wake.Ring()
 	}
 }
 

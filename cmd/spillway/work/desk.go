@@ -7,6 +7,7 @@ import (
 	"time"
 
 	spillway "github.com/spillway-io/spillway/ingest/client"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // A desk is where claimed jobs meet idle children.
@@ -16,8 +17,8 @@ import (
 // others may do them. A job at its last try is never asked for so, because when this process is
 // killed, each job that it holds has lost a try.
 type desk struct {
-	tasks   chan *task    // a child receives only when it is idle
-	changed chan struct{} // holds one: more may be wanted
+	tasks   chan *task       // a child receives only when it is idle
+	changed lifecycle.Signal // more may be wanted
 
 	mu       sync.Mutex
 	idle     int // children
@@ -45,7 +46,7 @@ type task struct {
 func (t *task) seq() string { return t.ID + ":" + strconv.Itoa(t.Attempt) }
 
 func newDesk() *desk {
-	return &desk{tasks: make(chan *task), changed: make(chan struct{}, 1), took: aheadFor}
+	return &desk{tasks: make(chan *task), changed: lifecycle.NewSignal(), took: aheadFor}
 }
 
 // note changes the desk.
@@ -53,10 +54,7 @@ func (d *desk) note(change func()) {
 	d.mu.Lock()
 	change()
 	d.mu.Unlock()
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
+	d.changed.Ring()
 }
 
 // want is how many jobs to ask for now. It counts them as promised.
