@@ -26,30 +26,32 @@ type Ledger struct {
 
 // Overview is the ledger and the sizes of a namespace.
 type Overview struct {
-	Ledger      Ledger
-	Reclaimed   int64         // entries evicted while leased and settled after all, since the first entry
-	Purged      int64         // entries that operators dropped, since the first entry; Ledger counts them as evicted
-	DeadLetters int64         // dead letters kept now
-	DeadEvicted int64         // dead letters dropped by MaxDead and MaxDeadBytes, since the first entry
-	DeadBytes   int64         // bytes of the dead letters kept now
-	Keys        int64         // idempotency keys that are remembered now; up to a quarter more, because they are counted in steps
-	Partitions  int64         // partitions that have entries now
-	Overdue     time.Duration // how long the first partition in the queue has been due; 0 when none is due
+	Ledger      Ledger        `json:"ledger"`
+	Reclaimed   int64         `json:"reclaimed"`            // entries evicted while leased and settled after all, since the first entry
+	Purged      int64         `json:"purged"`               // entries that operators dropped, since the first entry; Ledger counts them as evicted
+	DeadLetters int64         `json:"dead_letters"`         // dead letters kept now
+	DeadEvicted int64         `json:"dead_letters_evicted"` // dead letters dropped by MaxDead and MaxDeadBytes, since the first entry
+	DeadBytes   int64         `json:"dead_letters_bytes"`   // bytes of the dead letters kept now
+	Keys        int64         `json:"-"`                    // idempotency keys that are remembered now; up to a quarter more, because they are counted in steps
+	Partitions  int64         `json:"partitions"`           // partitions that have entries now
+	Overdue     time.Duration `json:"-"`                    // how long the first partition in the queue has been due; 0 when none is due
 
-	Paused           *Pause // nil: the namespace is not paused. Several shards: the earliest
-	PausedPartitions int64  // partitions that are paused, each by itself
+	Paused           *Pause `json:"-"`                 // nil: the namespace is not paused. Several shards: the earliest
+	PausedPartitions int64  `json:"paused_partitions"` // partitions that are paused, each by itself
 
-	Shards ShardStates
+	Shards ShardStates `json:"-"`
 }
 
 // ShardStates are the shards of a namespace by the state of their layout.
 type ShardStates struct {
-	Current, Older, Closed int
-	Unfenced               int           // of the older ones: those that may take entries still
-	OlderEntries           int64         // stored in the older ones
-	OlderFor               time.Duration // how long there have been older ones; 0: there are none
-	Busiest                int           // of the current ones: those of the master that has most
-	Masters                int           // of the cluster; 0: it is none, or has not said
+	Current      int           `json:"current"`
+	Older        int           `json:"older"`
+	Closed       int           `json:"-"`
+	Unfenced     int           `json:"unfenced"`      // of the older ones: those that may take entries still
+	OlderEntries int64         `json:"older_entries"` // stored in the older ones
+	OlderFor     time.Duration `json:"-"`             // how long there have been older ones; 0: there are none
+	Busiest      int           `json:"-"`             // of the current ones: those of the master that has most
+	Masters      int           `json:"masters"`       // of the cluster; 0: it is none, or has not said
 }
 
 // BusiestRatio is what the fullest master has of the current shards, divided by the mean of all

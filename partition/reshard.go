@@ -62,22 +62,24 @@ func (verbs) Reshard(ctx context.Context, ns *Namespace, r ReshardRequest) (layo
 
 // LayoutInfo describes a layout of a namespace.
 type LayoutInfo struct {
-	N       int64 // rising, and never used twice; 1 is that of a namespace whose shards never changed
-	Shards  int
-	Current bool      // new entries go there
-	Closed  bool      // nothing is left in it but dead letters
-	Since   time.Time // when it was made, or closed; zero for layout 1 while it is open
-	By      string    // who asked for it
-	Pool    string    // it lies there; empty where there is one
-	Fenced  int       // of its shards: those that take no new entries any more
-	Empty   int       // of its shards: those without entries
-	Away    int       // of its shards: those that do not answer, of which nothing is counted
+	N       int64     `json:"n"` // rising, and never used twice; 1 is that of a namespace whose shards never changed
+	Shards  int       `json:"shards"`
+	Current bool      `json:"-"`              // new entries go there
+	Closed  bool      `json:"-"`              // nothing is left in it but dead letters
+	Since   time.Time `json:"-"`              // when it was made, or closed; zero for layout 1 while it is open
+	By      string    `json:"by,omitempty"`   // who asked for it
+	Pool    string    `json:"pool,omitempty"` // it lies there; empty where there is one
+	Fenced  int       `json:"fenced"`         // of its shards: those that take no new entries any more
+	Empty   int       `json:"empty"`          // of its shards: those without entries
+	Away    int       `json:"away,omitempty"` // of its shards: those that do not answer, of which nothing is counted
 	// Forgotten and Abandoned: see LayoutEnd. Its shards are not read then.
-	Forgotten, Abandoned bool
+	Forgotten bool `json:"-"`
+	Abandoned bool `json:"-"`
 
-	Entries, Partitions int64
-	Names               []string      // of queues: some of those that keep an older layout open
-	OldestAge           time.Duration // of the oldest entry of the partition of each shard that is looked at next, in whole ms; 0: there is none
+	Entries    int64         `json:"entries"`
+	Partitions int64         `json:"partitions"`
+	Names      []string      `json:"queues,omitempty"` // of queues: some of those that keep an older layout open, dead letters included
+	OldestAge  time.Duration `json:"-"`                // of the oldest entry of the partition of each shard that is looked at next, in whole ms; 0: there is none
 }
 
 // State is one word for that: current, older, closed, forgotten or abandoned.

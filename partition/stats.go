@@ -10,16 +10,18 @@ import (
 
 // Stats describes one partition.
 type Stats struct {
-	Partition string
-	Depth     int           // entries in it
-	Capacity  int           // Policy.Capacity
-	Leased    bool          // a drainer holds a lease
-	OldestAge time.Duration // age of the oldest entry, in whole ms; 0 where its time is in the future
-	Due       int64         // when it is next looked at, in ms of the store's clock; 0 = only once it is repaired
-	Attempt   int           // how often its oldest entries were presented to the sink; 0 = never
+	Partition string        `json:"partition"`
+	Depth     int           `json:"depth"`     // entries in it
+	Capacity  int           `json:"capacity"`  // Policy.Capacity
+	Leased    bool          `json:"leased"`    // a drainer holds a lease
+	OldestAge time.Duration `json:"-"`         // age of the oldest entry, in whole ms; 0 where its time is in the future
+	Due       int64         `json:"due_at_ms"` // when it is next looked at, in ms of the store's clock; 0 = only once it is repaired
+	Attempt   int           `json:"attempt"`   // how often its oldest entries were presented to the sink; 0 = never
 
 	// In entries, since the partition last was empty.
-	Accepted, Evicted, Expired int64
+	Accepted int64 `json:"accepted"`
+	Evicted  int64 `json:"evicted"`
+	Expired  int64 `json:"expired"`
 }
 
 // maxCallStats is how many partitions one call of Describe covers: about 1 ms of Redis. It

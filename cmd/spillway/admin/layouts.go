@@ -16,20 +16,10 @@ type LayoutList struct {
 
 // Layout is one layout: the shards that new entries go to, or that older ones leave.
 type Layout struct {
-	N           int64  `json:"n"`
-	Shards      int    `json:"shards"`
-	Pool        string `json:"pool,omitempty"` // it lies there
-	State       string `json:"state"`          // current, older, closed, forgotten or abandoned
-	Fenced      int    `json:"fenced"`         // of its shards: those that take no new entries any more
-	Empty       int    `json:"empty"`          // of its shards: those without entries
-	Away        int    `json:"away,omitempty"` // of its shards: those that do not answer, so nothing of them is counted
-	Entries     int64  `json:"entries"`
-	Partitions  int64  `json:"partitions"`
+	partition.LayoutInfo
+	State       string `json:"state"`         // current, older, closed, forgotten or abandoned
 	OldestAgeMS int64  `json:"oldest_age_ms"` // of the oldest entry of the partitions that are looked at next
 	SinceMS     int64  `json:"since_ms,omitempty"`
-	By          string `json:"by,omitempty"`
-	// Queues are some of those that keep an older layout open, dead letters included.
-	Queues []string `json:"queues,omitempty"`
 }
 
 func (s *Server) layouts(r *request) (any, error) {
@@ -43,24 +33,7 @@ func (s *Server) layouts(r *request) (any, error) {
 	}
 	answer := LayoutList{Layouts: []Layout{}}
 	for _, l := range list {
-		row := Layout{
-			N:           l.N,
-			Shards:      l.Shards,
-			Pool:        l.Pool,
-			State:       l.State(),
-			Fenced:      l.Fenced,
-			Empty:       l.Empty,
-			Away:        l.Away,
-			Entries:     l.Entries,
-			Partitions:  l.Partitions,
-			OldestAgeMS: l.OldestAge.Milliseconds(),
-			By:          l.By,
-			Queues:      l.Names,
-		}
-		if !l.Since.IsZero() {
-			row.SinceMS = l.Since.UnixMilli()
-		}
-		answer.Layouts = append(answer.Layouts, row)
+		answer.Layouts = append(answer.Layouts, Layout{l, l.State(), l.OldestAge.Milliseconds(), unixMilli(l.Since)})
 	}
 	return answer, nil
 }

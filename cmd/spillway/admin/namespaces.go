@@ -117,33 +117,14 @@ type Account struct {
 
 // account is what the store says of a namespace of partitions.
 type account struct {
-	Namespace        string           `json:"namespace"`
-	Ledger           partition.Ledger `json:"ledger"`
-	Reclaimed        int64            `json:"reclaimed"`
-	Purged           int64            `json:"purged"` // of the evicted ones
-	Partitions       int64            `json:"partitions"`
-	DeadLetters      int64            `json:"dead_letters"`
-	DeadEvicted      int64            `json:"dead_letters_evicted"`
-	DeadBytes        int64            `json:"dead_letters_bytes"`
-	OverdueMS        int64            `json:"overdue_ms"` // of the partition that has been due for longest
-	Paused           *Pause           `json:"paused"`
-	PausedPartitions int64            `json:"paused_partitions"`
+	Namespace string `json:"namespace"`
+	partition.Overview
+	OverdueMS int64  `json:"overdue_ms"` // of the partition that has been due for longest
+	Paused    *Pause `json:"paused"`
 }
 
 func accountOf(ns *partition.Namespace, o partition.Overview) account {
-	return account{
-		Namespace:        ns.Name,
-		Ledger:           o.Ledger,
-		Reclaimed:        o.Reclaimed,
-		Purged:           o.Purged,
-		Partitions:       o.Partitions,
-		DeadLetters:      o.DeadLetters,
-		DeadEvicted:      o.DeadEvicted,
-		DeadBytes:        o.DeadBytes,
-		OverdueMS:        o.Overdue.Milliseconds(),
-		Paused:           pauseOf(o.Paused),
-		PausedPartitions: o.PausedPartitions,
-	}
+	return account{ns.Name, o, o.Overdue.Milliseconds(), pauseOf(o.Paused)}
 }
 
 func (s *Server) account(r *request) (any, error) {

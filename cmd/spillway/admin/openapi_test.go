@@ -107,8 +107,9 @@ func keysOf(kind reflect.Type) (keys []string) {
 			keys = append(keys, keysOf(field.Type)...)
 			continue
 		}
-		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		keys = append(keys, key)
+		if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); key != "-" {
+			keys = append(keys, key)
+		}
 	}
 	return keys
 }

@@ -66,12 +66,8 @@ type NamespaceOverview struct {
 
 // ShardFigures are the shards of a namespace by the state of their layout.
 type ShardFigures struct {
-	Current      int     `json:"current"`
-	Masters      int     `json:"masters"`       // of the Redis Cluster; 0: it is none
+	partition.ShardStates
 	BusiestRatio float64 `json:"busiest_ratio"` // current ones on the master with most of them ÷ the mean
-	Older        int     `json:"older"`
-	Unfenced     int     `json:"unfenced"` // of the older ones
-	OlderEntries int64   `json:"older_entries"`
 	OlderForMS   int64   `json:"older_for_ms"`
 }
 
@@ -150,26 +146,15 @@ func (s *Server) overview(r *request) (any, error) {
 }
 
 func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) NamespaceOverview {
-	n := NamespaceOverview{
+	return NamespaceOverview{
 		account:  accountOf(ns, o.Overview),
 		Buffered: o.Ledger.Buffered,
 		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(),
 		Capacity: ns.Policy.Capacity,
 		Sinks:    []Sink{},
-		Shards: ShardFigures{
-			Current:      o.Shards.Current,
-			Masters:      o.Shards.Masters,
-			BusiestRatio: o.Shards.BusiestRatio(),
-			Older:        o.Shards.Older,
-			Unfenced:     o.Shards.Unfenced,
-			OlderEntries: o.Shards.OlderEntries,
-			OlderForMS:   o.Shards.OlderFor.Milliseconds(),
-		},
+		Shards:   ShardFigures{o.Shards, o.Shards.BusiestRatio(), o.Shards.OlderFor.Milliseconds()},
+		ReadAtMS: unixMilli(o.at),
 	}
-	if !o.at.IsZero() {
-		n.ReadAtMS = o.at.UnixMilli()
-	}
-	return n
 }
 
 func pauseOf(p *partition.Pause) *Pause {

@@ -12,22 +12,14 @@ import (
 
 // PartitionRow is a partition in the table.
 type PartitionRow struct {
-	Partition   string  `json:"partition"`
-	Depth       int     `json:"depth"`
-	Capacity    int     `json:"capacity"`
-	Fill        float64 `json:"fill"` // 0 to 1
-	Leased      bool    `json:"leased"`
+	partition.Stats
+	Fill        float64 `json:"fill"`   // 0 to 1
 	Paused      bool    `json:"paused"` // by itself; a namespace's pause is not repeated here
 	OldestAgeMS int64   `json:"oldest_age_ms"`
 	In          float32 `json:"in_per_s"`
 	Out         float32 `json:"out_per_s"`
 	EvictedRate float32 `json:"evicted_per_s"`
 	ExpiredRate float32 `json:"expired_per_s"`
-	Accepted    int64   `json:"accepted"` // since the partition last was empty, as the next two
-	Evicted     int64   `json:"evicted"`
-	Expired     int64   `json:"expired"`
-	Attempt     int     `json:"attempt"`
-	DueAtMS     int64   `json:"due_at_ms"` // 0 = only once it is repaired
 	LastError   string  `json:"last_error"`
 	SweptAtMS   int64   `json:"swept_at_ms"`
 }
@@ -156,22 +148,14 @@ func (sum *PartitionSums) add(r *row) {
 
 func (r *row) json(now int64) PartitionRow {
 	return PartitionRow{
-		Partition:   r.Partition,
-		Depth:       r.Depth,
-		Capacity:    r.Capacity,
+		Stats:       r.Stats,
 		Fill:        r.fill(),
-		Leased:      r.Leased,
 		Paused:      r.paused,
 		OldestAgeMS: max(0, now-r.oldest),
 		In:          r.in,
 		Out:         r.out,
 		EvictedRate: r.evicted,
 		ExpiredRate: r.expired,
-		Accepted:    r.Accepted,
-		Evicted:     r.Evicted,
-		Expired:     r.Expired,
-		Attempt:     r.Attempt,
-		DueAtMS:     r.Due,
 		SweptAtMS:   r.swept,
 	}
 }

@@ -177,7 +177,7 @@ func (c *LayoutsLs) Run(ctx context.Context, s Streams) error {
 		}
 		t.add(fmt.Sprint(l.N), digits(int64(l.Shards)), l.State, digits(int64(l.Fenced)),
 			digits(int64(l.Empty)),
-			digits(l.Entries), digits(l.Partitions), since(l.OldestAgeMS), at, l.Pool, l.By, strings.Join(l.Queues, " "))
+			digits(l.Entries), digits(l.Partitions), since(l.OldestAgeMS), at, l.Pool, l.By, strings.Join(l.Names, " "))
 	}
 	return t.print(s.Out)
 }
