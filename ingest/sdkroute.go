@@ -54,6 +54,7 @@ func greets(name, pattern string, calls ...string) sdkRoute {
 	return sdkRoute{route{name, fasthttp.MethodGet, pattern, (*Server).greet}, calls}
 }
 
+// Segment's is first.
 var sdkProtocols = []sdkProtocol{
 	{"/segment/v1/", "", segment.Adapter{}, []sdkRoute{
 		takes("segment", "/segment/v1/{call}", "batch", "track", "identify", "page", "screen", "group", "alias",

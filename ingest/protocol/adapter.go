@@ -24,7 +24,7 @@ var (
 	// ErrBody: the body is not JSON, nests deeper than wire.MaxDepth, or is not of the form
 	// that the call takes.
 	ErrBody = errors.New("not a body of this protocol")
-	// ErrBytes is ErrBody for a body that is not JSON.
+	// ErrBytes is ErrBody of a protocol that is not JSON.
 	ErrBytes = errors.New("not a body of this protocol: cut short, or malformed")
 	// ErrEnd is what a Maker may return when yield returned false.
 	ErrEnd = errors.New("no more events are wanted")
@@ -45,9 +45,9 @@ type Request struct {
 
 // Adapter is the wire of one family of SDKs. It has no state.
 type Adapter interface {
-	// HeaderKey is the key in a header; empty: the body has it.
+	// HeaderKey is the key in a header; empty: body or query has it.
 	HeaderKey(header Values) string
-	// BodyKeys are what the key is called in a body and in a query; nil: a header has it.
+	// BodyKeys are its names in a body, where Open finds it, or a query; nil: a header has it.
 	BodyKeys() []string
 	// Open finds the key, the clock and the events of a decompressed body, of a GET of the
 	// query. Open may decode the body in place. Its error is ErrBody or ErrBytes.

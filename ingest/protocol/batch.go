@@ -45,7 +45,7 @@ type Batch struct {
 // makes no more than it must, and yields ReasonTooLarge. Its error is that of Open.
 type Maker func(maxEntry int, yield func(e Event, why wire.Reason) bool) error
 
-// Make is a batch of events that are no part of the body.
+// Make is a batch of made events. An empty key: the query's.
 func Make(key string, events Maker) Batch { return Batch{Key: key, made: events} }
 
 // Event is one event of a batch.
@@ -56,7 +56,7 @@ type Event struct {
 	HasTS     bool
 	SentAt    int64 // the event's own, else the batch's; with HasSentAt
 	HasSentAt bool
-	Partition string // a valid name, or empty
+	Partition string // of PartitionName, or empty; Paths count first
 	Note      byte   // what Answer wants to know of it; 0: nothing
 }
 
