@@ -39,7 +39,8 @@ func openedBy(ctx *fasthttp.RequestCtx) *sdkNamespace {
 // did not get to know the key, or the key opens nothing.
 func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	t *target) (to *sdkNamespace, rejected *rejection) {
-	key := t.adapter.HeaderKey(&ctx.Request.Header)
+	inHeader := t.adapter.HeaderKey(&ctx.Request.Header)
+	key := cmp.Or(inHeader, queryKey(ctx.QueryArgs(), t.adapter))
 	to = s.writeKeys.find(key)
 	switch {
 	case to == nil && (key != "" || len(t.adapter.BodyKeys()) == 0):
@@ -60,8 +61,8 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	if rejected != nil {
 		return to, rejected
 	}
-	if to == nil {
-		if to = s.writeKeys.find(cmp.Or(batch.Key, queryKey(ctx, t.adapter))); to == nil {
+	if to == nil || inHeader == "" && batch.Key != "" && batch.Key != key {
+		if to = s.writeKeys.find(batch.Key); to == nil {
 			return nil, reject(wire.CodeUnauthorized)
 		}
 		if rejected := s.payBySDK(r, to); rejected != nil {
@@ -161,8 +162,7 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 		if coding != "" {
 			head = r.Head(body)
 		}
-		names := t.adapter.BodyKeys()
-		if to = s.writeKeys.find(cmp.Or(queryKey(ctx, t.adapter), protocol.FindKey(head, names))); to != nil {
+		if to = s.writeKeys.find(protocol.FindKey(head, t.adapter.BodyKeys())); to != nil {
 			rejected = r.Charge(s.tenantOf(to.namespace.Name, to.limits))
 		}
 	}
@@ -198,9 +198,9 @@ func unlessEmpty(adapter protocol.Adapter, rejected *rejection) *rejection {
 }
 
 // queryKey is a key in the query, where one of the names that a body has for it says so.
-func queryKey(ctx *fasthttp.RequestCtx, adapter protocol.Adapter) string {
+func queryKey(query *fasthttp.Args, adapter protocol.Adapter) string {
 	for _, name := range adapter.BodyKeys() {
-		if key := ctx.QueryArgs().Peek(name); len(key) > 0 {
+		if key := query.Peek(name); len(key) > 0 {
 			return string(key)
 		}
 	}

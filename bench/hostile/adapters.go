@@ -144,7 +144,7 @@ var damages = []struct {
 	{"an encoding that nobody knows", func(w way) string { return post(w.path, w.headers+"Content-Encoding: br\r\n", w.good) }, "415", "unsupported_encoding", "Accept-Encoding=gzip,zstd"},
 	{"a key of nobody", func(w way) string {
 		_, rest, _ := strings.Cut(w.headers, "\r\n")
-		return post(w.path, bears("nobody")+rest, strings.ReplaceAll(w.good, "default", "nobody"))
+		return post(strings.ReplaceAll(w.path, "default", "nobody"), bears("nobody")+rest, strings.ReplaceAll(w.good, "default", "nobody"))
 	}, "401", "unauthorized", ""},
 	{"PUT", func(w way) string { return request("PUT "+w.path, w.headers+"Content-Length: 0\r\n", "") }, "405", "method_not_allowed", "Allow=POST,OPTIONS"},
 	{"1 GiB announced", func(w way) string { return request("POST "+w.path, w.headers+"Content-Length: 1073741824\r\n", "") }, "413", "body_too_large", ""},
