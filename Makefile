@@ -14,6 +14,7 @@ DURATION    ?= 30s
 CHAOSFLAGS  ?=
 # One test binary may take this long; the whole of `make test` takes far less.
 TESTTIMEOUT ?= 10m
+CLIENTS     = $(patsubst %/README.md,./%,$(wildcard ingest/client/*/README.md))
 
 # The tools run by version, so nobody has to install them and everybody gets the
 # same findings.
@@ -108,9 +109,15 @@ chaos-selftest: deps-test deps-chaos ## put known bugs into the program, one by 
 .PHONY: test-clients
 test-clients: deps-clients deps-test ## run the clients in other languages (node, Chromium, Mono, Python, Java, PHP), web pages, and SDKs of other vendors
 	$(GO) vet -tags clients ./ingest/client/... ./cmd/spillway/e2e ./deploy
-	$(GO) test -tags clients -count=1 -parallel 4 -timeout $(TESTTIMEOUT) $(patsubst %/README.md,./%,$(wildcard ingest/client/*/README.md))
+	$(GO) test -tags clients -count=1 -parallel 4 -timeout $(TESTTIMEOUT) $(CLIENTS)
 	$(GO) test -tags clients -count=1 -parallel 6 -timeout $(TESTTIMEOUT) -run '^Test(Browser|UnmodifiedSDKs|Recipe|AnOlderProgram)' ./cmd/spillway/e2e
 	$(GO) test -tags clients -count=1 -run '^TestClientPackages' ./deploy
+
+# The part of test-clients that a change of a client breaks first, without browsers and packages. Its cases
+# mostly wait, so all languages run at once.
+.PHONY: conformance
+conformance: deps-clients deps-test ## run the conformance suites of the clients in other languages alone (2 minutes)
+	$(GO) test -tags clients -count=1 -p 5 -parallel 4 -timeout $(TESTTIMEOUT) -run '^TestConformance' -skip Chromium $(CLIENTS)
 
 .PHONY: test-ui
 test-ui: deps-ui deps-test ## drive the console in a real Chromium, against a real Spillway
