@@ -246,7 +246,7 @@ func TestUnknownVariablesAreUsageErrors(t *testing.T) {
 	for name, known := range map[string]bool{
 		"SPILLWAY_MAX_AEG=90s": false, "SPILLWAY_max_age=90s": false, "SPILLWAY_=x": false, "SPILLWAY_NAMESPACES=x": false, "SPILLWAY_ADMIN_PORT=8081": false,
 		// Variables of other commands and of other programs are allowed.
-		"SPILLWAY_MAX_AGE=90s": true, "SPILLWAY_TOKEN=x": true, "SPILLWAY_REPLAY_SPEED=2": true, "SPILLWAY_MAX_AEG=": true, "MAX_AEG=x": true, "SPILLWAYS_X=x": true, "spillway_x=x": true,
+		"SPILLWAY_MAX_AGE=90s": true, "SPILLWAY_TOKEN=x": true, "SPILLWAY_TO_TOKEN=x": true, "SPILLWAY_REPLAY_SPEED=2": true, "SPILLWAY_MAX_AEG=": true, "MAX_AEG=x": true, "SPILLWAYS_X=x": true, "spillway_x=x": true,
 		// Kubernetes sets these for a Service called spillway, or spillway-admin.
 		"SPILLWAY_SERVICE_HOST=10.0.0.1": true, "SPILLWAY_SERVICE_PORT=80": true, "SPILLWAY_SERVICE_PORT_DATA=80": true, "SPILLWAY_PORT=tcp://10.0.0.1:80": true,
 		"SPILLWAY_PORT_80_TCP=tcp://10.0.0.1:80": true, "SPILLWAY_PORT_80_TCP_PROTO=tcp": true, "SPILLWAY_PORT_80_TCP_PORT=80": true, "SPILLWAY_PORT_80_TCP_ADDR=10.0.0.1": true,
