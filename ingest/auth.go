@@ -128,11 +128,7 @@ func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyrin
 	k, before := &keyring{protected: map[string]bool{}, keys: map[uint64][]*key{}}, s.keyring.Load()
 	for name, tokens := range tokens {
 		if !s.hasNamespace(name) {
-			return nil, &partition.FieldError{
-				Field: "tokens",
-				Value: name,
-				Want:  "a namespace that the store has",
-			}
+			return nil, partition.Wrong("tokens", name, "a namespace that the store has")
 		}
 		k.protected[name] = len(tokens) > 0
 		all := s.memory.Tenant(name)

@@ -92,7 +92,7 @@ func newOrigins(cfg Config, known func(namespace string) bool) (map[string]*orig
 			continue
 		}
 		wrong := func(value any, want string) error {
-			return &partition.FieldError{Field: "cors_origins", Value: value, Want: want}
+			return partition.Wrong("cors_origins", value, want)
 		}
 		if !known(name) {
 			return nil, wrong(name, "a namespace that the store has")

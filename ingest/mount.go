@@ -53,7 +53,7 @@ func newMounts(cfg Config) ([]*mount, error) {
 	var all []*mount
 	for _, m := range cfg.Mounts {
 		wrong := func(want string) error {
-			return &partition.FieldError{Field: "mounts", Value: m.Name + " " + m.Prefix, Want: want}
+			return partition.Wrong("mounts", m.Name+" "+m.Prefix, want)
 		}
 		taken := m.Prefix == "/v1/" || m.Prefix == "/beacon/" ||
 			overlap(m.Prefix, segmentRoutePrefix(cfg.SegmentPrefix))

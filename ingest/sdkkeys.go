@@ -62,11 +62,7 @@ func newWriteKeys(cfg Config, store Store, origins map[string]*origins,
 	for name, sdk := range cfg.SDKs {
 		ns := store.Namespace(name)
 		if ns == nil {
-			return w, &partition.FieldError{
-				Field: "write_keys",
-				Value: name,
-				Want:  "a namespace that the store has",
-			}
+			return w, partition.Wrong("write_keys", name, "a namespace that the store has")
 		}
 		of := &sdkNamespace{namespace: ns, fallback: sdk.PartitionFallback, origins: origins[name]}
 		if of.fallback == "" {

@@ -198,9 +198,7 @@ func checkSegmentPrefix(cfg Config, known func(namespace string) bool) error {
 		_, _ = t.parsePath(path, path)
 		name, _, _ := bytes.Cut(t.path, []byte{'/'})
 		if len(name) > 0 && known(string(name)) {
-			return &partition.FieldError{Field: "segment_prefix", Value: cfg.SegmentPrefix,
-				Want: "a prefix that leaves the routes of namespace " +
-					string(name) + " alone: " + string(path) + " is one of them"}
+			return partition.Wrong("segment_prefix", cfg.SegmentPrefix, "a prefix that leaves the routes of namespace "+string(name)+" alone: "+string(path)+" is one of them")
 		}
 	}
 	return nil

@@ -15,6 +15,11 @@ type (
 	OutageLog  = backend.OutageLog
 )
 
+// Wrong makes a FieldError.
+func Wrong(field string, value any, want string) *FieldError {
+	return backend.Wrong(field, value, want)
+}
+
 // Config is the configuration of a Store. Open returns a *FieldError for a value that
 // it cannot use. No field has a default but Replicas.
 type Config struct {

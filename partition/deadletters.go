@@ -61,8 +61,7 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 	shard, err1 := strconv.Atoi(left)
 	end, err2 := strconv.ParseInt(right, 10, 32)
 	if err1 != nil || err2 != nil || shard < 0 || ns.shard(shard) == nil || end < 1 {
-		return 0, 0, &FieldError{Field: "cursor", Value: strconv.Quote(cursor),
-			Want: "that of the page before, or none"}
+		return 0, 0, Wrong("cursor", strconv.Quote(cursor), "that of the page before, or none")
 	}
 	return shard, end, nil
 }

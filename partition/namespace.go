@@ -26,8 +26,7 @@ type Namespace struct {
 
 func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	if !ValidNamespace(name) {
-		return nil, &FieldError{Field: "namespaces", Value: name,
-			Want: "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit"}
+		return nil, Wrong("namespaces", name, "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit")
 	}
 	if err := policy.Validate(); err != nil {
 		return nil, err

@@ -93,11 +93,9 @@ func (verbs) Pause(ctx context.Context, ns *Namespace, partition string, p Pause
 func (p Pause) Text() ([]byte, error) {
 	switch {
 	case len(p.By) > maxPauseBy:
-		return nil, &FieldError{Field: "by", Value: fmt.Sprintf("a name of %d bytes", len(p.By)),
-			Want: fmt.Sprintf("%d bytes at most", maxPauseBy)}
+		return nil, Wrong("by", fmt.Sprintf("a name of %d bytes", len(p.By)), fmt.Sprintf("%d bytes at most", maxPauseBy))
 	case len(p.Reason) > maxPauseReason:
-		return nil, &FieldError{Field: "reason", Value: fmt.Sprintf("a text of %d bytes", len(p.Reason)),
-			Want: fmt.Sprintf("%d bytes at most", maxPauseReason)}
+		return nil, Wrong("reason", fmt.Sprintf("a text of %d bytes", len(p.Reason)), fmt.Sprintf("%d bytes at most", maxPauseReason))
 	}
 	return json.Marshal(pausedText{p.By, p.Reason})
 }
@@ -133,7 +131,7 @@ func (verbs) Resume(ctx context.Context, ns *Namespace, partition string) (was b
 }
 
 func errPartitionName(name string) error {
-	return &FieldError{Field: "partition", Value: strconv.Quote(name), Want: "the name of a partition"}
+	return Wrong("partition", strconv.Quote(name), "the name of a partition")
 }
 
 // pausedIn are the shards that keep a pause: those that may hold entries of the partition, or all

@@ -83,7 +83,7 @@ type Validation struct{ errs []error }
 // Check adds a *FieldError unless ok.
 func (v *Validation) Check(ok bool, field string, value any, want string) {
 	if !ok {
-		v.errs = append(v.errs, &FieldError{Field: field, Value: value, Want: want})
+		v.errs = append(v.errs, Wrong(field, value, want))
 	}
 }
 

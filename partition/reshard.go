@@ -37,10 +37,9 @@ type ReshardRequest struct {
 func (r ReshardRequest) Validate() error {
 	switch {
 	case r.Shards < 1 || r.Shards > maxShards:
-		return &FieldError{Field: "shards", Value: r.Shards, Want: "1 to 1024"}
+		return Wrong("shards", r.Shards, "1 to 1024")
 	case len(r.By) > maxPauseBy:
-		return &FieldError{Field: "by", Value: "a name of " + strconv.Itoa(len(r.By)) + " bytes",
-			Want: strconv.Itoa(maxPauseBy) + " bytes at most"}
+		return Wrong("by", "a name of "+strconv.Itoa(len(r.By))+" bytes", strconv.Itoa(maxPauseBy)+" bytes at most")
 	}
 	return nil
 }

@@ -39,11 +39,10 @@ type Store struct {
 // ErrUnavailable. Its errors are *FieldError.
 func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
 	if !ValidNamespace(cfg.Prefix) {
-		return nil, &FieldError{Field: "prefix", Value: cfg.Prefix,
-			Want: "1 to 64 letters, digits, '.', '_' or '-'"}
+		return nil, Wrong("prefix", cfg.Prefix, "1 to 64 letters, digits, '.', '_' or '-'")
 	}
 	if len(cfg.Namespaces) == 0 {
-		return nil, &FieldError{Field: "namespaces", Value: "none", Want: "at least one"}
+		return nil, Wrong("namespaces", "none", "at least one")
 	}
 	s := &Store{
 		prefix:       cfg.Prefix,

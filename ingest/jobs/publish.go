@@ -143,31 +143,31 @@ func (a *api) options(c *call,
 		p.Delay = a.until(c)
 	}
 	if p.TTL = c.duration("ttl", 0, 0, job.MaxTTL); p.TTL > 0 && p.TTL <= p.Delay {
-		c.reject(ingest.Reject(wire.CodeBadTTL,
-			"ttl is longer than delay, or 0: the job would expire before it is ready"))
+		c.fail(wire.CodeBadTTL,
+			"ttl is longer than delay, or 0: the job would expire before it is ready")
 	}
 	p.Tries = c.number("tries", ns.Tries(queue), 1, job.MaxTries)
 	if id, given := c.args["id"]; given {
 		if !job.ValidCallerID(id) {
-			c.reject(ingest.Reject(wire.CodeBadID, ""))
+			c.fail(wire.CodeBadID, "")
 		}
 		p.CallerID = id
 	}
 	p.OnEnd = c.queueOf("on_end")
 	p.Prepare = c.prepare()
 	if shards = c.number("shards", 0, 1, job.MaxMessages); shards > 0 && p.CallerID != "" {
-		c.reject(ingest.Reject(wire.CodeBadShards,
-			"shards makes several jobs, and id is for one: give one of them"))
+		c.fail(wire.CodeBadShards,
+			"shards makes several jobs, and id is for one: give one of them")
 	}
 	c.unique(p, shards)
 	p.KeyTTL = c.duration("dedup", 0, time.Second, job.MaxKeyTTL)
 	switch {
 	case len(key) > 0 && !wire.ValidIdempotencyKey(key):
-		c.reject(ingest.Reject(wire.CodeBadHeader,
-			"Idempotency-Key is 1 to 128 printable ASCII characters"))
+		c.fail(wire.CodeBadHeader,
+			"Idempotency-Key is 1 to 128 printable ASCII characters")
 	case len(key) == 0 && p.KeyTTL > 0:
-		c.reject(ingest.Reject(wire.CodeBadDedup,
-			"dedup is how long an Idempotency-Key holds: send one"))
+		c.fail(wire.CodeBadDedup,
+			"dedup is how long an Idempotency-Key holds: send one")
 	}
 	p.Key = string(key)
 	if c.wrong == nil {
@@ -220,7 +220,7 @@ func (q *query) attributes() ([]byte, *ingest.Rejection) {
 // until is the delay of a publish that says at which time its jobs are ready.
 func (a *api) until(c *call) time.Duration {
 	if _, both := c.args["delay"]; both {
-		c.reject(ingest.Reject(wire.CodeBadAt, "delay and at say the same: give one of them"))
+		c.fail(wire.CodeBadAt, "delay and at say the same: give one of them")
 	}
 	delay, rejected := a.delayUntil(c.moment("at", time.Time{}))
 	c.reject(rejected)

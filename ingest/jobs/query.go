@@ -22,9 +22,12 @@ type query struct {
 
 func (q *query) reject(rejected *ingest.Rejection) { q.wrong = cmp.Or(q.wrong, rejected) }
 
+// fail rejects with a code.
+func (q *query) fail(code wire.Code, text string) { q.reject(ingest.Reject(code, text)) }
+
 // bad rejects with bad_NAME.
 func (q *query) bad(name, want string) {
-	q.reject(ingest.Reject(wire.Code("bad_"+name), name+" is "+want))
+	q.fail(wire.Code("bad_"+name), name+" is "+want)
 }
 
 // parse takes only the parameters of the route, each once: a mistyped parameter would else

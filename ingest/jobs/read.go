@@ -55,7 +55,7 @@ func (a *api) alone(c *call, changes bool, read func(ctx context.Context) (any, 
 func (c *call) job() job.Ref {
 	ref, exists := c.namespace.ParseID(c.queue(), c.id)
 	if !exists { // no job has this id: the store need not be asked
-		c.reject(ingest.Reject(wire.CodeNoSuchJob, ""))
+		c.fail(wire.CodeNoSuchJob, "")
 	}
 	return ref
 }
@@ -320,15 +320,15 @@ func (a *api) dead(c *call) *ingest.Rejection {
 		After:     c.args["after"],
 	}
 	if len(act.Error) > job.MaxError {
-		c.reject(ingest.Reject(wire.CodeBadError, ""))
+		c.fail(wire.CodeBadError, "")
 	}
 	if reason, given := c.args["reason"]; given {
 		if act.Reason = job.ReasonOf(reason); act.Reason == job.UnknownReason {
-			c.reject(ingest.Reject(wire.CodeBadReason, ""))
+			c.fail(wire.CodeBadReason, "")
 		}
 	}
 	if _, given := c.args["ttl"]; given && act.Verb == job.DeleteDead {
-		c.reject(ingest.Reject(wire.CodeBadTTL, "ttl is for do=respawn"))
+		c.fail(wire.CodeBadTTL, "ttl is for do=respawn")
 	}
 	if c.wrong != nil {
 		return c.wrong

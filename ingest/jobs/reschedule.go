@@ -143,15 +143,15 @@ func (c *call) unique(p *job.Publish, shards int) {
 	how, conflict := c.args["on_conflict"]
 	switch {
 	case conflict && (p.Unique == 0 || how != "keep" && how != "replace" && how != "extend"):
-		c.reject(ingest.Reject(wire.CodeBadOnConflict, ""))
+		c.fail(wire.CodeBadOnConflict, "")
 	case how == "extend" && p.Delay == 0 && c.args["at"] == "":
-		c.reject(ingest.Reject(wire.CodeBadOnConflict, "on_conflict=extend begins the delay anew: send delay or at"))
+		c.fail(wire.CodeBadOnConflict, "on_conflict=extend begins the delay anew: send delay or at")
 	case keyed && (p.Unique == 0 || p.CallerID != "" || key == "" || len(key) > job.MaxUniqueKey || !printable(key)):
-		c.reject(ingest.Reject(wire.CodeBadUniqueKey, ""))
+		c.fail(wire.CodeBadUniqueKey, "")
 	case p.Unique > 0 && !keyed && p.CallerID == "":
-		c.reject(ingest.Reject(wire.CodeBadUnique, "what is unique is missing: send unique_key or id"))
+		c.fail(wire.CodeBadUnique, "what is unique is missing: send unique_key or id")
 	case p.Unique > 0 && shards > 0:
-		c.reject(ingest.Reject(wire.CodeBadUnique, "unique is for one job, and shards makes several"))
+		c.fail(wire.CodeBadUnique, "unique is for one job, and shards makes several")
 	}
 	p.UniqueKey = key
 }

@@ -138,8 +138,8 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 	}
 	key := c.Ctx.Request.Header.Peek("Idempotency-Key")
 	if len(key) > 0 && !wire.ValidIdempotencyKey(key) {
-		c.reject(ingest.Reject(wire.CodeBadHeader,
-			"Idempotency-Key is 1 to 128 printable ASCII characters"))
+		c.fail(wire.CodeBadHeader,
+			"Idempotency-Key is 1 to 128 printable ASCII characters")
 	}
 	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		spec, err := schedule.Stored(ctx, a.store, c.namespace, c.queue(), c.schedule)
@@ -197,9 +197,9 @@ func (a *api) backfill(c *call) *ingest.Rejection {
 	from, to := c.moment("from", time.Time{}), c.moment("to", time.Time{})
 	switch {
 	case from.IsZero():
-		c.reject(ingest.Reject(wire.CodeBadFrom, ""))
+		c.fail(wire.CodeBadFrom, "")
 	case to.IsZero() || to.Before(from):
-		c.reject(ingest.Reject(wire.CodeBadTo, ""))
+		c.fail(wire.CodeBadTo, "")
 	}
 	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		spec, err := schedule.Stored(ctx, a.store, c.namespace, c.queue(), c.schedule)

@@ -99,6 +99,9 @@ type FieldError struct {
 	Want  string // what to write instead, as a phrase that follows "want"
 }
 
+// Wrong makes a FieldError.
+func Wrong(field string, value any, want string) *FieldError { return &FieldError{field, value, want} }
+
 func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s: %v is not usable: want %s", e.Field, e.Value, e.Want)
 }

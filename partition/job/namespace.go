@@ -78,8 +78,7 @@ func NewNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 // or nil.
 func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Namespace, error) {
 	if !partition.ValidNamespace(name) {
-		return nil, &backend.FieldError{Field: "namespaces", Value: name,
-			Want: "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit"}
+		return nil, backend.Wrong("namespaces", name, "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit")
 	}
 	if err := policy.Validate(); err != nil {
 		return nil, err

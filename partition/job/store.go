@@ -133,8 +133,7 @@ type ScheduleForecasts interface {
 func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 	log *zap.Logger) (*Store, error) {
 	if !partition.ValidNamespace(cfg.Prefix) {
-		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix,
-			Want: "1 to 64 letters, digits, '.', '_' or '-'"}
+		return nil, backend.Wrong("prefix", cfg.Prefix, "1 to 64 letters, digits, '.', '_' or '-'")
 	}
 	s := &Store{
 		backend:  b,

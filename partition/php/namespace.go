@@ -109,8 +109,7 @@ func (s *Store) newNamespace(name string, p Policy) (*namespace, error) {
 		return nil, err
 	}
 	if s.backend.Cluster() && p.Flavor == Think2 {
-		return nil, &backend.FieldError{Field: "flavor", Value: string(p.Flavor),
-			Want: "a flavor whose keys have a hash tag: on a cluster those of think2, queues:NAME, lie on several servers"}
+		return nil, backend.Wrong("flavor", string(p.Flavor), "a flavor whose keys have a hash tag: on a cluster those of think2, queues:NAME, lie on several servers")
 	}
 	of, err := job.NewNamespace(s.prefix, name, job.DefaultPolicy())
 	if err != nil {

@@ -67,11 +67,9 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 	log *zap.Logger) (*Store, error) {
 	switch {
 	case !partition.ValidNamespace(cfg.Prefix):
-		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix,
-			Want: "1 to 64 letters, digits, '.', '_' or '-'"}
+		return nil, backend.Wrong("prefix", cfg.Prefix, "1 to 64 letters, digits, '.', '_' or '-'")
 	case b.Embedded():
-		return nil, &backend.FieldError{Field: "redis", Value: "embedded:",
-			Want: "the Redis of the PHP application, such as redis://host:6379/0"}
+		return nil, backend.Wrong("redis", "embedded:", "the Redis of the PHP application, such as redis://host:6379/0")
 	}
 	s := &Store{backend: b, prefix: cfg.Prefix, log: log,
 		namespaces: map[string]*namespace{}, metrics: newMetrics(reg)}

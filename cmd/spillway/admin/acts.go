@@ -92,10 +92,10 @@ func (s *Server) purge(r *request) (any, error) {
 	r.decode(&body)
 	r.fail(body.check())
 	if body.Partition != "" && !partition.ValidPartition(body.Partition) {
-		r.fail(badRequest("partition: no name of a partition"))
+		r.bad("partition: no name of a partition")
 	}
 	if body.OlderThanMS < 0 || body.Limit < 0 || body.OlderThanMS > int64(365*24*time.Hour/time.Millisecond) {
-		r.fail(badRequest("older_than_ms and limit: want 0 or more, and a year at most"))
+		r.bad("older_than_ms and limit: want 0 or more, and a year at most")
 	}
 	ask := partition.PurgeRequest{
 		Partition: body.Partition,
@@ -163,7 +163,7 @@ func (s *Server) purgeJobs(r *request) (any, error) {
 	var body PurgeJobsRequest
 	space, queue := r.queue()
 	if r.decode(&body); body.State != "ready" && body.State != "all" {
-		r.fail(badRequest("state: want ready, or all for the delayed, leased and dead ones, too"))
+		r.bad("state: want ready, or all for the delayed, leased and dead ones, too")
 	}
 	r.fail(body.check())
 	counts, err := s.count(r, space, queue)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -40,9 +41,12 @@ type rejection struct {
 
 func (e *rejection) Error() string { return e.message }
 
-func badRequest(message string) *rejection {
-	return &rejection{http.StatusBadRequest, wire.CodeBadRequest, message}
+func badRequest(format string, args ...any) *rejection {
+	return &rejection{http.StatusBadRequest, wire.CodeBadRequest, fmt.Sprintf(format, args...)}
 }
+
+// bad rejects a value of the request.
+func (r *request) bad(format string, args ...any) { r.fail(badRequest(format, args...)) }
 
 func notFound(code wire.Code, message string) *rejection {
 	return &rejection{http.StatusNotFound, code, message}
@@ -91,7 +95,7 @@ func (r *request) flag(key string) bool {
 	text := r.param(key)
 	on, err := strconv.ParseBool(text)
 	if text != "" && err != nil {
-		r.fail(badRequest(key + ": want 1 or 0"))
+		r.bad("%s", key+": want 1 or 0")
 	}
 	return on
 }
@@ -104,7 +108,7 @@ func (r *request) number(key string, standard, low, high int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		r.fail(badRequest(key + ": want a number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high)))
+		r.bad("%s", key+": want a number from "+strconv.Itoa(low)+" to "+strconv.Itoa(high))
 	}
 	return n
 }
@@ -113,7 +117,7 @@ func (r *request) number(key string, standard, low, high int) int {
 func (r *request) descending(standard bool) bool {
 	text := r.param("order")
 	if text != "" && text != "asc" && text != "desc" {
-		r.fail(badRequest("order: want asc or desc"))
+		r.bad("order: want asc or desc")
 	}
 	return text == "desc" || text == "" && standard
 }
@@ -143,12 +147,12 @@ func (r *request) decode(into any) {
 	d.DisallowUnknownFields()
 	switch err := d.Decode(into); {
 	case errors.Is(err, io.EOF):
-		r.fail(badRequest("empty body: send {}"))
+		r.bad("empty body: send {}")
 	case err != nil:
-		r.fail(badRequest("body: " + strings.TrimPrefix(err.Error(), "json: ")))
+		r.bad("%s", "body: "+strings.TrimPrefix(err.Error(), "json: "))
 	default:
 		if _, err := d.Token(); !errors.Is(err, io.EOF) {
-			r.fail(badRequest("body: more than one JSON value"))
+			r.bad("body: more than one JSON value")
 		}
 	}
 }
@@ -185,7 +189,7 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 	switch {
 	case errors.As(err, &rejected):
 	case errors.As(err, &field):
-		rejected = badRequest(err.Error())
+		rejected = badRequest("%s", err.Error())
 	case errors.Is(err, partition.ErrNoPartition):
 		rejected = notFound(wire.CodeNoSuchPartition, "the partition has no entries")
 	case errors.Is(err, partition.ErrNoLetter):

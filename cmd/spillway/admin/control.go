@@ -78,7 +78,7 @@ func (s *Server) changed(r *request, a Act, err error, done any) (any, error) {
 	var field *partition.FieldError
 	switch {
 	case errors.As(err, &field), errors.Is(err, control.ErrNoPool): // a mistake in the request is no act
-		return nil, badRequest(err.Error())
+		return nil, badRequest("%s", err.Error())
 	case errors.Is(err, control.ErrExists), errors.Is(err, control.ErrInFile),
 		errors.Is(err, control.ErrOpen), errors.Is(err, control.ErrTooMany),
 		errors.Is(err, control.ErrConflict), errors.Is(err, backend.ErrIncompatible):
@@ -192,7 +192,7 @@ func (r *request) newToken(hash string) (text string, sum [sha256.Size]byte) {
 	sum, ok := control.ParseHash(hash)
 	if !ok {
 		// It is not shown: it may be the token itself.
-		r.fail(badRequest("hash: want sha256: and 64 hex digits, as printed by `spillway token`, never the token itself"))
+		r.bad("hash: want sha256: and 64 hex digits, as printed by `spillway token`, never the token itself")
 	}
 	return "", sum
 }

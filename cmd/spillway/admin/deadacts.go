@@ -130,7 +130,7 @@ func (s *Server) replay(r *request) (any, error) {
 	r.decode(&body)
 	r.fail(body.check())
 	if body.PerSecond < 1 || body.PerSecond > maxPerSecond {
-		r.fail(badRequest("per_second: want 1 to 1000"))
+		r.bad("per_second: want 1 to 1000")
 	}
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Replayed{DryRun: body.DryRun, Errors: []string{}}

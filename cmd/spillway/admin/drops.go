@@ -41,7 +41,7 @@ type Deliveries struct {
 func (s *Server) drops(r *request) (any, error) {
 	reason := drops.Reason(r.param("reason"))
 	if reason != "" && !slices.Contains(drops.Reasons(), reason) {
-		r.fail(badRequest("reason: want one of " + joinReasons()))
+		r.bad("%s", "reason: want one of "+joinReasons())
 	}
 	list, totals := r.samples(reason)
 	delete(totals, string(drops.Delivered))

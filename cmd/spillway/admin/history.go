@@ -25,7 +25,7 @@ type History struct {
 func (s *Server) historyOf(r *request) (any, error) {
 	span, name, queue, h := r.param("range"), r.param("namespace"), r.queueParam(), s.history
 	if span != "" && span != "15m" && span != "24h" {
-		r.fail(badRequest("range: want 15m or 24h"))
+		r.bad("range: want 15m or 24h")
 	}
 	if _, queues := r.view.jobSpace(name); queues {
 		h, name = s.jobLedgers.history, trackOf(name, queue)

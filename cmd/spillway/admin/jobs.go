@@ -102,7 +102,7 @@ func (r *request) queue() (space jobSpace, queue string) {
 func (r *request) queueParam() string {
 	queue := r.param("queue")
 	if queue != "" && !job.ValidQueue(queue) {
-		r.fail(badRequest("queue: no name of a queue: " + strconv.Quote(queue)))
+		r.bad("%s", "queue: no name of a queue: "+strconv.Quote(queue))
 	}
 	return queue
 }
@@ -178,7 +178,7 @@ func jobRejection(err error) *rejection {
 	case errors.Is(err, job.ErrNoJob):
 		return notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
 	case errors.Is(err, job.ErrBadAfter):
-		return badRequest(err.Error())
+		return badRequest("%s", err.Error())
 	case errors.Is(err, job.ErrNoSchedule):
 		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
 	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrNotDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err,
@@ -394,7 +394,7 @@ func (s *Server) listJobs(r *request) (any, error) {
 		Data:  len(masks) > 0, // errors may quote them
 	}
 	if l.State == job.Gone || l.State == job.Prepared {
-		r.fail(badRequest("state: want ready, delayed, leased, dead or acked"))
+		r.bad("state: want ready, delayed, leased, dead or acked")
 	}
 	if r.err != nil {
 		return nil, r.err

@@ -106,7 +106,7 @@ func (s *Server) reshard(r *request) (any, error) {
 	var body ReshardRequest
 	ns := r.sharded()
 	if r.decode(&body); body.Shards < 1 || body.Shards > 1024 {
-		r.fail(badRequest("shards: want 1 to 1024"))
+		r.bad("shards: want 1 to 1024")
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -145,10 +145,10 @@ func (s *Server) endLayout(action string) func(*request) (any, error) {
 		ns := r.buffersOnly()
 		n, err := strconv.ParseInt(r.PathValue("layout"), 10, 64)
 		if r.decode(&body); err != nil {
-			r.fail(badRequest("layout: want a number"))
+			r.bad("layout: want a number")
 		}
 		if action == "abandon" && !body.DryRun && body.Confirm == nil {
-			r.fail(badRequest("send dry_run: true, and then confirm: what it answers"))
+			r.bad("send dry_run: true, and then confirm: what it answers")
 		}
 		if r.err != nil {
 			return nil, r.err

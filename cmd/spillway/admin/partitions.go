@@ -63,7 +63,7 @@ func (s *Server) partitions(r *request) (any, error) {
 		o.column = column
 	}
 	if _, known := columns[o.column]; !known {
-		r.fail(badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition"))
+		r.bad("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition")
 	}
 	limit := r.number("limit", 100, 1, 1000)
 	offset := r.number("offset", 0, 0, maxRows)

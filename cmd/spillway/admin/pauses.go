@@ -124,7 +124,7 @@ func (r *request) reason() string {
 		Reason string `json:"reason"`
 	}
 	if r.decode(&body); len(body.Reason) > maxReason {
-		r.fail(badRequest("reason: want 512 bytes at most"))
+		r.bad("reason: want 512 bytes at most")
 	}
 	return body.Reason
 }

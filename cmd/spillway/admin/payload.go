@@ -29,7 +29,7 @@ func (s *Server) peek(r *request) (any, error) {
 	case "newest":
 		ask.FromNewest = true
 	default:
-		r.fail(badRequest("from: want oldest or newest"))
+		r.bad("from: want oldest or newest")
 	}
 	if r.err != nil {
 		return nil, r.err

@@ -38,17 +38,17 @@ func (b *DeadJobsRequest) act(r *request, space jobSpace, queue string, verb job
 	}
 	switch {
 	case b.Limit < 0:
-		r.fail(badRequest("limit: want 0 or more"))
+		r.bad("limit: want 0 or more")
 	case b.Reason != "" && a.Reason == job.UnknownReason:
-		r.fail(badRequest("reason: want nacked, lapsed, buried or undecided"))
+		r.bad("reason: want nacked, lapsed, buried or undecided")
 	case b.AgeMS < 0 || b.AgeMS > job.MaxTTL.Milliseconds():
-		r.fail(badRequest(fmt.Sprintf("age_ms: want 0 to %d", job.MaxTTL.Milliseconds())))
+		r.bad("age_ms: want 0 to %d", job.MaxTTL.Milliseconds())
 	case len(b.Error) > job.MaxError:
-		r.fail(badRequest(fmt.Sprintf("error: want %d bytes at most", job.MaxError)))
+		r.bad("error: want %d bytes at most", job.MaxError)
 	case len(b.IDs) > job.MaxNamed:
-		r.fail(badRequest(fmt.Sprintf("ids: want %d at most", job.MaxNamed)))
+		r.bad("ids: want %d at most", job.MaxNamed)
 	case b.IDs != nil && (b.Limit > 0 || a.Selects()):
-		r.fail(badRequest("ids name dead letters, and limit, reason, error and age_ms select some: give one of both"))
+		r.bad("ids name dead letters, and limit, reason, error and age_ms select some: give one of both")
 	}
 	if b.IDs != nil {
 		a.Named = []job.Ref{}
@@ -56,7 +56,7 @@ func (b *DeadJobsRequest) act(r *request, space jobSpace, queue string, verb job
 	for _, id := range b.IDs {
 		ref, ok := space.ns.ParseID(queue, id)
 		if !ok {
-			r.fail(badRequest(fmt.Sprintf("ids: %.64q is the id of no job of the queue", id)))
+			r.bad("ids: %.64q is the id of no job of the queue", id)
 			break
 		}
 		a.Named = append(a.Named, ref)
@@ -136,7 +136,7 @@ func (s *Server) countDead(r *request, space jobSpace, queue string, a *job.Dead
 func (s *Server) respawnJobs(r *request) (any, error) {
 	var body RespawnRequest
 	if r.decode(&body); body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() {
-		r.fail(badRequest(fmt.Sprintf("ttl_ms: want 0 to %d", job.MaxTTL.Milliseconds())))
+		r.bad("ttl_ms: want 0 to %d", job.MaxTTL.Milliseconds())
 	}
 	return s.actOnDead(r, "respawn_jobs", job.RespawnDead, body.DeadJobsRequest, time.Duration(body.TTLMS)*time.Millisecond)
 }
@@ -180,13 +180,13 @@ func (s *Server) publishJobs(r *request) (any, error) {
 	}
 	switch {
 	case len(body.Data) < 1 || len(body.Data) > MaxPublished:
-		return nil, badRequest(fmt.Sprintf("data: want 1 to %d jobs", MaxPublished))
+		return nil, badRequest("data: want 1 to %d jobs", MaxPublished)
 	case body.DelayMS != nil && (*body.DelayMS < 0 || *body.DelayMS > job.MaxDelay.Milliseconds()):
-		return nil, badRequest(fmt.Sprintf("delay_ms: want 0 to %d", job.MaxDelay.Milliseconds()))
+		return nil, badRequest("delay_ms: want 0 to %d", job.MaxDelay.Milliseconds())
 	case body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() || p.TTL > 0 && p.TTL <= p.Delay:
-		return nil, badRequest(fmt.Sprintf("ttl_ms: want more than delay_ms, to %d, or 0", job.MaxTTL.Milliseconds()))
+		return nil, badRequest("ttl_ms: want more than delay_ms, to %d, or 0", job.MaxTTL.Milliseconds())
 	case p.Tries < 1 || p.Tries > job.MaxTries:
-		return nil, badRequest(fmt.Sprintf("tries: want 1 to %d", job.MaxTries))
+		return nil, badRequest("tries: want 1 to %d", job.MaxTries)
 	}
 	for _, data := range body.Data {
 		p.Messages = append(p.Messages, job.Message{Payload: data})

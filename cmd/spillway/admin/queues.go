@@ -59,11 +59,11 @@ func (s *Server) queueList(r *request) (any, error) {
 	limit, offset := r.number("limit", 100, 1, maxListedQueues), r.number("offset", 0, 0, countedQueues)
 	column, search := cmp.Or(r.param("sort"), "queue"), r.param("search")
 	if _, known := queueColumns[column]; !known {
-		r.fail(badRequest("sort: want queue, ready, delayed, leased, dead or oldest_ready_age"))
+		r.bad("sort: want queue, ready, delayed, leased, dead or oldest_ready_age")
 	}
 	descending := r.descending(column != "queue")
 	if len(search) > maxSearch {
-		r.fail(badRequest("search: want 255 bytes at most"))
+		r.bad("search: want 255 bytes at most")
 	}
 	justNames := r.flag("names")
 	if r.err != nil {

@@ -196,7 +196,7 @@ func (s *Server) backfillSchedule(r *request) (any, error) {
 	r.decode(&body)
 	r.fail(body.check())
 	if body.From.Year() < 1970 || body.To.Year() >= 2200 || body.To.Before(body.From) {
-		r.fail(badRequest("from and to: want times of RFC 3339 from 1970 to 2199, the earlier one first"))
+		r.bad("from and to: want times of RFC 3339 from 1970 to 2199, the earlier one first")
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -239,7 +239,7 @@ func (s *Server) scheduleTimes(r *request) (any, error) {
 		var err error
 		if from, err = time.Parse(time.RFC3339, text); err != nil || from.Year() < 1970 ||
 			from.Year() >= 2200 {
-			r.fail(badRequest("from: want a time of RFC 3339 from 1970 to 2199"))
+			r.bad("from: want a time of RFC 3339 from 1970 to 2199")
 		}
 	}
 	if r.err != nil {

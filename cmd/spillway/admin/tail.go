@@ -54,7 +54,7 @@ func (s *Server) tail(r *request) (any, error) {
 	r.namespace()
 	t := &tailing{s: s, r: r, partition: r.param("partition"), seen: map[string]int64{}}
 	if t.partition != "" && !partition.ValidPartition(t.partition) {
-		r.fail(badRequest("partition: no name of a partition"))
+		r.bad("partition: no name of a partition")
 	}
 	s.masks(r)
 	t.unmasked, t.lines = r.flag("unmasked"), r.number("per_second", 10, 1, 50)

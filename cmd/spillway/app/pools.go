@@ -112,11 +112,7 @@ func openPool(c *config.Config, name string, before *backend.Backend, reg promet
 	var field *partition.FieldError
 	if name != config.DefaultPool && errors.As(err, &field) && field.Field == "redis" {
 		at := "pools." + name
-		return nil, c.FieldError(at, &partition.FieldError{
-			Field: at,
-			Value: field.Value,
-			Want:  field.Want,
-		})
+		return nil, c.FieldError(at, partition.Wrong(at, field.Value, field.Want))
 	}
 	return nil, c.Locate(err)
 }

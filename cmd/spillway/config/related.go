@@ -18,7 +18,7 @@ func (f *findings) add(errs ...error) { f.errs = append(f.errs, errs...) }
 
 // wrong finds a value, and says what to write instead.
 func (f *findings) wrong(key string, value any, want string) {
-	f.add(f.FieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
+	f.add(f.FieldError(key, partition.Wrong(key, value, want)))
 }
 
 // unusable finds a setting whose value is not shown.

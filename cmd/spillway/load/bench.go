@@ -45,36 +45,23 @@ func (c *Bench) validate() (asserts []bench.Assertion, err error) {
 	case !partition.ValidNamespace(c.Namespace):
 		return nil, fmt.Errorf("namespace: %q is not a name", c.Namespace)
 	case !(c.Rate >= 0 && c.Rate <= 1e7): // NaN fails too
-		return nil, &partition.FieldError{
-			Field: "rate",
-			Value: c.Rate,
-			Want:  "0 to 10000000 requests a second",
-		}
+		return nil, partition.Wrong("rate", c.Rate, "0 to 10000000 requests a second")
 	case c.Duration < time.Millisecond || c.Duration > 24*time.Hour:
-		return nil, &partition.FieldError{Field: "duration", Value: c.Duration, Want: "1ms to 24h"}
+		return nil, partition.Wrong("duration", c.Duration, "1ms to 24h")
 	case !validTimeout(c.Timeout):
-		return nil, &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantTimeout}
+		return nil, partition.Wrong("timeout", c.Timeout, wantTimeout)
 	case c.Rate > 0 && c.Rate*c.Duration.Seconds() < 1:
 		return nil, errors.New("rate × duration: want 1 request or more")
 	case c.Mode == "drain" && c.Rate == 0:
 		return nil, errors.New("rate: the mode drain needs one: its backlog is rate × duration × batch")
 	case c.Partitions < 1 || c.Partitions > 10_000_000:
-		return nil, &partition.FieldError{
-			Field: "partitions",
-			Value: c.Partitions,
-			Want:  "1 to 10000000",
-		}
+		return nil, partition.Wrong("partitions", c.Partitions, "1 to 10000000")
 	case c.Batch < 1 || c.Batch > 1000:
-		return nil, &partition.FieldError{Field: "batch", Value: c.Batch, Want: "1 to 1000 entries"}
+		return nil, partition.Wrong("batch", c.Batch, "1 to 1000 entries")
 	case c.Connections < 1 || c.Connections > 65_535:
-		return nil, &partition.FieldError{
-			Field: "connections",
-			Value: c.Connections,
-			Want:  "1 to 65535",
-		}
+		return nil, partition.Wrong("connections", c.Connections, "1 to 65535")
 	case c.Size < bench.MinPayload || c.Size > 1<<20:
-		return nil, &partition.FieldError{Field: "size", Value: c.Size,
-			Want: fmt.Sprintf("%d to 1048576 bytes", bench.MinPayload)}
+		return nil, partition.Wrong("size", c.Size, fmt.Sprintf("%d to 1048576 bytes", bench.MinPayload))
 	}
 	if asserts, err = bench.ParseAsserts(c.Assert); err != nil {
 		return nil, err

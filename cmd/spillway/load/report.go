@@ -66,11 +66,11 @@ func (c *Report) validate() error {
 	case !partition.ValidNamespace(c.Namespace):
 		return fmt.Errorf("namespace: %q is not a name", c.Namespace)
 	case !validPace(c.Rate):
-		return &partition.FieldError{Field: "rate", Value: c.Rate, Want: wantPace}
+		return partition.Wrong("rate", c.Rate, wantPace)
 	case !validPace(c.ReplaySpeed):
-		return &partition.FieldError{Field: "replay_speed", Value: c.ReplaySpeed, Want: wantPace}
+		return partition.Wrong("replay_speed", c.ReplaySpeed, wantPace)
 	case !validTimeout(c.Timeout):
-		return &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantTimeout}
+		return partition.Wrong("timeout", c.Timeout, wantTimeout)
 	}
 	return nil
 }

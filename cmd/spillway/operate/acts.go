@@ -33,8 +33,8 @@ func (c *consent) ask(ctx context.Context, s Streams, count int64, what string) 
 		return nil
 	}
 	if file(s.In) == nil {
-		return usageError{fmt.Errorf("the input is no terminal, so nobody can confirm: add --yes to %s (%d)",
-			what, count)}
+		return misuse("the input is no terminal, so nobody can confirm: add --yes to %s (%d)",
+			what, count)
 	}
 	return askFor(ctx, s, count, what)
 }
@@ -156,10 +156,10 @@ type Purge struct {
 // Run counts, asks and deletes.
 func (c *Purge) Run(ctx context.Context, s Streams) error {
 	if c.OlderThan < 0 || c.OlderThan > 0 && c.OlderThan < time.Millisecond {
-		return usageError{fmt.Errorf("older-than: %v: want 1ms or more", c.OlderThan)}
+		return misuse("older-than: %v: want 1ms or more", c.OlderThan)
 	}
 	if c.Limit < 0 {
-		return usageError{fmt.Errorf("limit: %d: want 1 or more", c.Limit)}
+		return misuse("limit: %d: want 1 or more", c.Limit)
 	}
 	request := &admin.PurgeRequest{Partition: c.Partition, OlderThanMS: c.OlderThan.Milliseconds(),
 		Limit: c.Limit}

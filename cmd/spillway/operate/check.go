@@ -142,7 +142,7 @@ func (c *Check) Run(ctx context.Context, s Streams) error {
 
 func (c *Check) measure(ctx context.Context, r *checkResult) error {
 	if c.Since < time.Second || c.Since > maxSince {
-		return usageError{fmt.Errorf("since: %v: want 1s to %v", c.Since, maxSince)}
+		return misuse("since: %v: want 1s to %v", c.Since, maxSince)
 	}
 	overview := c.call("/api/v1/overview").of(c.Namespace)
 	if overview.err != nil {

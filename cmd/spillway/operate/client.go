@@ -56,25 +56,25 @@ func (c *Connection) open() (*client, error) {
 	}
 	u, err := url.Parse(c.Admin)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usageError{errors.New("admin: not a URL: write one such as http://127.0.0.1:8081")}
+		return nil, misuse("admin: not a URL: write one such as http://127.0.0.1:8081")
 	}
 	if c.Timeout < 10*time.Millisecond || c.Timeout > time.Hour {
-		return nil, usageError{fmt.Errorf("timeout: %v: want 10ms to 1h", c.Timeout)}
+		return nil, misuse("timeout: %v: want 10ms to 1h", c.Timeout)
 	}
 	token := c.APIToken
 	if token == "" && c.APITokenFile != "" {
 		if token, err = readToken(c.APITokenFile); err != nil {
-			return nil, usageError{fmt.Errorf("api_token_file: %w", err)}
+			return nil, misuse("api_token_file: %w", err)
 		}
 	}
 	if password, ok := u.User.Password(); ok && token == "" {
 		token = password
 	}
 	if strings.HasPrefix(token, "sha256:") {
-		return nil, usageError{errors.New("api_token: this is the hash, which serve has; the token itself is what spillway token printed beside it")}
+		return nil, misuse("api_token: this is the hash, which serve has; the token itself is what spillway token printed beside it")
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, usageError{errors.New("api_token: it has a space or another character that no token has")}
+		return nil, misuse("api_token: it has a space or another character that no token has")
 	}
 	u.User = nil
 	u.RawQuery = ""
@@ -82,7 +82,7 @@ func (c *Connection) open() (*client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if c.AdminCA != "" {
 		if transport.TLSClientConfig, err = trust(c.AdminCA); err != nil {
-			return nil, usageError{fmt.Errorf("admin_ca: %w", err)}
+			return nil, misuse("admin_ca: %w", err)
 		}
 	}
 	c.opened = &client{
@@ -201,7 +201,7 @@ func (c *Connection) queue(namespace, name string) *call {
 		return call
 	}
 	if !job.ValidQueue(name) {
-		call.check(usageError{fmt.Errorf("%s is not the name of a queue", quote(name))})
+		call.check(misuse("%s is not the name of a queue", quote(name)))
 	}
 	return call.at("/queues/" + name)
 }
@@ -215,7 +215,7 @@ func (c *Connection) oneQueue(namespace, name string) *call {
 func (c *Connection) schedule(namespace, queue, name string) *call {
 	call := c.oneQueue(namespace, queue)
 	if !job.ValidScheduleName(name) {
-		call.check(usageError{fmt.Errorf("%s is not the name of a schedule", quote(name))})
+		call.check(misuse("%s is not the name of a schedule", quote(name)))
 	}
 	return call.at("/schedules/" + name)
 }
@@ -227,7 +227,7 @@ func (c *Connection) control(namespace string) *call {
 
 func validNamespace(name string) error {
 	if !partition.ValidNamespace(name) {
-		return usageError{fmt.Errorf("%s is not the name of a namespace", quote(name))}
+		return misuse("%s is not the name of a namespace", quote(name))
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func validNamespace(name string) error {
 // validPartition takes no name for that of no partition.
 func validPartition(name string) error {
 	if name != "" && !partition.ValidPartition(name) {
-		return usageError{fmt.Errorf("%s is not the name of a partition", quote(name))}
+		return misuse("%s is not the name of a partition", quote(name))
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func (c *call) check(err error) *call {
 // named checks that the argument that says what is not empty.
 func (c *call) named(what, name string) *call {
 	if name == "" {
-		c.check(usageError{fmt.Errorf("the name of the %s is empty", what)})
+		c.check(misuse("the name of the %s is empty", what))
 	}
 	return c
 }
@@ -256,7 +256,7 @@ func (c *call) named(what, name string) *call {
 // within checks that the value of a flag is 1 to most.
 func (c *call) within(flag string, n, most int) *call {
 	if n < 1 || n > most {
-		c.check(usageError{fmt.Errorf("%s: %d: want 1 to %d", flag, n, most)})
+		c.check(misuse("%s: %d: want 1 to %d", flag, n, most))
 	}
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -166,7 +165,7 @@ func (c *command) create(ctx context.Context, s Streams, call *call, body map[st
 // checkHash keeps a token that was given for its hash from being sent.
 func checkHash(hash string) error {
 	if hash != "" && !strings.HasPrefix(hash, "sha256:") {
-		return usageError{errors.New("hash: want sha256: and 64 hex digits, as printed by spillway token, never the token itself")}
+		return misuse("hash: want sha256: and 64 hex digits, as printed by spillway token, never the token itself")
 	}
 	return nil
 }

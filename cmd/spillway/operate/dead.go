@@ -96,7 +96,7 @@ func (c *DeadShow) Run(ctx context.Context, s Streams) error {
 func validLetters(letters ...string) error {
 	for _, l := range letters {
 		if len(l) != 16 || strings.Trim(l, "0123456789abcdef") != "" {
-			return usageError{fmt.Errorf("%s is not a dead letter: want 16 hexadecimal digits, as spillway dead ls prints them", quote(l))}
+			return misuse("%s is not a dead letter: want 16 hexadecimal digits, as spillway dead ls prints them", quote(l))
 		}
 	}
 	return nil
@@ -139,7 +139,7 @@ type deadLetters struct {
 // Run counts, asks and replays.
 func (c *DeadReplay) Run(ctx context.Context, s Streams) error {
 	if c.PerSecond < 1 {
-		return usageError{fmt.Errorf("per-second: %d: want 1 or more", c.PerSecond)}
+		return misuse("per-second: %d: want 1 or more", c.PerSecond)
 	}
 	request := &admin.ReplayRequest{DeleteRequest: c.request(), PerSecond: c.PerSecond}
 	return c.run(ctx, s, "/dead/replay", act{
@@ -172,7 +172,7 @@ func (c *selection) request() admin.DeleteRequest {
 
 func (c *selection) run(ctx context.Context, s Streams, route string, a act) error {
 	if c.Limit < 0 {
-		return usageError{fmt.Errorf("limit: %d: want 1 or more", c.Limit)}
+		return misuse("limit: %d: want 1 or more", c.Limit)
 	}
 	a.to = c.Namespace
 	a.one = "dead letter"

@@ -98,5 +98,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// misuse makes a usageError.
+func misuse(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
 // ExitCode is that of wrong usage of every command.
 func (e usageError) ExitCode() int { return 2 }

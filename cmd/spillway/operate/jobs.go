@@ -3,7 +3,6 @@ package operate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -95,7 +94,7 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 // jobs lists those of a queue, page by page.
 func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 	if c.Limit < 1 || c.Limit > 1024 {
-		return usageError{errors.New("limit: want 1 to 1024")}
+		return misuse("limit: want 1 to 1024")
 	}
 	t := newTable("JOB", "SINCE OR UNTIL", "ERROR", "PUBLISHED", ">ATTEMPTS", ">BYTES")
 	var page admin.JobPage
@@ -156,7 +155,7 @@ type JobsStat struct {
 // Run prints them.
 func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 	if c.Queue != "" && c.Audit {
-		return usageError{errors.New("audit: it is of a namespace: leave the queue out")}
+		return misuse("audit: it is of a namespace: leave the queue out")
 	}
 	var answer struct {
 		admin.QueueRow
@@ -196,7 +195,7 @@ type JobsForecast struct {
 // Run prints a line a step that has any.
 func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	if c.Step < time.Second || c.Steps < 1 || c.Steps > 288 {
-		return usageError{errors.New("step: want 1s or more; steps: want 1 to 288")}
+		return misuse("step: want 1s or more; steps: want 1 to 288")
 	}
 	var answer admin.Forecast
 	call := c.queue(c.Namespace, c.Queue).at("/forecast").set("step_ms",
@@ -307,7 +306,7 @@ func validJobs(ids ...string) error {
 			return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' ||
 				r > 'z') && r != '-' && r != '_'
 		}) {
-			return usageError{fmt.Errorf("%s is not the id of a job", quote(id))}
+			return misuse("%s is not the id of a job", quote(id))
 		}
 	}
 	return nil
@@ -362,7 +361,7 @@ type JobsDead struct {
 // Run prints the list.
 func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if c.Limit < 1 || c.Limit > 100 || c.Offset < 0 {
-		return usageError{errors.New("limit: want 1 to 100; offset: want 0 or more")}
+		return misuse("limit: want 1 to 100; offset: want 0 or more")
 	}
 	var answer admin.DeadJobs
 	call := c.oneQueue(c.Namespace, c.Queue).at("/dead").limit(c.Limit,

@@ -44,9 +44,9 @@ func (d *deadSelection) request(ids []string) admin.DeadJobsRequest {
 func (d *deadSelection) check(ids []string) error {
 	switch {
 	case d.Limit < 0 || d.Age < 0:
-		return usageError{errors.New("limit and age: want 0 or more")}
+		return misuse("limit and age: want 0 or more")
 	case len(ids) > 0 && !d.empty():
-		return usageError{errors.New("name dead letters by their ids, or select some by flags")}
+		return misuse("name dead letters by their ids, or select some by flags")
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (c *JobsRespawn) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.TTL < 0 {
-		return usageError{errors.New("ttl: want 0 or more")}
+		return misuse("ttl: want 0 or more")
 	}
 	request := &admin.RespawnRequest{DeadJobsRequest: c.request(c.ID), TTLMS: c.TTL.Milliseconds()}
 	return c.run(ctx, s, "/dead/respawn", act{
@@ -98,7 +98,7 @@ func (c *JobsPublish) Run(ctx context.Context, s Streams) error {
 	if c.Delay != nil {
 		request.DelayMS = new(c.Delay.Milliseconds())
 		if *c.Delay < 0 {
-			return usageError{errors.New("delay: want 0 or more")}
+			return misuse("delay: want 0 or more")
 		}
 	}
 	published, bytes := 0, 0
@@ -130,7 +130,7 @@ func (c *JobsPublish) Run(ctx context.Context, s Streams) error {
 			if err := send(); err != nil {
 				return err
 			}
-			return usageError{fmt.Errorf("line %d is not JSON; those before it were published", n)}
+			return misuse("line %d is not JSON; those before it were published", n)
 		case bytes+len(line) > publishAt || len(request.Data) == admin.MaxPublished:
 			if err := send(); err != nil {
 				return err
@@ -141,7 +141,7 @@ func (c *JobsPublish) Run(ctx context.Context, s Streams) error {
 	}
 	err := lines.Err()
 	if errors.Is(err, bufio.ErrTooLong) {
-		err = usageError{fmt.Errorf("a line is longer than %d bytes: publish it by the data port", publishAt)}
+		err = misuse("a line is longer than %d bytes: publish it by the data port", publishAt)
 	}
 	if err := errors.Join(send(), err); err != nil {
 		return err
@@ -199,9 +199,9 @@ type JobsDelete struct {
 func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 	switch {
 	case c.Dead == (len(c.ID) > 0):
-		return usageError{errors.New("name jobs by their ids, or add --dead for the dead letters of the queue")}
+		return misuse("name jobs by their ids, or add --dead for the dead letters of the queue")
 	case !c.Dead && !c.empty():
-		return usageError{errors.New("limit, reason, error and age select dead letters: add --dead")}
+		return misuse("limit, reason, error and age select dead letters: add --dead")
 	case c.Dead:
 		if err := c.deadSelection.check(nil); err != nil {
 			return err

@@ -73,10 +73,10 @@ func (c *JobsMove) Settings() any { return c }
 func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 	namespace, queue, found := strings.Cut(c.To, "/")
 	if !found || namespace == "" || queue == "" {
-		return usageError{errors.New("to: want NAMESPACE/QUEUE, such as orders/mails")}
+		return misuse("to: want NAMESPACE/QUEUE, such as orders/mails")
 	}
 	if c.Namespace == namespace && c.Queue == queue {
-		return usageError{errors.New("to: it is the queue itself")}
+		return misuse("to: it is the queue itself")
 	}
 	from, err := c.open(c.Namespace, c.Token)
 	if err != nil {

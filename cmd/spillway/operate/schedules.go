@@ -291,9 +291,9 @@ type SchedulesTimes struct {
 func (c *SchedulesTimes) Run(ctx context.Context, s Streams) error {
 	switch {
 	case (c.File == "") == (c.Namespace == ""):
-		return usageError{errors.New("name a schedule by namespace, queue and name, or a file with -f")}
+		return misuse("name a schedule by namespace, queue and name, or a file with -f")
 	case c.Count < 1 || c.Count > 1000:
-		return usageError{fmt.Errorf("count: %d: want 1 to 1000", c.Count)}
+		return misuse("count: %d: want 1 to 1000", c.Count)
 	case c.File != "":
 		_, spec, err := specification(s, c.File)
 		if err != nil {
