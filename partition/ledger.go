@@ -29,15 +29,15 @@ type Overview struct {
 	Ledger      Ledger        `json:"ledger"`
 	Reclaimed   int64         `json:"reclaimed"`            // entries evicted while leased and settled after all, since the first entry
 	Purged      int64         `json:"purged"`               // entries that operators dropped, since the first entry; Ledger counts them as evicted
+	Partitions  int64         `json:"partitions"`           // partitions that have entries now
 	DeadLetters int64         `json:"dead_letters"`         // dead letters kept now
 	DeadEvicted int64         `json:"dead_letters_evicted"` // dead letters dropped by MaxDead and MaxDeadBytes, since the first entry
 	DeadBytes   int64         `json:"dead_letters_bytes"`   // bytes of the dead letters kept now
 	Keys        int64         `json:"-"`                    // idempotency keys that are remembered now; up to a quarter more, because they are counted in steps
-	Partitions  int64         `json:"partitions"`           // partitions that have entries now
 	Overdue     time.Duration `json:"-"`                    // how long the first partition in the queue has been due; 0 when none is due
 
-	Paused           *Pause `json:"-"`                 // nil: the namespace is not paused. Several shards: the earliest
-	PausedPartitions int64  `json:"paused_partitions"` // partitions that are paused, each by itself
+	Paused           *Pause `json:"-"` // nil: the namespace is not paused. Several shards: the earliest
+	PausedPartitions int64  `json:"-"` // partitions that are paused, each by itself
 
 	Shards ShardStates `json:"-"`
 }

@@ -175,7 +175,7 @@ func (s *Server) purgeJobs(r *request) (any, error) {
 		return ActedJobs{DryRun: true, Jobs: n, Complete: true}, err
 	}
 	if n > *body.Confirm {
-		return nil, conflict(fmt.Sprintf("there are %d jobs now, more than confirmed: do a dry run again, or confirm more", n))
+		return nil, conflict("there are %d jobs now, more than confirmed: do a dry run again, or confirm more", n)
 	}
 	return s.actOnJobs(r, space, queue, "purge_jobs", "state "+body.State+", ", body.Approval,
 		func(ctx context.Context) (int64, error) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,12 +49,17 @@ func badRequest(format string, args ...any) *rejection {
 // bad rejects a value of the request.
 func (r *request) bad(format string, args ...any) { r.fail(badRequest(format, args...)) }
 
-func notFound(code wire.Code, message string) *rejection {
-	return &rejection{http.StatusNotFound, code, message}
+func notFound(code wire.Code, format string, args ...any) *rejection {
+	return &rejection{http.StatusNotFound, code, fmt.Sprintf(format, args...)}
 }
 
-func conflict(message string) *rejection {
-	return &rejection{http.StatusConflict, codeConflict, message}
+func conflict(format string, args ...any) *rejection {
+	return &rejection{http.StatusConflict, codeConflict, fmt.Sprintf(format, args...)}
+}
+
+// isAny reports whether an error is one of some.
+func isAny(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(one error) bool { return errors.Is(err, one) })
 }
 
 func unavailable(message string) *rejection {
@@ -75,14 +81,14 @@ func (r *request) buffer(name string) *partition.Namespace {
 }
 
 func noNamespace(name string) error {
-	return notFound(wire.CodeNoSuchNamespace, "there is no namespace "+strconv.Quote(name))
+	return notFound(wire.CodeNoSuchNamespace, "there is no namespace %q", name)
 }
 
 // partition is the one in the path.
 func (r *request) partition() string {
 	name := r.PathValue("partition")
 	if !partition.ValidPartition(name) {
-		r.fail(notFound(wire.CodeNoSuchPartition, "no name of a partition: "+strconv.Quote(name)))
+		r.fail(notFound(wire.CodeNoSuchPartition, "no name of a partition: %q", name))
 	}
 	return name
 }
@@ -95,7 +101,7 @@ func (r *request) flag(key string) bool {
 	text := r.param(key)
 	on, err := strconv.ParseBool(text)
 	if text != "" && err != nil {
-		r.bad("%s", key+": want 1 or 0")
+		r.bad("%s: want 1 or 0", key)
 	}
 	return on
 }
@@ -108,7 +114,7 @@ func (r *request) number(key string, standard, low, high int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		r.bad("%s", key+": want a number from "+strconv.Itoa(low)+" to "+strconv.Itoa(high))
+		r.bad("%s: want a number from %d to %d", key, low, high)
 	}
 	return n
 }
@@ -149,7 +155,7 @@ func (r *request) decode(into any) {
 	case errors.Is(err, io.EOF):
 		r.bad("empty body: send {}")
 	case err != nil:
-		r.bad("%s", "body: "+strings.TrimPrefix(err.Error(), "json: "))
+		r.bad("body: %s", strings.TrimPrefix(err.Error(), "json: "))
 	default:
 		if _, err := d.Token(); !errors.Is(err, io.EOF) {
 			r.bad("body: more than one JSON value")
@@ -189,7 +195,7 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 	switch {
 	case errors.As(err, &rejected):
 	case errors.As(err, &field):
-		rejected = badRequest("%s", err.Error())
+		rejected = badRequest("%v", err)
 	case errors.Is(err, partition.ErrNoPartition):
 		rejected = notFound(wire.CodeNoSuchPartition, "the partition has no entries")
 	case errors.Is(err, partition.ErrNoLetter):
@@ -197,12 +203,11 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 	case jobRejection(err) != nil:
 		rejected = jobRejection(err)
 	case errors.Is(err, partition.ErrNoLayout):
-		rejected = notFound(codeNoSuchLayout, err.Error())
+		rejected = notFound(codeNoSuchLayout, "%v", err)
 	case errors.Is(err, partition.ErrNoPool):
 		rejected = &rejection{http.StatusBadRequest, codeBadPool, err.Error()}
-	case errors.Is(err, partition.ErrTooManyPauses), errors.Is(err, partition.ErrResharding),
-		errors.Is(err, partition.ErrNoLayouts), errors.Is(err, partition.ErrLayoutInUse):
-		rejected = conflict(err.Error())
+	case isAny(err, partition.ErrTooManyPauses, partition.ErrResharding, partition.ErrNoLayouts, partition.ErrLayoutInUse):
+		rejected = conflict("%v", err)
 	default:
 		// An outage is in the log already, by the watch; a console asks every second.
 		level := zap.DebugLevel

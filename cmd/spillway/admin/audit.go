@@ -111,7 +111,7 @@ func (s *Server) reload(r *request) (any, error) {
 	changed, err := s.cfg.Reload(ctx)
 	s.record(r, reloaded(changed), err)
 	if err != nil {
-		return nil, badRequest("%s", err.Error())
+		return nil, badRequest("%v", err)
 	}
 	if changed == nil {
 		changed = []string{}

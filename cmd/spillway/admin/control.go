@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
@@ -68,7 +67,7 @@ func (r *request) queues() (c Control, ns *control.Namespace) {
 	if r.view.Store.Namespace(name) != nil {
 		r.fail(notHere(name, kindBuffer, ": the configuration file has its settings and tokens"))
 	}
-	r.fail(notFound(wire.CodeNoSuchNamespace, "there is no namespace "+strconv.Quote(name)+" of kind queue"))
+	r.fail(notFound(wire.CodeNoSuchNamespace, "there is no namespace %q of kind queue", name))
 	return nil, nil
 }
 
@@ -78,17 +77,16 @@ func (s *Server) changed(r *request, a Act, err error, done any) (any, error) {
 	var field *partition.FieldError
 	switch {
 	case errors.As(err, &field), errors.Is(err, control.ErrNoPool): // a mistake in the request is no act
-		return nil, badRequest("%s", err.Error())
-	case errors.Is(err, control.ErrExists), errors.Is(err, control.ErrInFile),
-		errors.Is(err, control.ErrOpen), errors.Is(err, control.ErrTooMany),
-		errors.Is(err, control.ErrConflict), errors.Is(err, backend.ErrIncompatible):
-		err = conflict(err.Error())
+		return nil, badRequest("%v", err)
+	case isAny(err, control.ErrExists, control.ErrInFile, control.ErrOpen, control.ErrTooMany, control.ErrConflict,
+		backend.ErrIncompatible):
+		err = conflict("%v", err)
 	case errors.Is(err, control.ErrNotFound) && a.Action == "delete_namespace":
 		err = noNamespace(a.Namespace)
 	case errors.Is(err, control.ErrNotFound) && a.Action == "delete_rule":
-		err = notFound(codeNoSuchRule, err.Error())
+		err = notFound(codeNoSuchRule, "%v", err)
 	case errors.Is(err, control.ErrNotFound):
-		err = notFound(codeNoSuchToken, err.Error())
+		err = notFound(codeNoSuchToken, "%v", err)
 	case errors.Is(err, backend.ErrUnknown):
 		err = unavailable("the store did not confirm: it may be done; list what there is, and then try again")
 	}

@@ -119,7 +119,7 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		return nil, r.err
 	}
 	if ns.FromFile {
-		return nil, conflict(control.ErrInFile.Error())
+		return nil, conflict("%v", control.ErrInFile)
 	}
 	jobs := r.view.Queues(ns.Name)
 	if jobs == nil {
@@ -158,7 +158,7 @@ func hasJobs(count int64) error {
 	if count == 1 {
 		has, they = "1 job", "it"
 	}
-	return conflict(fmt.Sprintf("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they))
+	return conflict("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they)
 }
 
 // hasSchedules is why a namespace is not deleted, nil where it has no schedules: they would
@@ -166,7 +166,7 @@ func hasJobs(count int64) error {
 func hasSchedules(ctx context.Context, jobs Queues) error {
 	n, err := jobs.Schedules(ctx)
 	if err == nil && n > 0 {
-		err = conflict(fmt.Sprintf("it has schedules (%d): delete them first, or send force: true (rm --force), which deletes them for good", n))
+		err = conflict("it has schedules (%d): delete them first, or send force: true (rm --force), which deletes them for good", n)
 	}
 	return err
 }

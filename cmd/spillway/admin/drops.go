@@ -41,7 +41,7 @@ type Deliveries struct {
 func (s *Server) drops(r *request) (any, error) {
 	reason := drops.Reason(r.param("reason"))
 	if reason != "" && !slices.Contains(drops.Reasons(), reason) {
-		r.bad("%s", "reason: want one of "+joinReasons())
+		r.bad("reason: want one of %s", joinReasons())
 	}
 	list, totals := r.samples(reason)
 	delete(totals, string(drops.Delivered))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -86,14 +85,14 @@ func otherKind(name, kind string) *rejection {
 }
 
 func notHere(name, kind, why string) *rejection {
-	return notFound(wire.CodeNoSuchRoute, "the namespace "+strconv.Quote(name)+" is of kind "+kind+why)
+	return notFound(wire.CodeNoSuchRoute, "the namespace %q is of kind %s%s", name, kind, why)
 }
 
 // queue is the namespace and the queue in the path.
 func (r *request) queue() (space jobSpace, queue string) {
 	space, queue = r.jobSpace(), r.PathValue("queue")
 	if !job.ValidQueue(queue) {
-		r.fail(notFound(codeNoSuchQueue, "no name of a queue: "+strconv.Quote(queue)))
+		r.fail(notFound(codeNoSuchQueue, "no name of a queue: %q", queue))
 	}
 	return space, queue
 }
@@ -102,7 +101,7 @@ func (r *request) queue() (space jobSpace, queue string) {
 func (r *request) queueParam() string {
 	queue := r.param("queue")
 	if queue != "" && !job.ValidQueue(queue) {
-		r.bad("%s", "queue: no name of a queue: "+strconv.Quote(queue))
+		r.bad("queue: no name of a queue: %q", queue)
 	}
 	return queue
 }
@@ -173,20 +172,15 @@ func jobRejection(err error) *rejection {
 		return notFound(wire.CodeNoSuchRoute, "queues of PHP's have no schedules, no traces and no jobs that are changed or prepared")
 	case errors.Is(err, job.ErrNoQueue):
 		return notFound(wire.CodeNoSuchQueue, "the namespace serves no queue of that name")
-	case errors.Is(err, job.ErrForeignType):
-		return conflict(err.Error())
 	case errors.Is(err, job.ErrNoJob):
 		return notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
 	case errors.Is(err, job.ErrBadAfter):
-		return badRequest("%s", err.Error())
+		return badRequest("%v", err)
 	case errors.Is(err, job.ErrNoSchedule):
 		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
-	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, job.ErrNotDelayed), errors.Is(err, job.ErrPrepared), errors.Is(err,
-		job.ErrNotPrepared),
-		errors.Is(err, job.ErrDecided), errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished),
-		errors.Is(err, job.ErrOtherOwner), errors.Is(err, job.ErrTooManySchedules), errors.Is(err,
-			job.ErrTooManyJobs):
-		return conflict(err.Error())
+	case isAny(err, job.ErrTooManyDelayed, job.ErrNotDelayed, job.ErrPrepared, job.ErrNotPrepared, job.ErrDecided, job.ErrEnded,
+		job.ErrUnfinished, job.ErrOtherOwner, job.ErrTooManySchedules, job.ErrTooManyJobs, job.ErrForeignType):
+		return conflict("%v", err)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (s *Server) reshard(r *request) (any, error) {
 	switch {
 	case errors.Is(err, partition.ErrNoPool), errors.Is(err, partition.ErrNoLayouts), errors.Is(err, partition.ErrResharding):
 	case errors.Is(err, partition.ErrBroken):
-		err = conflict(err.Error())
+		err = conflict("%v", err)
 	case errors.Is(err, partition.ErrUnavailable):
 		err = unavailable(err.Error())
 	}

@@ -119,12 +119,13 @@ type Account struct {
 type account struct {
 	Namespace string `json:"namespace"`
 	partition.Overview
-	OverdueMS int64  `json:"overdue_ms"` // of the partition that has been due for longest
-	Paused    *Pause `json:"paused"`
+	OverdueMS        int64  `json:"overdue_ms"` // of the partition that has been due for longest
+	Paused           *Pause `json:"paused"`
+	PausedPartitions int64  `json:"paused_partitions"`
 }
 
 func accountOf(ns *partition.Namespace, o partition.Overview) account {
-	return account{ns.Name, o, o.Overdue.Milliseconds(), pauseOf(o.Paused)}
+	return account{ns.Name, o, o.Overdue.Milliseconds(), pauseOf(o.Paused), o.PausedPartitions}
 }
 
 func (s *Server) account(r *request) (any, error) {

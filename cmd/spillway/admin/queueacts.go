@@ -110,7 +110,7 @@ func (s *Server) actOnDead(r *request, action string, verb job.DeadVerb, body De
 		case err != nil:
 			return nil, err
 		case int64(n) > most:
-			return nil, conflict(fmt.Sprintf("%d of them are dead, more than confirmed: do a dry run again", n))
+			return nil, conflict("%d of them are dead, more than confirmed: do a dry run again", n)
 		}
 	}
 	return s.actOnJobs(r, space, queue, action, body.selection(), body.Approval, func(ctx context.Context) (int64, error) {
