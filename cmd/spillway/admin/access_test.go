@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/mask"
 )
 
 // FuzzAdminHost checks that a listener on loopback rejects every Host header with
@@ -94,7 +95,7 @@ func setupRoles(change func(*View)) *Server {
 		overview: func() (partition.Overview, error) { return partition.Overview{}, errReached },
 		audit:    func() (int64, error) { return 0, errReached },
 	}}
-	v := View{Store: store, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), MaskFields: DefaultMaskFields()}
+	v := View{Store: store, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), MaskFields: mask.DefaultFields()}
 	if change != nil {
 		change(&v)
 	}

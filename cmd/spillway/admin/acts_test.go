@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
+	"github.com/spillway-io/spillway/partition/mask"
 )
 
 // acted is a server on a real Redis, with a token of each role.
@@ -27,7 +28,7 @@ func newActed(t *testing.T) *acted {
 	b := newBacklog(t)
 	a := &acted{backlog: b, log: drops.NewLog()}
 	a.Server = New(Config{Listen: "127.0.0.1:8081", Source: func() View {
-		return View{Store: b.Store, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), MaskFields: DefaultMaskFields(), Drops: a.log}
+		return View{Store: b.Store, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), MaskFields: mask.DefaultFields(), Drops: a.log}
 	}}, zap.NewNop())
 	return a
 }

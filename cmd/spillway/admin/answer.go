@@ -163,6 +163,9 @@ func (r *request) decode(into any) {
 	}
 }
 
+// empty reads the body of a write that says nothing.
+func (r *request) empty() { r.decode(&struct{}{}) }
+
 // acting bounds a write. It goes on when the client leaves, so that the audit trail has its end.
 func (s *Server) acting(r *request, most time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), most)

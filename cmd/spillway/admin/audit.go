@@ -99,7 +99,7 @@ func reloaded(changed []string) Act {
 }
 
 func (s *Server) reload(r *request) (any, error) {
-	r.decode(&struct{}{})
+	r.empty()
 	if s.cfg.Reload == nil {
 		r.fail(notFound(wire.CodeNoSuchRoute, "this process cannot reload"))
 	}

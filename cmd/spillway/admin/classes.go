@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/spillway-io/spillway/partition/mask"
 	"github.com/spillway-io/spillway/partition/php"
 )
 
@@ -27,7 +28,7 @@ func classOf(payload []byte, masks []string) string {
 		return slices.Contains(classedBy,
 			strings.ToLower(key))
 	}) {
-		return strings.Trim(masked, `"`)
+		return strings.Trim(mask.Value, `"`)
 	}
 	return cmp.Or(fmt.Sprintf("%.200s", php.Read(payload).Class), "unknown")
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/mask"
 )
 
 const (
@@ -65,7 +66,7 @@ func letterOf(l partition.Letter, masks []string) Letter {
 		detail += ": "
 	}
 	return Letter{
-		l.ID, l.Shard, l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt, l.Reason, maskQuote(detail+l.Detail, l.Payload, masks), l.Attempt,
+		l.ID, l.Shard, l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt, l.Reason, mask.Quote(detail+l.Detail, l.Payload, masks), l.Attempt,
 		len(payloadOfLetter(l)),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/mask"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -283,11 +284,11 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 		shown.Attempt = &j.Attempt
 	}
 	for _, f := range j.Errors {
-		f.Error = maskQuote(f.Error, j.Payload, masks)
+		f.Error = mask.Quote(f.Error, j.Payload, masks)
 		shown.Errors = append(shown.Errors, f)
 	}
 	if j.Progress != nil {
-		shown.Progress, shown.Note = &j.Progress.Percent, maskQuote(j.Progress.Note, j.Payload, masks)
+		shown.Progress, shown.Note = &j.Progress.Percent, mask.Quote(j.Progress.Note, j.Payload, masks)
 	}
 	if len(j.PHP) > 0 {
 		shown.ofPHP(j.Payload, masks)
@@ -401,8 +402,8 @@ func (s *Server) listJobs(r *request) (any, error) {
 	page := job.ListedPage(l, list, next)
 	for i := range page.Jobs {
 		p := &page.Jobs[i]
-		p.Error = maskQuote(p.Error, list[i].Payload, masks)
-		p.Note = maskQuote(p.Note, list[i].Payload, masks)
+		p.Error = mask.Quote(p.Error, list[i].Payload, masks)
+		p.Note = mask.Quote(p.Note, list[i].Payload, masks)
 		p.Result = resultOf(list[i].Result, list[i].Payload, masks)
 	}
 	return page, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/mask"
 )
 
 // queued is a server on a store of queues, with a token of each role.
@@ -47,7 +48,7 @@ func newQueued(t *testing.T) *queued {
 	q := &queued{t: t, store: store, ns: store.Namespace("mail"), lane: store.NewLane()}
 	q.Server = New(Config{Listen: "127.0.0.1:8081", Source: func() View {
 		return View{
-			Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), MaskFields: DefaultMaskFields(),
+			Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), MaskFields: mask.DefaultFields(),
 			Jobs: []JobStore{store},
 		}
 	}}, zap.NewNop())

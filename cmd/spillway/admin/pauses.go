@@ -144,7 +144,7 @@ func (s *Server) pause(r *request) (any, error) {
 // resume ends a pause. Where nothing is paused it changes nothing.
 func (s *Server) resume(r *request) (any, error) {
 	ns, name := r.part()
-	if r.decode(&struct{}{}); r.err != nil {
+	if r.empty(); r.err != nil {
 		return nil, r.err
 	}
 	was, err := r.view.Store.Resume(r.ctx, ns, name)

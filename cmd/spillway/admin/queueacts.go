@@ -205,7 +205,7 @@ func (s *Server) publishJobs(r *request) (any, error) {
 // promoteJob makes a delayed job ready now.
 func (s *Server) promoteJob(r *request) (any, error) {
 	space, queue, ref := r.job()
-	if r.decode(&struct{}{}); r.err != nil {
+	if r.empty(); r.err != nil {
 		return nil, r.err
 	}
 	err := space.store.Reschedule(r.ctx, &job.Reschedule{Namespace: space.ns, Queue: queue, Ref: ref, Promote: true})
@@ -218,7 +218,7 @@ func (s *Server) promoteJob(r *request) (any, error) {
 // deleteJob deletes one job, in whatever state: who has it claimed finds it gone.
 func (s *Server) deleteJob(r *request) (any, error) {
 	space, queue, ref := r.job()
-	if r.decode(&struct{}{}); r.err != nil {
+	if r.empty(); r.err != nil {
 		return nil, r.err
 	}
 	ack := &job.Ack{Namespace: space.ns, Queue: queue, Ref: ref, Delete: true, By: r.who.name}
@@ -253,7 +253,7 @@ func (s *Server) decide(rollback bool) func(*request) (any, error) {
 	}
 	return func(r *request) (any, error) {
 		space, queue, ref := r.job()
-		if r.decode(&struct{}{}); r.err != nil {
+		if r.empty(); r.err != nil {
 			return nil, r.err
 		}
 		err := space.store.Decide(r.ctx, &job.Decision{

@@ -151,7 +151,7 @@ func (s *Server) putSchedule(r *request) (any, error) {
 
 func (s *Server) deleteSchedule(r *request) (any, error) {
 	space, queue, name := r.schedule()
-	if r.decode(&struct{}{}); r.err != nil {
+	if r.empty(); r.err != nil {
 		return nil, r.err
 	}
 	err := schedule.Delete(r.ctx, space.store, space.ns, queue, name)
@@ -162,7 +162,7 @@ func (s *Server) deleteSchedule(r *request) (any, error) {
 func (s *Server) setScheduleState(action, state string) func(*request) (any, error) {
 	return func(r *request) (any, error) {
 		space, queue, name := r.schedule()
-		if r.decode(&struct{}{}); r.err != nil {
+		if r.empty(); r.err != nil {
 			return nil, r.err
 		}
 		_, rev, err := space.store.PauseSchedule(r.ctx, space.ns, queue, name, state == "paused")
@@ -173,7 +173,7 @@ func (s *Server) setScheduleState(action, state string) func(*request) (any, err
 // triggerSchedule publishes a run now, also beside one that is unfinished.
 func (s *Server) triggerSchedule(r *request) (any, error) {
 	space, queue, name := r.schedule()
-	if r.decode(&struct{}{}); r.err != nil {
+	if r.empty(); r.err != nil {
 		return nil, r.err
 	}
 	spec, err := schedule.Stored(r.ctx, space.store, space.ns, queue, name)

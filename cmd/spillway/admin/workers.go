@@ -33,7 +33,7 @@ func (s *Server) workers(r *request) (any, error) {
 // those of spillway work.
 func (s *Server) restartWorkers(r *request) (any, error) {
 	space := r.jobSpace()
-	if r.decode(&struct{}{}); r.err != nil {
+	if r.empty(); r.err != nil {
 		return nil, r.err
 	}
 	of, ok := space.store.(Restarting)

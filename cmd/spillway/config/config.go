@@ -16,13 +16,13 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/transform"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/mask"
 )
 
 // Config holds all settings of `spillway serve`. A field with a name tag is a flag,
@@ -164,7 +164,7 @@ func (c *Config) Load(p Process) error {
 	c.PHPNamespaces = nil
 	c.Pools = nil
 	c.PushSinks = nil
-	c.MaskFields = admin.DefaultMaskFields()
+	c.MaskFields = mask.DefaultFields()
 	if c.File != "" {
 		document, err := parseFile(c.File)
 		if err != nil {
