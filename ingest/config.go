@@ -42,7 +42,7 @@ func (c Config) MaxMemory() int64 {
 
 func (c Config) memory() memory.Config {
 	return memory.Config{MaxInflightBytes: c.MaxInflightBytes, MaxDecompressed: c.MaxDecompressed,
-		Wait: c.ProduceTimeout}
+		MaxConns: c.MaxConns, Wait: c.ProduceTimeout}
 }
 
 // maxLanes bounds Config.Lanes; maxTotalLanes is how many lanes that makes.
@@ -83,7 +83,8 @@ type Config struct {
 	IdleTimeout time.Duration
 	// MaxConns is how many connections may be open; default 4096. For a further one the
 	// oldest on which no request was admitted is closed; where there is none, it is answered
-	// 503 overloaded and closed. A quarter of them may be streams.
+	// 503 overloaded and closed. A quarter of them may be streams. Of those whose requests wait, a
+	// namespace has share.Greed times those that it leaves to all others, at most.
 	MaxConns int
 	// MaxConnsPerIP is how many connections an address may have open, of IPv6 a /64; default
 	// 1048576, the largest MaxConns. Behind a proxy all clients have one address.

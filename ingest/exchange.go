@@ -169,6 +169,10 @@ func (x *Exchange) RawBody(max int) ([]byte, *Rejection) {
 // request, or rejects with wire.CodeOverloaded.
 func (x *Exchange) Reserve(n int) *Rejection { return x.reservation().Reserve(n) }
 
+// Wait is Reserve of a request that waits for what may come: of the connections that do, a
+// namespace has at most share.Greed times those that it leaves to all others.
+func (x *Exchange) Wait(n int) *Rejection { return x.reservation().Wait(n) }
+
 // Hold reserves n bytes of the server's memory for what may outlive the request, until free.
 func (x *Exchange) Hold(n int) (free func(), rejected *Rejection) {
 	m := x.server.memory.Get(x.tenant)

@@ -69,7 +69,7 @@ func (a *api) lease(c *call, count int, ttr, wait time.Duration, f Form) *ingest
 		Conn:      c.Conn(),
 		Stopping:  c.Stopping(),
 		Revoked:   func() bool { return c.Revoked(c.key) },
-		Reserve:   func(bytes int) bool { return c.Reserve(bytes) == nil },
+		Reserve:   func(bytes int) bool { return c.Wait(bytes) == nil },
 	})
 	if c.nothing = len(jobs) == 0; c.nothing {
 		taken.Refund()

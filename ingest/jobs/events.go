@@ -142,7 +142,7 @@ func (a *api) follow(c *call) (run func(net.Conn), ended func(), rejected *inges
 		l.Close()
 		a.claims.Done()
 	}
-	if rejected = c.Reserve(pollCost + streamBuffer + l.Bytes()); rejected != nil {
+	if rejected = c.Wait(pollCost + streamBuffer + l.Bytes()); rejected != nil {
 		ended()
 		return nil, nil, rejected
 	}

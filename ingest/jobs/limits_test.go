@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -165,6 +166,34 @@ func TestAPollIsRejectedWhereNoMemoryIsLeft(t *testing.T) {
 	if polls < 200 || polls > 600 {
 		t.Errorf("%d polls were taken", polls)
 	}
+}
+
+func TestIdleClaimsOfATenantLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	two := map[string]job.Policy{"mail": job.DefaultPolicy(), "sms": job.DefaultPolicy()}
+	p := served(t, two, func(c *ingest.Config) { c.MaxConns = 20 })
+	idle := "POST /v1/mail/q/claim?wait=10m HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+	const share = 16 // four times what is left
+	var first net.Conn
+	for i := range share {
+		if c := p.hold(idle); i == 0 {
+			first = c
+		}
+		eventually(t, "it waits", func() bool { return p.polls() == i+1 })
+	}
+	if r := p.do("POST", "/v1/mail/q/claim?wait=10m", ""); r.status != 503 || r.Error != "overloaded" || r.header.Get("Retry-After") == "" {
+		t.Errorf("one more: got %d %s", r.status, r.raw)
+	}
+	if r := p.do("POST", "/v1/sms/q", "x"); r.status != 200 {
+		t.Errorf("another tenant publishes: got %d %s", r.status, r.raw)
+	}
+	if r := p.do("POST", "/v1/sms/q/claim?wait=1m", ""); r.status != 200 || len(r.Jobs) != 1 {
+		t.Errorf("another tenant claims: got %d %s", r.status, r.raw)
+	}
+	_ = first.Close()
+	eventually(t, "it ended", func() bool { return p.polls() == share-1 })
+	p.hold(idle)
+	eventually(t, "the place is free", func() bool { return p.polls() == share })
 }
 
 func TestIdleClaimsOfATenantLeaveMemoryToOthers(t *testing.T) {

@@ -329,7 +329,7 @@ func (a *api) await(c *call, ref job.Ref) *ingest.Rejection {
 	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
 		return rejected
 	}
-	if rejected := c.Reserve(pollCost); rejected != nil {
+	if rejected := c.Wait(pollCost); rejected != nil {
 		return rejected
 	}
 	defer a.countAwait(c.namespace.Name, -1)

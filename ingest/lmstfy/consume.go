@@ -169,7 +169,7 @@ func (c *call) readClaim() (claim *jobs.Claim, rejected *rejection) {
 		Conn:      c.Conn(),
 		Stopping:  c.Stopping(),
 		Revoked:   func() bool { return c.Revoked(c.key) },
-		Reserve:   func(bytes int) bool { return c.Reserve(bytes) == nil },
+		Reserve:   func(bytes int) bool { return c.Wait(bytes) == nil },
 	}
 	if claim.TTR, rejected = c.seconds("ttr", defaultTTR); rejected != nil {
 		return nil, rejected

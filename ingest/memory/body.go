@@ -36,6 +36,7 @@ type Body struct {
 	payer      *Tenant
 	reserved   int64 // bytes
 	incomplete int64 // the part of reserved that is for a body still arriving
+	waits      bool  // its connection has a place of Budget.Conns
 }
 
 // maxKept is up to how many bytes a buffer is kept for the next body, so that one large body
@@ -69,6 +70,18 @@ func (b *Body) ReserveInAll(total int) *wire.Rejection {
 	return nil
 }
 
+// Wait is Reserve before the request waits for what may come: so it takes a place of
+// Budget.Conns as well, until Release.
+func (b *Body) Wait(n int) *wire.Rejection {
+	if !b.waits {
+		if !b.payer.conns.Take(1, 0) {
+			return wire.Reject(wire.CodeOverloaded)
+		}
+		b.waits = true
+	}
+	return b.Reserve(n)
+}
+
 // reserveIncomplete is ReserveInAll for a body that is still arriving. All of those
 // together may have half of the budget: clients that send slowly, or never
 // finish, leave the other half to complete requests.
@@ -96,6 +109,9 @@ func (b *Body) Release() (keep bool) {
 	b.ReleaseLarge()
 	b.complete()
 	b.payer.held.Give(b.reserved)
+	if b.waits {
+		b.payer.conns.Give(1)
+	}
 	m := b.budget
 	*b = Body{budget: m, payer: m.unknown, small: b.small[:0], inflated: b.inflated[:0]}
 	if cap(b.inflated) > maxKept {

@@ -17,6 +17,7 @@ type Budget struct {
 	Held     *share.Account // bytes reserved
 	Arriving *share.Account // those of bodies that are still arriving
 	Waiting  *share.Account // those of entries that wait to be stored, though they are answered
+	Conns    *share.Account // connections that wait for what may come: a tenant leaves some to the requests of others
 	tenants  sync.Map       // by namespace: *Tenant
 	unknown  *Tenant
 	buffers  *buffers
@@ -27,7 +28,8 @@ type Budget struct {
 // Config bounds the bodies of a server.
 type Config struct {
 	MaxInflightBytes int64
-	MaxDecompressed  int           // bytes, of one body
+	MaxDecompressed  int // bytes, of one body
+	MaxConns         int
 	Wait             time.Duration // how long a body waits for its turn to be decompressed
 }
 
@@ -49,6 +51,7 @@ func New(cfg Config) (*Budget, error) {
 		Held:     share.NewBudget(cfg.MaxInflightBytes),
 		Arriving: share.NewBudget(cfg.MaxInflightBytes / 2),
 		Waiting:  share.NewBudget(cfg.MaxInflightBytes / 2),
+		Conns:    share.NewBudget(int64(cfg.MaxConns)),
 		buffers:  newBuffers(),
 		inflater: inflater,
 	}
@@ -70,10 +73,11 @@ type Tenant struct {
 	held      *share.Account // of Budget.Held
 	arriving  *share.Account // of Budget.Arriving; the tokens of a namespace have one together
 	waiting   *share.Account // of Budget.Waiting, likewise
+	conns     *share.Account // of Budget.Conns, likewise
 }
 
 func (m *Budget) newTenant(namespace string) *Tenant {
-	return &Tenant{namespace, m.Held.Tenant(), m.Arriving.Tenant(), m.Waiting.Tenant()}
+	return &Tenant{namespace, m.Held.Tenant(), m.Arriving.Tenant(), m.Waiting.Tenant(), m.Conns.Tenant()}
 }
 
 // Tenant is the one of a namespace that exists.
@@ -90,7 +94,7 @@ func (t *Tenant) Divide(parts bool) { t.held.Divide(parts) }
 
 // Token makes a tenant of one of a namespace's tokens.
 func (t *Tenant) Token() *Tenant {
-	return &Tenant{t.namespace, t.held.Tenant(), t.arriving, t.waiting}
+	return &Tenant{t.namespace, t.held.Tenant(), t.arriving, t.waiting, t.conns}
 }
 
 // Keep reserves n bytes for entries that wait to be stored, or none and is false. All of those
