@@ -76,7 +76,7 @@ func TestEventsOfShippersAreStoredUnderTheirKey(t *testing.T) {
 func TestTheBodyOfAShipperWithoutAKeyIsNotRead(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), withSDKs)
-	for _, path := range []string{"/otlp/v1/logs", "/services/collector/raw", "/cloudevents", "/firehose", "/kinesis", "/posthog/batch/?api_key=nobody"} {
+	for _, path := range []string{"/otlp/v1/logs", "/services/collector/raw", "/cloudevents", "/firehose", "/kinesis"} {
 		for _, key := range []string{"", "Authorization: Bearer nobody\r\n"} {
 			if r, closed := p.raw(headersOnly(path, key, memory.Large)); r.status != 401 || !closed {
 				t.Errorf("%s %q: got %d %s, closed %t, want 401", path, key, r.status, r.raw, closed)

@@ -73,7 +73,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 		}
 	}
 
-	m, err := newMetrics(prometheus.NewRegistry(), nil, func() int64 { return 0 }, func() int64 { return 0 })
+	m, err := newMetrics(prometheus.NewRegistry(), nil, none, none, none)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func (moving) DealZones()       {}
 func TestPartsOfARequestKeepTheirOrderWhileTheirLanesChange(t *testing.T) {
 	t.Parallel()
 	store := moving{newFake()}
-	m, err := newMetrics(prometheus.NewRegistry(), nil, func() int64 { return 0 }, func() int64 { return 0 })
+	m, err := newMetrics(prometheus.NewRegistry(), nil, none, none, none)
 	if err != nil {
 		t.Fatal(err)
 	}

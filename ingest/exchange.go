@@ -224,11 +224,17 @@ func (x *Exchange) Stream(contentType string, open func() (run func(net.Conn), e
 	if rejected := s.enterStream(x.namespace); rejected != nil {
 		return rejected
 	}
+	opened := false
+	defer func() {
+		if !opened { // also where open panicked
+			s.leaveStream(x.namespace)
+		}
+	}()
 	run, ended, rejected := open()
 	if rejected != nil {
-		s.leaveStream(x.namespace)
 		return rejected
 	}
+	opened = true
 	held := x.memory
 	s.active.Add(1)
 	leave := func() {

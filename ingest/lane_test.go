@@ -26,9 +26,12 @@ import (
 	"github.com/spillway-io/spillway/partition/share"
 )
 
+// none is a figure of metrics.
+func none() int64 { return 0 }
+
 // startLanes runs lanes without a server, for tests in virtual time.
 func startLanes(t *testing.T, cfg Config, store Store) (put func(name string, bytes int) <-chan error, stop func(context.Context) error) {
-	m, err := newMetrics(prometheus.NewRegistry(), nil, func() int64 { return 0 }, func() int64 { return 0 })
+	m, err := newMetrics(prometheus.NewRegistry(), nil, none, none, none)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ var rejectionReasons = [...]wire.Reason{
 }
 
 func newMetrics(reg prometheus.Registerer, log *drops.Log,
-	inflight, conns func() int64) (*metrics, error) {
+	inflight, conns, waiting func() int64) (*metrics, error) {
 	r := metric.New(reg, "spillway_ingest_")
 	requests := r.Counters("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
 	rejections := r.Counters("rejections_total",
@@ -109,6 +109,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 	}
 	gauge("inflight_bytes", "Bytes of memory reserved by requests, from the first bytes of a body to the answer.", inflight)
 	gauge("connections", "Connections that are open now.", conns)
+	gauge("waiting_connections", "Those of claims, of waits for the end of a job, and of streams.", waiting)
 
 	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true,
 		fasthttp.StatusNoContent: true}

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 
 	"github.com/valyala/fasthttp"
@@ -40,10 +39,11 @@ func openedBy(ctx *fasthttp.RequestCtx) *sdkNamespace {
 func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	t *target) (to *sdkNamespace, rejected *rejection) {
 	inHeader := t.adapter.HeaderKey(&ctx.Request.Header)
-	key := cmp.Or(inHeader, queryKey(ctx.QueryArgs(), t.adapter))
-	to = s.writeKeys.find(key)
+	if to = s.writeKeys.find(inHeader); inHeader == "" {
+		to = s.writeKeys.find(queryKey(ctx.QueryArgs(), t.adapter))
+	}
 	switch {
-	case to == nil && (key != "" || len(t.adapter.BodyKeys()) == 0):
+	case to == nil && (inHeader != "" || len(t.adapter.BodyKeys()) == 0):
 		return nil, reject(wire.CodeUnauthorized)
 	case t.skipBody:
 		return to, reject(wire.CodeOverloaded)
@@ -61,7 +61,7 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	if rejected != nil {
 		return to, rejected
 	}
-	if to == nil || inHeader == "" && batch.Key != "" && batch.Key != key {
+	if to == nil || inHeader == "" && batch.Key != "" {
 		if to = s.writeKeys.find(batch.Key); to == nil {
 			return nil, reject(wire.CodeUnauthorized)
 		}

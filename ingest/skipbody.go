@@ -45,11 +45,6 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	sdk := target{segmentPrefix: s.segmentPrefix}
 	if _, found := sdk.parseSDKPath(path); found {
 		key := sdk.adapter.HeaderKey(h)
-		if _, text, asks := bytes.Cut(h.RequestURI(), []byte{'?'}); asks && key == "" {
-			var query fasthttp.Args
-			query.ParseBytes(text)
-			key = queryKey(&query, sdk.adapter)
-		}
 		inBody := key == "" && len(sdk.adapter.BodyKeys()) > 0 // perhaps
 		return s.writeKeys.none() || !inBody && s.writeKeys.find(key) == nil
 	}

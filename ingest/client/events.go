@@ -80,21 +80,25 @@ type QueueEvent struct {
 // dropped stands for the events between two streams.
 var dropped = QueueEvent{TraceEvent: TraceEvent{Event: "dropped"}, Data: []byte(`{"event":"dropped"}`)}
 
+// maxEventLine is thirty times what an event of the service takes, in bytes.
+const maxEventLine = 1 << 20
+
 // maxSilence is how long a stream may say nothing. The service sends a comment each 15 s.
 const maxSilence = 45 * time.Second
 
 // Events tells what happens to the jobs of some queues, or of all where none is named, from now on, until the
 // loop or ctx ends. It is best effort, and replays nothing: from the event "ready" on all processes tell, and
 // "dropped" says that events are missing here. A stream that breaks is opened again, for as long as
-// that may help, and also a dropped. An error is the last of the loop.
+// that may help, and also a dropped. An error, also of a token that was removed, is the last of the loop.
 func (q *Queues) Events(ctx context.Context, queues ...string) iter.Seq2[QueueEvent, error] {
 	return func(yield func(QueueEvent, error) bool) {
 		opened := false
 		for attempt := 1; ; attempt++ {
-			more, err := q.stream(ctx, queues, func(e QueueEvent) bool {
-				attempt = 0 // the next is the first
-				return yield(e, nil)
-			})
+			began := time.Now()
+			more, err := q.stream(ctx, queues, func(e QueueEvent) bool { return yield(e, nil) })
+			if err == nil && time.Since(began) > q.cfg.BackoffMax {
+				attempt = 1 // it lasted
+			}
 			failed := new(Error)
 			errors.As(err, &failed)
 			switch {
@@ -109,7 +113,7 @@ func (q *Queues) Events(ctx context.Context, queues ...string) iter.Seq2[QueueEv
 				yield(QueueEvent{}, err)
 				return
 			}
-			if !sleep(ctx, max(backoff(q.cfg.BackoffBase, q.cfg.BackoffMax, max(attempt, 1)), failed.RetryAfter)) {
+			if !sleep(ctx, max(backoff(q.cfg.BackoffBase, q.cfg.BackoffMax, attempt), failed.RetryAfter)) {
 				return
 			}
 		}
@@ -139,6 +143,7 @@ func (q *Queues) stream(ctx context.Context, queues []string, tell func(QueueEve
 		return true, errForeign
 	}
 	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, maxEventLine)
 	for silence.Reset(maxSilence); lines.Scan(); silence.Reset(maxSilence) {
 		silence.Stop() // the time of tell is not the service's
 		data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
@@ -157,6 +162,9 @@ func (q *Queues) stream(ctx context.Context, queues []string, tell func(QueueEve
 		if !tell(said.QueueEvent) {
 			return false, nil
 		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return true, errForeign
 	}
 	return true, nil
 }

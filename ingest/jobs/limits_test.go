@@ -190,6 +190,9 @@ func TestIdleClaimsOfATenantLeaveConnectionsToOthers(t *testing.T) {
 	if r := p.do("POST", "/v1/sms/q/claim?wait=1m", ""); r.status != 200 || len(r.Jobs) != 1 {
 		t.Errorf("another tenant claims: got %d %s", r.status, r.raw)
 	}
+	if n := p.metric("waiting_connections"); n != share {
+		t.Errorf("%v connections wait, want %d", n, share)
+	}
 	_ = first.Close()
 	eventually(t, "it ended", func() bool { return p.polls() == share-1 })
 	p.hold(idle)

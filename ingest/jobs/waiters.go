@@ -326,10 +326,16 @@ func (a *api) await(c *call, ref job.Ref) *ingest.Rejection {
 		return a.reject(c, ErrStopping)
 	}
 	defer a.claims.Done()
-	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
+	taken, rejected := c.take(c.key.Limiters().Consume, 1)
+	if rejected != nil {
 		return rejected
 	}
-	if rejected := c.Wait(pollCost); rejected != nil {
+	reserve := c.Wait
+	if wait == 0 {
+		reserve = c.Reserve
+	}
+	if rejected := reserve(pollCost); rejected != nil {
+		taken.Refund()
 		return rejected
 	}
 	defer a.countAwait(c.namespace.Name, -1)

@@ -328,7 +328,7 @@ public final class Queues {
     /** Touches a job, and says how far the work got, in percent, and a note of which 200 bytes are kept. Get has both. */
     public void progress(Job job, Duration ttr, int percent, String note) {
         String line = line(job, "touch", Http.millis(ttr), "");
-        String more = ",\"progress\":" + percent + ",\"note\":" + Json.quote(note) + "}";
+        String more = ",\"progress\":" + percent + ",\"note\":" + Json.quote(note == null ? "" : note) + "}";
         settle(job, line.substring(0, line.length() - 1) + more, config.attempts);
     }
 
