@@ -243,11 +243,15 @@ func (b *jobLedgers) table(ctx context.Context, space jobSpace,
 	if t := b.kept(key); t != nil {
 		return t, nil
 	}
+	names, err := b.namesOf(ctx, space) // by a pace of its own: counts do not rest for it
+	if err != nil {
+		return nil, err
+	}
 	return paced(ctx, b.counts, func() (*queueTable, error) {
 		if t := b.kept(key); t != nil { // another reader was before
 			return t, nil
 		}
-		t, err := b.countQueues(ctx, space, search)
+		t, err := names.count(ctx, space, search)
 		if err == nil {
 			b.keep(key, t)
 		}
@@ -308,19 +312,16 @@ func (t *queueTable) waiting(of func(queue string) bool) *int64 {
 	return &n
 }
 
-func (b *jobLedgers) countQueues(ctx context.Context, space jobSpace, search string) (*queueTable, error) {
-	all, err := b.namesOf(ctx, space)
-	if err != nil {
-		return nil, err
-	}
+// count counts the first of the queues whose names hold a text.
+func (n *queueNames) count(ctx context.Context, space jobSpace, search string) (*queueTable, error) {
 	began := time.Now()
 	var names []string
-	for _, name := range all.names {
+	for _, name := range n.names {
 		if strings.Contains(name, search) {
 			names = append(names, name)
 		}
 	}
-	t := &queueTable{total: len(names), unread: all.unread()}
+	t := &queueTable{total: len(names), unread: n.unread()}
 	names = names[:min(len(names), countedQueues)]
 	for page := range slices.Chunk(names, countPage) {
 		rows, err := space.countQueues(ctx, page...)
