@@ -155,7 +155,7 @@ func aJobEndsAsItIsSettled(b *jobBench) {
 		state   string
 		attempt int
 	}{
-		{"ack", 0, "", 0}, {"nack", 0, "ready", 1}, {"nack", 60_000, "delayed", 1}, {"bury", 0, "dead", 1}, {"requeue", 0, "ready", 0}, {"touch", 60_000, "leased", 1},
+		{"ack", 0, "", 0}, {"nack", 0, "ready", 1}, {"nack", 60_000, "delayed", 1}, {"bury", 0, "dead", 0}, {"requeue", 0, "ready", 0}, {"touch", 60_000, "leased", 1},
 	} {
 		id := b.put("welcome", "1")
 		b.settle("", row.do, b.claim(1, nil)[0], row.ms, "")

@@ -38,7 +38,7 @@ type Queues struct {
 type queueJob struct {
 	Queue     string            `json:"queue"`
 	ID        string            `json:"id"`
-	Attempt   int               `json:"attempt"`
+	Attempt   int               `json:"attempt,omitempty"`
 	Tries     int               `json:"tries"`
 	Published int64             `json:"published_ms"`
 	Attrs     map[string]string `json:"attributes,omitempty"`
@@ -138,7 +138,11 @@ func (s *Queues) serve(r *http.Request, body []byte) (*http.Response, error) {
 			if j.path != name || tail != "jobs/"+j.ID && (tail != "peek" || j.State != "ready") {
 				continue
 			}
-			text, _ := json.Marshal(j)
+			shown := *j
+			if j.State == "dead" {
+				shown.Attempt = 0 // the service does not know it of all
+			}
+			text, _ := json.Marshal(shown)
 			if r.Method == "DELETE" && j.State == "prepared" {
 				return Answer(409, `{"error":"prepared","message":"m"}`), nil
 			}

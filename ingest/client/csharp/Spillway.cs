@@ -1021,7 +1021,7 @@ namespace Spillway
             var job = new Job
             {
                 Queue = Json.Text(Json.Of(said, "queue")), Id = Json.Text(Json.Of(said, "id")), State = Json.Text(Json.Of(said, "state")) ?? "",
-                Reason = Json.Text(Json.Of(said, "reason")) ?? "", Attempt = (int)Json.Whole(said, "attempt", -1), Tries = (int)Json.Whole(said, "tries", -1),
+                Reason = Json.Text(Json.Of(said, "reason")) ?? "", Attempt = Json.Of(said, "attempt") == null ? 0 : (int)Json.Whole(said, "attempt", -1), Tries = (int)Json.Whole(said, "tries", -1),
                 Progress = (int)Json.Whole(said, "progress", -1), Note = Json.Text(Json.Of(said, "note")) ?? "",
                 PublishedMs = Json.Whole(said, "published_ms", 0), ExpiresMs = Json.Whole(said, "expires_ms", 0),
             };

@@ -185,7 +185,7 @@ export class Queues {
 }
 
 class Job {
-  constructor({ queue, id, attempt, tries, data, attributes = {}, state = "", reason = "", errors = [], progress, note = "", published_ms, expires_ms, deadline_ms }) {
+  constructor({ queue, id, attempt = 0, tries, data, attributes = {}, state = "", reason = "", errors = [], progress, note = "", published_ms, expires_ms, deadline_ms }) {
     Object.assign(this, { queue, id, attempt, tries, payload: Buffer.from(data, "base64"), attributes, state, reason, errors, progress, note })
     Object.assign(this, { published: published_ms ?? 0, expires: expires_ms ?? 0, deadline: deadline_ms ?? 0 })
   }
@@ -396,7 +396,7 @@ function settlement({ id, attempt, deadline }, act, { after = 0, error, ...more 
 }
 
 function isJob(f) {
-  return typeof f?.id === "string" && f.id !== "" && Number.isInteger(f.attempt) && Number.isInteger(f.tries) && /^[A-Za-z0-9+/]*={0,2}$/.test(f.data)
+  return typeof f?.id === "string" && f.id !== "" && Number.isInteger(f.attempt ?? 0) && Number.isInteger(f.tries) && /^[A-Za-z0-9+/]*={0,2}$/.test(f.data)
 }
 
 // text is what an error says, whatever was thrown.

@@ -27,7 +27,7 @@ class Job:
 
     def __init__(self, queue: str, id: str, attempt: int = 0, form: Optional[dict[str, Any]] = None) -> None:
         f = form or {}
-        self.queue, self.id, self.attempt = queue, id, attempt  # attempt: deliveries so far, with this one
+        self.queue, self.id, self.attempt = queue, id, attempt  # attempt: deliveries so far, with this one; 0: unknown, of a dead job
         self.tries: int = f.get("tries", 0)  # deliveries at most
         self.payload = base64.b64decode(f.get("data", ""), validate=True)
         self.attributes: dict[str, str] = f.get("attributes") or {}
@@ -284,9 +284,9 @@ def settlement(job: Job, do: str, after: float = 0.0, error: object = None) -> d
 
 def _job(form: Any, queue: str = "") -> Job:
     try:
-        if not (isinstance(form["id"], str) and form["id"] and type(form["attempt"]) is int and isinstance(form.get("queue", queue), str)):
+        if not (isinstance(form["id"], str) and form["id"] and type(form.get("attempt", 0)) is int and isinstance(form.get("queue", queue), str)):
             raise foreign()
-        return Job(form.get("queue", queue), form["id"], form["attempt"], form)
+        return Job(form.get("queue", queue), form["id"], form.get("attempt", 0), form)
     except (TypeError, ValueError, KeyError, AttributeError):
         raise foreign() from None
 
