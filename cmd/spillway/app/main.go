@@ -229,7 +229,7 @@ func fail(p config.Process, err error) int {
 	if errors.As(err, &failed) && err.Error() == "" { // printed already
 		return failed.ExitCode()
 	}
-	fmt.Fprintf(p.Stderr, "spillway: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	fmt.Fprintf(p.Stderr, "spillway: %s\n", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "spillway: "), "\n", "\n  ")) // errors of the client begin so
 	if errors.As(err, new(config.UsageError)) {
 		return exitUsage
 	}

@@ -61,6 +61,9 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 	if c.Queue != "" {
 		return c.jobs(ctx, s)
 	}
+	if c.State != "ready" {
+		return misuse("state: it is of the jobs of a queue: name one")
+	}
 	sort := c.Sort
 	if column, ok := map[string]string{"name": "queue", "age": "oldest_ready_age"}[sort]; ok {
 		sort = column
@@ -72,7 +75,8 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if len(list.Queues) == 0 {
-		return s.tell("no such queue has jobs")
+		_ = s.tell("no such queue has jobs")
+		return c.tellPaused(ctx, s, c.Namespace)
 	}
 	t := newTable("QUEUE", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY")
 	for _, row := range list.Queues {
@@ -88,7 +92,7 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 		_ = s.tell("the order is that of the first 1024 queues by name: --filter finds the other %d",
 			list.LeftOut)
 	}
-	return nil
+	return c.tellPaused(ctx, s, c.Namespace)
 }
 
 // jobs lists those of a queue, page by page.
@@ -96,7 +100,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 	if c.Limit < 1 || c.Limit > 1024 {
 		return misuse("limit: want 1 to 1024")
 	}
-	t := newTable("JOB", "SINCE OR UNTIL", "ERROR", "PUBLISHED", ">ATTEMPTS", ">BYTES")
+	t := newTable("JOB", "SINCE OR UNTIL", "ERROR OR PROGRESS", "PUBLISHED", ">ATTEMPTS", ">BYTES")
 	var page admin.JobPage
 	for left := c.Limit; ; left -= len(page.Jobs) {
 		call := c.oneQueue(c.Namespace, c.Queue).at("/jobs").limit(min(left, 1000), 1000).set("state",
@@ -112,7 +116,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 			}
 		}
 		for _, j := range page.Jobs {
-			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)), cmp.Or(escape(j.Error), "-"),
+			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)), cmp.Or(escape(j.Error), progressText(j.Progress, j.Note), "-"),
 				clock(j.PublishedMS), digitsOr(j.Attempt, "-"), digits(j.Bytes))
 		}
 		if page.Next == "" || left <= len(page.Jobs) {
@@ -166,12 +170,18 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.Queue != "" {
-		cells, reserved := states(&answer.QueueRow), ""
+		cells, reserved, acked, delivery := states(&answer.QueueRow), "", "", ""
+		if answer.Acked != nil {
+			acked = digits(*answer.Acked)
+		}
+		if answer.QueueRow.Paused != nil {
+			delivery = pauseText(answer.QueueRow.Paused, time.Now().UnixMilli())
+		}
 		if answer.Reserved > 0 {
 			reserved = digits(answer.Reserved)
 		}
 		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2],
-			"held by PHP", reserved, "dead", cells[3], "oldest ready", cells[4]).print(s.Out)
+			"held by PHP", reserved, "dead", cells[3], "acked and kept", acked, "oldest ready", cells[4], "delivery", delivery).print(s.Out)
 	}
 	l := answer.Ledger
 	return details(
@@ -335,8 +345,17 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 	return details(
 		"job", j.ID, "queue", j.Queue, "state", state, "attempts", digitsOr(j.Attempt, "-")+" of "+digits(j.Tries), "published",
 		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
-		"expires", expires, "error", lastError(&j), "result", compact(j.Result), "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
+		"expires", expires, "error", lastError(&j), "progress", progressText(j.Progress, j.Note), "result", compact(j.Result), "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
 	).print(s.Out)
+}
+
+// progressText is how far the work on a job got, "" where its worker did not say.
+func progressText(percent *int, note string) string {
+	text := escape(note)
+	if percent != nil {
+		text = strings.TrimSpace(digits(*percent) + " % " + text)
+	}
+	return text
 }
 
 // lastError is why a job failed last, "" where its worker did not say.

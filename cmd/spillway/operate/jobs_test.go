@@ -26,7 +26,10 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 	lapsed := strings.Replace(aJob, `"leased"`, `"dead","reason":"lapsed"`, 1)
 	buried := strings.NewReplacer(`"leased"`, `"dead","reason":"buried"`, `"attempt":1,`, "").Replace(aJob)
 	api := newFakeAPI(t, map[string]string{
-		"GET /api/v1/overview": mailView, ns + "/queues": mailQueues, ns + "/queues/out": `{"queue":"out","ready":3,"delayed":1,"leased":2,"pending":3,"dead":4,"oldest_ready_age_ms":61000}`,
+		"GET /api/v1/pauses":    `{"pauses":[{"namespace":"mail","queue":"out","since_ms":1763629615000,"by":"ada","reason":"drill"},{"namespace":"other","queue":"in","since_ms":1,"by":"bob"}]}`,
+		ns + "/queues/out/jobs": `{"jobs":[{"id":"` + jobID + `","state":"leased","attempt":1,"tries":3,"bytes":7,"published_ms":1763629615000,"deadline_ms":1763629675000,"progress":40,"note":"row 4"}],"next":""}`,
+		ns + "/partitions":      `{"error":"no_such_route","message":"of kind queue"}`,
+		"GET /api/v1/overview":  mailView, ns + "/queues": mailQueues, ns + "/queues/out": `{"queue":"out","ready":3,"delayed":1,"leased":2,"pending":3,"dead":4,"oldest_ready_age_ms":61000,"acked":5,"paused":{"since_ms":1763629615000,"by":"ada","reason":"drill"}}`,
 		ns:                               `{"namespace":"mail","kind":"queue","ledger":{"published":100,"acked":60},"residual":0}`,
 		ns + "/queues/out/peek":          aJob,
 		ns + "/queues/out/jobs/" + jobID: aJob,
@@ -42,6 +45,11 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		{"jobs ls", "mail               5.0      4.0       0.8     1     20        6       4     4          1m01s       2", "", ""},
 		{"jobs ls mail --sort=age --filter=o", "out        3        1           2     4         1m01s", "the other 6", "limit=50&search=o&sort=oldest_ready_age"},
 		{"jobs ls mail", "big        0        ?  ? of 90000     0             -", "1028 more", ""},
+		{"jobs ls mail", "", "queue mail/out is paused (by ada, ", ""},
+		{"jobs ls mail out --state=leased", "40 % row 4", "", "state=leased"},
+		{"jobs stat mail out", "acked and kept  5", "", ""},
+		{"jobs stat mail out", "delivery  paused (by ada, ", "", ""},
+		{"ls mail --paused", "", "queue mail/out is paused (by ada, ", ""},
 		{"jobs stat mail --audit", "residual   0", "", "audit=1"},
 		{"jobs stat mail out", "oldest ready  1m01s", "", ""},
 		{"jobs peek mail out", "leased until 2025-11-20T09:07:55Z", "", ""},

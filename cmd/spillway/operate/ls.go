@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // Ls lists partitions, or namespaces.
@@ -22,7 +23,7 @@ type Ls struct {
 	Sort       string `enum:"age,depth,fill,in,out,evicted,expired,name" default:"age" help:"Order: age, depth, fill, in, out, evicted or expired, the largest first; or name, from a to z."`
 	Limit      int    `default:"20" help:"Partitions to list, at most 1000."`
 	Filter     string `placeholder:"TEXT" help:"Only partitions whose name contains this."`
-	Paused     bool   `help:"Only paused partitions, with those that have no entries."`
+	Paused     bool   `help:"Only paused partitions, with those that have no entries, and paused queues."`
 }
 
 // Run prints the list.
@@ -39,6 +40,9 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	}
 	query := partitionQuery{sort: c.Sort, limit: c.Limit, filter: c.Filter, paused: c.Paused}
 	list, err := c.partitions(ctx, names, query, sweepWait)
+	if c.Paused && c.Output != "json" && answered(err).code == string(wire.CodeNoSuchRoute) {
+		return c.tellPaused(ctx, s, c.Namespace) // it has queues
+	}
 	if err != nil {
 		return err
 	}
@@ -60,6 +64,9 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	}
 	if !list.complete {
 		_ = s.tell("the service has not looked at every partition yet; the list may lack some")
+	}
+	if c.Paused {
+		return c.tellPaused(ctx, s, c.Namespace)
 	}
 	return nil
 }

@@ -79,6 +79,20 @@ func scope(namespace, partition string) string {
 
 const noSuchPartition = string(wire.CodeNoSuchPartition) // of a partition without entries
 
+// tellPaused says which queues are paused, of one namespace or of all.
+func (c *Connection) tellPaused(ctx context.Context, s Streams, namespace string) error {
+	var answer struct {
+		Pauses []admin.PausedPart `json:"pauses"`
+	}
+	_, err := c.call("/api/v1/pauses").get(ctx, &answer)
+	for i := range answer.Pauses {
+		if p := &answer.Pauses[i]; p.Queue != "" && (namespace == "" || namespace == p.Namespace) {
+			_ = s.tell("queue %s is %s", scope(p.Namespace, p.Queue), pauseText(&p.Pause, time.Now().UnixMilli()))
+		}
+	}
+	return err
+}
+
 // addPaused adds the paused partitions that the sweep does not know as such: those without
 // entries, and those paused a moment ago. A list that is cut already is left as it is.
 func (c *Connection) addPaused(ctx context.Context, namespaces []string, q partitionQuery,
