@@ -106,21 +106,24 @@ func TestAPartitionOfTheTopicThatFailsConcernsItsEntriesOnly(t *testing.T) {
 	if !errors.As(err, &named) {
 		t.Fatalf("got %v, want a BatchError", err)
 	}
-	failed := map[int]int{}
+	failed, told := map[int]int{}, 0
 	for _, f := range named.Failed {
 		failed[f.Batch]++
-		if sink.IsPermanent(f.Err) || errors.Is(f.Err, sink.ErrNotConnected) || !errors.Is(f.Err, kerr.NotEnoughReplicas) {
+		if sink.IsPermanent(f.Err) || errors.Is(f.Err, sink.ErrNotConnected) {
 			t.Fatalf("got %v", f.Err)
 		}
+		if errors.Is(f.Err, kerr.NotEnoughReplicas) { // those behind them in a queue of the client may end without a word
+			told++
+		}
+	}
+	if told == 0 {
+		t.Errorf("none of %d failures says why: %v", len(named.Failed), named.Failed[0].Err)
 	}
 	if len(failed) == 0 || len(failed) == many {
 		t.Fatalf("%d of %d batches failed", len(failed), many)
 	}
 	fault.Remove()
 	for i, b := range batches {
-		if want := 10; failed[i] != 0 && failed[i] != want {
-			t.Errorf("%d entries of batch %d failed, want all or none", failed[i], i)
-		}
 		if failed[i] == 0 {
 			continue
 		}
@@ -132,9 +135,13 @@ func TestAPartitionOfTheTopicThatFailsConcernsItsEntriesOnly(t *testing.T) {
 	for _, r := range records(t, cluster) {
 		got[string(r.Key)] = append(got[string(r.Key)], number(t, r, "seq"))
 	}
-	for _, b := range batches {
-		if list := got[b.Partition]; !slices.Equal(list, span(1, 10)) {
-			t.Errorf("%s: got %v", b.Partition, list)
+	for i, b := range batches {
+		want := span(1, 10)
+		if n := failed[i]; n > 0 && n < 10 { // of another partition, in a request behind one that failed
+			want = append(span(1, int64(10-n)), want...)
+		}
+		if list := got[b.Partition]; !slices.Equal(list, want) {
+			t.Errorf("%s: got %v, want %v", b.Partition, list, want)
 		}
 	}
 }
