@@ -19,6 +19,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+const releaseFile = ".github/goreleaser.yaml"
+
 // packages are a .deb and an .rpm of this machine's architecture, built once as a
 // release builds them. It returns their paths.
 func packages(t *testing.T) (deb, rpm string) {

@@ -1,11 +1,6 @@
 package deploy
 
-import (
-	"path/filepath"
-	"testing"
-)
-
-const releaseFile = ".github/goreleaser.yaml"
+import "testing"
 
 // versions are where each package says its version.
 var versions = map[string]string{
@@ -38,13 +33,4 @@ func TestEveryPackageHasOneVersion(t *testing.T) {
 			t.Errorf("%s has the versions %q, the chart has %s", file, got, want)
 		}
 	}
-}
-
-// tagged is a clone of the last commit in a folder of its own, with the tag of the release.
-func tagged(t *testing.T) (dir string) {
-	t.Helper()
-	dir = filepath.Join(t.TempDir(), "spillway")
-	output(t, "git", "clone", "-q", ".", dir)
-	output(t, "git", "-C", dir, "tag", "-f", "v"+releaseVersion(t))
-	return dir
 }
