@@ -79,14 +79,20 @@ func scope(namespace, partition string) string {
 
 const noSuchPartition = string(wire.CodeNoSuchPartition) // of a partition without entries
 
-// tellPaused says which queues are paused, of one namespace or of all.
-func (c *Connection) tellPaused(ctx context.Context, s Streams, namespace string) error {
+// pauses are those of all namespaces, partitions and queues.
+func (c *Connection) pauses(ctx context.Context) ([]admin.PausedPart, error) {
 	var answer struct {
 		Pauses []admin.PausedPart `json:"pauses"`
 	}
 	_, err := c.call("/api/v1/pauses").get(ctx, &answer)
-	for i := range answer.Pauses {
-		if p := &answer.Pauses[i]; p.Queue != "" && (namespace == "" || namespace == p.Namespace) {
+	return answer.Pauses, err
+}
+
+// tellPaused says which queues are paused, of one namespace or of all.
+func (c *Connection) tellPaused(ctx context.Context, s Streams, namespace string) error {
+	pauses, err := c.pauses(ctx)
+	for i := range pauses {
+		if p := &pauses[i]; p.Queue != "" && (namespace == "" || namespace == p.Namespace) {
 			_ = s.tell("queue %s is %s", scope(p.Namespace, p.Queue), pauseText(&p.Pause, time.Now().UnixMilli()))
 		}
 	}
@@ -100,13 +106,11 @@ func (c *Connection) addPaused(ctx context.Context, namespaces []string, q parti
 	if list.total > len(list.rows) {
 		return nil
 	}
-	var answer struct {
-		Pauses []admin.PausedPart `json:"pauses"`
-	}
-	if _, err := c.call("/api/v1/pauses").get(ctx, &answer); err != nil {
+	pauses, err := c.pauses(ctx)
+	if err != nil {
 		return err
 	}
-	for _, p := range answer.Pauses {
+	for _, p := range pauses {
 		listed := slices.ContainsFunc(list.rows,
 			func(r partitionRow) bool {
 				return r.Namespace == p.Namespace &&
