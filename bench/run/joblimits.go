@@ -103,7 +103,7 @@ func (m *measurement) slotsUsed(ctx context.Context) (used float64, err error) {
 		}
 		from := time.Now()
 		rig.Sleep(ctx, slotTime)
-		to := from.Add(slotTime)
+		to := time.Now()
 		jobs, err := c.ackAll(queue+"/settle", answer)
 		if from.Before(begin) {
 			from = begin

@@ -18,15 +18,18 @@ local function in_pieces(call, command, key, list)
 end
 
 -- read_all: the reply of a command that reads many members, which unpack does not take
--- at once: 1,000 at a time. A foreign type raises WRONGTYPE.
-local function read_all(command, key, members)
+-- at once: 1,000 at a time; or the first that is an error.
+local function read_all(call, command, key, members)
   if #members <= 1000 then
-    return redis.call(command, key, unpack(members))
+    return call(command, key, unpack(members))
   end
   local all = {}
   for from = 1, #members, 1000 do
     local to = math.min(from + 999, #members)
-    local part = redis.call(command, key, unpack(members, from, to))
+    local part = call(command, key, unpack(members, from, to))
+    if foreign(part) then
+      return part
+    end
     for x = from, to do
       all[x] = part[x - from + 1]
     end

@@ -48,17 +48,22 @@ local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (keep and size and n) or #KEYS < 8 + 3 * n then
   return redis.error_reply('ERR claim: bad arguments')
 end
-local rates, limits, limited, key = {}, nil, {}, 8 + 3 * n
+local rates, limits, limited, key, forms = {}, nil, {}, 8 + 3 * n, {}
 for i = 1, #KEYS > key and n or 0 do
-  local pause, burst, limit = string.match(ARGV[4 + n + i] or '', '^[01] (%d+) (%d+)(.*)$')
-  pause, burst = whole(pause or '', 1), whole(burst or '', 1)
-  local most, how, by = string.match(limit or '', '^ (%d+) (%S+ %S+) ?(%S*)$')
-  if most then
-    limited[#limited + 1] = { i, ARGV[4 + i], most, how, by }
+  local text = string.sub(ARGV[4 + n + i] or '', 2)
+  local form = forms[text] -- many queues have the same
+  if not form then
+    local pause, burst, limit = string.match(text, '^ (%d+) (%d+)(.*)$')
+    local most, how, by = string.match(limit or '', '^ (%d+) (%S+ %S+) ?(%S*)$')
+    form = { pause = whole(pause or '', 1), burst = whole(burst or '', 1), most = tonumber(most or nil), how = how, by = by }
+    forms[text] = form
   end
-  if pause and burst then
+  if form.most then
+    limited[#limited + 1] = { i = i, name = ARGV[4 + i], most = form.most, how = form.how, by = form.by }
+  end
+  if form.pause and form.burst then
     key = key + 1
-    rates[i] = { key = KEYS[key], pause = pause / 1000, burst = burst, used = 0 }
+    rates[i] = { key = KEYS[key], pause = form.pause / 1000, burst = form.burst, used = 0 }
   end
 end
 if (#limited > 0 or key ~= #KEYS) and key + 7 ~= #KEYS then
@@ -83,12 +88,10 @@ end
 
 if #limited > 0 then
   -- WITH open_limits
-  limits = open_limits(KEYS[key + 5], KEYS[key + 6], KEYS[key + 7])
-  for _, limit in ipairs(limited) do
-    local rejected = limits.add(unpack(limit))
-    if rejected then
-      return rejected
-    end
+  local rejected
+  limits, rejected = open_limits(KEYS[key + 5], KEYS[key + 6], KEYS[key + 7], limited)
+  if not limits then
+    return rejected
   end
 end
 
@@ -205,7 +208,7 @@ for a, request in ipairs(requests) do
           expired[i] = expired[i] or {}
           table.insert(expired[i], { ids[x], record })
           dropped = dropped + 1
-        elseif group and not limits.take(limit, group, ids[x], now) then
+        elseif group and not limits.take(limit, group, members[x], now) then
           dropped = dropped + 1
         else
           local attempt = 1

@@ -186,6 +186,62 @@ func BenchmarkLife(b *testing.B) {
 	}
 }
 
+// BenchmarkManyQueues tells the time in Redis, a job, of calls that claim and ack one job of each of 24 queues, as those of a busy
+// server do; also where their leases are counted.
+func BenchmarkManyQueues(b *testing.B) {
+	const n = 24
+	c := server(b)
+	best, queues, each, names := map[string]float64{}, [n]string{}, [n]request{}, [n]any{}
+	for i := range n {
+		queues[i] = fmt.Sprint("q", i)
+		each[i], names[i] = request{queues: queues[i : i+1], count: 1}, queues[i]
+	}
+	s := newShard(b, c)
+	s.maxJobs, s.bytes = 1<<40, 64<<20
+	for range max(3, b.N) {
+		for _, kind := range []string{"", "limited "} {
+			for _, q := range queues {
+				s.stored(group{queue: q, bodies: full(40)})
+			}
+			keys, argv, _ := s.claimCall("lane", "token", false, each[:]...)
+			var spare []string
+			if kind != "" {
+				spare = s.spare()
+				for i := range n {
+					argv[4+n+i] = "0 0 0 1000000 publish w:"
+				}
+			}
+			took := func(verb string, do func()) {
+				us := scriptMicros(b, c, do) / n / 40
+				if best[kind+verb] == 0 || us < best[kind+verb] {
+					best[kind+verb] = us
+				}
+			}
+			took("claim", func() {
+				repeat(b, c, 40, luajob.Claim, func(int) ([]string, []any) { return append(keys, spare...), argv })
+			})
+			var acks [40][]any
+			at := map[string]int{}
+			for _, member := range c.ZRange(ctx, s.key("lease"), 0, -1).Val() {
+				seq, queue, _ := strings.Cut(member, " ")
+				i, _ := strconv.Atoi(queue[1:])
+				acks[at[queue]] = append(acks[at[queue]], i+1, 1, seq)
+				at[queue]++
+			}
+			took("ack", func() {
+				repeat(b, c, 40, luajob.Ack, func(i int) ([]string, []any) {
+					return append(s.common(queues[:]...), spare...), append(append([]any{n}, names[:]...), acks[i]...)
+				})
+			})
+			c.FlushDB(ctx)
+		}
+	}
+	for name, us := range best {
+		b.ReportMetric(us, strings.ReplaceAll(name, " ", "-")+"-µs")
+	}
+	b.ReportMetric((best["limited claim"]+best["limited ack"])/(best["claim"]+best["ack"]), "ratio")
+}
+
 // BenchmarkPromote tells the time in Redis of a promote of 256 due jobs, of one and of 256
 // queues, and of a settle that nacks them for later.
 func BenchmarkPromote(b *testing.B) {

@@ -100,7 +100,7 @@ while at <= args do
 end
 local found = {}
 if #list > 0 then
-  found = read_all('HMGET', states, members)
+  found = read_all(redis.call, 'HMGET', states, members)
 end
 
 local result, plan, seen, put_off = { now }, {}, {}, {}

@@ -67,8 +67,8 @@ local function move(kind)
   if #members == 0 then
     return
   end
-  local scores = read_all('ZMSCORE', zset, members)
-  local before = kind == 'lease' and read_all('HMGET', attempts, members)
+  local scores = read_all(redis.call, 'ZMSCORE', zset, members)
+  local before = kind == 'lease' and read_all(redis.call, 'HMGET', attempts, members)
   local gone, once, later, ending = {}, {}, {}, {}
   for x, member in ipairs(members) do
     local score = tonumber(scores[x] or nil)

@@ -48,7 +48,7 @@ end
 if #members == 0 then
   return { now, 0 }
 end
-local scores, before = read_all('ZMSCORE', lease, members), read_all('HMGET', attempts, members)
+local scores, before = read_all(redis.call, 'ZMSCORE', lease, members), read_all(redis.call, 'HMGET', attempts, members)
 local gone, counted = {}, {}
 for x, member in ipairs(members) do
   -- Whoever says how far a first attempt got holds it, so its client had the answer.

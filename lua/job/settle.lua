@@ -59,7 +59,7 @@ local totals, rejected = open_ledger(ledger, 6 + 4 * n)
 if not totals then
   return rejected
 end
-local scores, before = read_all('ZMSCORE', lease, members), read_all('HMGET', attempts, members)
+local scores, before = read_all(redis.call, 'ZMSCORE', lease, members), read_all(redis.call, 'HMGET', attempts, members)
 local delayable = asks.nack == 0 or not foreign(redis.pcall('ZCARD', delay))
 local opened, open, leased = {}, {}, {}
 local gone, prolonged, uncounted, counted, due, ending = {}, {}, {}, {}, {}, {}

@@ -3,11 +3,11 @@
 --   <sequence> <queue>   + and the group of a lease that counts; ~ and that of a job that waits for a slot of its group; ! and that
 --                        of one that waited and is ready: where it ends unclaimed, the next gets the slot
 --   #<queue> <group>     how many leases the group has
---   *<queue>             how many groups have any
+--   *<queue>             how many groups have any, but for the one without a name, which is all of a limit that is not one of groups
 --   ?<queue>             how to wake those who wait for a slot, once a claim found none: command and beginning of channels
 -- A verb names to free each lease that it ends, each job that it takes out of delay and each ready one that it ends, and calls
 -- close last. For each slot
--- that makes the oldest job ready that waits for it.
+-- that makes the oldest job ready that waits for it. Where one of the keys has another type nobody waits, and claim is rejected.
 local function open_slots(slots, parked, delay)
   -- WITH read_all, wake, park_prefix
   local names, freed, s = {}, {}, {}
@@ -24,13 +24,14 @@ local function open_slots(slots, parked, delay)
   local function oldest(queue, group)
     local prefix = park_prefix(queue, group)
     for _ = 1, 100 do
-      local waits = redis.call('ZRANGE', parked, '[' .. prefix, '(' .. prefix .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
+      local waits = redis.pcall('ZRANGE', parked, '[' .. prefix, '(' .. prefix .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
       if not waits then
         return nil
       end
       local seq = string.sub(waits, #prefix + 1)
       local member = seq .. ' ' .. queue
-      local due = tonumber(redis.call('ZSCORE', delay, member) or nil)
+      local score = redis.pcall('ZSCORE', delay, member)
+      local due = not foreign(score) and tonumber(score or nil)
       redis.call('ZREM', parked, waits)
       if due and due % 1 == 0.5 then
         redis.call('ZREM', delay, member)
@@ -41,59 +42,101 @@ local function open_slots(slots, parked, delay)
     end
   end
 
-  local function give_back(queue, members)
-    members[#members + 1] = '?' .. queue
-    local held = read_all('HMGET', slots, members)
-    local how = held[#members]
-    members[#members] = nil
-    local gone, seen, groups, count, passed, back, ready = {}, {}, {}, {}, {}, 0, 0
-    for x, member in ipairs(members) do
-      local kind, group = string.match(held[x] or '', '^(.)(.*)$')
-      if kind and not seen[member] then
-        seen[member] = true
-        gone[#gone + 1] = member
-        if kind == '~' then
-          redis.call('ZREM', parked, park_prefix(queue, group) .. string.match(member, '^%d+'))
-        else
-          groups[#groups + 1] = not count[group] and group or nil
-          count[group] = (count[group] or 0) + 1
-          passed[group] = (passed[group] or 0) + (kind == '!' and 1 or 0)
-          back = back + 1
-        end
-      end
-    end
-    in_pieces(redis.call, 'HDEL', slots, gone)
-    for _, group in ipairs(groups) do
-      local leases = count[group] - passed[group]
-      if leases > 0 and redis.call('HINCRBY', slots, '#' .. queue .. ' ' .. group, -leases) <= 0 then
-        redis.call('HDEL', slots, '#' .. queue .. ' ' .. group)
-        if redis.call('HINCRBY', slots, '*' .. queue, -1) <= 0 then
-          redis.call('HDEL', slots, '*' .. queue)
-        end
-      end
-      for _ = 1, how and count[group] or 0 do -- without how nobody waits
+  -- pass gives the slots of a queue to those who wait: so many of each group to the oldest jobs of it, and back to the claims.
+  local function pass(queue, r, how, groups, back)
+    local ready = 0
+    for group, count in pairs(groups) do
+      for _ = 1, count do
         local seq = oldest(queue, group)
         if not seq then
           break
         end
-        redis.call('LPUSH', members.r, seq)
+        redis.call('LPUSH', r, seq)
         ready = ready + 1
       end
     end
-    if how and back > 0 then
-      if ready == 0 and not redis.call('ZRANGE', parked, '[' .. queue .. ' ', '(' .. queue .. '!', 'BYLEX', 'LIMIT', 0, 1)[1] then
-        redis.call('HDEL', slots, '?' .. queue)
-      end
-      local length = redis.pcall('LLEN', members.r)
-      if not foreign(length) and length > 0 then
-        wake(string.match(how, '^%S+'), string.match(how, '%S+$'), queue, back, back)
-      end
+    if ready == 0 and not redis.pcall('ZRANGE', parked, '[' .. queue .. ' ', '(' .. queue .. '!', 'BYLEX', 'LIMIT', 0, 1)[1] then
+      redis.call('HDEL', slots, '?' .. queue)
+    end
+    local length = redis.pcall('LLEN', r)
+    if not foreign(length) and length > 0 then
+      wake(string.match(how, '^%S+'), string.match(how, '%S+$'), queue, back, back)
     end
   end
 
+  -- close reads and writes what all queues need by one command each, but for groups with a name and those who wait.
   function s.close()
+    local fields, gone, left, waiting, seen = {}, {}, {}, {}, {}
     for _, queue in ipairs(names) do
-      give_back(queue, freed[queue])
+      local f = #fields
+      fields[f + 1], fields[f + 2] = '?' .. queue, '#' .. queue .. ' '
+      for x, member in ipairs(freed[queue]) do
+        fields[f + 2 + x] = member
+      end
+    end
+    local held = read_all(redis.pcall, 'HMGET', slots, fields)
+    if foreign(held) then
+      return
+    end
+
+    -- lower counts some leases less; used is how many there were. Returns whether none are left.
+    local function lower(field, used, leases)
+      used = (tonumber(used or 0) or 0) - leases
+      if used > 0 then
+        left[#left + 1], left[#left + 2] = field, int(used)
+      else
+        gone[#gone + 1] = field
+      end
+      return used <= 0
+    end
+
+    local at = 1
+    for _, queue in ipairs(names) do
+      local members = freed[queue]
+      local groups, count, plain, back = nil, nil, 0, 0 -- groups: those that get slots back, and how many; count: their leases
+      for x, member in ipairs(members) do
+        local kind = held[at + 1 + x]
+        if kind and not seen[member] then
+          seen[member], gone[#gone + 1] = true, member
+          if kind == '+' then
+            plain = plain + 1
+          else
+            local group = string.sub(kind, 2)
+            kind = string.byte(kind)
+            if kind == 126 then -- ~
+              redis.pcall('ZREM', parked, park_prefix(queue, group) .. string.match(member, '^%d+'))
+            else
+              groups, count, back = groups or {}, count or {}, back + 1
+              groups[group] = (groups[group] or 0) + 1
+              count[group] = (count[group] or 0) + (kind == 43 and 1 or 0) -- +
+            end
+          end
+        end
+      end
+      if plain > 0 then
+        lower(fields[at + 1], held[at + 1], plain)
+      end
+      local ended = 0
+      for group, leases in pairs(count or {}) do
+        local field = '#' .. queue .. ' ' .. group
+        if leases > 0 and lower(field, redis.call('HGET', slots, field), leases) and group ~= '' then
+          ended = ended + 1
+        end
+      end
+      if ended > 0 then
+        lower('*' .. queue, redis.call('HGET', slots, '*' .. queue), ended)
+      end
+      if held[at] and plain + back > 0 then -- else nobody waits
+        groups = groups or {}
+        groups[''] = plain > 0 and plain + (groups[''] or 0) or groups['']
+        waiting[#waiting + 1] = { queue, members.r, held[at], groups, plain + back }
+      end
+      at = at + 2 + #members
+    end
+    in_pieces(redis.call, 'HDEL', slots, gone)
+    in_pieces(redis.call, 'HSET', slots, left)
+    for _, wait in ipairs(waiting) do
+      pass(unpack(wait))
     end
   end
   return s
@@ -104,70 +147,76 @@ local function park_prefix(queue, group)
   return queue .. ' ' .. #group .. ' ' .. group .. ' '
 end
 
--- open_limits: what a claim knows of queues whose leases are counted, and counts for them; its argument are the keys of open_slots.
--- limits[i] is the limit of the queue i: most leases, of the queue or of each group, and held, once no more may be handed out.
-local function open_limits(slots, parked, delay)
-  -- WITH park_prefix
-  local limits, all = { waiting = 0 }, {}
+-- open_limits: what a claim knows of queues whose leases are counted, and counts for them; its argument are the keys of open_slots,
+-- and limits: of each i, the queue's number, name, most, how, and by, which is an attribute or empty. Returns nil and an error where
+-- a key is foreign, else limits by i. Each is the group without a name, too: text, used, and more, the leases of this call. It gets
+-- held, once no more may be handed out.
+local function open_limits(slots, parked, delay, all)
+  -- WITH park_prefix, read_all
+  local limits, fields, grouped = { waiting = 0 }, {}, {}
   local waits, places, marks = {}, {}, {} -- of jobs whose group is full: for delay and for parked; of those and of leases: for slots
-
-  -- add notes the limit of a queue. by is the attribute whose values are groups, or empty. Returns an error where a key is foreign.
-  function limits.add(i, name, most, how, by)
-    local known = redis.pcall('HMGET', slots, '*' .. name, '#' .. name .. ' ')
-    local grouped = by ~= ''
-    for _, reply in ipairs({ known, grouped and redis.pcall('ZCARD', parked), grouped and redis.pcall('ZCARD', delay) }) do
-      if reply and foreign(reply) then
-        return reply
-      end
+  for x, limit in ipairs(all) do
+    fields[x] = '#' .. limit.name .. ' '
+    grouped[#grouped + 1] = limit.by ~= '' and limit or nil
+  end
+  for x, limit in ipairs(grouped) do
+    fields[#all + x] = '*' .. limit.name
+  end
+  local known = read_all(redis.pcall, 'HMGET', slots, fields)
+  for _, reply in ipairs({ known, grouped[1] and redis.pcall('ZCARD', parked), grouped[1] and redis.pcall('ZCARD', delay) }) do
+    if reply and foreign(reply) then
+      return nil, reply
     end
-    local limit = { name = name, most = tonumber(most), how = how, by = by }
-    limit.known = tonumber(known[1] or 0) or 0 -- groups that have leases
-    limit.first = limit.known == 0
-    limit.groups = { [''] = { text = '', used = tonumber(known[2] or 0) or 0, more = 0 } }
-    limits[i], all[#all + 1] = limit, limit
+  end
+  for x, limit in ipairs(all) do
+    limit.text, limit.field, limit.used, limit.more = '', fields[x], tonumber(known[x] or 0) or 0, 0
+    limits[limit.i] = limit
+  end
+  for x, limit in ipairs(grouped) do
+    limit.groups, limit.known = { [''] = limit }, tonumber(known[#all + x] or 0) or 0 -- groups that have leases
   end
 
   -- room is how many jobs the limit lets pass, at most want; those of groups are judged one by one.
   function limits.room(limit, want)
-    if limit.by ~= '' then
+    if limit.groups then
       return want
     end
-    local room = limit.most - limit.groups[''].used
+    local room = limit.most - limit.used
     limit.held = room < 1
     return math.min(want, room)
   end
 
   -- group is that of a job, by its record. The limit is held where there are too many groups.
   function limits.group(limit, record)
-    local text = ''
-    if limit.by ~= '' then
-      local size, from = string.match(record, '^%d+ %d+@?[%w_-]*#(%d+),()')
-      local good, attributes = pcall(cjson.decode, size and string.sub(record, from, from + size - 1) or '')
-      local value = good and type(attributes) == 'table' and attributes[limit.by]
-      text = type(value) == 'string' and value or ''
+    if not limit.groups then
+      return limit
     end
+    local size, from = string.match(record, '^%d+ %d+@?[%w_-]*#(%d+),()')
+    local good, attributes = pcall(cjson.decode, size and string.sub(record, from, from + size - 1) or '')
+    local value = good and type(attributes) == 'table' and attributes[limit.by]
+    local text = type(value) == 'string' and value or ''
     local group = limit.groups[text]
     if not group then
-      group = { text = text, used = tonumber(redis.call('HGET', slots, '#' .. limit.name .. ' ' .. text) or 0) or 0, more = 0 }
+      local field = '#' .. limit.name .. ' ' .. text
+      group = { text = text, field = field, used = tonumber(redis.call('HGET', slots, field) or 0) or 0, more = 0 }
       limit.groups[text] = group
     end
-    limit.held = limit.held or group.used == 0 and limit.known >= 10000
+    limit.held = limit.held or group ~= limit and group.used == 0 and limit.known >= 10000
     return group
   end
 
-  -- take gives a job a slot of its group. Returns false where the group is full: then the job waits.
-  function limits.take(limit, group, seq, now)
-    local member = seq .. ' ' .. limit.name
+  -- take gives a job, sequence and queue, a slot of its group. Returns false where the group is full: then the job waits.
+  function limits.take(limit, group, member, now)
     if group.used >= limit.most then
       limit.waited = true -- somebody waits for a slot
       waits[#waits + 1], waits[#waits + 2] = int(now + 300000) .. '.5', member
-      places[#places + 1], places[#places + 2] = '0', park_prefix(limit.name, group.text) .. seq
+      places[#places + 1], places[#places + 2] = '0', park_prefix(limit.name, group.text) .. string.match(member, '^%d+')
       marks[#marks + 1], marks[#marks + 2] = member, '~' .. group.text
       limits.waiting = limits.waiting + 1
       return false
     end
-    if group.used == 0 then
-      limit.known = limit.known + 1
+    if group.used == 0 and group ~= limit then
+      limit.known, limit.grows = limit.known + 1, true
     end
     group.used, group.more = group.used + 1, group.more + 1
     marks[#marks + 1], marks[#marks + 2] = member, '+' .. group.text
@@ -176,12 +225,20 @@ local function open_limits(slots, parked, delay)
 
   -- write stores what take noted.
   function limits.write(ledger)
+    local first = false
+    local function count(group)
+      if group.more > 0 then
+        marks[#marks + 1], marks[#marks + 2] = group.field, int(group.used)
+        first = first or group.used == group.more
+      end
+    end
     for _, limit in ipairs(all) do
-      for text, group in pairs(limit.groups) do
-        if group.more > 0 then
-          marks[#marks + 1], marks[#marks + 2] = '#' .. limit.name .. ' ' .. text, int(group.used)
-          limit.grows = limit.grows or group.used == group.more
+      if limit.groups then
+        for _, group in pairs(limit.groups) do
+          count(group)
         end
+      else
+        count(limit)
       end
       if limit.grows then
         marks[#marks + 1], marks[#marks + 2] = '*' .. limit.name, int(limit.known)
@@ -189,10 +246,9 @@ local function open_limits(slots, parked, delay)
       if limit.waited then
         marks[#marks + 1], marks[#marks + 2] = '?' .. limit.name, limit.how
       end
-      if limit.grows and limit.first and redis.call('HSETNX', ledger, 'limited', '1') == 1
-        and (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
-        redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
-      end
+    end
+    if first and redis.call('HSETNX', ledger, 'limited', '1') == 1 and (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
+      redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
     end
     in_pieces(redis.call, 'ZADD', delay, waits)
     in_pieces(redis.call, 'ZADD', parked, places)
@@ -201,7 +257,7 @@ local function open_limits(slots, parked, delay)
 
   -- left is what claim tells of left ready jobs, more than 0, where the limit holds some of them.
   function limits.left(limit, left)
-    if limit.by == '' then
+    if not limit.groups then
       left = math.min(left, math.max(limits.room(limit, left), 1))
     end
     if limit.held then
@@ -230,11 +286,6 @@ local function open_spare(ledger, watched, limited, n)
     end
   end
   if limited then
-    for _, reply in ipairs({ redis.pcall('HLEN', KEYS[n + 5]), redis.pcall('ZCARD', KEYS[n + 6]), redis.pcall('ZCARD', KEYS[n + 7]) }) do
-      if foreign(reply) then
-        return nil, nil, reply
-      end
-    end
     -- WITH open_slots
     slots = open_slots(KEYS[n + 5], KEYS[n + 6], KEYS[n + 7])
   end

@@ -175,6 +175,9 @@ func (s *Shard) slotLines() (lines []string) {
 			continue
 		}
 		counts[ref.Queue+" "+kind[1:]]++
+		if kind == "+" {
+			continue // the group without a name counts for none
+		}
 		if groups[ref.Queue] == nil {
 			groups[ref.Queue] = map[string]bool{}
 		}
