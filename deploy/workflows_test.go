@@ -64,12 +64,12 @@ func (s stubs) run(t *testing.T, script string, env ...string) (ok bool, said, c
 	return err == nil, string(out), string(called)
 }
 
-func TestCIRunsMakeTestAndMakeTestPHPAndNothingElse(t *testing.T) {
+func TestCIRunsTheSuitesOfAllLanguagesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t, map[string]string{"make": "exit 0"}).with(t, "dirname")
 	ok, said, calls := s.run(t, ".ci/run")
-	if !ok || calls != "make test\nmake test-php\n" {
-		t.Errorf("got %v, calls %q, said %q; want success with make test and make test-php", ok, calls, said)
+	if !ok || calls != "make test\nmake test-php\nmake conformance\n" {
+		t.Errorf("got %v, calls %q, said %q; want success with make test, make test-php and make conformance", ok, calls, said)
 	}
 	s = newStubs(t, map[string]string{"make": "exit 2"}).with(t, "dirname")
 	if ok, _, _ := s.run(t, ".ci/run"); ok {
@@ -175,7 +175,7 @@ func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
 	for script, install := range map[string]string{
 		".ci/deps-bench":   "recommends wrk\n",
 		".ci/deps-chaos":   "recommends gcc libc6-dev\n",
-		".ci/deps-clients": "recommends nodejs npm chromium mono-mcs",
+		".ci/deps-clients": "recommends nodejs python3 mono-mcs",
 		".ci/deps-ui":      "recommends chromium npm\n",
 		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",
 		".ci/deps-deploy":  "recommends prometheus systemd dpkg rpm\n",
