@@ -39,7 +39,7 @@ func (c *call) getJob() *rejection {
 	defer cancel()
 	j, state, err := c.Store.Get(ctx, c.namespace, c.queue, ref)
 	switch {
-	case errors.Is(err, job.ErrNoJob), err == nil && (state == job.Gone || state == job.Expired):
+	case errors.Is(err, job.ErrNoJob), err == nil && (state == job.Gone || state == job.Expired || state == job.Acked):
 		return notFound("error", "job not found")
 	case err != nil:
 		return c.failed("get", err)

@@ -81,6 +81,21 @@ func TestAPausedQueueIsAnEmptyOne(t *testing.T) {
 	p.play([]step{{"GET", "/api/ns/q", "", nil, 200, jobOf("null", "eA==", "q", 0, 0)}})
 }
 
+// lmstfy's clients take any answer of a job for one that is not done.
+func TestAnAckedJobThatIsKeptIsNoJob(t *testing.T) {
+	t.Parallel()
+	keeps := job.DefaultPolicy()
+	keeps.Rules = []job.Rule{{Match: "*", KeepAcked: job.Span(time.Hour)}}
+	pool, _ := openPool(t, DefaultPool, map[string]job.Policy{"ns": keeps})
+	p := listen(t, func(c *Config, _ *ingest.Config) { c.Pools = Pools{pool} })
+	p.play([]step{
+		{"PUT", "/api/ns/q?ttl=0", "x", nil, 201, published},
+		{"GET", "/api/ns/q", "", nil, 200, jobOf("null", "eA==", "q", 0, 0)},
+		{"DELETE", "/api/ns/q/job/$", "", nil, 204, ""},
+		{"GET", "/api/ns/q/job/$", "", nil, 404, text("job not found")},
+	})
+}
+
 func TestPoolsRunTheAPIOnRealStores(t *testing.T) {
 	t.Parallel()
 	p, redis := listenPools(t)

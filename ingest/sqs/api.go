@@ -10,7 +10,10 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
@@ -42,10 +45,32 @@ type Control interface {
 }
 
 // API answers the requests of SQS's clients.
-type API struct{ Config }
+type API struct {
+	Config
+
+	mu      sync.Mutex
+	changes map[string]*rate.Limiter // of rules, by namespace
+}
 
 // NewAPI makes an API.
-func NewAPI(cfg Config) *API { return &API{cfg} }
+func NewAPI(cfg Config) *API { return &API{Config: cfg, changes: map[string]*rate.Limiter{}} }
+
+// How often clients of a namespace may change what is said of its queues: every process reads all rules anew then.
+const (
+	changesPerSecond = 1
+	changesBurst     = 20
+)
+
+func (a *API) mayChange(namespace string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	limiter := a.changes[namespace]
+	if limiter == nil {
+		limiter = rate.NewLimiter(changesPerSecond, changesBurst)
+		a.changes[namespace] = limiter
+	}
+	return limiter.Allow()
+}
 
 // Mount puts the API on the data port.
 func (a *API) Mount() ingest.Mount {
@@ -223,7 +248,17 @@ func (c *call) setAttributes() (any, *failure) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	err := c.Control.ChangeRule(ctx, c.namespace, c.queue, c.key.Name(), c.change)
+	changes := false
+	err := c.Control.ChangeRule(ctx, c.namespace, c.queue, c.key.Name(), func(r *control.Rule) error { // again, where another was first
+		before := r.Rule
+		if err := c.change(r); err != nil || r.Rule == before {
+			return err
+		}
+		if changes = changes || c.mayChange(c.namespace); !changes {
+			return errTooOften
+		}
+		return nil
+	})
 	var field *partition.FieldError
 	switch {
 	case err == nil:
@@ -235,13 +270,18 @@ func (c *call) setAttributes() (any, *failure) {
 		return nil, fail("InvalidAttributeValue",
 			"VisibilityTimeout is 1 to 2592000, DelaySeconds "+
 				"0 to 2592000, and RedrivePolicy has a maxReceiveCount of 1 to 65535")
+	case errors.Is(err, errTooOften):
+		return nil, failureOf(ingest.Reject(wire.CodeRateLimited, ""))
 	case errors.Is(err, control.ErrTooMany):
 		return nil, fail("OverLimit", "the namespace has as many rules as it may")
 	}
 	return nil, failureOf(ingest.Reject(wire.CodeStoreUnavailable, ""))
 }
 
-var errAttribute = errors.New("not the value of an attribute")
+var (
+	errAttribute = errors.New("not the value of an attribute")
+	errTooOften  = errors.New("the rules of the namespace change too often")
+)
 
 // change sets attributes in a rule, which checks them. Empty and 0 take back what was set.
 func (c *call) change(r *control.Rule) error {

@@ -351,6 +351,15 @@ func TestAttributesOfAQueueAreItsRule(t *testing.T) {
 	if r := p.control.Snapshot().Rules("mail")[0]; r.Tries != 0 || r.Delay != 0 || time.Duration(r.TTR) != 2*time.Minute {
 		t.Errorf("rule %+v", r)
 	}
+	for n := range 100 { // a client that changes rules without end makes every process read all of them
+		r := p.json("SetQueueAttributes", fmt.Sprintf(`,"Attributes":{"VisibilityTimeout":"%d"}`, 119-n%2))
+		if throttled := strings.Contains(r.body, "RequestThrottled"); throttled || n == 99 {
+			if !throttled || n < 10 {
+				t.Errorf("change %d: %+v", n, r)
+			}
+			break
+		}
+	}
 }
 
 func TestAMessageWithoutRedrivePolicyIsReceivedAgainAndAgain(t *testing.T) {

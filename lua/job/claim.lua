@@ -4,7 +4,7 @@
 -- What expired is dropped on the way, and references without a job are skipped. Where a
 -- request gets fewer jobs than it asks for, its lists are empty, or the call met its
 -- bounds: the answer is full, all requests together have 1,000 jobs, or it dropped and
--- skipped 1,000. KEYS[5] keeps what this call hands out until the lane's next call, so that
+-- skipped 1,000, of which a job that waits for a slot counts as five. KEYS[5] keeps what this call hands out until the lane's next call, so that
 -- revert can take back a call whose answer got lost.
 --
 -- The .5 of a last try saves reading the record when a lease lapses or a job is nacked, and survives touch. It needs
@@ -209,7 +209,7 @@ for a, request in ipairs(requests) do
           table.insert(expired[i], { ids[x], record })
           dropped = dropped + 1
         elseif group and not limits.take(limit, group, members[x], now) then
-          dropped = dropped + 1
+          dropped = dropped + 5 -- each is read, parsed and written
         else
           local attempt = 1
           if before[x] then

@@ -13,7 +13,7 @@ import (
 func (s *shard) told() (list []string) {
 	s.t.Helper()
 	for _, j := range s.claim("_out", 1000) {
-		lines := strings.SplitN(strings.TrimPrefix(j.record, "0000000000000 65535 "), "\n", 7)
+		lines := strings.SplitN(strings.TrimPrefix(j.record, "0000000000000 2000000000 "), "\n", 7)
 		if len(lines) != 7 || num(lines[0]) < s.now()-60_000 {
 			s.t.Fatalf("%q in the outbox", j.record)
 		}

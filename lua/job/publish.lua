@@ -59,7 +59,7 @@ local held, blocked, crowded = {}, {}, {}
 for i = 1, n do
   held[i] = redis.pcall('HLEN', KEYS[4 + 4 * i])
   blocked[i] = foreign(held[i])
-  local groups = account[10] and redis.pcall('HGET', KEYS[#KEYS - 2], '*' .. ARGV[6 + i]) or 0
+  local groups = account[10] and redis.pcall('HGET', KEYS[#KEYS - 2], '@' .. ARGV[6 + i]) or 0
   crowded[i] = not foreign(groups) and (tonumber(groups or 0) or 0) >= 10000
 end
 

@@ -54,7 +54,7 @@ type FollowUp struct {
 }
 
 // A Mover publishes the follow-ups of the outboxes. Each is published at least once under an
-// idempotency key, which holds for an hour, and then acked. Any number of processes may have one.
+// idempotency key, which holds for some leases and counts in max_keys, and then acked. Any number of processes may have one.
 type Mover struct {
 	*lifecycle.Loop
 
@@ -76,8 +76,10 @@ const (
 	// processes left that have all died.
 	learnEvery = 30
 	movePage   = 128
-	moveLease  = 30 * time.Second
-	moveKey    = time.Hour
+	// movePages are moved of a shard until it is the turn of the next.
+	movePages = 8
+	moveLease = 30 * time.Second
+	moveKey   = 5 * time.Minute
 )
 
 func (m *Mover) run(ctx context.Context) {
@@ -176,9 +178,12 @@ func (m *Mover) waiting(ctx context.Context) (list []DueShard) {
 	return list
 }
 
-// move publishes what the outbox of a shard has.
+// move publishes some of what the outbox of a shard has. Where there is more, it gets a turn behind the others.
 func (m *Mover) move(ctx context.Context, at DueShard) {
-	for more := true; more && ctx.Err() == nil; {
+	for range movePages {
+		if ctx.Err() != nil {
+			return
+		}
 		c := Claim{
 			Namespace: at.Namespace,
 			Shard:     at.Shard,
@@ -187,7 +192,7 @@ func (m *Mover) move(ctx context.Context, at DueShard) {
 			Count:     movePage,
 		}
 		m.store.Run(ctx, m.lane, &Batch{Claims: []*Claim{&c}})
-		more = len(c.Jobs) == movePage || c.More
+		more := len(c.Jobs) == movePage || c.More
 		var publish, settle Batch
 		for i := range c.Jobs {
 			p, err := followUp(at.Namespace, &c.Jobs[i])
@@ -206,16 +211,16 @@ func (m *Mover) move(ctx context.Context, at DueShard) {
 		m.store.Run(ctx, m.lane, &publish)
 		failed := m.settlements(at.Namespace, c.Jobs, publish.Publishes, &settle)
 		m.store.Run(ctx, m.lane, &settle)
-		if failed != nil {
+		if !more || failed > 0 && failed == len(publish.Publishes) {
 			return
 		}
 	}
+	m.store.ends.add(at)
 }
 
 // settlements acks what was published, and gives back the rest for a while: a full queue makes
-// room.
-func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish,
-	to *Batch) (failed error) {
+// room. It returns how many those are.
+func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish, to *Batch) (failed int) {
 	by := map[string]*Publish{}
 	for _, p := range published {
 		by[p.Key] = p
@@ -227,7 +232,7 @@ func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish,
 		case p.Err == nil:
 			to.Acks = append(to.Acks, &Ack{Namespace: ns, Queue: outbox, Ref: jobs[i].Ref})
 		default:
-			failed = p.Err
+			failed++
 			to.Settles = append(to.Settles, &Settle{
 				Namespace: ns,
 				Queue:     outbox,

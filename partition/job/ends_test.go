@@ -128,3 +128,30 @@ func TestAMoverLearnsOfOutboxesThatOthersLeft(t *testing.T) {
 		t.Errorf("it found %v", got)
 	}
 }
+
+// Follow-ups of one shard without end leave turns to the others.
+func TestTheMoverLeavesAShardAfterSomePages(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	ns := s.Namespace("mail")
+	lane := s.NewLane()
+	for n := range 2 {
+		p := &Publish{Namespace: ns, Queue: "work", Shard: ns.Shards("work")[0], Tries: 1, OnEnd: "done"}
+		for range movePages*movePage/2 + n {
+			p.Messages = append(p.Messages, payload("x")...)
+		}
+		if runOne(s, lane, &Batch{Publishes: []*Publish{p}}, most); p.Err != nil {
+			t.Fatal(p.Err)
+		}
+	}
+	if _, err := s.Purge(t.Context(), ns, "work", true); err != nil {
+		t.Fatal(err)
+	}
+	m, at := NewMover(s), DueShard{ns, ns.Shards("work")[0]}
+	for turn, want := range []int64{movePages * movePage, movePages*movePage + 1} {
+		m.move(t.Context(), at)
+		if got := ledgerOf(t, s).Acked; got != want || len(s.ends.take()) != 1 {
+			t.Errorf("turn %d: %d moved, want %d, and a turn to come", turn, got, want)
+		}
+	}
+}

@@ -230,12 +230,13 @@ func (p *page) note(s *Store, now int64) {
 			member, _ := z.Member.(string)
 			text, queue, _ := strings.Cut(member, " ")
 			seq, err := strconv.ParseInt(text, 10, 64)
-			if err != nil || z.Score > float64(now) {
+			_, part := math.Modf(z.Score)
+			if err != nil || z.Score > float64(now) || event == "promoted" && part > 0 { // one that waits for a slot is looked at again
 				continue
 			}
 			ref := Ref{p.sh.Number, seq, unknownID}
 			s.note(p.ns, queue, ref, TraceEvent{AtMS: now, Event: event})
-			if _, part := math.Modf(z.Score); event == "lapsed" && part >= 0.5 && p.ns.keeps(queue) == 1 {
+			if event == "lapsed" && part >= 0.5 && p.ns.keeps(queue) == 1 {
 				s.note(p.ns, queue, ref, TraceEvent{AtMS: now, Event: Dead.String(), Reason: Lapsed.String()})
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
@@ -39,6 +40,8 @@ type controlled struct {
 	store *backend.Backend
 	jobs  map[string]*fakeJobs
 	logs  *observer.ObservedLogs
+
+	jobStores []JobStore
 }
 
 func newControlled(t *testing.T) *controlled {
@@ -57,7 +60,7 @@ func newControlled(t *testing.T) *controlled {
 	core, logs := observer.New(zap.InfoLevel)
 	c.logs = logs
 	c.Server = New(Config{Listen: "127.0.0.1:8081", Source: func() View {
-		return View{Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), Control: c.c, Queues: func(name string) Queues {
+		return View{Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), Control: c.c, Jobs: c.jobStores, Queues: func(name string) Queues {
 			if j := c.jobs[name]; j != nil {
 				return j
 			}
@@ -296,6 +299,36 @@ func TestWithoutTheStoreNothingIsChanged(t *testing.T) {
 	if rows := c.list("namespaces", "namespaces"); !slices.ContainsFunc(rows, func(r map[string]any) bool { return r["namespace"] == "mail" }) {
 		t.Errorf("got %v", rows)
 	}
+}
+
+// resharded has jobs in an older layout until it is closed.
+type resharded struct {
+	layered
+	spacesOf
+	closed *bool
+}
+
+func (r resharded) Namespace(string) *job.Namespace { return r.ns }
+
+func (r resharded) Layouts(context.Context, *job.Namespace) ([]partition.LayoutInfo, error) {
+	return []partition.LayoutInfo{{N: 1, Closed: *r.closed}, {N: 2, Current: true}}, nil
+}
+
+// Each shard counts leases, rates and kept jobs by itself, and a queue has two while an older layout is open.
+func TestNoRuleThatShardsKeepIsPutWhileAnOlderLayoutIsOpen(t *testing.T) {
+	t.Parallel()
+	c, closed := newControlled(t), false
+	c.jobStores = []JobStore{resharded{spacesOf: spacesOf{ns: &job.Namespace{}}, closed: &closed}}
+	for _, says := range []string{`"concurrency":5`, `"rate":"5/s"`, `"keep_acked":"1h"`} {
+		got := c.post("namespaces/filed/rules", `{"match":"a",`+says+`}`, 409)
+		if !strings.Contains(fmt.Sprint(got["message"]), "layout 1 has jobs still") {
+			t.Errorf("%s: got %v", says, got)
+		}
+	}
+	c.post("namespaces/filed/rules", `{"match":"a","tries":5}`, 200)
+	c.post("namespaces/filed/rules", `{"match":"b","rate":"none"}`, 200)
+	closed = true
+	c.post("namespaces/filed/rules", `{"match":"a","concurrency":5}`, 200)
 }
 
 func TestRulesAreMadeListedAndDeleted(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -308,6 +309,9 @@ func (s *Server) putRule(r *request) (any, error) {
 		return nil, r.err
 	}
 	rule := control.Rule{Namespace: ns.Name, Rule: job.Rule(body), CreatedBy: r.who.name}
+	if err := r.oneLayout(rule.Rule); err != nil {
+		return nil, err
+	}
 	act := Act{
 		Action:    "set_rule",
 		Namespace: ns.Name,
@@ -315,6 +319,23 @@ func (s *Server) putRule(r *request) (any, error) {
 			body.Match, body.Rate, body.Burst, body.Concurrency, body.ConcurrencyBy, body.Tries, body.TTR, body.Delay, body.KeepTrace, body.KeepAcked, body.MaxAcked),
 	}
 	return s.changed(r, act, c.PutRule(r.ctx, rule), body)
+}
+
+// oneLayout rejects a rule that each shard keeps by itself while jobs of an older layout are left: both would count alone.
+func (r *request) oneLayout(rule job.Rule) error {
+	space, _ := r.view.jobSpace(r.PathValue("namespace"))
+	store, has := space.store.(layered)
+	if !has || (rule.Rate.IsZero() || rule.Rate.None) && rule.Concurrency == 0 && rule.KeepAcked == 0 {
+		return nil
+	}
+	layouts, err := store.Layouts(r.ctx, space.ns)
+	for _, l := range layouts {
+		if !l.Current && !l.Closed && err == nil {
+			err = fmt.Errorf("%w: layout %d has jobs still, and each shard keeps rates, concurrency and keep_acked by itself: "+
+				"put the rule once it is closed", partition.ErrResharding, l.N)
+		}
+	}
+	return err
 }
 
 func (s *Server) deleteRule(r *request) (any, error) {

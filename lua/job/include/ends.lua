@@ -60,7 +60,8 @@ local function open_ends(ledger, n)
     return pause
   end
 
-  -- tell: put the follow-ups into the outbox. They are jobs of the shard, and count as published.
+  -- tell: put the follow-ups into the outbox. They are jobs of the shard, and count as published. Their tries last as long as
+  -- their queue may have no room.
   function e.tell()
     if #told == 0 then
       return
@@ -71,7 +72,7 @@ local function open_ends(ledger, n)
     local refs, fields = {}, {}
     for x, text in ipairs(told) do
       refs[x] = int(first + x - 1)
-      fields[2 * x - 1], fields[2 * x] = refs[x], '0000000000000 65535 ' .. int(now) .. '\n' .. text
+      fields[2 * x - 1], fields[2 * x] = refs[x], '0000000000000 2000000000 ' .. int(now) .. '\n' .. text
     end
     redis.call('HSET', ledger, 'seq', refs[#refs], 'published', int((tonumber(v[2] or 0) or 0) + #refs))
     in_pieces(redis.call, 'HSET', jobs, fields)

@@ -3,7 +3,7 @@
 --   <sequence> <queue>   + and the group of a lease that counts; ~ and that of a job that waits for a slot of its group; ! and that
 --                        of one that waited and is ready: where it ends unclaimed, the next gets the slot
 --   #<queue> <group>     how many leases the group has
---   *<queue>             how many groups have any, but for the one without a name, which is all of a limit that is not one of groups
+--   @<queue>             how many groups have any, but for the one without a name, which is all of a limit that is not one of groups
 --   ?<queue>             how to wake those who wait for a slot, once a claim found none: command and beginning of channels
 -- A verb names to free each lease that it ends, each job that it takes out of delay and each ready one that it ends, and calls
 -- close last. For each slot
@@ -23,7 +23,7 @@ local function open_slots(slots, parked, delay)
   -- oldest takes the oldest job that waits for a slot of a group. One that got another due time waits no more.
   local function oldest(queue, group)
     local prefix = park_prefix(queue, group)
-    for _ = 1, 100 do
+    for _ = 1, 1000 do
       local waits = redis.pcall('ZRANGE', parked, '[' .. prefix, '(' .. prefix .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
       if not waits then
         return nil
@@ -42,11 +42,15 @@ local function open_slots(slots, parked, delay)
     end
   end
 
-  -- pass gives the slots of a queue to those who wait: so many of each group to the oldest jobs of it, and back to the claims.
+  -- pass gives the slots of a queue to those who wait: so many back of each group to the oldest jobs of it, and all to the claims.
   local function pass(queue, r, how, groups, back)
-    local ready = 0
-    for group, count in pairs(groups) do
-      for _ = 1, count do
+    local all, ready, length = 0, 0, redis.pcall('LLEN', r)
+    if foreign(length) then
+      return
+    end
+    for _, group in ipairs(groups) do
+      all = all + back[group]
+      for _ = 1, back[group] do
         local seq = oldest(queue, group)
         if not seq then
           break
@@ -58,9 +62,8 @@ local function open_slots(slots, parked, delay)
     if ready == 0 and not redis.pcall('ZRANGE', parked, '[' .. queue .. ' ', '(' .. queue .. '!', 'BYLEX', 'LIMIT', 0, 1)[1] then
       redis.call('HDEL', slots, '?' .. queue)
     end
-    local length = redis.pcall('LLEN', r)
-    if not foreign(length) and length > 0 then
-      wake(string.match(how, '^%S+'), string.match(how, '%S+$'), queue, back, back)
+    if length + ready > 0 then
+      wake(string.match(how, '^%S+'), string.match(how, '%S+$'), queue, all, all)
     end
   end
 
@@ -92,44 +95,42 @@ local function open_slots(slots, parked, delay)
 
     local at = 1
     for _, queue in ipairs(names) do
-      local members = freed[queue]
-      local groups, count, plain, back = nil, nil, 0, 0 -- groups: those that get slots back, and how many; count: their leases
+      local members, how, used, plain = freed[queue], held[at], held[at + 1], 0
+      local groups, back, count = {}, {}, {} -- groups in their order; of each, the slots that come back, and how many are of leases
       for x, member in ipairs(members) do
         local kind = held[at + 1 + x]
         if kind and not seen[member] then
           seen[member], gone[#gone + 1] = true, member
-          if kind == '+' then
+          if kind == '+' and not how then -- nobody waits
             plain = plain + 1
           else
             local group = string.sub(kind, 2)
-            kind = string.byte(kind)
-            if kind == 126 then -- ~
+            kind = string.sub(kind, 1, 1)
+            if kind == '~' then
               redis.pcall('ZREM', parked, park_prefix(queue, group) .. string.match(member, '^%d+'))
             else
-              groups, count, back = groups or {}, count or {}, back + 1
-              groups[group] = (groups[group] or 0) + 1
-              count[group] = (count[group] or 0) + (kind == 43 and 1 or 0) -- +
+              groups[#groups + 1] = not back[group] and group or nil
+              back[group] = (back[group] or 0) + 1
+              count[group] = (count[group] or 0) + (kind == '+' and 1 or 0)
             end
           end
         end
       end
       if plain > 0 then
-        lower(fields[at + 1], held[at + 1], plain)
+        lower(fields[at + 1], used, plain)
       end
       local ended = 0
-      for group, leases in pairs(count or {}) do
+      for _, group in ipairs(groups) do
         local field = '#' .. queue .. ' ' .. group
-        if leases > 0 and lower(field, redis.call('HGET', slots, field), leases) and group ~= '' then
+        if count[group] > 0 and lower(field, group == '' and used or redis.call('HGET', slots, field), count[group]) and group ~= '' then
           ended = ended + 1
         end
       end
       if ended > 0 then
-        lower('*' .. queue, redis.call('HGET', slots, '*' .. queue), ended)
+        lower('@' .. queue, redis.call('HGET', slots, '@' .. queue), ended)
       end
-      if held[at] and plain + back > 0 then -- else nobody waits
-        groups = groups or {}
-        groups[''] = plain > 0 and plain + (groups[''] or 0) or groups['']
-        waiting[#waiting + 1] = { queue, members.r, held[at], groups, plain + back }
+      if how and groups[1] then
+        waiting[#waiting + 1] = { queue, members.r, how, groups, back }
       end
       at = at + 2 + #members
     end
@@ -149,7 +150,7 @@ end
 
 -- open_limits: what a claim knows of queues whose leases are counted, and counts for them; its argument are the keys of open_slots,
 -- and limits: of each i, the queue's number, name, most, how, and by, which is an attribute or empty. Returns nil and an error where
--- a key is foreign, else limits by i. Each is the group without a name, too: text, used, and more, the leases of this call. It gets
+-- a key is foreign, else limits by i; waiting is what their jobs that wait are for claim's bound of what it drops. Each is the group without a name, too: text, used, and more, the leases of this call. It gets
 -- held, once no more may be handed out.
 local function open_limits(slots, parked, delay, all)
   -- WITH park_prefix, read_all
@@ -160,7 +161,7 @@ local function open_limits(slots, parked, delay, all)
     grouped[#grouped + 1] = limit.by ~= '' and limit or nil
   end
   for x, limit in ipairs(grouped) do
-    fields[#all + x] = '*' .. limit.name
+    fields[#all + x] = '@' .. limit.name
   end
   local known = read_all(redis.pcall, 'HMGET', slots, fields)
   for _, reply in ipairs({ known, grouped[1] and redis.pcall('ZCARD', parked), grouped[1] and redis.pcall('ZCARD', delay) }) do
@@ -195,6 +196,9 @@ local function open_limits(slots, parked, delay, all)
     local good, attributes = pcall(cjson.decode, size and string.sub(record, from, from + size - 1) or '')
     local value = good and type(attributes) == 'table' and attributes[limit.by]
     local text = type(value) == 'string' and value or ''
+    if #text > 64 then -- it is written for each job that waits
+      text = 'sha1:' .. redis.sha1hex(text)
+    end
     local group = limit.groups[text]
     if not group then
       local field = '#' .. limit.name .. ' ' .. text
@@ -212,7 +216,7 @@ local function open_limits(slots, parked, delay, all)
       waits[#waits + 1], waits[#waits + 2] = int(now + 300000) .. '.5', member
       places[#places + 1], places[#places + 2] = '0', park_prefix(limit.name, group.text) .. string.match(member, '^%d+')
       marks[#marks + 1], marks[#marks + 2] = member, '~' .. group.text
-      limits.waiting = limits.waiting + 1
+      limits.waiting = limits.waiting + 5
       return false
     end
     if group.used == 0 and group ~= limit then
@@ -241,7 +245,7 @@ local function open_limits(slots, parked, delay, all)
         count(limit)
       end
       if limit.grows then
-        marks[#marks + 1], marks[#marks + 2] = '*' .. limit.name, int(limit.known)
+        marks[#marks + 1], marks[#marks + 2] = '@' .. limit.name, int(limit.known)
       end
       if limit.waited then
         marks[#marks + 1], marks[#marks + 2] = '?' .. limit.name, limit.how

@@ -187,7 +187,7 @@ func (s *Shard) slotLines() (lines []string) {
 		lines = append(lines, fmt.Sprintf("slots #%s %d", group, n))
 	}
 	for queue, all := range groups {
-		lines = append(lines, fmt.Sprintf("slots *%s %d", queue, len(all)))
+		lines = append(lines, fmt.Sprintf("slots @%s %d", queue, len(all)))
 	}
 	for queue, waited := range s.Waited {
 		if waited {
