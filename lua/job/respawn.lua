@@ -77,7 +77,7 @@ end
 
 -- selected finds the oldest of the selection behind the cursor, and moves it.
 local function selected()
-  local step = (reason > 0 or age > 0 or part ~= '') and 1000 or count
+  local step = (reason > 0 or part ~= '') and 1000 or count
   local index = ARGV[10] == '' and 0 or rank_after(d, ARGV[10], ARGV[11])
   local found = redis.call('ZRANGE', d, int(index), int(index + step - 1), 'WITHSCORES')
   local looked, more = 0, #found == 2 * step

@@ -174,12 +174,13 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 		if number > after {
 			score, seq = "", ""
 		}
+		age, begun := ms(a.Age), int64(0) // what dies again meanwhile, and may for ever, is not of it
 		for more := true; more && done < a.Limit; more = seq != "" {
 			page := respawnPage
 			if a.Verb == CountDead {
 				page = countPage
 			}
-			c, err := s.deadCall(ctx, a, a.Namespace.shard(number), min(page, a.Limit-done), score, seq, nil)
+			c, err := s.deadCall(ctx, a, a.Namespace.shard(number), min(page, a.Limit-done), age, score, seq, nil)
 			if err != nil {
 				if at := fmt.Sprintf("%d-%s-%s", number, score, seq); at != cmp.Or(a.After, begin) {
 					a.Next = at
@@ -194,6 +195,8 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 			if c.Rest.Broken {
 				return done, c.Misread()
 			}
+			begun = cmp.Or(begun, c.Now)
+			age = max(age, c.Now-begun, 1)
 		}
 	}
 	return done, nil
@@ -238,7 +241,7 @@ func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error
 		for len(left) > 0 {
 			page := left[:min(respawnPage, len(left))]
 			left = slices.Clone(left[len(page):])
-			c, err := s.deadCall(ctx, a, sh, 1, "", "", page)
+			c, err := s.deadCall(ctx, a, sh, 1, 0, "", "", page)
 			if err != nil {
 				return done, err
 			}
@@ -266,12 +269,12 @@ func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error
 
 // deadCall runs one call of an act, about the places of Named, or the limit oldest behind a score and
 // a sequence.
-func (s *Store) deadCall(ctx context.Context, a *DeadAct, sh *shard, limit int, score, seq string, named []int) (*backend.Call, error) {
+func (s *Store) deadCall(ctx context.Context, a *DeadAct, sh *shard, limit int, age int64, score, seq string, named []int) (*backend.Call, error) {
 	ttl := ms(a.TTL)
 	if a.TTL > 0 {
 		ttl = max(1, ttl)
 	}
-	argv := []any{a.Queue, string(a.Verb), limit, ttl, sh.channel, s.wake, int(a.Reason), ms(a.Age), a.Error, score, seq}
+	argv := []any{a.Queue, string(a.Verb), limit, ttl, sh.channel, s.wake, int(a.Reason), age, a.Error, score, seq}
 	for _, i := range named {
 		argv = append(argv, a.Named[i].text())
 	}

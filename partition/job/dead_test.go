@@ -11,6 +11,45 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
+// bury makes n jobs of a queue dead.
+func bury(t *testing.T, s *Store, lane *Lane, n int, cause func(i int) string) {
+	t.Helper()
+	ns := s.Namespace("mail")
+	for done := 0; done < n; {
+		part := min(500, n-done)
+		p := &Publish{Namespace: ns, Queue: "q", Tries: 3, Messages: make([]Message, part)}
+		s.Run(t.Context(), lane, &Batch{Publishes: []*Publish{p}})
+		c := &Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Minute, Count: part}
+		s.Run(t.Context(), lane, &Batch{Claims: []*Claim{c}})
+		if p.Err != nil || c.Err != nil || len(c.Jobs) != part {
+			t.Fatal(p.Err, c.Err, len(c.Jobs))
+		}
+		b := &Batch{}
+		for _, j := range c.Jobs {
+			b.Settles = append(b.Settles, &Settle{Namespace: ns, Queue: "q", Ref: j.Ref, Attempt: 1, Verb: Bury, Error: cause(done)})
+			done++
+		}
+		s.Run(t.Context(), lane, b)
+	}
+}
+
+// What dies again while an act goes on is not of it: a target that fails at once would be called until the limit.
+func TestAnActOnDeadLettersEndsWithThoseThatDiedBefore(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, redistest.Start(t).URL(), nil)
+	ns, lane := s.Namespace("mail"), s.NewLane()
+	bury(t, s, lane, 150, func(int) string { return "down" })
+	c, key := s.backend.Background, ns.shard(0).dead("q")
+	later, err := c.ZRange(t.Context(), key, 100, -1).Result()
+	for _, seq := range later {
+		c.ZIncrBy(t.Context(), key, 60_000, seq)
+	}
+	n, acted := s.ActOnDead(t.Context(), &DeadAct{Namespace: ns, Queue: "q", Verb: RespawnDead, Limit: 10_000})
+	if n != 100 || err != nil || acted != nil || c.ZCard(t.Context(), key).Val() != 50 {
+		t.Errorf("%d were respawned, %v, %v", n, err, acted)
+	}
+}
+
 // endAfter ends a context once a number of commands was sent.
 type endAfter struct {
 	left int
@@ -44,25 +83,12 @@ func TestAnActOnDeadLettersGoesOnWhereItEndedAlsoWhenItFoundNone(t *testing.T) {
 	s := openStore(t, redistest.Start(t).URL(), nil)
 	ns, lane := s.Namespace("mail"), s.NewLane()
 	const jobs = 3500
-	for done := 0; done < jobs; {
-		p := &Publish{Namespace: ns, Queue: "q", Tries: 3, Messages: make([]Message, 500)}
-		s.Run(t.Context(), lane, &Batch{Publishes: []*Publish{p}})
-		c := &Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Minute, Count: 500}
-		s.Run(t.Context(), lane, &Batch{Claims: []*Claim{c}})
-		if p.Err != nil || c.Err != nil || len(c.Jobs) != 500 {
-			t.Fatal(p.Err, c.Err, len(c.Jobs))
+	bury(t, s, lane, jobs, func(i int) string {
+		if i == jobs-1 {
+			return "rare"
 		}
-		b := &Batch{}
-		for _, j := range c.Jobs {
-			done++
-			cause := "often"
-			if done == jobs {
-				cause = "rare"
-			}
-			b.Settles = append(b.Settles, &Settle{Namespace: ns, Queue: "q", Ref: j.Ref, Attempt: 1, Verb: Bury, Error: cause})
-		}
-		s.Run(t.Context(), lane, b)
-	}
+		return "often"
+	})
 	a := &DeadAct{Namespace: ns, Queue: "q", Verb: RespawnDead, Error: "rare", Limit: 10}
 	hook := &endAfter{}
 	s.backend.Background.AddHook(hook)
