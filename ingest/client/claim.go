@@ -28,7 +28,7 @@ type Job struct {
 	// such jobs; gone where it ended during a Wait, and none does.
 	State    string
 	Acked    time.Time       // by the service's clock; zero: it is not
-	Result   json.RawMessage // what its ack said; for an Ack to say: JSON, 4 KiB at most
+	Result   json.RawMessage // what its ack said; for an Ack to say, or a handler by Result: JSON, 4 KiB at most
 	Errors   []JobError      // of Get: why attempts failed, the newest first, the last three
 	Progress *int            // of Get: percent, that its worker said with Progress; nil: nothing
 	Note     string          // and beside it

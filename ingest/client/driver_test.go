@@ -49,12 +49,17 @@ type driverCommand struct {
 	Note                          string
 	Queues                        []string
 	Payloads                      [][]byte
-	Attempt, Progress             int
+	Attempt, Progress, N          int
 	MS                            int64
+	Result                        json.RawMessage
 	Options                       struct {
 		Namespace, Token, ID, Key             string
 		Attempts, Tries, Count, Concurrency   int
 		Timeout, Delay, TTL, Dedup, TTR, Wait ms
+		Unique                                ms
+		UniqueKey                             string `json:"unique_key"`
+		OnConflict                            string `json:"on_conflict"`
+		Attributes                            map[string]string
 		OnEnd                                 string `json:"on_end"`
 		BackoffBase                           ms     `json:"backoff_base"`
 		BackoffMax                            ms     `json:"backoff_max"`
@@ -73,12 +78,19 @@ type driverJob struct {
 	Payload          []byte
 	Progress         *int
 	Note             string
+	Result           json.RawMessage `json:"result,omitempty"`
+}
+
+func shown(j spillway.Job) driverJob {
+	return driverJob{j.Queue, j.ID, j.State, j.Attempt, j.Tries, j.Payload, j.Progress, j.Note, j.Result}
 }
 
 type driverReply struct {
-	Error            string        `json:"error,omitempty"`
-	IDs              []string      `json:"ids,omitempty"`
-	Repeated, Exists bool          `json:",omitempty"`
+	Error            string   `json:"error,omitempty"`
+	IDs              []string `json:"ids,omitempty"`
+	Repeated, Exists bool     `json:",omitempty"`
+	Changed          bool     `json:",omitempty"`
+	Events           []json.RawMessage
 	Jobs             []driverJob   `json:"jobs,omitempty"`
 	Handled          []driverEnded `json:"handled,omitempty"`
 
@@ -112,7 +124,7 @@ func word(err error) string {
 func (d *driver) run(c driverCommand) (r driverReply) {
 	var err error
 	o := c.Options
-	job := spillway.Job{Queue: c.Queue, ID: c.ID, Attempt: c.Attempt}
+	job := spillway.Job{Queue: c.Queue, ID: c.ID, Attempt: c.Attempt, Result: c.Result}
 	switch c.Op {
 	case "queues":
 		d.queues, err = spillway.NewQueues(c.URL, spillway.QueuesConfig{
@@ -122,24 +134,32 @@ func (d *driver) run(c driverCommand) (r driverReply) {
 	case "publish":
 		p, options := spillway.Published{}, spillway.PublishOptions{
 			Delay: o.Delay.d(), TTL: o.TTL.d(), Tries: o.Tries, ID: o.ID, Key: o.Key, Dedup: o.Dedup.d(), OnEnd: o.OnEnd,
+			Unique: o.Unique.d(), UniqueKey: o.UniqueKey, OnConflict: o.OnConflict, Attributes: o.Attributes,
 		}
 		if len(c.Payloads) == 1 {
 			p, err = d.queues.Publish(d.ctx, c.Queue, c.Payloads[0], options)
 		} else {
 			p, err = d.queues.PublishMany(d.ctx, c.Queue, c.Payloads, options)
 		}
-		r.IDs, r.Repeated, r.Exists = p.IDs, p.Repeated, p.Exists
+		r.IDs, r.Repeated, r.Exists, r.Changed = p.IDs, p.Repeated, p.Exists, p.Changed
 	case "claim":
 		var jobs []spillway.Job
 		jobs, err = d.queues.Claim(d.ctx, c.Queues, spillway.ClaimOptions{Count: o.Count, TTR: o.TTR.d(), Wait: o.Wait.d()})
 		for _, j := range jobs {
-			r.Jobs = append(r.Jobs, driverJob{j.Queue, j.ID, j.State, j.Attempt, j.Tries, j.Payload, j.Progress, j.Note})
+			r.Jobs = append(r.Jobs, shown(j))
 		}
 	case "settle":
 		err = d.settle(c, job)
 	case "get":
-		job, err = d.queues.Get(d.ctx, c.Queue, c.ID)
-		r.Jobs = []driverJob{{job.Queue, job.ID, job.State, job.Attempt, job.Tries, job.Payload, job.Progress, job.Note}}
+		job, err = d.queues.Wait(d.ctx, c.Queue, c.ID, o.Wait.d())
+		r.Jobs = []driverJob{shown(job)}
+	case "events":
+		var e spillway.QueueEvent
+		for e, err = range d.queues.Events(d.ctx, c.Queues...) {
+			if r.Events = append(r.Events, e.Data); len(r.Events) == c.N || err != nil {
+				break
+			}
+		}
 	case "delete":
 		err = d.queues.Delete(d.ctx, c.Queue, c.ID)
 	case "counts":
@@ -207,6 +227,7 @@ func (d *driver) handle(ctx context.Context, job spillway.Job) error {
 		Do       string
 		MS       ms
 		Attempts int
+		Not      func() // JSON
 	}
 	if err := json.Unmarshal(job.Payload, &act); err != nil {
 		return err
@@ -226,6 +247,12 @@ func (d *driver) handle(ctx context.Context, job spillway.Job) error {
 		d.now.Handled = append(d.now.Handled, driverEnded{job.Queue, job.ID, cause, job.Attempt})
 	}()
 	switch failed := errors.New("as the payload says"); act.Do {
+	case "result":
+		return spillway.Result(map[string]bool{"done": true})
+	case "bad_result":
+		return spillway.Result(act)
+	case "big_result":
+		return spillway.Result(make([]bool, 1000))
 	case "fail":
 		return failed
 	case "throw":

@@ -72,6 +72,7 @@ func (c *WorkerConfig) check() error {
 // decides:
 //
 //	nil               ack
+//	Result(v)         ack, with v as the job's result
 //	Permanent(err)    bury
 //	RetryIn(err, d)   nack, ready again after d
 //	ReleaseIn(err, d) release, the same of PHP's jobs
@@ -212,6 +213,13 @@ func (w *worker) work(job Job, leased time.Time) {
 		w.ended(l.job, err, cause)
 	}()
 	err = w.call(l.ctx, job)
+	if done := new(resultError); errors.As(err, &done) {
+		var failed error
+		if l.job.Result, failed = done.json(); failed != nil {
+			w.cfg.OnError(job, failed)
+		}
+		err = nil
+	}
 }
 
 // ended tells the service what became of a job. cause is why the handler's context ended, if

@@ -14,6 +14,7 @@ import (
 var jobCases = map[string]func(*jobBench){
 	"a job is claimed as it was published":                          aJobIsClaimedAsItWasPublished,
 	"options of a publish reach the service":                        optionsOfAPublishReachTheService,
+	"a unique job is stored once, and changed as a double says":     aUniqueJobIsStoredOnce,
 	"many jobs are published in one request":                        manyJobsArePublishedInOneRequest,
 	"what no service takes is not sent":                             whatNoServiceTakesIsNotSent,
 	"a claim waits for the first job":                               aClaimWaitsForTheFirstJob,
@@ -22,6 +23,10 @@ var jobCases = map[string]func(*jobBench){
 	"a settlement of a lease that is over is gone":                  aSettlementOfALeaseThatIsOverIsGone,
 	"an error is told, 1 KiB of it":                                 anErrorIsTold,
 	"progress is told with a touch, and read":                       progressIsTold,
+	"an ack tells a result, and who waits for the end reads it":     anAckTellsAResult,
+	"what a handler returns is the result of its job":               whatAHandlerReturnsIsTheResult,
+	"events are told in order":                                      eventsAreToldInOrder,
+	"a stream of events that breaks is opened again":                aStreamThatBreaksIsOpenedAgain,
 	"times that no service takes are taken for the nearest":         timesThatNoServiceTakesAreTakenForTheNearest,
 	"a publish whose answer is lost stores one job":                 aPublishWhoseAnswerIsLostStoresOneJob,
 	"a publish that may be stored says so":                          aPublishThatMayBeStoredSaysSo,
@@ -72,7 +77,7 @@ func aJobIsClaimedAsItWasPublished(b *jobBench) {
 
 func optionsOfAPublishReachTheService(b *jobBench) {
 	b.open(quickJobs())
-	o := map[string]any{"delay": 90_000, "ttl": 3_600_000, "tries": 7, "id": "order-7", "key": "k-1", "dedup": 600_000, "on_end": "ended"}
+	o := map[string]any{"delay": 90_000, "ttl": 3_600_000, "tries": 7, "id": "order-7", "key": "k-1", "dedup": 600_000, "on_end": "ended", "attributes": map[string]string{"tenant": "r&d"}}
 	first := b.publish(o, "1")
 	b.wantState(first.IDs[0], "delayed")
 	r := b.server.of("publish")[0]
@@ -81,7 +86,7 @@ func optionsOfAPublishReachTheService(b *jobBench) {
 			b.Errorf("%s: got %q", name, r.query[name])
 		}
 	}
-	if r.key != "k-1" || r.query["tries"] != "7" || r.query["id"] != "order-7" || r.query["on_end"] != "ended" {
+	if r.key != "k-1" || r.query["tries"] != "7" || r.query["id"] != "order-7" || r.query["on_end"] != "ended" || r.query["attribute.tenant"] != "r&d" {
 		b.Errorf("got %+v", r)
 	}
 	if again := b.publish(o, "1"); !again.Repeated || again.IDs[0] != first.IDs[0] {

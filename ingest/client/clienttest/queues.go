@@ -18,7 +18,8 @@ import (
 // Queues is a Spillway with namespaces of queues in memory, as the transport of a spillway.Queues.
 // Leases lapse, delayed jobs come due and jobs die by the clock of the process, so it also
 // serves in a bubble of testing/synctest. It knows no TTL and no rates, and asks no publisher
-// of a prepared job. Schedules run only when they are triggered.
+// of a prepared job. What is unique stays so, and of acked jobs it keeps those with a result. Schedules
+// run only when they are triggered.
 type Queues struct {
 	// Fail answers a request instead of Queues, before it runs. nil, or a nil answer: none.
 	Fail func(r *http.Request) (*http.Response, error)
@@ -31,6 +32,8 @@ type Queues struct {
 	decided   map[string]string
 	jobs      []*queueJob // in the order in which they became ready, or will
 	keys      map[string][]byte
+	uniques   map[string]string // ids, by queue and unique key
+	events    []queueEvent
 	requests  int
 	changed   chan struct{} // closes at the next change
 }
@@ -48,6 +51,8 @@ type queueJob struct {
 	Deadline  int64             `json:"deadline_ms,omitempty"` // of a claim
 	Progress  *int              `json:"progress,omitempty"`    // with Note, that its attempt said last
 	Note      string            `json:"note,omitempty"`
+	Acked     int64             `json:"acked_ms,omitempty"`
+	Result    json.RawMessage   `json:"result,omitempty"`
 
 	path  string    // namespace and queue
 	until time.Time // of a delayed or leased job
@@ -57,6 +62,7 @@ type queueJob struct {
 func NewQueues() *Queues {
 	return &Queues{
 		keys:    map[string][]byte{},
+		uniques: map[string]string{},
 		decided: map[string]string{},
 		changed: make(chan struct{}),
 	}
@@ -110,6 +116,12 @@ func (s *Queues) serve(r *http.Request, body []byte) (*http.Response, error) {
 	if tail == "claim" {
 		return s.claim(r, space, strings.Split(queue, ","))
 	}
+	if queue == "_events" {
+		return s.listen(r, space), nil
+	}
+	if id, is := strings.CutPrefix(tail, "jobs/"); is && r.Method == http.MethodGet {
+		return s.await(r, space+"/"+queue, id)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick()
@@ -133,16 +145,12 @@ func (s *Queues) serve(r *http.Request, body []byte) (*http.Response, error) {
 			"schedules"), "/"), body), nil
 	case "POST jobs":
 		return s.decide(name, strings.TrimPrefix(tail, "jobs/")), nil
-	case "GET peek", "GET jobs", "DELETE jobs":
+	case "GET peek", "DELETE jobs":
 		for i, j := range s.jobs {
 			if j.path != name || tail != "jobs/"+j.ID && (tail != "peek" || j.State != "ready") {
 				continue
 			}
-			shown := *j
-			if j.State == "dead" {
-				shown.Attempt = 0 // the service does not know it of all
-			}
-			text, _ := json.Marshal(shown)
+			text, _ := json.Marshal(j)
 			if r.Method == "DELETE" && j.State == "prepared" {
 				return Answer(409, `{"error":"prepared","message":"m"}`), nil
 			}
@@ -162,6 +170,11 @@ func Answer(status int, body string) *http.Response {
 	return &http.Response{
 		StatusCode: status, Status: strconv.Itoa(status) + " " + http.StatusText(status), Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)),
 	}
+}
+
+// find is where a job is among all, or -1; s.mu is held.
+func (s *Queues) find(name, id string) int {
+	return slices.IndexFunc(s.jobs, func(j *queueJob) bool { return j.path == name && j.ID == id })
 }
 
 // change wakes those that wait; s.mu is held.
@@ -211,7 +224,13 @@ func (s *Queues) publish(r *http.Request, name, queue string, body []byte) *http
 	}
 	delay, _ := time.ParseDuration(cmp.Or(q.Get("delay"), "0s"))
 	tries, _ := strconv.Atoi(cmp.Or(q.Get("tries"), "3"))
-	id := q.Get("id")
+	id, unique := q.Get("id"), ""
+	if q.Get("unique") != "" {
+		unique = name + " " + cmp.Or(q.Get("unique_key"), id)
+		if i := s.find(name, s.uniques[unique]); i >= 0 {
+			return s.double(s.jobs[i], q.Get("on_conflict"), body, delay)
+		}
+	}
 	var ids []string
 	for i, payload := range payloads {
 		s.seq++
@@ -223,8 +242,8 @@ func (s *Queues) publish(r *http.Request, name, queue string, body []byte) *http
 		if id != "" {
 			j.ID += "-" + id
 			for _, old := range s.jobs {
-				if old.path == name && strings.HasSuffix(old.ID, "-"+id) {
-					return Answer(200, fmt.Sprintf(`{"accepted":0,"exists":true,"ids":[%q]}`, old.ID))
+				if old.path == name && old.State != "acked" && strings.HasSuffix(old.ID, "-"+id) {
+					return s.double(old, "", nil, 0)
 				}
 			}
 		}
@@ -238,11 +257,28 @@ func (s *Queues) publish(r *http.Request, name, queue string, body []byte) *http
 		}
 		s.jobs = append(s.jobs, j)
 		ids = append(ids, j.ID)
+		s.tell(j, "published")
+	}
+	if unique != "" {
+		s.uniques[unique] = ids[0]
 	}
 	text, _ := json.Marshal(map[string]any{"accepted": len(ids), "ids": ids})
 	s.keys[name+" "+key] = text
 	s.change()
 	return Answer(200, string(text))
+}
+
+// double answers a publish that meets a job, and changes that as the publish says.
+func (s *Queues) double(j *queueJob, conflict string, payload []byte, delay time.Duration) *http.Response {
+	changed := (conflict == "replace" || conflict == "extend") && j.State == "delayed" && j.Attempt == 0
+	if changed {
+		j.until = time.Now().Add(delay)
+	}
+	if changed && conflict == "replace" {
+		j.Data = payload
+	}
+	s.change()
+	return Answer(200, strings.Replace(fmt.Sprintf(`{"accepted":0,"exists":true,"changed":%t,"ids":[%q]}`, changed, j.ID), `"changed":false,`, "", 1))
 }
 
 func (s *Queues) claim(r *http.Request, space string, queues []string) (*http.Response, error) {
@@ -264,27 +300,22 @@ func (s *Queues) claim(r *http.Request, space string, queues []string) (*http.Re
 					taken := *j
 					taken.State, taken.Deadline = "", j.until.UnixMilli()
 					jobs = append(jobs, &taken)
+					s.tell(j, "claimed")
 				}
 			}
 		}
 		changed := s.changed
+		if len(jobs) > 0 {
+			s.change()
+		}
 		s.mu.Unlock()
 		if len(jobs) > 0 || !time.Now().Before(end) {
 			text, _ := json.Marshal(map[string]any{"jobs": jobs})
 			return Answer(200, string(text)), nil
 		}
-		if next.IsZero() || next.After(end) {
-			next = end
+		if err := pause(r.Context(), changed, next, end); err != nil {
+			return nil, err
 		}
-		timer := time.NewTimer(time.Until(next))
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-r.Context().Done():
-			timer.Stop()
-			return nil, r.Context().Err()
-		}
-		timer.Stop()
 	}
 }
 
@@ -307,17 +338,22 @@ func (s *Queues) apply(name string, text []byte) string {
 		Progress *int
 		Note     string
 		Deadline int64 `json:"deadline_ms"`
+		Result   json.RawMessage
 	}
-	if err := json.Unmarshal(text, &line); err != nil || line.MS < 0 || line.MS > 30*24*3600*1000 {
+	if err := json.Unmarshal(text, &line); err != nil || line.MS < 0 || line.MS > 30*24*3600*1000 || len(line.Result) > 4096 {
 		return "bad_item"
 	}
-	i := slices.IndexFunc(s.jobs, func(j *queueJob) bool { return j.path == name && j.ID == line.ID })
-	if i < 0 {
+	i := s.find(name, line.ID)
+	if i < 0 || s.jobs[i].State == "acked" {
 		return "gone"
 	}
 	j := s.jobs[i]
 	if line.Do == "ack" {
-		s.jobs = slices.Delete(s.jobs, i, i+1)
+		j.State, j.Result, j.Acked = "acked", line.Result, time.Now().UnixMilli()
+		s.tell(j, "acked")
+		if line.Result == nil {
+			s.jobs = slices.Delete(s.jobs, i, i+1)
+		}
 		return "acked"
 	}
 	if j.State != "leased" || line.Attempt != 0 && line.Attempt != j.Attempt ||
@@ -349,7 +385,7 @@ func (s *Queues) apply(name string, text []byte) string {
 func (s *Queues) decide(name, rest string) *http.Response {
 	id, verb, _ := strings.Cut(rest, "/")
 	result := map[string]string{"commit": "committed", "rollback": "rolled_back"}[verb]
-	i := slices.IndexFunc(s.jobs, func(j *queueJob) bool { return j.path == name && j.ID == id })
+	i := s.find(name, id)
 	switch before := s.decided[id]; {
 	case result == "":
 		return Answer(404, `{"error":"no_such_route","message":"m"}`)

@@ -3,7 +3,9 @@ package clienttest
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -286,4 +288,136 @@ func moreJobsThanWereAskedForAreNone(b *jobBench) {
 	if account := b.stop(""); account.RequestErrors != 1 || len(account.Handled) != 1 {
 		b.Errorf("got %+v", account)
 	}
+}
+
+func aUniqueJobIsStoredOnce(b *jobBench) {
+	b.open(quickJobs())
+	o := func(conflict string) map[string]any {
+		return with(map[string]any{"unique": 90_000, "unique_key": "cart 7", "delay": 60_000}, "on_conflict", conflict)
+	}
+	first := b.publish(o("keep"), "1")
+	for _, row := range []struct {
+		conflict, payload string
+		changed           bool
+	}{{"keep", "1", false}, {"replace", "3", true}, {"extend", "3", true}} {
+		again := b.publish(o(row.conflict), "3")
+		got := b.want("", jobCommand{Op: "get", Queue: "welcome", ID: first.IDs[0]}).Jobs[0].payload()
+		if !again.Exists || again.Changed != row.changed || again.Repeated || again.IDs[0] != first.IDs[0] || got != row.payload {
+			b.Errorf("%s: got %+v, and %q", row.conflict, again, got)
+		}
+	}
+	if unique, err := time.ParseDuration(b.server.of("publish")[0].query["unique"]); first.Exists || err != nil || unique != 90*time.Second {
+		b.Errorf("got %+v by %v", first, b.server.of("publish")[0].query)
+	}
+}
+
+func anAckTellsAResult(b *jobBench) {
+	b.open(with(quickJobs(), "timeout", 1_000))
+	kept, gone := b.publish(nil, "1").IDs[0], b.publish(nil, "2").IDs[0]
+	b.claim(2, map[string]any{"count": 2})
+	get := func(id string, wait int) saidJob {
+		r := b.ask(jobCommand{Op: "get", Queue: "welcome", ID: id, Options: map[string]any{"wait": wait}})
+		return append(r.Jobs, saidJob{State: r.Error})[0]
+	}
+	if j := get(kept, 20); j.State != "leased" || j.payload() != "1" {
+		b.Errorf("before its end: %+v", j)
+	}
+	result := map[string]any{"n": []any{1.0, "é\n", nil}, "o": map[string]any{}}
+	ack := jobCommand{Op: "settle", Do: "ack", Queue: "welcome", ID: kept, Attempt: 1, Result: strings.Repeat("x", 5000)}
+	b.want("invalid", ack)
+	ack.Result = result
+	b.want("", ack)
+	if j := get(kept, 50_000); j.State != "acked" || !reflect.DeepEqual(j.Result, result) {
+		b.Errorf("got %+v", j)
+	}
+	read, before := make(chan saidJob), len(b.server.of("get"))
+	go func() { read <- get(gone, 50_000) }()
+	b.until("it waits", func() bool { return len(b.server.of("get")) > before })
+	time.Sleep(1500 * time.Millisecond) // beyond the timeout
+	b.server.do(http.MethodPost, "welcome/settle", fmt.Sprintf(`{"id":%q,"do":"ack"}`, gone))
+	if j := <-read; j.State != "gone" || j.ID != gone || len(b.server.of("get")) != before+1 {
+		b.Errorf("the end of a job that is not kept: %+v in %d requests", j, len(b.server.of("get"))-before)
+	}
+}
+
+func whatAHandlerReturnsIsTheResult(b *jobBench) {
+	b.open(quickJobs())
+	results := map[string]any{}
+	for _, do := range []string{"result", "bad_result", "big_result", "ok"} {
+		results[b.put("welcome", act(do, 0, 1))] = map[string]any{"result": map[string]any{"done": true}}[do]
+	}
+	b.work(quickWork())
+	b.until("all are done", func() bool {
+		for id := range results {
+			if state := b.state(id).State; state != "" && state != "acked" {
+				return false
+			}
+		}
+		return true
+	})
+	if account := b.stop(""); account.Errors != 2 || account.RequestErrors != 0 || len(account.Handled) != 4 {
+		b.Errorf("got %+v", account)
+	}
+	for id, want := range results {
+		b.wantSettled(id, "ack")
+		if got := b.state(id); !reflect.DeepEqual(got.Result, want) {
+			b.Errorf("got %+v, want %v", got, want)
+		}
+	}
+}
+
+// listen asks for n events of welcome while told runs.
+func (b *jobBench) listen(n int, told func()) (r jobReply) {
+	b.Helper()
+	read := make(chan jobReply)
+	go func() { read <- b.ask(jobCommand{Op: "events", Queues: []string{"welcome", "other"}, N: n}) }()
+	b.until("it listens", func() bool { return len(b.server.of("events")) > 0 })
+	told()
+	select {
+	case r = <-read:
+	case <-time.After(jobPatience):
+		b.Fatalf("no answer; requests %v", b.server.paths())
+	}
+	b.until("the stream is closed", b.server.idle)
+	if r := b.server.of("events")[0]; r.query["queues"] != "welcome,other" || r.token != "s3cret" {
+		b.Errorf("asked by %+v", r)
+	}
+	return r
+}
+
+func eventsAreToldInOrder(b *jobBench) {
+	b.open(with(quickJobs(), "token", "s3cret"))
+	id := ""
+	r := b.listen(4, func() {
+		<-b.server.listens
+		b.put("urgent", "1")
+		id = b.put("welcome", "2")
+		b.server.do(http.MethodPost, "welcome/claim", "")
+		b.server.do(http.MethodPost, "welcome/settle", fmt.Sprintf(`{"id":%q,"do":"ack","result":{"n":"é"}}`, id))
+	})
+	want := []saidEvent{{Event: "ready"}, {"published", "welcome", id, nil}, {"claimed", "welcome", id, nil}, {"acked", "welcome", id, map[string]any{"n": "é"}}}
+	if !reflect.DeepEqual(r.Events, want) || len(b.server.of("events")) != 1 {
+		b.Errorf("got %+v, want %+v", r, want)
+	}
+}
+
+func aStreamThatBreaksIsOpenedAgain(b *jobBench) {
+	b.open(with(quickJobs(), "token", "s3cret"))
+	b.server.script("events",
+		Step{Status: 503, Code: "overloaded"}, Step{Body: ": \n\nevent: ready\ndata: {\"event\":\"ready\"}\n\nevent: acked\ndata: {\"event\":\"ack"},
+		Step{Cut: true}, Step{Status: 503, Code: "shutting_down"}, Step{})
+	r := b.listen(3, func() {})
+	if want := []saidEvent{{Event: "ready"}, {Event: "dropped"}, {Event: "ready"}}; !reflect.DeepEqual(r.Events, want) {
+		b.Errorf("got %+v, want %+v", r, want)
+	}
+	b.server.script("events", Step{Body: "data: {\"event\":\"ready\"}\n\n"}, Step{Status: 401, Code: "unauthorized"})
+	if r := b.listen(3, func() {}); r.Error != "unauthorized" {
+		b.Errorf("got %+v of a token that was removed", r)
+	}
+	b.server.script("events", Step{Status: 503, Code: "not_ready"})
+	before := len(b.server.of("events"))
+	if r := b.listen(1, func() {}); r.Error != "unavailable" || len(b.server.of("events")) != before+4 {
+		b.Errorf("got %+v after %d attempts", r, len(b.server.of("events"))-before)
+	}
+	b.want("invalid", jobCommand{Op: "events", Queues: []string{"a,b"}, N: 1})
 }
