@@ -47,12 +47,19 @@ class Driver:
     def settle(self, c, o):
         job, after, q = spillway.Job(c["queue"], c["id"], c["attempt"]), c.get("ms", 0) / 1000, self.queues_
         {
-            "ack": lambda: q.ack(job), "nack": lambda: q.nack(job, after, c.get("error")), "bury": lambda: q.bury(job, c.get("error")),
-            "touch": lambda: q.touch(job, after), "progress": lambda: q.progress(job, after, c["progress"], c["note"]), "requeue": lambda: q.requeue(job),
+            "ack": lambda: q.ack(job, c.get("result")), "nack": lambda: q.nack(job, after, c.get("error")), "bury": lambda: q.bury(job, c.get("error")),
+            "touch": lambda: q.touch(job, after), "progress": lambda: q.progress(job, c["progress"], c["note"], ttr=after), "requeue": lambda: q.requeue(job),
         }[c["do"]]()
 
     def get(self, c, o):
-        return {"jobs": [shown(self.queues_.get(c["queue"], c["id"]))]}
+        return {"jobs": [shown(self.queues_.wait(c["queue"], c["id"], **o) if o else self.queues_.get(c["queue"], c["id"]))]}
+
+    def events(self, c, o):
+        events = self.queues_.events(c["queues"])
+        try:
+            return {"events": list(itertools.islice(events, c["n"]))}
+        finally:
+            events.close()
 
     def delete(self, c, o):
         self.queues_.delete(c["queue"], c["id"])
@@ -96,7 +103,7 @@ class Driver:
             self.calls[job.id] = calls = self.calls.get(job.id, 0) + 1
         self.count("running", 1)
         try:
-            self.act(job, act["do"] if calls <= act["attempts"] else "ok", act["ms"] / 1000)
+            return self.act(job, act["do"] if calls <= act["attempts"] else "ok", act["ms"] / 1000)
         finally:
             self.count("running", -1)
             with self.lock:
@@ -113,11 +120,12 @@ class Driver:
         }
         if do in failures:
             raise failures[do]
+        return {"result": {"done": True}, "bad_result": b"\xff", "big_result": 5000 * "x"}.get(do)
 
 
 def shown(job):
     payload = base64.b64encode(job.payload).decode()
-    names = "queue", "id", "state", "attempt", "tries", "progress", "note"
+    names = "queue", "id", "state", "attempt", "tries", "progress", "note", "result"
     return {"payload": payload, **{name: getattr(job, name) for name in names}}
 
 
@@ -126,7 +134,7 @@ def word(error):
 
 
 TIMES = {
-    "linger", "max_age", "timeout", "backoff_base", "backoff_max", "probe_every", "key_window", "delay", "ttl", "dedup", "ttr", "wait",
+    "linger", "max_age", "timeout", "backoff_base", "backoff_max", "probe_every", "key_window", "delay", "ttl", "dedup", "ttr", "wait", "unique",
     "stop_timeout", "give_up_after",
 }
 

@@ -12,7 +12,8 @@ import socket
 import time
 import traceback
 import urllib.parse
-from typing import Any, Callable, NamedTuple, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 
 class SpillwayError(Exception):
@@ -108,7 +109,12 @@ def encode(value: Any) -> bytes:
     """Bytes as they are; anything else as JSON."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return compact(value).encode()
+
+
+def compact(value: Any) -> str:
+    """JSON without spaces, or a TypeError, ValueError or RecursionError."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def valid_name(name: str, longest: int) -> bool:
@@ -142,36 +148,63 @@ class Connection:
         kind = http.client.HTTPSConnection if endpoint.tls else http.client.HTTPConnection
         self._http, self._endpoint, self._aborted = kind(endpoint.host, endpoint.port), endpoint, False
 
-    def request(self, method: str, path: str, headers: dict[str, str], body: bytes, timeout: float, limit: int) -> Answer:
-        """Sends one request, and reads limit bytes of its answer. Without one it raises Unavailable or Unknown."""
-        c, deadline = self._http, time.monotonic() + timeout
+    def _ask(self, method: str, path: str, headers: dict[str, str], body: bytes, deadline: float) -> http.client.HTTPResponse:
+        c = self._http
         if c.sock is not None and readable(c.sock):  # closed while it was idle
             c.close()
         try:
             if c.sock is None:
-                c.timeout = min(max(timeout, 0.001), 10.0)
+                c.timeout = min(max(deadline - time.monotonic(), 0.001), 10.0)
                 c.connect()
         except OSError as e:
             c.close()
             raise Unavailable(f"no connection: {e}") from e
-        try:
+        with self._answering():
             if self._aborted:
                 raise ConnectionAbortedError("the call was given up")
-            c.sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            self._sock = c.sock
+            self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
             c.request(method, self._endpoint.path + path, body, {**self._endpoint.headers, **headers})
-            response, answer, part = c.getresponse(), b"", b"-"
+            return c.getresponse()
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, http.client.HTTPException, ValueError) as e:
+            self._http.close()
+            raise Unknown(f"no answer: {e}") from e
+
+    def request(self, method: str, path: str, headers: dict[str, str], body: bytes, timeout: float, limit: int) -> Answer:
+        """Sends one request, and reads limit bytes of its answer. Without one it raises Unavailable or Unknown."""
+        deadline = time.monotonic() + timeout
+        response, answer, part = self._ask(method, path, headers, body, deadline), b"", b"-"
+        with self._answering():
             while part and len(answer) < limit:
-                if c.sock is not None:
-                    c.sock.settimeout(max(deadline - time.monotonic(), 0.001))
+                self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
                 part = response.read1(1 << 20)
                 answer += part
             if response.length:
                 raise http.client.IncompleteRead(answer, response.length)
             response.close()
-            return Answer(response.status, response.headers, answer)
-        except (OSError, http.client.HTTPException, ValueError) as e:
-            c.close()
-            raise Unknown(f"no answer: {e}") from e
+        return Answer(response.status, response.headers, answer)
+
+    def stream(self, path: str, timeout: float, silence: float) -> Iterator[bytes]:
+        """Yields the lines of an answer of events as they come, until it breaks or nothing comes for so long."""
+        response = self._ask("GET", path, {}, b"", time.monotonic() + timeout)
+        if response.status != 200:
+            with self._answering():
+                raise Answer(response.status, response.headers, response.read(1 << 20)).error()
+        if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+            raise foreign()
+        try:
+            self._sock.settimeout(silence)
+            line = b": open\n"
+            while line:
+                yield line
+                line = response.readline(1 << 20)
+        except (OSError, http.client.HTTPException, ValueError):
+            return
 
     def abort(self) -> None:
         """Ends the request of another thread, and those that follow."""

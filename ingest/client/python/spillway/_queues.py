@@ -11,19 +11,21 @@ import threading
 import time
 import urllib.parse
 import uuid
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from ._http import (
-    CODES, Connection, Empty, Endpoint, Gone, Invalid, NoJob, SpillwayError, Temporary, Unknown, backoff, encode, foreign, parse,
+    CODES, Connection, Empty, Endpoint, Gone, Invalid, NoJob, SpillwayError, Temporary, Unknown, backoff, compact, encode, foreign, parse,
 )
 
 MAX_ANSWER = 64 << 20
 MAX_AFTER = 30 * 24 * 3600.0  # the longest time that a nack may give
 MAX_ERROR = 1 << 10  # bytes of an error that are sent
+MAX_RESULT = 4 << 10  # bytes of a result
+SILENCE = 45.0  # of a stream, to which the service sends something each 15 s
 
 
 class Job:
-    """A job of a queue. published and expires are Unix seconds by the service's clock; 0: unknown, never."""
+    """A job of a queue. published, expires and acked are Unix seconds by the service's clock; 0: unknown, never, not."""
 
     def __init__(self, queue: str, id: str, attempt: int = 0, form: Optional[dict[str, Any]] = None) -> None:
         f = form or {}
@@ -31,15 +33,21 @@ class Job:
         self.tries: int = f.get("tries", 0)  # deliveries at most
         self.payload = base64.b64decode(f.get("data", ""), validate=True)
         self.attributes: dict[str, str] = f.get("attributes") or {}
-        self.published, self.expires = f.get("published_ms", 0) / 1000, f.get("expires_ms", 0) / 1000
-        self.state: str = f.get("state", "")  # of get and peek: ready, prepared, delayed, leased or dead
+        self.published, self.expires, self.acked = (f.get(name + "_ms", 0) / 1000 for name in ("published", "expires", "acked"))
+        self.state: str = f.get("state", "")  # of get, peek and wait: ready, prepared, delayed, leased, dead, acked; gone: it ended unkept
         self.reason: str = f.get("reason", "")  # why it is dead
         self.errors: list[dict[str, Any]] = f.get("errors") or []  # of get: why attempts failed, the newest first
         self.progress: Optional[int] = f.get("progress")  # of get, with note: what its worker said with progress
         self.note: str = f.get("note", "")
+        self.result: Any = f.get("result")  # of get and wait: what its ack said
         self.ended = threading.Event()  # set when its handler is to end, because of cause:
         self.cause = ""  # lease_lost: it comes again elsewhere; stopped: the worker stops
         self._deadline: int = f.get("deadline_ms", 0)
+        self._ttr = 60.0  # that it was claimed for
+
+    def __repr__(self) -> str:
+        names = "queue", "id", "attempt", "tries", "state", "payload"
+        return f"Job({', '.join(f'{name}={getattr(self, name)!r:.80}' for name in names)})"
 
     def json(self) -> Any:
         """The payload, which is JSON."""
@@ -51,7 +59,8 @@ class Published(NamedTuple):
 
     ids: list[str]  # of the jobs, in their order
     repeated: bool  # an earlier publish with the same key stored them
-    exists: bool  # a job with the same id exists; nothing was stored
+    exists: bool  # a job with the same id exists, or one is unique; nothing was stored
+    changed: bool  # that job was changed, as on_conflict says
 
 
 class Counts(NamedTuple):
@@ -90,11 +99,14 @@ class Queues:
     def publish(
         self, queue: str, payload: Any, *, delay: float = 0, at: Optional[datetime.datetime] = None, ttl: float = 0,
         tries: int = 0, id: str = "", shards: int = 0, key: str = "", dedup: float = 0, on_end: str = "",
+        attributes: Mapping[str, str] = {}, unique: float = 0, unique_key: str = "", on_conflict: str = "",
     ) -> Published:
         """Stores a job, and returns when the service has it: bytes as they are, anything else as JSON.
 
         Attempts in vain do not make it twice. After Unknown, repeat it with a key of your own, which makes a repeat within
-        dedup (0: 2 minutes) store nothing. 0 and "" are the service's defaults.
+        dedup (0: 2 minutes) store nothing. For unique seconds no other job is stored under unique_key, or id, whatever becomes
+        of it; on_conflict is what a double does to it while it is delayed: keep, replace or extend. 0 and "" are the
+        service's defaults.
         """
         if isinstance(payload, _Lines):
             body, kind = payload.body, "application/x-ndjson"
@@ -105,11 +117,13 @@ class Queues:
         said, _ = self._call("POST", _checked(queue), {
             "delay": _duration(delay), "at": at.astimezone().isoformat() if at else "", "ttl": _duration(ttl), "tries": tries, "id": id,
             "shards": shards, "dedup": _duration(dedup) if key else "", "on_end": on_end,
+            "unique": _duration(unique), "unique_key": unique_key, "on_conflict": on_conflict,
+            **{"attribute." + name: value for name, value in attributes.items()},
         }, body, kind, key or uuid.uuid4().hex, dedup or 120.0)
         ids = said.get("ids")
         if not isinstance(ids, list) or not ids or not all(isinstance(i, str) and i for i in ids):
             raise foreign()
-        return Published(ids, bool(key and said.get("repeated")), bool(said.get("exists")))
+        return Published(ids, bool(key and said.get("repeated")), bool(said.get("exists")), bool(said.get("changed")))
 
     def publish_many(self, queue: str, payloads: Sequence[Any], **options: Any) -> Published:
         """Stores several jobs, all or none, with the options of publish: 1000 and 1 MiB with the service's defaults."""
@@ -134,11 +148,16 @@ class Queues:
         jobs = [_job(form) for form in said["jobs"]]
         if any(j.queue not in queues for j in jobs):
             raise foreign()
+        for j in jobs:
+            j._ttr = ttr
         return jobs
 
-    def ack(self, job: Job) -> None:
-        """Says that a job is done: it does not come again, even if its lease is over. Gone: it was acked before."""
-        self._settle(job, "ack")
+    def ack(self, job: Job, result: object = None) -> None:
+        """Says that a job is done: it does not come again, even if its lease is over. Gone: it was acked before.
+
+        result, if any, is JSON of 4 KiB at most, which wait and follow-ups tell.
+        """
+        self._settle(job, "ack", result=result)
 
     def nack(self, job: Job, after: float = 0.0, error: object = None) -> None:
         """Gives a job back, to be ready again after up to 30 days. error is why, which get shows."""
@@ -156,17 +175,21 @@ class Queues:
         """Leases a job for ttr from now on. Gone: the lease was over."""
         self._settle(job, "touch", ttr)
 
-    def progress(self, job: Job, ttr: float, percent: int, note: str = "") -> None:
-        """Touches a job, and says how far the work got, in percent, and a note of which 200 bytes are kept. get has both."""
-        self._settle(job, "touch", ttr, progress=percent, note=note)
+    def progress(self, job: Job, percent: int, note: str = "", *, ttr: float = 0) -> None:
+        """Says how far the work got, in percent, and a note of which 200 bytes are kept: get has both. It is a touch, for ttr
+        or as long as the job was claimed for."""
+        self._settle(job, "touch", ttr or job._ttr, more={"progress": percent, "note": note})
 
     def defer(self, job: Job, ttr: float) -> None:
         """Leases a job for ttr from now on; somebody else, who has its queue, id and attempt, settles it."""
         self._settle(job, "defer", ttr)
 
-    def _settle(self, job: Job, do: str, after: float = 0.0, error: object = None, attempts: int = 0, **more: object) -> None:
-        line = {**settlement(job, do, after, error), **more}
+    def _settle(self, job: Job, do: str, after: float = 0.0, error: object = None, attempts: int = 0, result: object = None,
+                more: dict[str, Any] = {}) -> None:
+        line = {**settlement(job, do, after, error, result), **more}
         line.pop("deadline_ms", None)  # a touch may have moved it
+        if do == "touch":
+            job._deadline = 0
         failed = self._settle_all(job.queue, [line], attempts)[0]
         if failed is not None:
             raise failed
@@ -174,7 +197,7 @@ class Queues:
     def _settle_all(self, queue: str, lines: Sequence[dict[str, Any]], attempts: int = 0, connection: Optional[Connection] = None,
                     timeout: float = 0) -> list[Optional[SpillwayError]]:
         """Sends settlements of one queue together, and returns what became of each: None, Gone or another error."""
-        body = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode("utf-8", "replace")
+        body = "".join(compact(line) + "\n" for line in lines).encode("utf-8", "replace")
         said, maybe = self._call("POST", _checked(queue) + "/settle", {}, body, "application/x-ndjson", attempts=attempts,
                                  connection=connection, timeout=timeout)
         results, errors = said.get("results"), []  # type: ignore[var-annotated]
@@ -192,7 +215,42 @@ class Queues:
 
     def get(self, queue: str, id: str) -> Job:
         """Returns a job, in whatever state it is, or raises NoJob."""
-        return _job(self._call("GET", f"{_checked(queue)}/jobs/{urllib.parse.quote(id, '')}")[0], queue)
+        return self.wait(queue, id, 0)
+
+    def wait(self, queue: str, id: str, wait: float = 30.0) -> Job:
+        """Returns a job once it has ended, or after wait, 10 minutes at most, in the state it is in then; or raises NoJob."""
+        path = f"{_checked(queue)}/jobs/{urllib.parse.quote(id, '')}"
+        return _job(self._call("GET", path, {"wait": _duration(wait)}, wait=wait)[0], queue)
+
+    def events(self, queues: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+        """Tells what happens to the jobs of some queues, or of all, from now on, as the service writes it.
+
+        It is best effort: from "ready" on all processes tell, "dropped" says that events are missing. A stream that breaks
+        is opened again, and that is a dropped. It raises what the service rejects.
+        """
+        path = "/_events" + ("?queues=" + ",".join(map(_checked, queues)) if queues else "")
+        opened, attempt = False, 0
+        while True:
+            attempt, began, after = attempt + 1, time.monotonic(), 0.0
+            connection = Connection(self._endpoint)
+            try:
+                for line in connection.stream(path, self._timeout, SILENCE):
+                    opened = True
+                    event = parse(line[6:]) if line.startswith(b"data: ") else line
+                    if isinstance(event, dict):
+                        yield event
+                    elif event is not line:
+                        break  # it broke here
+                if time.monotonic() - began > self.backoff[1]:
+                    attempt = 1  # it lasted
+                yield {"event": "dropped"}
+            except Temporary as e:
+                if not opened and attempt >= self._attempts:
+                    raise
+                after = e.retry_after
+            finally:
+                connection.close()
+            time.sleep(max(backoff(*self.backoff, attempt), after))
 
     def peek(self, queue: str) -> Job:
         """Returns the job that is claimed next, without claiming it, or raises NoJob."""
@@ -270,8 +328,10 @@ class Queues:
             time.sleep(pause)
 
 
-def settlement(job: Job, do: str, after: float = 0.0, error: object = None) -> dict[str, Any]:
-    """A line of a settle: what became of one delivery. It can be repeated, but for a requeue, which names the deadline."""
+def settlement(job: Job, do: str, after: float = 0.0, error: object = None, result: object = None) -> dict[str, Any]:
+    """A line of a settle: what became of one delivery. It can be repeated, but for a requeue, which names the deadline.
+
+    It raises Invalid for a result that is not JSON of 4 KiB at most."""
     line: dict[str, Any] = {"id": job.id, "attempt": job.attempt, "do": do}
     if after:
         line["ms"] = int(min(max(after, 0.0), MAX_AFTER) * 1000 + 0.999)
@@ -279,6 +339,14 @@ def settlement(job: Job, do: str, after: float = 0.0, error: object = None) -> d
         line["error"] = str(error).encode("utf-8", "replace")[:MAX_ERROR].decode("utf-8", "ignore")
     if do == "requeue" and job._deadline:
         line["deadline_ms"] = job._deadline
+    if result is not None:
+        try:
+            n = len(compact(result).encode())
+        except (TypeError, ValueError, RecursionError) as e:
+            raise Invalid(f"the result is not JSON: {e}") from e
+        if n > MAX_RESULT:
+            raise Invalid(f"the result has {n} bytes, {MAX_RESULT} at most")
+        line["result"] = result
     return line
 
 

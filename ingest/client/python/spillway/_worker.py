@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, Optional, Sequence
 
-from ._http import Connection, Gone, NoNamespace, SpillwayError, Temporary, TooLarge, Unauthorized, backoff, guarded
+from ._http import Connection, Gone, Invalid, NoNamespace, SpillwayError, Temporary, TooLarge, Unauthorized, backoff, guarded
 from ._queues import Job, Queues, settlement
 
 MAX_CLAIM = 1000
@@ -41,7 +41,8 @@ class Deferred(Exception):
 class Worker:
     """Claims jobs of queues, the most wanted first, and gives each to handle, in concurrency threads.
 
-    A handler that returns acks its job. What it raises decides: Permanent buries, RetryIn nacks with its time, NotBegun
+    A handler that returns acks its job, and what it returns, other than None, is the job's result: what is not JSON of 4 KiB
+    at most is told to on_error, and left out. What it raises decides: Permanent buries, RetryIn nacks with its time, NotBegun
     requeues, Deferred defers, anything else nacks with a random time up to min(backoff_max, backoff_base·2^(attempt-1)).
     While it runs the lease is prolonged each ttr/3. job.ended is set when the lease is lost, or stop_timeout after stop().
     While the service cannot be reached, or rejects the token, the worker goes on; give_up_after bounds the latter.
@@ -175,14 +176,14 @@ class Worker:
             if item is None:
                 return
             job, leased = item
-            error: Optional[BaseException] = None
+            result, error = None, None  # type: Any, Optional[BaseException]
             if self._stopping.is_set():  # it came with the last answer
                 error = NotBegun()
             else:
                 with self._lock:
                     self._leases[job] = [leased + self._ttr / 3, leased + self._ttr, 0]
                 try:
-                    self._handle(job)
+                    result = self._handle(job)
                 except BaseException as e:
                     error = e
                 with self._lock:
@@ -190,7 +191,7 @@ class Worker:
             if isinstance(error, NotBegun):
                 self._touching.acquire()  # the next delivery has the same attempt: a touch of this one ends first
                 self._touching.release()
-            ending = self._ending(job, error)
+            ending = self._ending(job, error, result)
             with self._lock:
                 self._running -= 1
                 if ending is None:
@@ -201,12 +202,16 @@ class Worker:
                 if not self._running:
                     self._idle.notify_all()
 
-    def _ending(self, job: Job, error: Optional[BaseException]) -> Optional[dict[str, Any]]:
+    def _ending(self, job: Job, error: Optional[BaseException], result: object) -> Optional[dict[str, Any]]:
         """The settlement of a job; None: there is nothing to settle."""
         if error is not None and not isinstance(error, (NotBegun, Deferred)):
             self._on_error(job, error)
         if error is None:
-            return settlement(job, "ack")  # which counts after the lease, too
+            try:
+                return settlement(job, "ack", result=result)  # which counts after the lease, too
+            except Invalid as e:
+                self._on_error(job, e)
+                return settlement(job, "ack")
         if job.cause == "lease_lost":
             return None
         if isinstance(error, NotBegun):
