@@ -24,8 +24,13 @@ const commands = {
   },
   publish: ({ queue, payloads }, o) => payloads.length === 1 ? queues.publish(queue, bytes(payloads[0]), o) : queues.publishMany(queue, payloads.map(bytes), o),
   claim: async c => ({ jobs: (await queues.claim(c.queues, camel(c.options))).map(shown) }),
-  settle: ({ do: act, ms, error, progress, note, ...job }) => queues[act](job, ...{ nack: [ms, error], bury: [error], touch: [ms], progress: [ms, progress, note] }[act] ?? []),
-  get: async ({ queue, id }) => ({ jobs: [shown(await queues.get(queue, id))] }),
+  settle: ({ do: act, ms, error, progress, note, result, ...job }) => queues[act](job, ...{ ack: [result], nack: [ms, error], bury: [error], touch: [ms], progress: [progress, note, { ttr: ms }] }[act] ?? []),
+  get: async ({ queue, id }, { wait }) => ({ jobs: [shown(await (wait ? queues.wait(queue, id, wait) : queues.get(queue, id)))] }),
+  async events(c) {
+    const events = []
+    for await (const e of queues.events(c.queues)) if (events.push(e) === c.n) break
+    return { events }
+  },
   delete: ({ queue, id }) => queues.delete(queue, id),
   work(c, o) {
     calls = {}
@@ -44,7 +49,7 @@ async function handle(job, signal) {
   now.most = Math.max(now.most, ++now.running)
   calls[job.id] = (calls[job.id] ?? 0) + 1
   try {
-    await acts[calls[job.id] > act.attempts ? "ok" : act.do](act, signal)
+    return await acts[calls[job.id] > act.attempts ? "ok" : act.do](act, signal)
   } finally {
     now.running--
     now.handled.push({ queue: job.queue, id: job.id, attempt: job.attempt, cause: signal.reason?.kind ?? "" })
@@ -53,6 +58,9 @@ async function handle(job, signal) {
 
 const acts = {
   ok() { },
+  result: () => ({ done: true }),
+  bad_result: () => ({ n: 1n }),
+  big_result: () => "x".repeat(5000),
   fail() { throw new Error("as the payload says") },
   throw() { throw Object.create(null) }, // which has no text
   permanent() { throw new all.Permanent("for good") },

@@ -31,7 +31,8 @@ const kinds = Object.fromEntries(Object.entries({
 const unconnected = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
 const maxWait = 240000 // Node gives up a request that is not answered for 300 s
 const maxAfter = 30 * 24 * 3600000
-const maxError = 1024 // bytes
+const maxError = 1024, maxResult = 4096, maxLine = 1 << 20 // bytes
+const maxSilence = 45000 // of a stream, to which the service sends something each 15 s
 const lastSettle = 2000 // of a worker without patience
 const temporary = e => e.kind === "unknown" || e.kind === "unavailable" || e.kind === "rate_limited"
 const barred = e => e.kind === "unauthorized" || e.kind === "no_namespace"
@@ -68,11 +69,11 @@ export class Queues {
     const { said } = await this.#call({ path: queues.join() + "/claim", query: { count, ttr: ms(ttr), wait: ms(wait) }, wait, ...call })
     if (!Array.isArray(said?.jobs) || !said.jobs.every(f => isJob(f) && queues.includes(f.queue))) throw foreign()
     if (said.jobs.length > count) throw new SpillwayError("unknown", "an answer with more jobs than were asked for")
-    return said.jobs.map(f => new Job(f))
+    return said.jobs.map(f => new Job({ ...f, ttr }))
   }
 
-  // ack says that a job is done, also when its lease is over.
-  async ack(job, call) { return this.#settle(job, "ack", {}, call) }
+  // ack says that a job is done, also when its lease is over. result, if any, is JSON of 4 KiB at most, which wait tells.
+  async ack(job, result, call) { return this.#settle(job, "ack", { result }, call) }
   // nack gives a job back, to be ready again after that many ms, 30 days at most; error is why.
   async nack(job, after = 0, error, call) { return this.#settle(job, "nack", { after, error }, call) }
   // bury gives a job up: it is dead.
@@ -81,18 +82,49 @@ export class Queues {
   async requeue(job, call) { return this.#settle({ ...job, deadline: 0 }, "requeue", {}, { attempts: 1, ...call }) }
   // touch leases a job for ttr ms from now on.
   async touch(job, ttr, call) { return this.#settle(job, "touch", { after: ttr }, call) }
-  // progress does the same, and says how far the work got: percent, and a note of which 200 bytes are kept.
-  async progress(job, ttr, percent, note = "", call) { return this.#settle(job, "touch", { after: ttr, progress: percent, note }, call) }
+  // progress says how far the work got: percent, and a note of which 200 bytes are kept. It is a touch, for as long as the
+  // job was claimed for where call has no ttr.
+  async progress(job, percent, note = "", { ttr = job.ttr ?? 60000, ...call } = {}) { return this.#settle(job, "touch", { after: ttr, progress: percent, note }, call) }
   // defer is a touch, and notes that somebody else will settle the job.
   async defer(job, ttr, call) { return this.#settle(job, "defer", { after: ttr }, call) }
 
-  async get(queue, id, call) { return this.#read(queue, `/jobs/${encodeURIComponent(id)}`, call) }
+  async get(queue, id, call) { return this.wait(queue, id, 0, call) }
+  // wait is a job once it has ended, or after that many ms in the state it is in then.
+  async wait(queue, id, wait = 30000, call) {
+    wait = Math.min(wait, maxWait)
+    return this.#read(queue, `/jobs/${encodeURIComponent(id)}`, { query: { wait: ms(wait) }, wait, ...call })
+  }
   // peek is the job that is claimed next.
   async peek(queue, call) { return this.#read(queue, "/peek", call) }
 
   async delete(queue, id, call) {
     const { said, error } = await this.#call({ method: "DELETE", path: `${check(queue)}/jobs/${encodeURIComponent(id)}`, lost: "no_job", ...call })
     if (!error && typeof said?.state !== "string") throw foreign()
+  }
+
+  // events tells what happens to the jobs of queues, or of all, from now on, as the service writes it. It is best effort:
+  // from "ready" on all processes tell, "dropped" says that events are missing. A stream that breaks is opened again, and
+  // that is a dropped. It ends with the loop or signal, and throws what the service rejects.
+  async *events(queues = [], { signal } = {}) {
+    const r = { method: "GET", path: "_events", query: { queues: queues.map(check).join() } }
+    for (let attempt = 1, opened = false; ; attempt++) {
+      const began = now()
+      let after = 0
+      try {
+        for await (const event of this.#stream(r, signal)) {
+          opened = true
+          if (event) yield event
+        }
+        if (signal?.aborted) return
+        if (now() - began > this.#o.backoffMax) attempt = 1 // it lasted
+        yield { event: "dropped" }
+      } catch (error) {
+        if (signal?.aborted) return
+        if (!temporary(error) || !opened && attempt >= this.#o.attempts) throw error
+        after = error.retryAfter
+      }
+      if (!await sleep(Math.max(backoff(this.#o, attempt), after), signal)) return
+    }
   }
 
   async counts(queue, call) {
@@ -127,13 +159,14 @@ export class Queues {
     return new Job(said)
   }
 
-  async #publish(queue, type, body, { delay, at, ttl, tries, id, shards, key, dedup, onEnd, ...call }) {
+  async #publish(queue, type, body, { delay, at, ttl, tries, id, shards, key, dedup, onEnd, attributes = {}, unique, uniqueKey, onConflict, ...call }) {
     if (!body.length) throw new SpillwayError("empty", "there is no payload")
-    const query = { delay: ms(delay), at: at && new Date(at).toISOString(), ttl: ms(ttl), tries, id, shards, dedup: key && ms(dedup), on_end: onEnd }
+    const query = { delay: ms(delay), at: at && new Date(at).toISOString(), ttl: ms(ttl), tries, id, shards, dedup: key && ms(dedup), on_end: onEnd, unique: ms(unique), unique_key: uniqueKey, on_conflict: onConflict }
+    for (const [name, value] of Object.entries(attributes)) query["attribute." + name] = value
     const ownKey = key ?? `${this.#keys}-${++this.#numbers}`
     const { said } = await this.#call({ path: check(queue), query, type, body, key: ownKey, keyTTL: key && dedup || 120000, ...call })
     if (!Array.isArray(said?.ids) || !said.ids.length || !said.ids.every(id => id && typeof id === "string")) throw foreign()
-    return { ids: said.ids, repeated: !!said.repeated && !!key, exists: !!said.exists }
+    return { ids: said.ids, repeated: !!said.repeated && !!key, exists: !!said.exists, changed: !!said.changed }
   }
 
   // #call makes attempts until one is answered for good. maybe: one before the last may have done what was asked, so that
@@ -161,39 +194,61 @@ export class Queues {
     }
   }
 
-  async #post({ method = "POST", path, query = {}, type, key, body }, timeout, signal) {
-    const headers = {}, abort = new AbortController(), stop = () => abort.abort(signal.reason)
+  async #post(r, timeout, signal) {
+    const limit = limited(signal)
+    limit.within(timeout)
+    try {
+      const answer = await (await this.#fetch(r, limit.signal)).text()
+      try { return JSON.parse(answer) } catch { throw foreign() }
+    } catch (error) { throw notAnswered(error) } finally { limit.end() }
+  }
+
+  // #stream opens a stream of events: first null, then each until it breaks.
+  async *#stream(r, signal) {
+    const limit = limited(signal), text = new TextDecoder()
+    let reader, rest = ""
+    limit.within(this.#o.timeout)
+    try {
+      const { headers, body } = await this.#fetch(r, limit.signal)
+      if (!headers.get("Content-Type")?.startsWith("text/event-stream")) throw foreign()
+      reader = body.getReader()
+      yield null
+      while (rest.length < maxLine) {
+        limit.within(maxSilence)
+        const { value, done } = await reader.read()
+        limit.within(0) // the time of the caller's loop is not the service's
+        if (done) return
+        const lines = (rest + text.decode(value, { stream: true })).split("\n")
+        rest = lines.pop()
+        for (const line of lines) if (line.startsWith("data: ")) yield JSON.parse(line.slice(6))
+      }
+    } catch (error) { if (!reader) throw notAnswered(error) } finally { limit.end() }
+  }
+
+  // #fetch sends a request once, and resolves to an answer that says yes.
+  async #fetch({ method = "POST", path, query = {}, type, key, body }, signal) {
+    const headers = {}
     if (type) headers["Content-Type"] = type
     if (key) headers["Idempotency-Key"] = key
     if (this.#o.token) headers.Authorization = "Bearer " + this.#o.token
     const parameters = new URLSearchParams(Object.entries(query).filter(([, v]) => v)).toString()
-    const timer = setTimeout(() => abort.abort(new Error(`no answer within ${timeout} ms`)), timeout)
-    signal?.addEventListener("abort", stop)
-    try {
-      const r = await (this.#o.fetch ?? fetch)(this.#base + path + (parameters && "?" + parameters), { method, headers, body, signal: abort.signal, redirect: "manual" })
-      const answer = await r.text()
-      if (r.status !== 200 && r.status !== 201) throw refused(r, answer)
-      try { return JSON.parse(answer) } catch { throw foreign() }
-    } catch (error) {
-      if (error instanceof SpillwayError) throw error
-      throw new SpillwayError(unconnected.test(error.cause?.code) ? "unavailable" : "unknown", text(error.cause ?? error), { cause: error })
-    } finally {
-      clearTimeout(timer)
-      signal?.removeEventListener("abort", stop)
-    }
+    const r = await (this.#o.fetch ?? fetch)(this.#base + path + (parameters && "?" + parameters), { method, headers, body, signal, redirect: "manual" })
+    if (r.status !== 200 && r.status !== 201) throw refused(r, await r.text())
+    return r
   }
 }
 
 class Job {
-  constructor({ queue, id, attempt = 0, tries, data, attributes = {}, state = "", reason = "", errors = [], progress, note = "", published_ms, expires_ms, deadline_ms }) {
-    Object.assign(this, { queue, id, attempt, tries, payload: Buffer.from(data, "base64"), attributes, state, reason, errors, progress, note })
-    Object.assign(this, { published: published_ms ?? 0, expires: expires_ms ?? 0, deadline: deadline_ms ?? 0 })
+  constructor({ queue, id, attempt = 0, tries, data, attributes = {}, state = "", reason = "", errors = [], progress, note = "", result, ttr, published_ms, expires_ms, acked_ms, deadline_ms }) {
+    Object.assign(this, { queue, id, attempt, tries, payload: Buffer.from(data, "base64"), attributes, state, reason, errors, progress, note, result, ttr })
+    Object.assign(this, { published: published_ms ?? 0, expires: expires_ms ?? 0, acked: acked_ms ?? 0, deadline: deadline_ms ?? 0 })
   }
   text() { return this.payload.toString() }
   json() { return JSON.parse(this.text()) }
 }
 
-// Worker claims jobs and gives each to a handler: handle(job, signal). signal aborts when the lease is lost or
+// Worker claims jobs and gives each to a handler: handle(job, signal). What that returns, if anything, is the job's
+// result; what is not JSON of 4 KiB at most is told to onError, and left out. signal aborts when the lease is lost or
 // the worker has stopped long enough; its reason is a SpillwayError of the kind lease_lost or stopped.
 export class Worker {
   #queues; #names; #handle; #o
@@ -268,8 +323,7 @@ export class Worker {
     else {
       lease.timer = setTimeout(() => this.#touch(lease), ttr / 3)
       try {
-        await this.#handle(job, lease.told.signal)
-        line = settlement(job, "ack") // which counts after the lease, too
+        line = this.#done(job, await this.#handle(job, lease.told.signal))
       } catch (error) { line = this.#failed(lease, error) }
       lease.ended = true
       clearTimeout(lease.timer)
@@ -277,6 +331,12 @@ export class Worker {
     if (line) await this.#settle(job, line)
     this.#leases.delete(lease)
     this.#freed()
+  }
+
+  // #done is an ack, which counts after the lease, too.
+  #done(job, result) {
+    try { return settlement(job, "ack", { result }) } catch (error) { this.#tell(this.#o.onError, job, error) }
+    return settlement(job, "ack")
   }
 
   #failed({ job, told, touched }, error) {
@@ -360,7 +420,32 @@ export class Worker {
 
 function end(lease, kind, why) { lease.told.abort(new SpillwayError(kind, why)) }
 
+// limited is a signal that aborts with another, and once the time that within gives is over; 0: it has time.
+function limited(signal) {
+  const abort = new AbortController(), stop = () => abort.abort(signal.reason)
+  let timer
+  signal?.addEventListener("abort", stop)
+  return {
+    signal: abort.signal,
+    within(time) {
+      clearTimeout(timer)
+      if (time) timer = setTimeout(() => abort.abort(new Error(`no answer within ${time} ms`)), time)
+    },
+    end() {
+      clearTimeout(timer)
+      signal?.removeEventListener("abort", stop)
+      abort.abort()
+    },
+  }
+}
+
 function foreign() { return new SpillwayError("unknown", "an answer that is none of Spillway's", { status: 200 }) }
+
+// notAnswered is the error of a request without an answer.
+function notAnswered(error) {
+  if (error instanceof SpillwayError) return error
+  return new SpillwayError(unconnected.test(error.cause?.code) ? "unavailable" : "unknown", text(error.cause ?? error), { cause: error })
+}
 
 // refused is the error of an answer that says no.
 function refused({ status, headers }, body) {
@@ -387,11 +472,17 @@ function payload(value) {
 
 // settlement is a line of a settle. It changes only the delivery that it names; a requeue names the deadline
 // of the lease, too, because the next delivery has the same attempt.
-function settlement({ id, attempt, deadline }, act, { after = 0, error, ...more } = {}) {
+function settlement({ id, attempt, deadline }, act, { after = 0, error, result, ...more } = {}) {
   const line = { id, attempt, do: act, ...more }
   if (act === "nack" || act === "touch" || act === "defer") line.ms = Math.ceil(Math.min(Math.max(after, 0), maxAfter))
   if (act === "requeue" && deadline) line.deadline_ms = deadline
   if (error !== undefined) line.error = new TextDecoder().decode(Buffer.from(text(error)).subarray(0, maxError), { stream: true })
+  if (result != null) {
+    let json
+    try { json = JSON.stringify(result) } catch { /* so it is none */ }
+    if (json === undefined || Buffer.byteLength(json) > maxResult) throw new SpillwayError("invalid", "a result is JSON, 4 KiB at most")
+    line.result = result
+  }
   return line
 }
 

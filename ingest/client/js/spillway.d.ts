@@ -115,6 +115,13 @@ export interface PublishOptions extends CallOptions {
   dedup?: number
   /** The queue that gets a job when a job ends. */
   onEnd?: string
+  /** Facts beside the payload, 16 at most. */
+  attributes?: Record<string, string>
+  /** For how long no other job is stored under uniqueKey, or id, whatever becomes of the first: 1000 to 24 h. */
+  unique?: number
+  uniqueKey?: string
+  /** What a double does to the first while that is delayed; default "keep". */
+  onConflict?: "keep" | "replace" | "extend"
 }
 
 export interface Published {
@@ -122,8 +129,10 @@ export interface Published {
   ids: string[]
   /** An earlier publish with the same key stored them. */
   repeated: boolean
-  /** A job with the same id exists; nothing was stored. */
+  /** A job with the same id exists, or one is unique; nothing was stored. */
   exists: boolean
+  /** That job was changed, as onConflict says. */
+  changed: boolean
 }
 
 export interface ClaimOptions extends CallOptions {
@@ -140,6 +149,8 @@ export interface Delivery {
   queue: string
   id: string
   attempt: number
+  /** Of claim: how long it was leased. */
+  ttr?: number
 }
 
 export interface Job extends Delivery {
@@ -147,11 +158,12 @@ export interface Job extends Delivery {
   tries: number
   payload: Uint8Array
   attributes: Record<string, string>
-  /** Unix ms of the service's clock; expires is 0: never. */
+  /** Unix ms of the service's clock; 0: never, not. */
   published: number
   expires: number
-  /** Of get and peek. */
-  state: "" | "ready" | "prepared" | "delayed" | "leased" | "dead"
+  acked: number
+  /** Of get, peek and wait; acked where a rule keeps such jobs, gone where it ended during a wait and none does. */
+  state: "" | "ready" | "prepared" | "delayed" | "leased" | "dead" | "acked" | "gone"
   /** Of get: why it is dead. */
   reason: string
   /** Of get: why attempts failed, the newest first. */
@@ -159,6 +171,8 @@ export interface Job extends Delivery {
   /** Of get: what its worker said with progress. */
   progress?: number
   note: string
+  /** Of get and wait: what its ack said. */
+  result?: any
   text(): string
   json(): any
 }
@@ -174,6 +188,22 @@ export interface Counts {
   oldestAge: number
 }
 
+/** What happened to a job, or to several, as the service writes it. */
+export interface QueueEvent {
+  /** Such as published, claimed, acked; ready: from here on all processes tell; dropped: events are missing here. */
+  event: string
+  queue?: string
+  id?: string
+  /** The first 13 characters of the id, where the rest is not known. */
+  id_begins?: string
+  at_ms?: number
+  attempt?: number
+  /** Of jobs without their ids; of dropped, 0: nobody knows how many. */
+  count?: number
+  result?: any
+  [more: string]: any
+}
+
 /** Each call is a request, and rejects with a SpillwayError. */
 export class Queues {
   /** Throws a TypeError or RangeError for a URL or an option that cannot work. */
@@ -184,8 +214,8 @@ export class Queues {
   publishMany(queue: string, values: unknown[], options?: Omit<PublishOptions, "id" | "shards">): Promise<Published>
   /** Leases ready jobs, the first queue first; none when there are none until wait is over. */
   claim(queues: string[], options?: ClaimOptions): Promise<Job[]>
-  /** The job is done, also when its lease is over. */
-  ack(job: Delivery, call?: CallOptions): Promise<void>
+  /** The job is done, also when its lease is over. result is JSON of 4 KiB at most. */
+  ack(job: Delivery, result?: unknown, call?: CallOptions): Promise<void>
   /** Gives it back, to be ready again after that many ms; error is why. */
   nack(job: Delivery, after?: number, error?: unknown, call?: CallOptions): Promise<void>
   /** Gives it up: it is dead. */
@@ -194,11 +224,15 @@ export class Queues {
   requeue(job: Delivery, call?: CallOptions): Promise<void>
   /** Leases it for that many ms from now on. */
   touch(job: Delivery, ttr: number, call?: CallOptions): Promise<void>
-  /** The same, and says how far the work got: percent, and a note of which 200 bytes are kept. get has both. */
-  progress(job: Delivery, ttr: number, percent: number, note?: string, call?: CallOptions): Promise<void>
+  /** Says how far the work got: percent, and a note of which 200 bytes are kept. get has both. A touch, by default for job.ttr. */
+  progress(job: Delivery, percent: number, note?: string, call?: CallOptions & { ttr?: number }): Promise<void>
   /** A touch, and somebody else will settle it. */
   defer(job: Delivery, ttr: number, call?: CallOptions): Promise<void>
   get(queue: string, id: string, call?: CallOptions): Promise<Job>
+  /** The job once it has ended, or after wait, 240000 at most and 30000 by default, in the state it is in then. */
+  wait(queue: string, id: string, wait?: number, call?: CallOptions): Promise<Job>
+  /** What happens to the jobs of queues, or of all, from now on: best effort. A stream that breaks is opened again. */
+  events(queues?: string[], call?: { signal?: AbortSignal }): AsyncGenerator<QueueEvent, void>
   /** The job that is claimed next. */
   peek(queue: string, call?: CallOptions): Promise<Job>
   delete(queue: string, id: string, call?: CallOptions): Promise<void>
@@ -228,7 +262,8 @@ export interface WorkerOptions {
 
 export class Worker {
   /**
-   * A handler that returns acks. One that throws nacks with a back-off, or does what Permanent, RetryIn, Deferred or
+   * A handler that returns acks, and what it returns, if anything, is the result: JSON of 4 KiB at most, or onError is
+   * told, and it is left out. One that throws nacks with a back-off, or does what Permanent, RetryIn, Deferred or
    * NotBegun say. signal aborts when the lease is lost or stopTimeout is over, with a SpillwayError of the kind
    * lease_lost or stopped. A handler must not block the thread: its lease is prolonged on the same one.
    */
