@@ -93,7 +93,7 @@ func TestTheExamplesOfTheReadmeRunFromTheJar(t *testing.T) {
 	events := clienttest.NewServer(t)
 	jobs := clienttest.NewQueues().Serve(t)
 	for name, want := range map[string]struct{ url, out string }{
-		"Laps": {events.URL, "true 1"}, "Mails": {jobs, "true\nada 1\nsent to ada"},
+		"Laps": {events.URL, "true 1"}, "Mails": {jobs, "true\nada 1\nready\nsent to ada\n{\"sent\":true}"},
 	} {
 		dir := t.TempDir()
 		for _, block := range regexp.MustCompile("(?s)```java\n(.*?)```").FindAllStringSubmatch(string(text), -1) {

@@ -3,6 +3,7 @@ package io.spillway;
 import io.spillway.Reporter.Json;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.ConnectException;
 import java.net.URI;
 import java.net.URLEncoder;
@@ -18,8 +19,10 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.NoSuchElementException;
 import java.util.UUID;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
@@ -105,14 +108,17 @@ public final class Queues {
         public final byte[] payload;
         /** By name. */
         public final Map<String, String> attributes;
-        /** Of get and peek: ready, prepared, delayed, leased or dead; else empty. */
+        /** Of get, peek and wait: ready, prepared, delayed, leased, dead, acked; gone: it ended unkept. Else empty. */
         public final String state;
+        /** Of get and wait: what its ack said, as JSON; empty: nothing. */
+        public final String result;
         /** Of get: percent and a note, that its worker said with progress; -1 and empty: nothing. */
         public final int progress;
         public final String note;
         /** Unix ms by the service's clock; 0: not said. */
-        public final long publishedMs;
+        public final long publishedMs, ackedMs;
         volatile long deadlineMs; // of the lease that claim got; 0: a touch has moved it
+        Duration ttr = Duration.ofMinutes(1); // that it was claimed for
 
         /** A delivery of which queue, id and attempt are known, to settle it. */
         public Job(String queue, String id, int attempt) {
@@ -128,7 +134,9 @@ public final class Queues {
             state = text(said, "state");
             progress = (int) Json.whole(said.get("progress"));
             note = text(said, "note");
+            result = text(said, "result");
             publishedMs = Math.max(0, Json.whole(said.get("published_ms")));
+            ackedMs = Math.max(0, Json.whole(said.get("acked_ms")));
             deadlineMs = Math.max(0, Json.whole(said.get("deadline_ms")));
             Object named = said.getOrDefault("attributes", Map.of());
             if (!(named instanceof Map)) throw foreign();
@@ -157,6 +165,12 @@ public final class Queues {
     public static final class PublishOptions {
         /** How long the jobs wait, how long they live with that, and how long the service remembers key (2m). */
         public Duration delay, ttl, dedup;
+        /** For how long no other job is stored under uniqueKey, or id, whatever becomes of the first. */
+        public Duration unique;
+        /** Under what, and what a double does to the first while that is delayed: keep, replace or extend. */
+        public String uniqueKey = "", onConflict = "";
+        /** Facts beside the payload, 16 at most. */
+        public Map<String, String> attributes = Map.of();
         /** Deliveries at most; default 3. */
         public int tries;
         /** Your own name of a job, a key under which a repeat stores nothing, the queue that hears of the end. */
@@ -167,13 +181,14 @@ public final class Queues {
     public static final class Published {
         /** Of the jobs, in their order. */
         public final List<String> ids;
-        /** An earlier publish with the same key stored them; a job with the same id exists. */
-        public final boolean repeated, exists;
+        /** An earlier publish with the same key stored them; a job with the same id exists, or one is unique; that was changed. */
+        public final boolean repeated, exists, changed;
 
-        Published(List<String> ids, boolean repeated, boolean exists) {
+        Published(List<String> ids, boolean repeated, boolean exists, boolean changed) {
             this.ids = ids;
             this.repeated = repeated;
             this.exists = exists;
+            this.changed = changed;
         }
     }
 
@@ -188,6 +203,131 @@ public final class Queues {
             leased = Json.whole(said.get("leased"));
             dead = Json.whole(said.get("dead"));
             if (ready < 0) throw foreign();
+        }
+    }
+
+    /** What happened to a job, or to several. What does not apply to it is empty, or -1. */
+    public static final class QueueEvent {
+        /** Such as published, claimed, acked; ready: from here on all processes tell; dropped: events are missing here. */
+        public final String event;
+        /** Of which job; the first 13 characters of its id where the rest is not known; why; what its ack said, as JSON. */
+        public final String queue, id, idBegins, error, result;
+        /** Unix ms, the attempt, and of how many jobs. */
+        public final long atMs, attempt, count;
+        /** All of it, as the service wrote it. */
+        public final String data;
+
+        private QueueEvent(String data, Map<String, Object> said) {
+            this.data = data;
+            event = Job.text(said, "event");
+            queue = Job.text(said, "queue");
+            id = Job.text(said, "id");
+            idBegins = Job.text(said, "id_begins");
+            error = Job.text(said, "error");
+            result = Job.text(said, "result");
+            atMs = Json.whole(said.get("at_ms"));
+            attempt = Json.whole(said.get("attempt"));
+            count = Json.whole(said.get("count"));
+        }
+    }
+
+    /**
+     * Tells what happens to jobs, from now on. It is best effort. A stream that breaks is opened again, and that is a dropped.
+     * It ends when it is closed, by any thread, and throws a Failure for what the service rejects.
+     */
+    public final class Events implements Iterator<QueueEvent>, AutoCloseable {
+        private final String url;
+        private QueueEvent next;
+        private volatile InputStream in; // null: no stream is open
+        private volatile boolean over;
+        private boolean opened; // one was
+        private int attempt;
+        private long began, pause; // ms
+
+        private Events(List<String> queues) {
+            queues.forEach(Queues::checked);
+            url = base + "_events" + (queues.isEmpty() ? "" : "?queues=" + String.join(",", queues));
+        }
+
+        @Override
+        public boolean hasNext() {
+            while (next == null && !over) {
+                if (in == null) open();
+                else next = read();
+            }
+            return next != null;
+        }
+
+        @Override
+        public QueueEvent next() {
+            if (!hasNext()) throw new NoSuchElementException();
+            QueueEvent e = next;
+            next = null;
+            return e;
+        }
+
+        @Override
+        public void close() {
+            over = true;
+            if (in != null) end(in);
+        }
+
+        private void end(InputStream stream) {
+            try {
+                stream.close();
+            } catch (IOException e) {
+                return; // it has ended
+            }
+        }
+
+        private void open() {
+            Http.Answer a = new Http.Answer();
+            try {
+                Thread.sleep(pause);
+                attempt++;
+                began = Http.clock();
+                InputStream body = http.open(url, Http.millis(config.timeout), a);
+                if (a.status == 200 && a.events) {
+                    opened = true;
+                    in = body;
+                    if (over) close();
+                    return;
+                }
+                if (body != null) end(body);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new Failure(Kind.UNKNOWN, 0, "", "interrupted", 0);
+            }
+            Failure f = a.status == 200 ? foreign() : failure(a);
+            if (!f.temporary() || !opened && attempt >= config.attempts) throw f;
+            pause = Math.max(Http.backoff(config.backoffBase, config.backoffMax, attempt), f.retryAfter.toMillis());
+        }
+
+        /** The next event; null: there is none in this line. */
+        private QueueEvent read() {
+            InputStream stream = in;
+            CompletableFuture<Void> read = new CompletableFuture<Void>().orTimeout(SILENCE, TimeUnit.MILLISECONDS);
+            read.whenComplete((v, silent) -> {
+                if (silent != null) end(stream);
+            });
+            ByteArrayOutputStream line = new ByteArrayOutputStream();
+            int b = -1;
+            try {
+                while (line.size() < MAX_LINE && (b = stream.read()) >= 0 && b != '\n') line.write(b);
+            } catch (IOException e) {
+                b = -1;
+            }
+            read.complete(null);
+            String text = new String(line.toByteArray(), StandardCharsets.UTF_8);
+            boolean data = text.startsWith("data: ");
+            Map<String, Object> said = data ? Json.read(text.substring(6).getBytes(StandardCharsets.UTF_8)) : null;
+            if (said != null) return new QueueEvent(text.substring(6), said);
+            if (b == '\n' && !data || over) return null;
+            end(stream); // it broke here
+            in = null;
+            if (Http.clock() - began > config.backoffMax.toMillis()) attempt = 1; // it lasted
+            pause = Http.backoff(config.backoffBase, config.backoffMax, attempt);
+            return new QueueEvent("{\"event\":\"dropped\"}", Map.of("event", "dropped"));
         }
     }
 
@@ -225,9 +365,9 @@ public final class Queues {
             Map.entry("store_full", Kind.UNAVAILABLE), Map.entry("overloaded", Kind.UNAVAILABLE),
             Map.entry("shutting_down", Kind.UNAVAILABLE), Map.entry("not_ready", Kind.UNAVAILABLE));
 
-    /** Bytes of an answer at most, of an error's text, and ms of a nack's wait. */
-    private static final int MAX_ANSWER = 64 << 20, MAX_ERROR = 1 << 10;
-    private static final long MAX_AFTER = Duration.ofDays(30).toMillis();
+    /** Bytes of an answer at most, of an error's text, a result, an event; ms of a nack's wait, and of a stream that says nothing. */
+    private static final int MAX_ANSWER = 64 << 20, MAX_ERROR = 1 << 10, MAX_RESULT = 4 << 10, MAX_LINE = 1 << 20;
+    private static final long MAX_AFTER = Duration.ofDays(30).toMillis(), SILENCE = 45_000;
 
     final Config config;
     private final String base, keys = UUID.randomUUID().toString();
@@ -267,7 +407,8 @@ public final class Queues {
 
     private Published publish(String queue, String type, byte[] body, PublishOptions o) {
         Call c = new Call(checked(queue)).set("delay", o.delay).set("ttl", o.ttl).set("tries", o.tries).set("id", o.id)
-                .set("on_end", o.onEnd);
+                .set("on_end", o.onEnd).set("unique", o.unique).set("unique_key", o.uniqueKey).set("on_conflict", o.onConflict);
+        o.attributes.forEach((name, value) -> c.set("attribute." + encode(name), value));
         c.type = type;
         c.body = body;
         c.key = o.key.isEmpty() ? keys + "-" + numbers.incrementAndGet() : o.key;
@@ -280,7 +421,8 @@ public final class Queues {
             ids.add((String) id);
         }
         if (ids.isEmpty()) throw foreign();
-        return new Published(ids, !o.key.isEmpty() && said.get("repeated") == Boolean.TRUE, said.get("exists") == Boolean.TRUE);
+        return new Published(ids, !o.key.isEmpty() && said.get("repeated") == Boolean.TRUE, said.get("exists") == Boolean.TRUE,
+                said.get("changed") == Boolean.TRUE);
     }
 
     /**
@@ -300,14 +442,22 @@ public final class Queues {
         c.abort = abort;
         List<Job> jobs = new ArrayList<>();
         for (Object one : Json.array(run(c).get("jobs"))) jobs.add(Job.read(one));
-        for (Job j : jobs) if (!queues.contains(j.queue)) throw foreign();
+        for (Job j : jobs) {
+            if (!queues.contains(j.queue)) throw foreign();
+            if (ttr != null) j.ttr = ttr;
+        }
         if (jobs.size() > Math.max(count, 1)) throw foreign();
         return jobs;
     }
 
     /** The job is done, also when its lease is over. GONE: it was acked or deleted before, or it expired. */
     public void ack(Job job) {
-        settle(job, "ack", 0, "");
+        ack(job, "");
+    }
+
+    /** The same, and the result of the job: JSON of 4 KiB at most, which wait and follow-ups tell; empty: none. */
+    public void ack(Job job, String result) {
+        settle(job, line(job, "ack", 0, "", result(result)), config.attempts);
     }
 
     /** Gives a job back, ready again after a while (30 days at most). error says why: 1 KiB of it, may be empty. */
@@ -322,14 +472,22 @@ public final class Queues {
 
     /** Leases a job for ttr from now on. */
     public void touch(Job job, Duration ttr) {
-        settle(job, "touch", Http.millis(ttr), "");
+        touch(job, ttr, "");
     }
 
-    /** Touches a job, and says how far the work got, in percent, and a note of which 200 bytes are kept. Get has both. */
-    public void progress(Job job, Duration ttr, int percent, String note) {
-        String line = line(job, "touch", Http.millis(ttr), "");
-        String more = ",\"progress\":" + percent + ",\"note\":" + Json.quote(note == null ? "" : note) + "}";
-        settle(job, line.substring(0, line.length() - 1) + more, config.attempts);
+    /** Says how far the work got, in percent, and a note of which 200 bytes are kept: get has both. It is a touch. */
+    public void progress(Job job, int percent, String note) {
+        progress(job, percent, note, job.ttr);
+    }
+
+    /** The same, for another ttr than that of the claim. */
+    public void progress(Job job, int percent, String note, Duration ttr) {
+        touch(job, ttr, ",\"progress\":" + percent + ",\"note\":" + Json.quote(note == null ? "" : note));
+    }
+
+    private void touch(Job job, Duration ttr, String more) {
+        settle(job, line(job, "touch", Http.millis(ttr), "", more), config.attempts);
+        job.deadlineMs = 0;
     }
 
     /** Leases a job for ttr from now on; somebody else settles it, who has its queue, id and attempt. */
@@ -345,11 +503,11 @@ public final class Queues {
     /** Gives a job back to the head of its queue, as if it had not been claimed. It is sent once. */
     public void requeue(Job job) {
         Job any = new Job(job.queue, job.id, job.attempt); // another thread may touch it
-        settle(job, line(any, "requeue", 0, ""), 1);
+        settle(job, line(any, "requeue", 0, "", ""), 1);
     }
 
     private void settle(Job job, String verb, long ms, String error) {
-        settle(job, line(job, verb, ms, error), config.attempts);
+        settle(job, line(job, verb, ms, error, ""), config.attempts);
     }
 
     private void settle(Job job, String line, int attempts) {
@@ -357,8 +515,16 @@ public final class Queues {
         if (f != null) throw f;
     }
 
+    /** What an ack's line says of a result; null and empty: nothing. INVALID: it is not JSON of 4 KiB at most. */
+    static String result(String json) {
+        if (json == null || json.isEmpty()) return "";
+        byte[] text = json.getBytes(StandardCharsets.UTF_8);
+        if (text.length > MAX_RESULT || !Json.valid(text)) throw invalid("bad_result", "a result is JSON, 4 KiB at most");
+        return ",\"result\":" + json.replace('\n', ' ').replace('\r', ' '); // which are between its tokens
+    }
+
     /** A line of a settle. It can be repeated, for it changes only the delivery that it names. */
-    static String line(Job job, String verb, long ms, String error) {
+    static String line(Job job, String verb, long ms, String error, String more) {
         if (verb.equals("nack") || verb.equals("release") || verb.equals("defer")) ms = Math.min(Math.max(ms, 0), MAX_AFTER);
         byte[] text = error.getBytes(StandardCharsets.UTF_8);
         int n = Math.min(text.length, MAX_ERROR);
@@ -366,7 +532,7 @@ public final class Queues {
         return "{\"id\":" + Json.quote(job.id) + ",\"attempt\":" + job.attempt + ",\"do\":\"" + verb + "\""
                 + (ms == 0 ? "" : ",\"ms\":" + ms)
                 + (verb.equals("requeue") && job.deadlineMs > 0 ? ",\"deadline_ms\":" + job.deadlineMs : "")
-                + (n == 0 ? "" : ",\"error\":" + Json.quote(new String(text, 0, n, StandardCharsets.UTF_8))) + "}";
+                + (n == 0 ? "" : ",\"error\":" + Json.quote(new String(text, 0, n, StandardCharsets.UTF_8))) + more + "}";
     }
 
     /** What became of each line: null, or why it failed. timeout of an attempt in ms; 0: as configured. */
@@ -395,7 +561,19 @@ public final class Queues {
 
     /** The job in whatever state it is, or NO_JOB. */
     public Job get(String queue, String id) {
-        return Job.read(run(method("GET", checked(queue) + "/jobs/" + encode(id))));
+        return wait(queue, id, Duration.ZERO);
+    }
+
+    /** The job once it has ended, or after wait, 10m at most, in the state it is in then; or NO_JOB. */
+    public Job wait(String queue, String id, Duration wait) {
+        Call c = method("GET", checked(queue) + "/jobs/" + encode(id));
+        c.wait = Http.millis(wait);
+        return Job.read(run(c.wait == 0 ? c : c.set("wait", wait)));
+    }
+
+    /** Tells what happens to the jobs of queues, or of all where none is named. Close it. */
+    public Events events(List<String> queues) {
+        return new Events(queues);
     }
 
     /** The job that is claimed next, or NO_JOB. */
@@ -493,6 +671,18 @@ public final class Queues {
             Map<String, Object> said; // null: no JSON object
             Throwable failed; // no answer
             boolean unsent; // because there was no connection
+            boolean events; // it is a stream of those
+
+            private void fail(Throwable why) {
+                failed = why;
+                unsent = why instanceof ConnectException || why instanceof HttpConnectTimeoutException;
+            }
+
+            private void head(HttpResponse<?> r) {
+                status = r.statusCode();
+                after = r.headers().firstValue("Retry-After").map(Http::seconds).orElse(0L);
+                events = r.headers().firstValue("Content-Type").orElse("").startsWith("text/event-stream");
+            }
         }
 
         /** Ends the requests that are made with it. */
@@ -537,38 +727,55 @@ public final class Queues {
             return u + "/v1/" + namespace;
         }
 
-        /** One attempt, which reads limit bytes of the answer at most. */
-        Answer send(String method, String url, byte[] body, long timeout, int limit, Abort abort, String[]... headers)
-                throws InterruptedException {
-            timeout = Math.max(timeout, 1);
+        private HttpRequest request(String method, String url, byte[] body, long timeout, String[]... headers) {
             HttpRequest.Builder r = HttpRequest.newBuilder(URI.create(url)).timeout(Duration.ofMillis(timeout))
                     .method(method, body.length == 0 ? BodyPublishers.noBody() : once(body));
             for (String[] h : headers) if (h.length == 2) r.header(h[0], h[1]);
             if (!token.isEmpty()) r.header("Authorization", "Bearer " + token);
+            return r.build();
+        }
+
+        /** One GET, whose answer is read as it comes where it is one of events. */
+        InputStream open(String url, long timeout, Answer a) throws InterruptedException {
+            InputStream body = null;
+            try {
+                HttpResponse<InputStream> r = client.send(request("GET", url, new byte[0], timeout), HttpResponse.BodyHandlers.ofInputStream());
+                body = r.body();
+                a.head(r);
+                if (a.status != 200) a.said = Json.read(body.readNBytes(1 << 20));
+            } catch (IOException e) {
+                a.fail(e);
+            }
+            return body;
+        }
+
+        /** One attempt, which reads limit bytes of the answer at most. */
+        Answer send(String method, String url, byte[] body, long timeout, int limit, Abort abort, String[]... headers)
+                throws InterruptedException {
+            timeout = Math.max(timeout, 1);
+            HttpRequest r = request(method, url, body, timeout, headers);
             Answer a = new Answer();
             Collected collected = new Collected(limit, timeout); // which the request's timeout leaves out
             CompletableFuture<HttpResponse<byte[]>> f = null;
             try {
                 HttpResponse<byte[]> said;
                 if (abort == null) {
-                    said = client.send(r.build(), info -> collected); // sendAsync may start a thread a request
+                    said = client.send(r, info -> collected); // sendAsync may start a thread a request
                 } else {
-                    f = client.sendAsync(r.build(), info -> collected);
+                    f = client.sendAsync(r, info -> collected);
                     abort.hold(f);
                     said = f.get();
                 }
-                a.status = said.statusCode();
-                a.after = said.headers().firstValue("Retry-After").map(Http::seconds).orElse(0L);
+                a.head(said);
                 a.said = Json.read(said.body());
             } catch (IOException | CancellationException e) {
-                a.failed = e;
+                a.fail(e);
             } catch (ExecutionException e) {
-                a.failed = e.getCause();
+                a.fail(e.getCause());
             } finally {
                 if (f != null && !f.isDone()) f.cancel(true); // from Java 16 on this ends the request
                 if (a.status == 0) collected.cancel();
             }
-            a.unsent = a.failed instanceof ConnectException || a.failed instanceof HttpConnectTimeoutException;
             return a;
         }
 

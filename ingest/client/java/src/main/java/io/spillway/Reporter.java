@@ -727,7 +727,9 @@ public final class Reporter implements AutoCloseable {
                 if (space() != '"') throw BAD;
                 String name = text();
                 if (!take(':')) throw BAD;
+                int from = at;
                 Object v = value(depth + 1);
+                if (build && depth == 0 && name.equals("result")) v = new String(s, from, at - from, StandardCharsets.UTF_8).trim(); // as it is written
                 if (build) all.put(name, v);
             } while (take(','));
             if (!take('}')) throw BAD;

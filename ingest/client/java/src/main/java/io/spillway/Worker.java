@@ -46,8 +46,11 @@ public final class Worker {
 
     /** Does a job. What it throws decides: nothing is an ack, anything but the exceptions below a nack with a back-off. */
     public interface Handler {
-        /** The thread is interrupted when lease says that the handler is to end. */
-        void handle(Job job, Lease lease) throws Exception;
+        /**
+         * The thread is interrupted when lease says that the handler is to end. What it returns, other than null, is the job's
+         * result: what is not JSON of 4 KiB at most is told to onError, and left out.
+         */
+        String handle(Job job, Lease lease) throws Exception;
     }
 
     /** Why a handler is told to end. */
@@ -136,7 +139,7 @@ public final class Worker {
                 return;
             }
             try { // one request that hangs must not take the time of all
-                Failure f = queues.settle(job.queue, List.of(Queues.line(job, "touch", ttr, "")), 1, Math.min(end - sent, ttr / 3)).get(0);
+                Failure f = queues.settle(job.queue, List.of(Queues.line(job, "touch", ttr, "", "")), 1, Math.min(end - sent, ttr / 3)).get(0);
                 if (f != null) throw f;
                 failures = 0;
                 job.deadlineMs = 0;
@@ -155,13 +158,12 @@ public final class Worker {
 
     private static final class Ending {
         final Job job;
-        final String verb, line;
+        final String line;
         final CompletableFuture<Void> settled = new CompletableFuture<>();
 
-        Ending(Job job, String verb, long ms, String error) {
+        Ending(Job job, String verb, long ms, String error, String more) {
             this.job = job;
-            this.verb = verb;
-            line = Queues.line(job, verb, ms, error);
+            line = Queues.line(job, verb, ms, error, more);
         }
     }
 
@@ -278,49 +280,55 @@ public final class Worker {
     private void work(Job job, long claimed) {
         try {
             if (stopped.getCount() == 0) { // it came with the last answer
-                settle(new Ending(job, "requeue", 0, ""));
+                settle(job, "requeue", 0, "", "");
                 return;
             }
             Lease lease = new Lease(job, claimed);
             leases.add(lease);
             if (impatient.getCount() == 0) lease.tell(Cause.STOPPED);
             Throwable thrown = null;
+            String result = null;
             try {
-                handler.handle(job, lease);
+                result = handler.handle(job, lease);
             } catch (Throwable e) { // also a StackOverflowError, which is of this job alone
                 thrown = e;
             }
             Cause cause = lease.over();
             leases.remove(lease);
             Thread.interrupted();
-            ended(job, thrown, cause);
+            ended(job, thrown, cause, result);
         } finally {
             slots.release();
         }
     }
 
-    private void ended(Job job, Throwable thrown, Cause cause) {
+    private void ended(Job job, Throwable thrown, Cause cause, String result) {
         if (thrown != null && !(thrown instanceof NotBegun)) config.onError.accept(job, thrown);
         String error = thrown == null ? "" : thrown.getMessage() == null ? thrown.toString() : thrown.getMessage();
         if (thrown == null) {
-            settle(new Ending(job, "ack", 0, "")); // which counts after the lease, too
+            String more = "";
+            try {
+                more = Queues.result(result);
+            } catch (Failure f) {
+                config.onError.accept(job, f);
+            }
+            settle(job, "ack", 0, "", more); // which counts after the lease, too
         } else if (cause == Cause.LEASE_LOST) {
             return;
         } else if (thrown instanceof NotBegun) {
-            settle(new Ending(job, "requeue", 0, ""));
+            settle(job, "requeue", 0, "", "");
         } else if (thrown instanceof Permanent) {
-            settle(new Ending(job, "bury", 0, error));
+            settle(job, "bury", 0, error, "");
         } else if (thrown instanceof RetryIn) {
-            settle(new Ending(job, "nack", Http.millis(((RetryIn) thrown).after), error));
-        } else if (cause == Cause.STOPPED) { // which is not the job's fault
-            settle(new Ending(job, "nack", 0, error));
-        } else {
-            settle(new Ending(job, "nack", Http.backoff(config.backoffBase, config.backoffMax, job.attempt), error));
+            settle(job, "nack", Http.millis(((RetryIn) thrown).after), error, "");
+        } else { // a stop is not the job's fault
+            settle(job, "nack", cause == Cause.STOPPED ? 0 : Http.backoff(config.backoffBase, config.backoffMax, job.attempt), error, "");
         }
     }
 
     /** Returns when the service has answered, or run has no patience any more. */
-    private void settle(Ending e) {
+    private void settle(Job job, String verb, long ms, String error, String more) {
+        Ending e = new Ending(job, verb, ms, error, more);
         endings.get(e.job.queue).add(e);
         e.settled.join();
     }

@@ -88,7 +88,14 @@ public final class Driver {
             case "claim":
                 return jobs(queues.claim((List<String>) line.get("queues"), number("count", 0), ms("ttr", null), ms("wait", null)));
             case "settle": return settle(job);
-            case "get": return jobs(List.of(queues.get(job.queue, job.id)));
+            case "get":
+                return jobs(List.of(options.isEmpty() ? queues.get(job.queue, job.id) : queues.wait(job.queue, job.id, ms("wait", null))));
+            case "events":
+                List<String> told = new ArrayList<>();
+                try (Queues.Events events = queues.events((List<String>) line.get("queues"))) {
+                    while (told.size() < (Long) line.get("n")) told.add(events.next().data);
+                }
+                return "{\"events\":[" + String.join(",", told) + "]}";
             case "delete":
                 queues.delete(job.queue, job.id);
                 return "{}";
@@ -144,6 +151,7 @@ public final class Driver {
         return "{}";
     }
 
+    @SuppressWarnings("unchecked")
     private String publish(List<Object> payloads) {
         Queues.PublishOptions o = new Queues.PublishOptions();
         o.delay = ms("delay", null);
@@ -153,19 +161,23 @@ public final class Driver {
         o.id = (String) options.getOrDefault("id", "");
         o.key = (String) options.getOrDefault("key", "");
         o.onEnd = (String) options.getOrDefault("on_end", "");
+        o.unique = ms("unique", null);
+        o.uniqueKey = (String) options.getOrDefault("unique_key", "");
+        o.onConflict = (String) options.getOrDefault("on_conflict", "");
+        o.attributes = (Map<String, String>) options.getOrDefault("attributes", Map.of());
         List<byte[]> all = new ArrayList<>();
         for (Object p : payloads) all.add(bytes(p));
         Queues.Published p = all.size() == 1 ? queues.publish(text("queue"), all.get(0), o) : queues.publishMany(text("queue"), all, o);
         List<String> ids = new ArrayList<>();
         for (String id : p.ids) ids.add(Reporter.Json.quote(id));
-        return "{\"ids\":[" + String.join(",", ids) + "],\"repeated\":" + p.repeated + ",\"exists\":" + p.exists + "}";
+        return "{\"ids\":[" + String.join(",", ids) + "],\"repeated\":" + p.repeated + ",\"exists\":" + p.exists + ",\"changed\":" + p.changed + "}";
     }
 
     private String jobs(List<Queues.Job> jobs) {
         List<String> all = new ArrayList<>();
         for (Queues.Job j : jobs) {
             all.add(name(j) + ",\"state\":\"" + j.state + "\",\"tries\":" + j.tries + ",\"progress\":" + j.progress + ",\"note\":"
-                    + Reporter.Json.quote(j.note) + ",\"payload\":\""
+                    + Reporter.Json.quote(j.note) + ",\"result\":" + (j.result.isEmpty() ? "null" : j.result) + ",\"payload\":\""
                     + Base64.getEncoder().encodeToString(j.payload) + "\"}");
         }
         return "{\"jobs\":[" + String.join(",", all) + "]}";
@@ -179,7 +191,7 @@ public final class Driver {
         Duration after = Duration.ofMillis((Long) line.getOrDefault("ms", 0L));
         switch (text("do")) {
             case "ack":
-                queues.ack(job);
+                queues.ack(job, text("result"));
                 break;
             case "nack":
                 queues.nack(job, after, text("error"));
@@ -191,7 +203,7 @@ public final class Driver {
                 queues.requeue(job);
                 break;
             case "progress":
-                queues.progress(job, after, ((Long) line.getOrDefault("progress", 0L)).intValue(), text("note"));
+                queues.progress(job, ((Long) line.getOrDefault("progress", 0L)).intValue(), text("note"), after);
                 break;
             default:
                 queues.touch(job, after);
@@ -247,7 +259,7 @@ public final class Driver {
         handled.add(name(job) + ",\"cause\":\"" + cause + "\"}");
     }
 
-    private void handle(Queues.Job job, Worker.Lease lease) throws Exception {
+    private String handle(Queues.Job job, Worker.Lease lease) throws Exception {
         Map<String, Object> act = Reporter.Json.object(Reporter.Json.read(job.payload));
         long ms = (Long) act.getOrDefault("ms", 0L);
         count(1, 0, 0);
@@ -263,11 +275,14 @@ public final class Driver {
                     throw new Worker.NotBegun();
                 case "sleep":
                     sleep(ms);
-                    return;
+                    return null;
                 case "hang":
                     Thread.sleep(Long.MAX_VALUE);
-                    return;
-                default: return;
+                    return null;
+                case "result": return "{\n  \"done\": true\n}";
+                case "bad_result": return "sent";
+                case "big_result": return "[" + "1,".repeat(5000) + "1]";
+                default: return null;
             }
         } finally {
             count(-1, 0, 0);
@@ -325,9 +340,10 @@ public final class Driver {
                     done[1] = System.nanoTime();
                     done[2] = cpuNanos();
                 }
-                if (done[0] != n / 2 + n) return;
+                if (done[0] != n / 2 + n) return null;
                 System.out.printf("%.0f %.2f%n", n * 1e9 / (System.nanoTime() - done[1]), (cpuNanos() - done[2]) / 1e3 / n);
                 w[0].stop();
+                return null;
             }
         }, c);
         w[0].run();
