@@ -17,7 +17,7 @@ set_error_handler(static function (int $level, string $text, string $file, int $
 function seconds(array $options): array
 {
     foreach ($options as $name => $value) {
-        if (in_array($name, ['max_age', 'timeout', 'backoff_base', 'backoff_max', 'key_window', 'delay', 'ttl', 'dedup', 'ttr', 'wait', 'stop_timeout', 'give_up_after'], true)) {
+        if (in_array($name, ['max_age', 'timeout', 'backoff_base', 'backoff_max', 'key_window', 'delay', 'ttl', 'dedup', 'ttr', 'wait', 'unique', 'stop_timeout', 'give_up_after'], true)) {
             $options[$name] = $value / 1000;
         }
     }
@@ -28,11 +28,11 @@ function jobs(array $jobs): array
 {
     return ['jobs' => array_map(static function (Spillway\Job $j): array {
         return ['queue' => $j->queue, 'id' => $j->id, 'state' => $j->state, 'attempt' => $j->attempt, 'tries' => $j->tries,
-            'progress' => $j->progress, 'note' => $j->note, 'payload' => base64_encode($j->payload)];
+            'progress' => $j->progress, 'note' => $j->note, 'result' => $j->result, 'payload' => base64_encode($j->payload)];
     }, $jobs)];
 }
 
-function handle(Spillway\Job $job, Spillway\Lease $lease, array &$calls, Closure $say): void
+function handle(Spillway\Job $job, Spillway\Lease $lease, array &$calls, Closure $say)
 {
     $act = json_decode($job->payload, true) + ['ms' => 0, 'attempts' => 0];
     $calls[$job->id] = ($calls[$job->id] ?? 0) + 1;
@@ -55,7 +55,15 @@ function handle(Spillway\Job $job, Spillway\Lease $lease, array &$calls, Closure
                 break;
             case 'hang':
                 Spillway\Queues::sleep(1e9);
+                break;
+            case 'result':
+                return ['done' => true];
+            case 'bad_result':
+                return "\xff";
+            case 'big_result':
+                return str_repeat('x', 5000);
         }
+        return null;
     } finally {
         $say(['running' => -1, 'handled' => [['queue' => $job->queue, 'id' => $job->id, 'attempt' => $job->attempt, 'cause' => $lease->cause]]]);
     }
@@ -72,8 +80,8 @@ function work(Spillway\Queues $queues, array $names, array $options): array
     }
     $say = static function (array $what) use ($its): void { fwrite($its, json_encode($what) . "\n"); };
     $calls = [];
-    $worker = new Spillway\Worker($queues, $names, static function (Spillway\Job $job, Spillway\Lease $lease) use (&$calls, $say): void {
-        handle($job, $lease, $calls, $say);
+    $worker = new Spillway\Worker($queues, $names, static function (Spillway\Job $job, Spillway\Lease $lease) use (&$calls, $say) {
+        return handle($job, $lease, $calls, $say);
     }, seconds($options) + [
         'on_error' => static function () use ($say): void { $say(['errors' => 1]); },
         'on_request_error' => static function () use ($say): void { $say(['request_errors' => 1]); },
@@ -104,6 +112,7 @@ $hear = static function (bool $wait) use (&$account, &$its): void {
 };
 
 while (($line = fgets(STDIN)) !== false) {
+    $result = json_decode($line)->result ?? null; // whose {} are no []
     $c = json_decode($line, true) + ['options' => [], 'queue' => '', 'id' => '', 'attempt' => 0, 'ms' => 0, 'error' => '', 'progress' => 0, 'note' => ''];
     $job = new Spillway\Job($c['queue'], $c['id'], $c['attempt']);
     $answer = [];
@@ -137,12 +146,13 @@ while (($line = fgets(STDIN)) !== false) {
                 $answer = jobs($queues->claim($c['queues'], seconds($c['options'])));
                 break;
             case 'settle':
-                $arguments = ['ack' => [], 'requeue' => [], 'nack' => [$c['ms'] / 1000, $c['error']], 'bury' => [$c['error']], 'touch' => [$c['ms'] / 1000],
-                    'progress' => [$c['ms'] / 1000, $c['progress'], $c['note']]];
+                $arguments = ['ack' => [$result], 'requeue' => [], 'nack' => [$c['ms'] / 1000, $c['error']], 'bury' => [$c['error']], 'touch' => [$c['ms'] / 1000],
+                    'progress' => [$c['progress'], $c['note'], $c['ms'] / 1000]];
                 $queues->{$c['do']}($job, ...$arguments[$c['do']]);
                 break;
             case 'get':
-                $answer = jobs([$queues->get($c['queue'], $c['id'])]);
+                $wait = seconds($c['options'])['wait'] ?? 0;
+                $answer = jobs([$wait > 0 ? $queues->wait($c['queue'], $c['id'], $wait) : $queues->get($c['queue'], $c['id'])]);
                 break;
             case 'delete':
                 $queues->delete($c['queue'], $c['id']);

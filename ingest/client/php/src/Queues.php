@@ -19,7 +19,9 @@ final class Queues
     ];
     private const MAX_ANSWER = 64 << 20;
     private const MAX_ERROR = 1 << 10;
+    private const MAX_RESULT = 4 << 10;
     private const MAX_AFTER = 30 * 86400;
+    private const JSON = JSON_UNESCAPED_UNICODE | JSON_THROW_ON_ERROR;
 
     /** @var array<string, mixed> */
     private array $o;
@@ -50,7 +52,9 @@ final class Queues
      * Stores a job. All attempts have one Idempotency-Key, so that it is stored once.
      *
      * @param array<string, mixed> $options delay, ttl, tries, id (your own name), key (a repeat within dedup, 120, stores nothing),
-     *                                      on_end (the queue that hears of the end)
+     *                                      on_end (the queue that hears of the end), attributes (by name), unique (for so long no
+     *                                      other is stored under unique_key, or id), on_conflict (what a double does to the first
+     *                                      while that is delayed: keep, replace or extend)
      */
     public function publish(string $queue, string $payload, array $options = []): Published
     {
@@ -85,10 +89,15 @@ final class Queues
     /** @param array<string, mixed> $options */
     private function store(string $queue, string $type, string $body, array $options): Published
     {
-        $o = self::options(['delay' => 0, 'ttl' => 0, 'tries' => 0, 'id' => '', 'key' => '', 'dedup' => 0, 'on_end' => ''], $options);
+        $o = self::options(['delay' => 0, 'ttl' => 0, 'tries' => 0, 'id' => '', 'key' => '', 'dedup' => 0, 'on_end' => '', 'attributes' => [],
+            'unique' => 0, 'unique_key' => '', 'on_conflict' => ''], $options);
         $own = $o['key'] !== '';
         $query = ['delay' => self::ms($o['delay']), 'ttl' => self::ms($o['ttl']), 'tries' => $o['tries'], 'id' => $o['id'],
-            'on_end' => $o['on_end'], 'dedup' => $own ? self::ms($o['dedup']) : ''];
+            'on_end' => $o['on_end'], 'dedup' => $own ? self::ms($o['dedup']) : '', 'unique' => self::ms($o['unique']),
+            'unique_key' => $o['unique_key'], 'on_conflict' => $o['on_conflict']];
+        foreach ($o['attributes'] as $name => $value) {
+            $query["attribute.$name"] = $value;
+        }
         $said = $this->run('POST', self::checked([$queue]), $query, $body, [
             'type' => $type, 'key' => $own ? $o['key'] : self::key(), 'remembered' => ($own && $o['dedup'] > 0 ? $o['dedup'] : 120) / 12 * 11,
         ]);
@@ -96,7 +105,12 @@ final class Queues
         if ($ids === [] || array_filter($ids, static function ($id) { return !is_string($id) || $id === ''; }) !== []) {
             throw self::foreign();
         }
-        return new Published($ids, $own && ($said->repeated ?? false) === true, ($said->exists ?? false) === true);
+        $published = new Published();
+        $published->ids = $ids;
+        $published->repeated = $own && ($said->repeated ?? false) === true;
+        $published->exists = ($said->exists ?? false) === true;
+        $published->changed = ($said->changed ?? false) === true;
+        return $published;
     }
 
     /**
@@ -118,14 +132,37 @@ final class Queues
             if (!in_array($job->queue, $queues, true) || count($jobs) > max(1, $o['count'])) {
                 throw self::foreign();
             }
+            $job->ttr = $o['ttr'] > 0 ? (float) $o['ttr'] : $job->ttr;
         }
         return $jobs;
     }
 
-    /** The job is done, also when its lease is over. A Failure that is gone: it was acked or deleted before, or it expired. */
-    public function ack(Job $job): void
+    /**
+     * The job is done, also when its lease is over. A Failure that is gone: it was acked or deleted before, or it expired.
+     *
+     * @param mixed $result of the work, as JSON of 4 KiB at most, which wait and follow-ups tell; null: none
+     */
+    public function ack(Job $job, $result = null): void
     {
-        $this->settle($job, 'ack');
+        $this->settle($job, 'ack', 0, '', [], self::result($result));
+    }
+
+    /**
+     * @internal What the line of an ack says of a result; null: nothing. A Failure that is invalid: it is not JSON of 4 KiB at most.
+     *
+     * @return array<string, mixed>
+     */
+    public static function result($result): array
+    {
+        try {
+            $n = strlen(json_encode($result, self::JSON));
+        } catch (\Throwable $e) {
+            throw new Failure('invalid', 'the result is not JSON: ' . $e->getMessage());
+        }
+        if ($n > self::MAX_RESULT) {
+            throw new Failure('invalid', "the result has $n bytes, " . self::MAX_RESULT . ' at most');
+        }
+        return $result === null ? [] : ['result' => $result];
     }
 
     /** Gives a job back, ready again after a while (30 days at most). error says why: 1 KiB of it. */
@@ -146,10 +183,13 @@ final class Queues
         $this->settle($job, 'touch', $ttr);
     }
 
-    /** Touches a job, and says how far the work got, in percent, and a note of which 200 bytes are kept. Get has both. */
-    public function progress(Job $job, float $ttr, int $percent, string $note = ''): void
+    /**
+     * Says how far the work got, in percent, and a note of which 200 bytes are kept: get has both. It is a touch, for ttr, or
+     * as long as the job was claimed for.
+     */
+    public function progress(Job $job, int $percent, string $note = '', float $ttr = 0): void
     {
-        $this->settle($job, 'touch', $ttr, '', [], ['progress' => $percent, 'note' => $note]);
+        $this->settle($job, 'touch', $ttr > 0 ? $ttr : $job->ttr, '', [], ['progress' => $percent, 'note' => $note]);
     }
 
     /** Leases a job for ttr from now on; somebody else settles it, who has its queue, id and attempt. */
@@ -196,7 +236,7 @@ final class Queues
         if ($n > 0) {
             $line['error'] = substr($error, 0, $n);
         }
-        $body = json_encode($line, JSON_INVALID_UTF8_SUBSTITUTE | JSON_UNESCAPED_UNICODE | JSON_THROW_ON_ERROR) . "\n";
+        $body = json_encode($line, self::JSON | JSON_INVALID_UTF8_SUBSTITUTE) . "\n";
         $maybe = false;
         $said = $this->run('POST', self::checked([$job->queue]) . '/settle', [], $body, $how + ['type' => 'application/x-ndjson'], $maybe);
         $results = self::list($said->results ?? null);
@@ -220,7 +260,14 @@ final class Queues
     /** The job in whatever state it is; a Failure that is no_job: there is none. */
     public function get(string $queue, string $id): Job
     {
-        return Job::read($this->run('GET', self::checked([$queue]) . '/jobs/' . rawurlencode($id)));
+        return $this->wait($queue, $id, 0);
+    }
+
+    /** The job once it has ended, or after wait, 600 at most, in the state it is in then; or no_job. */
+    public function wait(string $queue, string $id, float $wait = 30): Job
+    {
+        $path = self::checked([$queue]) . '/jobs/' . rawurlencode($id);
+        return Job::read($this->run('GET', $path, ['wait' => self::ms($wait)], '', ['wait' => $wait]));
     }
 
     /** The job that is claimed next, or no_job. */
@@ -411,13 +458,17 @@ final class Job
     public string $payload = '';
     /** @var array<string, string> */
     public array $attributes = [];
-    /** Of get and peek: ready, prepared, delayed, leased or dead; else empty. */
+    /** Of get, peek and wait: ready, prepared, delayed, leased, dead, acked; gone: it ended unkept. Else empty. */
     public string $state = '';
+    /** @var mixed of get and wait: what its ack said */
+    public $result = null;
     /** Of get: percent and a note, that its worker said with progress; null: it did not. */
     public ?int $progress = null;
     public string $note = '';
     /** @internal Of the lease that claim got; 0: not known. */
     public int $deadlineMs = 0;
+    /** @internal That it was claimed for. */
+    public float $ttr = 60;
 
     /** A delivery of which these are known, to settle it. */
     public function __construct(string $queue, string $id, int $attempt)
@@ -442,6 +493,7 @@ final class Job
         $job->deadlineMs = is_int($said->deadline_ms ?? null) ? $said->deadline_ms : 0;
         $job->progress = is_int($said->progress ?? null) ? $said->progress : null;
         $job->note = is_string($said->note ?? null) ? $said->note : '';
+        $job->result = $said->result ?? null;
         $job->state = is_string($said->state ?? null) ? $said->state : '';
         return $job;
     }
@@ -452,17 +504,12 @@ final class Published
 {
     /** @var string[] of the jobs, in their order */
     public array $ids;
-    /** An earlier publish with the same key stored them; a job with the same id exists. */
+    /** An earlier publish with the same key stored them. */
     public bool $repeated;
+    /** A job with the same id exists, or one is unique; nothing was stored. */
     public bool $exists;
-
-    /** @param string[] $ids */
-    public function __construct(array $ids, bool $repeated, bool $exists)
-    {
-        $this->ids = $ids;
-        $this->repeated = $repeated;
-        $this->exists = $exists;
-    }
+    /** That job was changed, as on_conflict says. */
+    public bool $changed;
 }
 
 /** Why a call of Queues failed. */

@@ -6,7 +6,8 @@ namespace Spillway;
 
 /**
  * Claims jobs, one at a time, and gives each to a handler. What the handler throws decides: nothing is an ack, Permanent a
- * bury, RetryIn a nack for its time, NotBegun a requeue, anything else a nack with a back-off.
+ * bury, RetryIn a nack for its time, NotBegun a requeue, anything else a nack with a back-off. What it returns, other than
+ * null, is the job's result: what is not JSON of 4 KiB at most is told to on_error, and left out.
  *
  * With ext-pcntl, SIGTERM and SIGINT stop the worker, the lease is prolonged each ttr/3 while the handler runs, and a
  * handler whose lease is lost, or that runs on for stop_timeout after a signal, gets an Ended thrown into it. Without it, the
@@ -107,7 +108,7 @@ final class Worker
                 if ($this->stopped === null) {
                     $this->work($job);
                 } else { // it came with the last answer
-                    $this->settle($job, 'requeue', 0, '');
+                    $this->settle($job, 'requeue');
                 }
             }
         }
@@ -126,10 +127,10 @@ final class Worker
         $lease = new Lease($this->queues, $job, (float) $this->o['ttr'], function (): ?float {
             return $this->stopped === null ? null : $this->stopped + $this->o['stop_timeout'];
         });
-        $thrown = null;
+        $thrown = $result = null;
         try {
             $lease->begin();
-            ($this->handler)($job, $lease);
+            $result = ($this->handler)($job, $lease);
         } catch (\Throwable $e) {
             $thrown = $e;
         }
@@ -140,11 +141,17 @@ final class Worker
         $error = $thrown === null ? '' : $thrown->getMessage();
         $after = Queues::backoff((float) $this->o['backoff_base'], (float) $this->o['backoff_max'], $job->attempt);
         if ($thrown === null) {
-            $this->settle($job, 'ack', 0, ''); // which counts after the lease, too
+            $more = [];
+            try {
+                $more = Queues::result($result);
+            } catch (Failure $f) {
+                $this->tell('on_error', $job, $f);
+            }
+            $this->settle($job, 'ack', 0, '', $more); // which counts after the lease, too
         } elseif ($lease->cause === Lease::LOST) {
             return;
         } elseif ($thrown instanceof NotBegun) {
-            $this->settle($job, 'requeue', 0, '');
+            $this->settle($job, 'requeue');
         } elseif ($thrown instanceof Permanent) {
             $this->settle($job, 'bury', 0, $error);
         } elseif ($thrown instanceof RetryIn) {
@@ -154,13 +161,17 @@ final class Worker
         }
     }
 
-    /** Returns when the service has answered, or run has no patience any more. */
-    private function settle(Job $job, string $do, float $after, string $error): void
+    /**
+     * Returns when the service has answered, or run has no patience any more.
+     *
+     * @param array<string, mixed> $more of the line
+     */
+    private function settle(Job $job, string $do, float $after = 0, string $error = '', array $more = []): void
     {
         for ($failures = 1;; $failures++) {
             $last = $this->stopped !== null && microtime(true) >= $this->stopped + $this->o['stop_timeout'];
             try {
-                $this->settler->settle($job, $do, $after, $error, ['attempts' => 1] + ($last ? ['timeout' => self::SETTLE_TIMEOUT] : []));
+                $this->settler->settle($job, $do, $after, $error, ['attempts' => 1] + ($last ? ['timeout' => self::SETTLE_TIMEOUT] : []), $more);
                 return;
             } catch (Failure $f) {
                 if ($f->kind === 'gone') {
