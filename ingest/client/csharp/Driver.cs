@@ -96,7 +96,14 @@ static class Driver
                 c.Wait = Ms("wait", c.Wait);
                 return "{\"jobs\":[" + string.Join(",", (await queues.ClaimAsync(Texts("queues"), c)).ConvertAll(Shown)) + "]}";
             case "settle": await Settle(); break;
-            case "get": return "{\"jobs\":[" + Shown(await queues.GetAsync(Text("queue"), Text("id"))) + "]}";
+            case "get":
+                var wait = Ms("wait", TimeSpan.Zero);
+                return "{\"jobs\":[" + Shown(await (wait > TimeSpan.Zero ? queues.WaitAsync(Text("queue"), Text("id"), wait) : queues.GetAsync(Text("queue"), Text("id")))) + "]}";
+            case "events":
+                var told = new List<string>();
+                using (var events = queues.Events(Texts("queues").ToArray()))
+                    while (told.Count < Json.Whole(command, "n", 0)) told.Add((await events.NextAsync()).Data);
+                return "{\"events\":[" + string.Join(",", told) + "]}";
             case "delete": await queues.DeleteAsync(Text("queue"), Text("id")); break;
             case "work": Work(); break;
             case "worked":
@@ -139,7 +146,7 @@ static class Driver
     static string Shown(Job j)
     {
         return "{\"queue\":" + Json.Quote(j.Queue) + ",\"id\":" + Json.Quote(j.Id) + ",\"state\":" + Json.Quote(j.State) + ",\"attempt\":" + j.Attempt + ",\"tries\":" + j.Tries + ",\"progress\":" + j.Progress +
-            ",\"note\":" + Json.Quote(j.Note) + ",\"payload\":\"" + Convert.ToBase64String(j.Payload) + "\"}";
+            ",\"note\":" + Json.Quote(j.Note) + ",\"result\":" + (j.Result == "" ? "null" : j.Result) + ",\"payload\":\"" + Convert.ToBase64String(j.Payload) + "\"}";
     }
 
     static async Task<string> Publish()
@@ -147,11 +154,12 @@ static class Driver
         var o = new PublishOptions
         {
             Delay = Ms("delay", TimeSpan.Zero), TTL = Ms("ttl", TimeSpan.Zero), Tries = Whole("tries", 0), Id = Option("id"), Key = Option("key"),
-            Dedup = Ms("dedup", TimeSpan.Zero), OnEnd = Option("on_end"),
+            Dedup = Ms("dedup", TimeSpan.Zero), OnEnd = Option("on_end"), Unique = Ms("unique", TimeSpan.Zero), UniqueKey = Option("unique_key"), OnConflict = Option("on_conflict"),
         };
+        foreach (var a in Json.Members(Json.Of(options, "attributes")) ?? new Dictionary<string, string>()) o.Attributes[a.Key] = Json.Text(a.Value);
         var payloads = Texts("payloads").ConvertAll(Convert.FromBase64String);
         var p = payloads.Count == 1 ? await queues.PublishAsync(Text("queue"), payloads[0], o) : await queues.PublishManyAsync(Text("queue"), payloads, o);
-        return "{\"ids\":[\"" + string.Join("\",\"", p.Ids) + "\"],\"repeated\":" + (p.Repeated ? "true" : "false") + ",\"exists\":" + (p.Exists ? "true" : "false") + "}";
+        return "{\"ids\":[\"" + string.Join("\",\"", p.Ids) + "\"],\"repeated\":" + (p.Repeated ? "true" : "false") + ",\"exists\":" + (p.Exists ? "true" : "false") + ",\"changed\":" + (p.Changed ? "true" : "false") + "}";
     }
 
     static Task Settle()
@@ -162,11 +170,11 @@ static class Driver
         var error = Text("error") == "" ? null : Text("error");
         switch (Text("do"))
         {
-            case "ack": return queues.AckAsync(job);
+            case "ack": return queues.AckAsync(job, Json.Of(command, "result"));
             case "nack": return queues.NackAsync(job, after, error);
             case "bury": return queues.BuryAsync(job, error);
             case "requeue": return queues.RequeueAsync(job);
-            case "progress": return queues.ProgressAsync(job, after, (int)Json.Whole(command, "progress", 0), Text("note"));
+            case "progress": return queues.ProgressAsync(job, (int)Json.Whole(command, "progress", 0), Text("note"), after);
             default: return queues.TouchAsync(job, after);
         }
     }
@@ -188,7 +196,7 @@ static class Driver
         ended = worker.RunAsync();
     }
 
-    static async Task Handle(Job job, CancellationToken token)
+    static async Task<string> Handle(Job job, CancellationToken token)
     {
         var act = Json.Members(job.Text());
         var what = Json.Text(Json.Of(act, "do"));
@@ -200,7 +208,7 @@ static class Driver
             if (n > Json.Whole(act, "attempts", 0)) what = "ok";
             most = Math.Max(most, ++running);
         }
-        try { await Act(what, TimeSpan.FromMilliseconds(Json.Whole(act, "ms", 0)), token); }
+        try { return await Act(what, TimeSpan.FromMilliseconds(Json.Whole(act, "ms", 0)), token); }
         finally
         {
             var cause = job.Cause == Cause.LeaseLost ? "lease_lost" : job.Cause == Cause.Stopped ? "stopped" : "";
@@ -212,7 +220,7 @@ static class Driver
         }
     }
 
-    static async Task Act(string what, TimeSpan ms, CancellationToken token)
+    static async Task<string> Act(string what, TimeSpan ms, CancellationToken token)
     {
         switch (what)
         {
@@ -225,6 +233,10 @@ static class Driver
                 throw new NotBegunException();
             case "sleep": await Task.Delay(ms); break;
             case "hang": await Task.Delay(Timeout.Infinite, token); break;
+            case "result": return "{\n\"done\": true\n}";
+            case "bad_result": return "sent";
+            case "big_result": return "\"" + new string('x', 5000) + "\"";
         }
+        return null;
     }
 }

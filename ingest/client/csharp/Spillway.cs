@@ -722,14 +722,21 @@ namespace Spillway
         public TimeSpan Dedup;
         /// <summary>The queue that gets a job when a job ends.</summary>
         public string OnEnd;
+        /// <summary>Facts beside the payload, 16 at most.</summary>
+        public Dictionary<string, string> Attributes = new Dictionary<string, string>();
+        /// <summary>For how long no other job is stored under UniqueKey, or Id, whatever becomes of the first.</summary>
+        public TimeSpan Unique;
+        public string UniqueKey;
+        /// <summary>What a double does to the first while that is delayed: keep, replace or extend.</summary>
+        public string OnConflict;
     }
 
     /// <summary>What became of a publish.</summary>
     public sealed class Published
     {
         public string[] Ids;
-        /// <summary>An earlier publish with the same Key stored them; a job with the same Id exists, and nothing was stored.</summary>
-        public bool Repeated, Exists;
+        /// <summary>An earlier publish with the same Key stored them; a job with the same Id exists, or one is Unique, and nothing was stored; that was changed.</summary>
+        public bool Repeated, Exists, Changed;
     }
 
     public sealed class ClaimOptions
@@ -751,17 +758,20 @@ namespace Spillway
         public int Attempt, Tries;
         public byte[] Payload = new byte[0];
         public Dictionary<string, string> Attributes = new Dictionary<string, string>();
-        /// <summary>Of GetAsync and PeekAsync: ready, prepared, delayed, leased or dead; and why it is dead.</summary>
+        /// <summary>Of GetAsync, PeekAsync and WaitAsync: ready, prepared, delayed, leased, dead, acked, or gone: it ended unkept; and why it is dead.</summary>
         public string State = "", Reason = "";
+        /// <summary>Of GetAsync and WaitAsync: what its ack said, as JSON; empty: nothing.</summary>
+        public string Result = "";
         /// <summary>Of GetAsync: percent and a note, that its worker said with ProgressAsync; -1: it did not.</summary>
         public int Progress = -1;
         public string Note = "";
-        /// <summary>Unix ms of the service's clock; ExpiresMs is 0: never.</summary>
-        public long PublishedMs, ExpiresMs;
+        /// <summary>Unix ms of the service's clock; 0: never, not.</summary>
+        public long PublishedMs, ExpiresMs, AckedMs;
         /// <summary>Of a worker's: why its token was cancelled.</summary>
         public Cause Cause { get { return (Cause)Volatile.Read(ref cause); } }
         internal int cause;
-        internal string Deadline = ""; // of the lease that a claim got
+        internal string Deadline = ""; // of the lease that a claim got; empty: a touch has moved it
+        internal TimeSpan TTR = TimeSpan.FromMinutes(1); // that it was claimed for
 
         /// <summary>The payload as UTF-8.</summary>
         public string Text() { return Encoding.UTF8.GetString(Payload); }
@@ -769,6 +779,138 @@ namespace Spillway
 
     /// <summary>The jobs of a queue. Delayed and Leased are -1 where the service has too many of both to tell them apart; Pending is their sum.</summary>
     public sealed class Counts { public long Ready, Dead, Delayed, Leased, Pending, OldestAgeMs; }
+
+    /// <summary>What happened to a job, or to several. What does not apply to it is empty, or -1.</summary>
+    public sealed class QueueEvent
+    {
+        /// <summary>Such as published, claimed, acked; ready: from here on all processes tell; dropped: events are missing here.</summary>
+        public string Event, Queue, Id;
+        /// <summary>The first 13 characters of the id, where the rest is not known; why it failed; what its ack said, as JSON.</summary>
+        public string IdBegins, Error, Result;
+        /// <summary>Unix ms, the attempt, and of how many jobs.</summary>
+        public long AtMs, Attempt, Count;
+        /// <summary>All of it, as the service wrote it.</summary>
+        public string Data;
+
+        internal static QueueEvent Read(string data)
+        {
+            var said = Json.Members(data);
+            if (said == null) return null;
+            Func<string, string> text = name => Json.Text(Json.Of(said, name)) ?? "";
+            return new QueueEvent
+            {
+                Event = text("event"), Queue = text("queue"), Id = text("id"), IdBegins = text("id_begins"), Error = text("error"), Result = Json.Of(said, "result") ?? "",
+                AtMs = Json.Whole(said, "at_ms", -1), Attempt = Json.Whole(said, "attempt", -1), Count = Json.Whole(said, "count", -1), Data = data,
+            };
+        }
+    }
+
+    /// <summary>
+    /// Tells what happens to jobs, from the first NextAsync on. It is best effort. A stream that breaks is opened again, and
+    /// that is a dropped. For one NextAsync at a time.
+    /// </summary>
+    public sealed class Events : IDisposable
+    {
+        const int MaxLine = 1 << 20; // bytes
+        const int MaxSilence = 45000; // ms; the service sends something each 15 s
+
+        readonly Queues queues;
+        readonly Queues.Call call;
+        HttpResponseMessage response; // null: no stream is open
+        System.IO.Stream stream;
+        byte[] part; // of which at to end is to be read
+        int at, end, attempt;
+        long began, pause; // ms
+        bool opened; // one was
+
+        internal Events(Queues queues, Queues.Call call)
+        {
+            this.queues = queues;
+            this.call = call;
+        }
+
+        /// <summary>Ends the stream.</summary>
+        public void Dispose()
+        {
+            if (response != null) response.Dispose();
+            response = null;
+        }
+
+        /// <summary>Waits for the next event. Throws SpillwayException for what the service rejects.</summary>
+        public async Task<QueueEvent> NextAsync(CancellationToken token = default(CancellationToken))
+        {
+            for (; ; )
+            {
+                token.ThrowIfCancellationRequested();
+                if (response == null)
+                {
+                    await Open(token).ConfigureAwait(false);
+                    continue;
+                }
+                var line = await Line(token).ConfigureAwait(false);
+                var e = line != null && line.StartsWith("data: ", StringComparison.Ordinal) ? QueueEvent.Read(line.Substring(6)) : null;
+                if (e != null) return e;
+                token.ThrowIfCancellationRequested();
+                if (line != null && !line.StartsWith("data: ", StringComparison.Ordinal)) continue; // the word, which data has, or a comment
+                Dispose(); // it broke here
+                if (Transport.Clock() - began > queues.Longest) attempt = 1; // it lasted
+                pause = queues.Backoff(attempt);
+                return QueueEvent.Read("{\"event\":\"dropped\"}");
+            }
+        }
+
+        async Task Open(CancellationToken token)
+        {
+            SpillwayException failed;
+            await Transport.Sleep(pause, token).ConfigureAwait(false);
+            attempt++;
+            began = Transport.Clock();
+            try
+            {
+                var r = await queues.Open(call, token).ConfigureAwait(false);
+                var type = r.Content == null ? null : r.Content.Headers.ContentType;
+                if (type == null || type.MediaType != "text/event-stream")
+                {
+                    r.Dispose();
+                    throw SpillwayException.Foreign();
+                }
+                stream = await r.Content.ReadAsStreamAsync().ConfigureAwait(false);
+                response = r;
+                part = new byte[4096];
+                at = end = 0;
+                opened = true;
+                return;
+            }
+            catch (SpillwayException e) { failed = e; }
+            token.ThrowIfCancellationRequested();
+            if (!failed.Temporary || !opened && attempt >= queues.Attempts) throw failed;
+            pause = Math.Max(queues.Backoff(attempt), (long)failed.RetryAfter.TotalMilliseconds);
+        }
+
+        // Line is the next line; null: the stream broke.
+        async Task<string> Line(CancellationToken token)
+        {
+            for (var line = new MemoryStream(); line.Length < MaxLine;)
+            {
+                for (; at < end; line.WriteByte(part[at++])) if (part[at] == '\n')
+                {
+                    at++;
+                    return Encoding.UTF8.GetString(line.ToArray());
+                }
+                using (var limit = CancellationTokenSource.CreateLinkedTokenSource(token))
+                {
+                    var silence = Task.Delay(MaxSilence, limit.Token); // a read of Mono's does not end with its token
+                    var read = stream.ReadAsync(part, 0, part.Length, limit.Token);
+                    await Task.WhenAny(read, silence).ConfigureAwait(false);
+                    limit.Cancel();
+                    if (read.Status != TaskStatus.RanToCompletion || read.Result == 0) break;
+                    at = 0;
+                    end = read.Result;
+                }
+            }
+            return null;
+        }
+    }
 
     /// <summary>Publishes and claims jobs. Each call is a request, and throws SpillwayException. Safe for concurrent use.</summary>
     public sealed class Queues : IDisposable
@@ -788,7 +930,7 @@ namespace Spillway
             public void Set(string name, int n) { if (n != 0) Set(name, n.ToString(CultureInfo.InvariantCulture)); }
         }
 
-        const int MaxError = 1024; // bytes
+        const int MaxError = 1024, MaxResult = 4096; // bytes
         static readonly TimeSpan MaxAfter = TimeSpan.FromDays(30);
         static readonly Dictionary<string, ErrorKind> kinds = new Dictionary<string, ErrorKind>
         {
@@ -859,6 +1001,10 @@ namespace Spillway
             c.Set("id", p.Id);
             c.Set("shards", p.Shards);
             c.Set("on_end", p.OnEnd);
+            c.Set("unique", p.Unique);
+            c.Set("unique_key", p.UniqueKey);
+            c.Set("on_conflict", p.OnConflict);
+            foreach (var a in p.Attributes) c.Set("attribute." + Uri.EscapeDataString(a.Key), a.Value);
             c.Key = string.IsNullOrEmpty(p.Key) ? keys + "-" + Interlocked.Increment(ref number).ToString(CultureInfo.InvariantCulture) : p.Key;
             if (!string.IsNullOrEmpty(p.Key) && p.Dedup != TimeSpan.Zero)
             {
@@ -869,7 +1015,11 @@ namespace Spillway
             var ids = new List<string>();
             foreach (var one in Json.Items(Json.Of(said, "ids")) ?? new List<string>()) ids.Add(Json.Text(one));
             if (ids.Count == 0 || ids.Exists(string.IsNullOrEmpty)) throw SpillwayException.Foreign();
-            return new Published { Ids = ids.ToArray(), Repeated = !string.IsNullOrEmpty(p.Key) && Json.Of(said, "repeated") == "true", Exists = Json.Of(said, "exists") == "true" };
+            return new Published
+            {
+                Ids = ids.ToArray(), Repeated = !string.IsNullOrEmpty(p.Key) && Json.Of(said, "repeated") == "true", Exists = Json.Of(said, "exists") == "true",
+                Changed = Json.Of(said, "changed") == "true",
+            };
         }
 
         /// <summary>Leases ready jobs, the first queue first; none when there are none until Wait is over.</summary>
@@ -891,11 +1041,12 @@ namespace Spillway
             if (list.Count > options.Count) throw new SpillwayException(ErrorKind.Unknown, "an answer with more jobs than were asked for");
             var jobs = list.ConvertAll(Read);
             if (jobs.Exists(j => !queues.Contains(j.Queue))) throw SpillwayException.Foreign();
+            foreach (var job in jobs) job.TTR = options.TTR;
             return jobs;
         }
 
         /// <summary>The job is done, also when its lease is over.</summary>
-        public Task AckAsync(Job job, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "ack"), token); }
+        public Task AckAsync(Job job, string result = null, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "ack", more: ResultOf(result)), token); }
 
         /// <summary>Gives a job back, to be ready again after a while, 30 days at most. error is why: 1 KiB of it is kept.</summary>
         public Task NackAsync(Job job, TimeSpan after = default(TimeSpan), string error = null, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "nack", after, error), token); }
@@ -904,24 +1055,38 @@ namespace Spillway
         public Task BuryAsync(Job job, string error = null, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "bury", TimeSpan.Zero, error), token); }
 
         /// <summary>Leases a job for that long from now on.</summary>
-        public Task TouchAsync(Job job, TimeSpan ttr, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "touch", ttr), token); }
+        public Task TouchAsync(Job job, TimeSpan ttr, CancellationToken token = default(CancellationToken)) { return Touch(job, ttr, token); }
 
-        /// <summary>The same, and says how far the work got: percent, and a note of which 200 bytes are kept. GetAsync has both.</summary>
-        public Task ProgressAsync(Job job, TimeSpan ttr, int percent, string note = "", CancellationToken token = default(CancellationToken))
+        /// <summary>Says how far the work got: percent, and a note of which 200 bytes are kept; GetAsync has both. A touch, for ttr, or as long as the job was claimed for.</summary>
+        public Task ProgressAsync(Job job, int percent, string note = "", TimeSpan ttr = default(TimeSpan), CancellationToken token = default(CancellationToken))
         {
-            return Settle(job, Line(job, "touch", ttr, more: ",\"progress\":" + percent.ToString(CultureInfo.InvariantCulture) + ",\"note\":" + Json.Quote(note)), token);
+            return Touch(job, ttr == TimeSpan.Zero ? job.TTR : ttr, token, more: ",\"progress\":" + percent.ToString(CultureInfo.InvariantCulture) + ",\"note\":" + Json.Quote(note));
         }
 
         /// <summary>A touch, and somebody else will settle it.</summary>
         public Task DeferAsync(Job job, TimeSpan ttr, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "defer", ttr), token); }
 
         /// <summary>Gives a job back to the head of its queue, uncounted. Sent once: the next delivery has the same attempt.</summary>
-        public Task RequeueAsync(Job job, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(job, "requeue", touched: true), token, 1); }
+        public Task RequeueAsync(Job job, CancellationToken token = default(CancellationToken)) { return Settle(job, Line(new Job { Id = job.Id, Attempt = job.Attempt }, "requeue"), token, 1); }
 
         /// <summary>A job in whatever state it is.</summary>
-        public async Task<Job> GetAsync(string queue, string id, CancellationToken token = default(CancellationToken))
+        public Task<Job> GetAsync(string queue, string id, CancellationToken token = default(CancellationToken)) { return WaitAsync(queue, id, TimeSpan.Zero, token); }
+
+        /// <summary>A job once it has ended, or after wait, 10 minutes at most, in the state it is in then.</summary>
+        public async Task<Job> WaitAsync(string queue, string id, TimeSpan wait, CancellationToken token = default(CancellationToken))
         {
-            return Read(await Do(new Call { Method = HttpMethod.Get, Path = Check(queue) + "/jobs/" + Uri.EscapeDataString(id) }, token).ConfigureAwait(false));
+            var c = new Call { Method = HttpMethod.Get, Path = Check(queue) + "/jobs/" + Uri.EscapeDataString(id), Wait = Ms(wait) };
+            c.Set("wait", wait);
+            return Read(await Do(c, token).ConfigureAwait(false));
+        }
+
+        /// <summary>What happens to the jobs of queues, or of all. Dispose of it.</summary>
+        public Events Events(params string[] queues)
+        {
+            foreach (var queue in queues) Check(queue);
+            var c = new Call { Method = HttpMethod.Get, Path = "_events" };
+            c.Set("queues", string.Join(",", queues));
+            return new Events(this, c);
         }
 
         /// <summary>The job that is claimed next.</summary>
@@ -957,8 +1122,11 @@ namespace Spillway
             if (errors[0] != null) throw errors[0];
         }
 
-        // Touch is one attempt of TouchAsync.
-        internal Task Touch(Job job, TimeSpan ttr, long timeout) { return Settle(job, Line(job, "touch", ttr), CancellationToken.None, 1, timeout); }
+        internal async Task Touch(Job job, TimeSpan ttr, CancellationToken token, int attempts = 0, long timeout = 0, string more = "")
+        {
+            await Settle(job, Line(job, "touch", ttr, more: more), token, attempts, timeout).ConfigureAwait(false);
+            job.Deadline = "";
+        }
 
         // SettleAll sends lines of one queue together. What it returns is the error of each, or null.
         internal async Task<SpillwayException[]> SettleAll(string queue, List<string> lines, CancellationToken token, int attempts = 0, long timeout = 0)
@@ -978,13 +1146,22 @@ namespace Spillway
             return errors;
         }
 
+        // ResultOf is what the line of an ack says of a result; null or empty: nothing.
+        internal static string ResultOf(string json)
+        {
+            if (string.IsNullOrEmpty(json)) return "";
+            var bytes = Encoding.UTF8.GetBytes(json);
+            if (bytes.Length > MaxResult || !Json.Valid(bytes)) throw new SpillwayException(ErrorKind.Invalid, "a result is JSON, 4 KiB at most");
+            return ",\"result\":" + json.Replace('\n', ' ').Replace('\r', ' '); // which are between its tokens
+        }
+
         // Line is that of a settle. It changes only the delivery that it names; a requeue of a lease that was not prolonged
         // names its deadline, too, because the next delivery has the same attempt.
-        internal static string Line(Job job, string act, TimeSpan after = default(TimeSpan), string error = null, bool touched = false, string more = "")
+        internal static string Line(Job job, string act, TimeSpan after = default(TimeSpan), string error = null, string more = "")
         {
             var line = "{\"id\":" + Json.Quote(job.Id) + ",\"attempt\":" + job.Attempt.ToString(CultureInfo.InvariantCulture) + ",\"do\":\"" + act + "\"";
             if (act == "nack" || act == "touch" || act == "defer") line += ",\"ms\":" + Ms(after < TimeSpan.Zero ? TimeSpan.Zero : after > MaxAfter ? MaxAfter : after);
-            if (act == "requeue" && !touched && job.Deadline != "") line += ",\"deadline_ms\":" + job.Deadline;
+            if (act == "requeue" && job.Deadline != "") line += ",\"deadline_ms\":" + job.Deadline;
             if (error != null) line += ",\"error\":" + Json.Quote(Cut(error));
             return line + more + "}";
         }
@@ -1006,6 +1183,8 @@ namespace Spillway
             return kinds.TryGetValue(code, out kind) ? kind : otherwise;
         }
 
+        internal int Attempts { get { return o.Attempts; } }
+        internal double Longest { get { return o.BackoffMax.TotalMilliseconds; } } // ms
         internal long Backoff(int n) { return Transport.Backoff(o.BackoffBase, o.BackoffMax, n); }
 
         static string Check(string queue)
@@ -1023,6 +1202,7 @@ namespace Spillway
                 Queue = Json.Text(Json.Of(said, "queue")), Id = Json.Text(Json.Of(said, "id")), State = Json.Text(Json.Of(said, "state")) ?? "",
                 Reason = Json.Text(Json.Of(said, "reason")) ?? "", Attempt = Json.Of(said, "attempt") == null ? 0 : (int)Json.Whole(said, "attempt", -1), Tries = (int)Json.Whole(said, "tries", -1),
                 Progress = (int)Json.Whole(said, "progress", -1), Note = Json.Text(Json.Of(said, "note")) ?? "",
+                Result = Json.Of(said, "result") ?? "", AckedMs = Json.Whole(said, "acked_ms", 0),
                 PublishedMs = Json.Whole(said, "published_ms", 0), ExpiresMs = Json.Whole(said, "expires_ms", 0),
             };
             var deadline = Json.Whole(said, "deadline_ms", 0);
@@ -1064,9 +1244,28 @@ namespace Spillway
         async Task<string> Post(Call c, long timeout, CancellationToken token)
         {
             using (var limit = CancellationTokenSource.CreateLinkedTokenSource(token))
-            using (var m = new HttpRequestMessage(c.Method, target + c.Path + (c.Query.Count > 0 ? "?" + string.Join("&", c.Query) : "")))
             {
                 limit.CancelAfter((int)Math.Min(timeout, int.MaxValue));
+                using (var r = await Send(c, HttpCompletionOption.ResponseContentRead, limit.Token).ConfigureAwait(false))
+                    return r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false);
+            }
+        }
+
+        // Open is one attempt to get an answer that is read as it comes.
+        internal async Task<HttpResponseMessage> Open(Call c, CancellationToken token)
+        {
+            using (var limit = CancellationTokenSource.CreateLinkedTokenSource(token))
+            {
+                limit.CancelAfter(o.Timeout);
+                return await Send(c, HttpCompletionOption.ResponseHeadersRead, limit.Token).ConfigureAwait(false);
+            }
+        }
+
+        // Send sends a request, and ends with an answer that says yes.
+        async Task<HttpResponseMessage> Send(Call c, HttpCompletionOption until, CancellationToken token)
+        {
+            using (var m = new HttpRequestMessage(c.Method, target + c.Path + (c.Query.Count > 0 ? "?" + string.Join("&", c.Query) : "")))
+            {
                 try
                 {
                     if (c.Method == HttpMethod.Post) m.Content = new ByteArrayContent(c.Body ?? new byte[0]);
@@ -1074,12 +1273,9 @@ namespace Spillway
                     m.Headers.ExpectContinue = false;
                     if (c.Key != null) m.Headers.TryAddWithoutValidation("Idempotency-Key", c.Key);
                     if (!string.IsNullOrEmpty(o.Token)) m.Headers.TryAddWithoutValidation("Authorization", "Bearer " + o.Token);
-                    using (var r = await http.SendAsync(m, limit.Token).ConfigureAwait(false))
-                    {
-                        var text = r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false);
-                        if ((int)r.StatusCode == 200 || (int)r.StatusCode == 201) return text;
-                        throw Refused(r, text);
-                    }
+                    var r = await http.SendAsync(m, until, token).ConfigureAwait(false);
+                    if ((int)r.StatusCode == 200 || (int)r.StatusCode == 201) return r;
+                    using (r) throw Refused(r, r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false));
                 }
                 catch (SpillwayException) { throw; }
                 catch (Exception e) // the network's, in all the forms it has
@@ -1131,7 +1327,8 @@ namespace Spillway
     }
 
     /// <summary>
-    /// Claims jobs and gives each to a handler. One that ends acks. One that throws nacks with a back-off, or does what
+    /// Claims jobs and gives each to a handler. One that ends acks, and what it ends with, as a Task of a string, is the job's
+    /// result: what is not JSON of 4 KiB at most is told to OnError, and left out. One that throws nacks with a back-off, or does what
     /// PermanentException, RetryInException, DeferredException or NotBegunException say. Its token is cancelled when the
     /// lease is lost, or StopTimeout after StopAsync; Job.Cause says why.
     /// </summary>
@@ -1144,7 +1341,7 @@ namespace Spillway
             public Timer Timer;
             public long Until; // ms of Clock
             public int Failures;
-            public bool Touched, Ended;
+            public bool Ended;
         }
 
         sealed class Ending
@@ -1285,8 +1482,9 @@ namespace Spillway
                 lock (gate) l.Timer = new Timer(_ => Touch(l), null, Math.Max(ttr / 3, 1), -1);
                 try
                 {
-                    await handle(l.Job, l.Told.Token).ConfigureAwait(false);
-                    line = Queues.Line(l.Job, "ack"); // which counts after the lease, too
+                    var handling = handle(l.Job, l.Told.Token);
+                    await handling.ConfigureAwait(false);
+                    line = Done(l.Job, handling as Task<string>);
                 }
                 catch (Exception e) { line = Failed(l, e); }
                 lock (gate) l.Ended = true;
@@ -1297,13 +1495,21 @@ namespace Spillway
             Free();
         }
 
+        // Done is an ack, which counts after the lease, too.
+        string Done(Job job, Task<string> result)
+        {
+            try { return Queues.Line(job, "ack", more: Queues.ResultOf(result == null ? null : result.Result)); }
+            catch (SpillwayException e) { Report(job, e); }
+            return Queues.Line(job, "ack");
+        }
+
         string Failed(Lease l, Exception error)
         {
             var deferred = error as DeferredException;
             var retry = error as RetryInException;
             if (deferred == null && !(error is NotBegunException)) Report(l.Job, error);
             if (l.Job.Cause == Cause.LeaseLost) return null;
-            if (error is NotBegunException) return Queues.Line(l.Job, "requeue", touched: l.Touched);
+            if (error is NotBegunException) return Queues.Line(l.Job, "requeue");
             if (deferred != null) return Queues.Line(l.Job, "defer", deferred.TTR);
             if (error is PermanentException) return Queues.Line(l.Job, "bury", TimeSpan.Zero, error.Message);
             var after = TimeSpan.FromMilliseconds(Transport.Backoff(o.BackoffBase, o.BackoffMax, l.Job.Attempt));
@@ -1334,10 +1540,9 @@ namespace Spillway
             }
             try
             {
-                await queues.Touch(l.Job, o.TTR, Math.Max(Math.Min(l.Until - sent, ttr / 3), 1)).ConfigureAwait(false);
+                await queues.Touch(l.Job, o.TTR, CancellationToken.None, 1, Math.Max(Math.Min(l.Until - sent, ttr / 3), 1)).ConfigureAwait(false);
                 lock (gate)
                 {
-                    l.Touched = true;
                     l.Failures = 0;
                     l.Until = sent + ttr;
                 }

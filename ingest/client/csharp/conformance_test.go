@@ -45,7 +45,7 @@ func TestTheExamplesOfTheReadmeRunAsPrinted(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```csharp\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	wants := []struct{ url, printed string }{
 		{clienttest.NewServer(t).URL, "True 2\n"},
-		{clienttest.NewQueues().Serve(t), "True True\nada@example 1\nsent to ada@example\n"},
+		{clienttest.NewQueues().Serve(t), "True True\nada@example 1\nready\nsent to ada@example\n{\"sent\":true}\n"},
 	}
 	if len(blocks) != len(wants) {
 		t.Fatalf("the README has %d examples", len(blocks))
