@@ -34,7 +34,8 @@ type Job struct {
 	Note     string          // and beside it
 	Reason   string          // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
 
-	deadlineMS int64 // of the lease that Claim got
+	deadlineMS int64         // of the lease that Claim got
+	ttr        time.Duration // that Claim asked for
 }
 
 // A JobError is why an attempt failed, as its worker said.
@@ -149,6 +150,7 @@ func (q *Queues) claim(ctx context.Context, queues []string, o ClaimOptions,
 	jobs := make([]Job, len(said.Jobs))
 	for i := range said.Jobs {
 		jobs[i] = said.Jobs[i].job()
+		jobs[i].ttr = o.TTR
 	}
 	return jobs, nil
 }
@@ -183,9 +185,9 @@ func (q *Queues) Touch(ctx context.Context, job Job, ttr time.Duration) error {
 }
 
 // Progress is Touch, and says how far the work got, in percent, and a note of which 200 bytes are kept.
-// Get and List show it. ErrGone: the lease was over.
+// Get and List show it. A ttr of 0 is that of its Claim. ErrGone: the lease was over.
 func (q *Queues) Progress(ctx context.Context, job Job, ttr time.Duration, percent int, note string) error {
-	line := newSettlement(job, "touch", ttr, nil)
+	line := newSettlement(job, "touch", cmp.Or(ttr, job.ttr, time.Minute), nil)
 	line.Progress, line.Note = &percent, note
 	return q.settleOne(ctx, job.Queue, line, 0)
 }

@@ -214,10 +214,14 @@ func progressIsTold(b *jobBench) {
 	id := b.publish(nil, "1").IDs[0]
 	j := b.claim(1, nil)[0]
 	b.want("", jobCommand{Op: "settle", Do: "progress", Queue: j.Queue, ID: j.ID, Attempt: j.Attempt, MS: 90_000, Progress: 40, Note: "row \"7\" \\ \n é"})
+	b.want("", jobCommand{Op: "settle", Do: "progress", Queue: j.Queue, ID: j.ID, Attempt: j.Attempt, Progress: 40, Note: "row \"7\" \\ \n é"})
 	var line struct {
 		Do, Note string
 		MS       int64
 		Progress *int
+	}
+	if sent := b.server.of("settle")[1].body; json.Unmarshal([]byte(sent), &line) != nil || line.MS != 60_000 {
+		b.Errorf("sent %s for as long as a claim says by default", sent)
 	}
 	sent := b.server.of("settle")[0].body
 	if err := json.Unmarshal([]byte(sent), &line); err != nil || line.Do != "touch" || line.MS != 90_000 || line.Progress == nil || *line.Progress != 40 {

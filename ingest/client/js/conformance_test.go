@@ -104,7 +104,7 @@ func TestTheExamplesOfTheReadmeRunAsPrintedWithThePackage(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	url := clienttest.NewQueues().Serve(t)
-	if out, err := example(t, dir, "queues.claim(", url).CombinedOutput(); err != nil || string(out) != "true true\nada 1\n{ sent: true }\n" {
+	if out, err := example(t, dir, "queues.claim(", url).CombinedOutput(); err != nil || string(out) != "true true\nada 1\n{ sent: true }\nready\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 

@@ -55,7 +55,7 @@ func TestTheExamplesOfTheReadmeRunAsPrinted(t *testing.T) {
 	service := clienttest.NewQueues()
 	url := service.Serve(t)
 	out, err = example(t, "queues.claim(", url).CombinedOutput()
-	if err != nil || string(out) != "True True\nada 1\n{'sent': True}\n" {
+	if err != nil || string(out) != "True True\nada 1\n{'sent': True}\nready\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 

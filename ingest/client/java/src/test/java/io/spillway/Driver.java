@@ -203,7 +203,9 @@ public final class Driver {
                 queues.requeue(job);
                 break;
             case "progress":
-                queues.progress(job, ((Long) line.getOrDefault("progress", 0L)).intValue(), text("note"), after);
+                int percent = ((Long) line.getOrDefault("progress", 0L)).intValue();
+                if (after.isZero()) queues.progress(job, percent, text("note"));
+                else queues.progress(job, percent, text("note"), after);
                 break;
             default:
                 queues.touch(job, after);
