@@ -286,6 +286,20 @@ func ExampleSchedules() {
 	// spillway: there is no such schedule: no_such_schedule: m
 }
 
+// Who waits for the end of a job reads what its handler says as its result, where a rule keeps acked jobs.
+func ExampleResult() {
+	j := mail()
+	ctx, stop := context.WithCancel(context.Background())
+	p, _ := j.Publish(ctx, "sums", []byte("1+1"), spillway.PublishOptions{})
+	err := j.Work(ctx, []string{"sums"}, func(context.Context, spillway.Job) error {
+		stop()
+		return spillway.Result(map[string]int{"sum": 2})
+	}, spillway.WorkerConfig{})
+	done, _ := j.Wait(context.Background(), "sums", p.IDs[0], time.Minute)
+	fmt.Println(err, done.State, string(done.Result))
+	// Output: <nil> acked {"sum":2}
+}
+
 // What happens to jobs, until an error that stays.
 func ExampleQueues_Events() {
 	for e, err := range mail().Events(context.Background(), "reports") {

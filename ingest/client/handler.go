@@ -60,25 +60,26 @@ func (e *deferredError) Error() string { return "deferred for " + e.ttr.String()
 
 // Result is a handler's error that is none: the job is acked, and v is its result, JSON of 4 KiB at most.
 // What is not is told to OnError, and the job is acked without it.
-func Result(v any) error { return &resultError{v} }
-
-type resultError struct{ value any }
-
-func (e *resultError) Error() string { return "acked with a result" }
-
-// maxResult is what the service takes, in bytes.
-const maxResult = 4 << 10
-
-func (e *resultError) json() (json.RawMessage, error) {
-	text, err := json.Marshal(e.value)
+func Result(v any) error {
+	text, err := json.Marshal(v)
 	if err == nil && len(text) > maxResult {
 		err = fmt.Errorf("it has %d bytes, %d at most", len(text), maxResult)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("spillway: the result of the handler is left out: %w", err)
+		return &resultError{failed: fmt.Errorf("spillway: the result of the handler is left out: %w", err)}
 	}
-	return text, nil
+	return &resultError{result: text}
 }
+
+// maxResult is what the service takes, in bytes.
+const maxResult = 4 << 10
+
+type resultError struct {
+	result json.RawMessage
+	failed error // it is not JSON, or too long
+}
+
+func (e *resultError) Error() string { return "acked with a result" }
 
 // A Mux has a handler for each queue:
 //

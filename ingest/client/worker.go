@@ -37,7 +37,7 @@ type WorkerConfig struct {
 	// GiveUpAfter is how long Work goes on while the service rejects its token (ErrUnauthorized)
 	// or does not know the namespace (ErrNoNamespace); default for ever, None not at all.
 	GiveUpAfter time.Duration
-	// OnError is called for each handler and each settlement that failed, from several goroutines.
+	// OnError is called for each handler, each result and each settlement that failed, from several goroutines.
 	OnError func(job Job, err error)
 	// OnRequestError is called for each claim that failed.
 	OnRequestError func(err error)
@@ -209,17 +209,15 @@ func (w *worker) work(job Job, leased time.Time) {
 		l.mu.Lock() // a touch under way ends first
 		l.timer.Stop()
 		l.mu.Unlock()
+		if done := new(resultError); errors.As(err, &done) {
+			if err, l.job.Result = nil, done.result; done.failed != nil {
+				w.cfg.OnError(job, done.failed)
+			}
+		}
 		w.learn(began, err, cause)
 		w.ended(l.job, err, cause)
 	}()
 	err = w.call(l.ctx, job)
-	if done := new(resultError); errors.As(err, &done) {
-		var failed error
-		if l.job.Result, failed = done.json(); failed != nil {
-			w.cfg.OnError(job, failed)
-		}
-		err = nil
-	}
 }
 
 // ended tells the service what became of a job. cause is why the handler's context ended, if
