@@ -154,7 +154,7 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 	buried := take(spillway.ClaimOptions{TTR: time.Minute}, "bulk")
 	check(j.Bury(ctx, buried, errors.New("no\u202e\xff "+strings.Repeat("é", 1<<19))), nil)
 	dead, err := j.Get(ctx, "bulk", buried.ID)
-	if check(err, nil); dead.State != "dead" || dead.Reason != "buried" || dead.Attempt != 0 ||
+	if check(err, nil); dead.State != "dead" || dead.Reason != "buried" || dead.Attempt != 1 ||
 		len(dead.Errors) != 1 || dead.Errors[0].Attempt != 1 || dead.Errors[0].AtMS == 0 || !strings.HasPrefix(dead.Errors[0].Error, "no  éé") || len(dead.Errors[0].Error) < 1000 {
 		t.Errorf("got %+v", dead)
 	}

@@ -314,17 +314,13 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 			at := c.Rest.Int()
 			reason := c.Rest.Int()
 			record := c.Rest.Bulk()
-			j := Job{
-				Queue:  queue,
-				At:     at,
-				Now:    c.Now,
-				Errors: failures(c.Rest.Bulk()),
-			}
+			errors := c.Rest.Bulk()
+			j := Job{Queue: queue, At: at, Now: c.Now}
 			if j.Seq, _ = number(seq); c.Rest.Broken || !parseRecord(record, &j) {
 				return nil, 0, c.Misread()
 			}
 			j.Shard = sh.Number
-			j.died(reason)
+			j.died(reason, errors)
 			list = append(list, ns.complete(j))
 		}
 		full = full || n > 0 && n < count && int64(offset)+int64(len(list)) < total

@@ -138,11 +138,11 @@ func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 			}
 			j.acked(said)
 		case Dead:
-			j.died(reason)
+			j.died(reason, said)
 		case Leased:
 			j.Deferred = reason == 1
-		}
-		if l.State != Acked {
+			j.Errors = failures(said)
+		default:
 			j.Errors = failures(said)
 		}
 		j.Progress = j.progress(progress)

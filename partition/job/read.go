@@ -143,7 +143,7 @@ func (n *Namespace) readJob(c *backend.Call, queue string, ref Ref, kept bool) (
 		state = Acked
 		j.acked(said)
 	case state == Dead:
-		j.died(reason)
+		j.died(reason, said)
 	case state == Leased:
 		j.Deferred = reason == 1
 	}
@@ -151,21 +151,26 @@ func (n *Namespace) readJob(c *backend.Call, queue string, ref Ref, kept bool) (
 	if j.CallerID != ref.CallerID || kept && at <= c.Now {
 		return Job{}, Gone, ErrNoJob
 	}
-	if !kept {
+	if !kept && state != Dead {
 		j.Errors = failures(said)
 	}
 	return n.complete(j), state, nil
 }
 
-// died sets what the store knows of a death. The attempts of a dead job are forgotten, but
-// where its tries are used up they are its tries.
-func (j *Job) died(reason int64) {
+// died sets what the store knows of a death. The attempts of a dead job are forgotten, but where its
+// tries are used up they are its tries, and an error of the ms of its death says of which attempt it is.
+func (j *Job) died(reason int64, errors []byte) {
 	if reason > 0 && reason <= int64(Undecided) {
 		j.Reason = Reason(reason)
 	}
-	j.Attempt = -1
-	if j.Reason == Nacked || j.Reason == Lapsed {
+	j.Errors = failures(errors)
+	switch {
+	case j.Reason == Nacked || j.Reason == Lapsed:
 		j.Attempt = j.Tries
+	case len(j.Errors) > 0 && j.Errors[0].AtMS == j.At:
+		j.Attempt = j.Errors[0].Attempt
+	default:
+		j.Attempt = -1
 	}
 }
 

@@ -105,7 +105,7 @@ func aJobSaysHowFarItGot(b *bench) {
 	b.claim(1, "q")
 	shows(nil) // this attempt has said nothing
 	touch(7, "again")
-	settle(job.Settle{Verb: job.Bury})
+	settle(job.Settle{Verb: job.Bury, Error: "never"})
 	shows(&job.Progress{Percent: 7, Note: "again"})
 	_, err := b.store.ActOnDead(b.Context(), &job.DeadAct{Namespace: b.ns, Queue: "q", Verb: job.DeleteDead, Limit: 1})
 	b.is("delete", err, nil)
@@ -348,25 +348,27 @@ func aLeaseLapses(b *bench) {
 func theLastTryEndsAsADeadLetter(b *bench) {
 	b.open(nil)
 	b.promote()
-	p := b.message("q", "lapses", "is nacked", "is buried")
+	p := b.message("q", "lapses", "is nacked", "is buried", "says why")
 	p.Tries = 1
 	b.store1(p)
 	b.claimFor(time.Millisecond, 1, "q")
 	b.same("nack", b.settle(b.claim(1, "q")[0], job.Nack, time.Hour), job.Dead)
 	b.same("bury", b.settle(b.claim(1, "q")[0], job.Bury, 0), job.Dead)
+	why := &job.Settle{Namespace: b.ns, Queue: "q", Ref: b.claim(1, "q")[0].Ref, Verb: job.Bury, Error: "no such card"}
+	b.run(job.Batch{Settles: []*job.Settle{why}})
 	b.until("the first is dead, too", func() bool {
 		l, err := b.store.Ledger(b.Context(), b.ns)
-		return err == nil && l.Dead == 3
+		return err == nil && l.Dead == 4
 	})
-	b.ledger(job.Ledger{Published: 3, Dead: 3, Died: 3})
-	list, _, err := b.store.Dead(b.Context(), b.ns, "q", 0, 3)
+	b.ledger(job.Ledger{Published: 4, Dead: 4, Died: 4})
+	list, _, err := b.store.Dead(b.Context(), b.ns, "q", 0, 4)
 	b.is("list", err, nil)
 	for _, j := range list {
 		got, state, err := b.store.Get(b.Context(), b.ns, "q", j.Ref)
 		b.same("get", []any{state, err, got.Reason, got.Attempt, got.At}, []any{job.Dead, nil, j.Reason, j.Attempt, j.At})
-		why := map[string]string{"lapses": "lapsed", "is nacked": "nacked", "is buried": "buried"}[string(j.Payload)]
-		attempt := 1 // all its tries
-		if why == "buried" {
+		why := map[string]string{"lapses": "lapsed", "is nacked": "nacked", "is buried": "buried", "says why": "buried"}[string(j.Payload)]
+		attempt := 1 // all its tries, or that of its error
+		if string(j.Payload) == "is buried" {
 			attempt = -1
 		}
 		b.same("why", []any{j.Reason.String(), j.Attempt, j.At <= j.Now && j.At > j.Now-600_000}, []any{why, attempt, true})

@@ -212,7 +212,7 @@ func (s *Store) bury(j *Job, why job.Reason) {
 	}
 	l.Died++
 	j.State, j.Reason, j.At, j.Expires = job.Dead, why, s.now(), 0
-	if why == job.Buried {
+	if why == job.Buried && (len(j.Errors) == 0 || j.Errors[0].AtMS != j.At) {
 		j.Attempt = -1 // as package job knows no more
 	}
 }
