@@ -24,6 +24,7 @@ type TraceEvent struct {
 	Outcome string        // of that: accepted, rejected or retried
 	Status  int           // that a webhook answered
 	Took    time.Duration // the write, in ms
+	Error   string        // of a nack or bury; traces keep its first 256 bytes
 }
 
 // eventTimes are those of an event, as the service writes them.
@@ -70,7 +71,6 @@ type QueueEvent struct {
 	ID       string
 	IDBegins string `json:"id_begins"` // the first 13 characters of the id, where the rest is not known
 	Count    int64  // of jobs without their ids; of dropped: the events that are missing, 0: nobody knows how many
-	Error    string
 	Progress *int
 	Note     string
 	Result   json.RawMessage

@@ -238,7 +238,7 @@ func TestAnswersAreErrorsThatTellWhatToDo(t *testing.T) {
 
 func TestATraceIsRead(t *testing.T) {
 	t.Parallel()
-	body := `{"events":[{"at_ms":1764000000000,"event":"claimed","by":"push","attempt":1},{"at_ms":1764000000040,"event":"written","attempt":1,"sink":"crm","outcome":"retried","status":503,"ms":40}]}`
+	body := `{"events":[{"at_ms":1764000000000,"event":"claimed","by":"push","attempt":1},{"at_ms":1764000000040,"event":"written","attempt":1,"sink":"crm","outcome":"retried","status":503,"ms":40},{"at_ms":1764000000041,"event":"nacked","attempt":1,"error":"busy"}]}`
 	j, err := spillway.NewQueues("http://127.0.0.1:1", spillway.QueuesConfig{Attempts: 1, Transport: &answers{status: 200, body: body}})
 	if err != nil {
 		t.Fatal(err)
@@ -247,6 +247,7 @@ func TestATraceIsRead(t *testing.T) {
 	want := []spillway.TraceEvent{
 		{At: time.UnixMilli(1764000000000), Event: "claimed", By: "push", Attempt: 1},
 		{At: time.UnixMilli(1764000000040), Event: "written", Attempt: 1, Sink: "crm", Outcome: "retried", Status: 503, Took: 40 * time.Millisecond},
+		{At: time.UnixMilli(1764000000041), Event: "nacked", Attempt: 1, Error: "busy"},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)

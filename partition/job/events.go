@@ -39,8 +39,8 @@ const (
 
 // said is what a client said of a job.
 type said struct {
-	error, result string
-	progress      *Progress
+	result   string
+	progress *Progress
 }
 
 // An event is what listeners read.
@@ -50,7 +50,6 @@ type event struct {
 	IDBegins string `json:"id_begins,omitempty"` // where the rest is not known
 	Count    int64  `json:"count,omitempty"`     // of jobs without their ids
 	TraceEvent
-	Error    string          `json:"error,omitempty"`
 	Progress *int            `json:"progress,omitempty"`
 	Note     string          `json:"note,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
@@ -62,7 +61,8 @@ func (s *Store) emit(ns *Namespace, queue string, ref Ref, count int64, e TraceE
 	if queue == outbox || e.Event == "" {
 		return
 	}
-	v := event{Queue: queue, Count: count, TraceEvent: e, Error: keptText(e.error, MaxError), Result: asJSON([]byte(e.result))}
+	e.Error = keptText(e.Error, MaxError)
+	v := event{Queue: queue, Count: count, TraceEvent: e, Result: asJSON([]byte(e.result))}
 	switch {
 	case count > 0:
 	case ref.CallerID == unknownID:

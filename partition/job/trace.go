@@ -22,8 +22,8 @@ import (
 type TraceEvent struct {
 	AtMS int64 `json:"at_ms"` // Unix ms on the store's clock
 	// Event is published, rescheduled, committed, rolled_back, promoted, claimed, written,
-	// acked, nacked, buried, deferred, requeued or lapsed; or how the job ended: deleted, dead,
-	// expired, lost.
+	// acked, nacked, buried, deferred, requeued, lapsed or respawned; or how the job ended: deleted,
+	// dead, expired, lost.
 	Event   string `json:"event"`
 	By      string `json:"by,omitempty"` // a token, "schedule NAME", on_end, push
 	Attempt int    `json:"attempt,omitempty"`
@@ -32,6 +32,8 @@ type TraceEvent struct {
 	Outcome string `json:"outcome,omitempty"` // of the write: accepted, rejected, retried
 	Status  int    `json:"status,omitempty"`  // that a webhook answered
 	MS      int64  `json:"ms,omitempty"`      // how long the write took
+	// Error is what a worker said with a nack or bury: maxTracedError of it in traces, MaxError in events.
+	Error string `json:"error,omitempty"`
 
 	said // of events for listeners; traces do not keep it
 }
@@ -55,6 +57,8 @@ const (
 	maxTraced  = 1024                   // events of a shard that a process holds
 	traceCall  = 256                    // events of a call: about 1 ms of Redis
 	traceSweep = time.Minute            // how often what is over is forgotten where nothing happens
+
+	maxTracedError = 256 // bytes, so that a trace has room for ten failures
 )
 
 // traced are the events of a shard that are not written yet.
@@ -76,6 +80,10 @@ func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 	if keep == 0 {
 		return
 	}
+	if e.Event == Dead.String() {
+		e.Error = "" // the event before says it
+	}
+	e.Error = keptText(e.Error, maxTracedError)
 	line, _ := json.Marshal(e) // strings and numbers cannot fail
 	t := &ns.shard(ref.Shard).trace
 	t.mu.Lock()
@@ -105,7 +113,7 @@ func (s *Store) noteSettled(t *Settle, now int64) {
 		return
 	}
 	events := [...]string{Nack: "nacked", Bury: "buried", Touch: "touched", Defer: "deferred", Requeue: "requeued"}
-	e := TraceEvent{AtMS: now, Event: events[t.Verb], By: t.By, Attempt: t.Attempt, said: said{error: t.Error, progress: t.Progress}}
+	e := TraceEvent{AtMS: now, Event: events[t.Verb], By: t.By, Attempt: t.Attempt, Error: t.Error, said: said{progress: t.Progress}}
 	if t.Verb == Touch {
 		if t.Progress != nil && t.Namespace.Heard() {
 			s.emit(t.Namespace, t.Queue, t.Ref, 0, e)
@@ -114,7 +122,7 @@ func (s *Store) noteSettled(t *Settle, now int64) {
 	}
 	s.note(t.Namespace, t.Queue, t.Ref, e)
 	if t.State == Dead || t.State == Expired || t.State == Lost {
-		e = TraceEvent{AtMS: now, Event: t.State.String(), said: e.said}
+		e = TraceEvent{AtMS: now, Event: t.State.String(), Error: t.Error}
 		if t.State == Dead {
 			e.Reason = map[Verb]Reason{Nack: Nacked, Bury: Buried}[t.Verb].String()
 		}

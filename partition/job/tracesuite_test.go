@@ -41,7 +41,7 @@ func (b *bench) told(queue, id string, events int) string {
 				b.Errorf("%s is at %d, after %d", e.Event, e.AtMS, before)
 			}
 			before = e.AtMS
-			words = append(words, strings.Join(strings.Fields(fmt.Sprint(e.Event, " ", e.By, " ", e.Reason)), " "))
+			words = append(words, strings.Join(strings.Fields(fmt.Sprint(e.Event, " ", e.By, " ", e.Reason, " ", e.Error)), " "))
 			if e.Attempt > 0 {
 				words[len(words)-1] += fmt.Sprint(" ", e.Attempt)
 			}
@@ -75,9 +75,13 @@ func aTraceTellsWhatHappenedToAJob(b *bench) {
 	b.settle(j, job.Touch, time.Hour)
 	b.settle(j, job.Nack, 0)
 	b.store.Note(b.ns, "seen", claim().Ref, job.TraceEvent{Event: "written", By: "push", Attempt: 2})
-	j.Attempt = 2
-	b.settle(j, job.Nack, 0)
-	b.same("its trace", b.told("seen", id, 8), "published web, promoted, claimed worker 1, nacked 1, claimed worker 2, written push 2, nacked 2, dead nacked")
+	last := &job.Settle{Namespace: b.ns, Queue: "seen", Ref: j.Ref, Attempt: 2, Verb: job.Nack, Error: strings.Repeat("x", 300)}
+	b.run(job.Batch{Settles: []*job.Settle{last}})
+	text := "published web, promoted, claimed worker 1, nacked 1, claimed worker 2, written push 2, nacked " + strings.Repeat("x", 256) + " 2, dead nacked"
+	b.same("its trace", b.told("seen", id, 8), text)
+	again := &job.DeadAct{Namespace: b.ns, Queue: "seen", Verb: job.RespawnDead, Named: []job.Ref{j.Ref}}
+	n, err := b.store.ActOnDead(b.Context(), again)
+	b.same("respawned by its id", []any{n, err, b.told("seen", id, 9)}, []any{1, nil, text + ", respawned"})
 
 	short := b.message("seen-too", "y")
 	short.Tries = 1
@@ -87,7 +91,7 @@ func aTraceTellsWhatHappenedToAJob(b *bench) {
 
 	id = b.publish("other", "z")[0]
 	ref, _ := b.ns.ParseID("other", id)
-	_, err := b.store.Trace(b.Context(), b.ns, "other", ref)
+	_, err = b.store.Trace(b.Context(), b.ns, "other", ref)
 	b.is("of a queue without a rule", err, job.ErrNoTrace)
 }
 

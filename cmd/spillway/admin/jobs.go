@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,7 +169,7 @@ func jobRejection(err error) *rejection {
 	case errors.As(err, &field):
 		return &rejection{http.StatusBadRequest, wire.CodeBadSchedule, err.Error()}
 	case errors.Is(err, job.ErrNoTrace):
-		return notFound(wire.CodeNoSuchTrace, "no trace of the job is kept")
+		return notFound(wire.CodeNoSuchTrace, "no trace of the job is kept: no rule of its queue has keep_trace, it is over, or newer ones needed the room")
 	case errors.Is(err, job.ErrOtherKind):
 		return notFound(wire.CodeNoSuchRoute, "queues of PHP's have no schedules, no traces and no jobs that are changed or prepared")
 	case errors.Is(err, job.ErrNoQueue):
@@ -323,17 +324,29 @@ func (s *Server) getJob(r *request) (any, error) {
 	return jobOf(j, state, masks), err
 }
 
-// Trace is what happened to a job, the oldest event first. It holds no payload.
+// Trace is what happened to a job, the oldest event first. It holds no payload, but errors may quote it.
 type Trace struct {
 	Events []job.TraceEvent `json:"events"`
 }
 
 func (s *Server) traceOf(r *request) (any, error) {
 	space, queue, ref := r.job()
+	masks := s.masks(r)
 	if r.err != nil {
 		return nil, r.err
 	}
 	events, err := space.store.Trace(r.ctx, space.ns, queue, ref)
+	if len(masks) == 0 || !slices.ContainsFunc(events, func(e job.TraceEvent) bool { return e.Error != "" }) {
+		return Trace{events}, err
+	}
+	j, _, gone := space.store.Get(r.ctx, space.ns, queue, ref)
+	for i := range events {
+		if e := &events[i]; gone == nil {
+			e.Error = mask.Quote(e.Error, j.Payload, masks)
+		} else if e.Error != "" {
+			e.Error = "***" // nobody knows what it quotes
+		}
+	}
 	return Trace{events}, err
 }
 

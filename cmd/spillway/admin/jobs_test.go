@@ -37,7 +37,7 @@ func newQueued(t *testing.T) *queued {
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	policy := job.DefaultPolicy()
-	policy.Rules = []job.Rule{{Match: "kept", KeepAcked: job.Span(time.Hour)}}
+	policy.Rules = []job.Rule{{Match: "kept", KeepAcked: job.Span(time.Hour)}, {Match: "seen", KeepTrace: job.Span(time.Hour)}}
 	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +212,34 @@ func TestJobsAreShownMaskedAndDeletedOneByOne(t *testing.T) {
 	if q.ask("GET", "?audit=1", "", &account); account.Kind != "queue" || account.Ledger.Deleted != 1 || account.Ledger.Ready != 1 || account.Residual == nil || *account.Residual != 0 {
 		t.Errorf("account: %+v", account)
 	}
+}
+
+func TestErrorsInATraceAreMaskedAndHiddenOnceTheJobIsGone(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	tracer := job.NewTracer(q.store)
+	if err := tracer.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := q.publish("seen", 0, `{"token":"canary"}`)[0]
+	ref, _ := q.ns.ParseID("seen", id)
+	c := &job.Claim{Namespace: q.ns, Shard: ref.Shard, Queues: []string{"seen"}, TTR: time.Minute, Count: 1}
+	q.store.Run(t.Context(), q.lane, &job.Batch{Claims: []*job.Claim{c}})
+	x := &job.Settle{Namespace: q.ns, Queue: "seen", Ref: ref, Attempt: 1, Verb: job.Bury, Error: "canary is rejected"}
+	q.store.Run(t.Context(), q.lane, &job.Batch{Settles: []*job.Settle{x}})
+	trace := "/queues/seen/jobs/" + id + "/trace"
+	for written := time.NewTicker(10 * time.Millisecond); !strings.Contains(send(q.Server, "GET", "/api/v1/namespaces/mail"+trace, "viewer", "").Body.String(), `"dead"`); {
+		<-written.C
+	}
+	if err := tracer.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	q.rejected("GET", trace, "viewer", "", 200, `"event":"buried","attempt":1,"error":"*** is rejected"}`)
+	q.rejected("GET", trace+"?unmasked=1", "admin", "", 200, `"error":"canary is rejected"`)
+	q.rejected("GET", trace+"?unmasked=1", "operator", "", 403, "admin")
+	q.ask("POST", "/queues/seen/purge", `{"state":"all","confirm":1}`, &ActedJobs{})
+	q.rejected("GET", trace, "viewer", "", 200, `"event":"buried","attempt":1,"error":"***"}`)
+	q.rejected("GET", "/queues/out/jobs/"+q.publish("out", 0, "x")[0]+"/trace", "viewer", "", 404, "no rule of its queue has keep_trace")
 }
 
 func TestAPreparedJobIsDecidedOnAndNotDeleted(t *testing.T) {

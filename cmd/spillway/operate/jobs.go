@@ -300,8 +300,8 @@ func (c *JobsTrace) Run(ctx context.Context, s Streams) error {
 		if e.Status > 0 {
 			details = append(details, "with "+digits(e.Status))
 		}
-		if e.Reason != "" {
-			details = append(details, e.Reason)
+		if why := cmp.Or(e.Error, e.Reason); why != "" {
+			details = append(details, why)
 		}
 		t.add(time.UnixMilli(e.AtMS).UTC().Format("2006-01-02T15:04:05.000Z"), e.Event,
 			attempt, cmp.Or(e.By, "-"), escape(strings.Join(details, " ")))

@@ -2,7 +2,7 @@
 
 import { get, path } from "../api.js";
 import { duration, latency, time, visible } from "../format.js";
-import { Component, html } from "../ui.js";
+import { Component, html, Text } from "../ui.js";
 
 const bad = new Set(["nacked", "buried", "lapsed", "expired", "dead", "lost", "rolled_back"]);
 const good = new Set(["acked", "committed"]);
@@ -36,7 +36,7 @@ export class Trace extends Component {
 function Event({ e, since }) {
   const kind = bad.has(e.event) || (e.outcome ?? "accepted") !== "accepted" ? "bad-text" : good.has(e.event) ? "ok-text" : "";
   return html`<li><p class="meta"><span>${time(e.at_ms)}</span> <b class=${kind}>${visible(e.event).replace("_", " ")}</b>
-      ${e.attempt != null && html`<span>attempt ${visible(e.attempt)}</span>`} ${e.by && html`<span>by ${visible(e.by)}</span>`} ${e.reason && html`<span>${visible(e.reason)}</span>`} ${e.sink && html`<span>to ${visible(e.sink)}</span>`} ${e.outcome && html`<span>${visible(e.outcome)}</span>`}
+      ${e.attempt != null && html`<span>attempt ${visible(e.attempt)}</span>`} ${e.by && html`<span>by ${visible(e.by)}</span>`} ${e.reason && html`<span>${visible(e.reason)}</span>`} ${e.error && html`<span class="error"><${Text} of=${e.error} cut=${120} /></span>`} ${e.sink && html`<span>to ${visible(e.sink)}</span>`} ${e.outcome && html`<span>${visible(e.outcome)}</span>`}
       ${e.status != null && html`<span>answered <b class=${kind}>${visible(e.status)}</b></span>`} ${e.ms != null && html`<span>took ${latency(e.ms)}</span>`}
       ${since != null && html`<span>${duration(since)} later</span>`}</p></li>`;
 }
