@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/redis/go-redis/v9"
+
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
 )
@@ -244,24 +246,52 @@ func (t *Counts) add(ready, delayed, leased, dead int64, oldest []byte) {
 	}
 }
 
-// Kept counts the acked jobs that a queue keeps, also those whose time is over until they are dropped; nil where it
-// keeps none.
-func (s *Store) Kept(ctx context.Context, ns *Namespace, queue string) (jobs *int64, err error) {
-	if ns.keepAcked(queue).KeepAcked == 0 {
+// Kept counts the acked jobs that queues keep, also those whose time is over until they are dropped; nil where a queue
+// has no rule that keeps any.
+func (s *Store) Kept(ctx context.Context, ns *Namespace, queues []string) (jobs []*int64, err error) {
+	jobs = make([]*int64, len(queues))
+	pipe := s.backend.Background.Pipeline()
+	var counts []*redis.IntCmd
+	var of []*int64 // each of counts is of
+	for i, queue := range queues {
+		if ns.keepAcked(queue).KeepAcked == 0 {
+			continue
+		}
+		jobs[i] = new(int64)
+		for _, number := range ns.Shards(queue) {
+			counts, of = append(counts, pipe.ZCard(ctx, ns.shard(number).until(queue))), append(of, jobs[i])
+		}
+	}
+	if len(counts) == 0 {
+		return jobs, nil
+	}
+	err = s.reads.Do(ctx, func() error {
+		_, err := pipe.Exec(ctx)
+		return backend.Classify(err)
+	})
+	for i, c := range counts {
+		*of[i] += c.Val()
+	}
+	return jobs, err
+}
+
+// KeptQueues lists the queues that keep acked jobs, which need not have others: of each shard the 1,000 that are the first
+// to drop one.
+func (s *Store) KeptQueues(ctx context.Context, ns *Namespace) (names []string, err error) {
+	if !slices.ContainsFunc(ns.Policy.Rules, func(r Rule) bool { return r.KeepAcked > 0 }) {
 		return nil, nil
 	}
-	jobs = new(int64)
 	err = s.reads.Do(ctx, func() error {
-		for _, number := range ns.Shards(queue) {
-			n, err := s.backend.Background.ZCard(ctx, ns.shard(number).until(queue)).Result()
-			if err = backend.Classify(err); err != nil {
+		for _, sh := range ns.open() {
+			list, err := s.keptQueues(ctx, sh, "+inf")
+			if err != nil {
 				return err
 			}
-			*jobs += n
+			names = append(names, list...)
 		}
 		return nil
 	})
-	return jobs, err
+	return names, err
 }
 
 // Queues lists the queues that have jobs, in the order of their names, MaxQueueNames at most: those of

@@ -182,7 +182,12 @@ func ackedJobsAreKept(b *bench) {
 		b.is("list", err, nil)
 		return len(list)
 	}
+	named, err := b.real.KeptQueues(b.Context(), b.ns)
+	b.same("queues without other jobs", []any{len(named), err}, []any{0, nil})
 	b.same("a queue leaves places to others", []int{kept("greedy", 20), kept("other", 1), kept("greedy", 0), kept("greedy", 1)}, []int{8, 1, 8, 7})
+	named, err = b.real.KeptQueues(b.Context(), b.ns)
+	counts, failed := b.real.Kept(b.Context(), b.ns, []string{"greedy", "none", "other"})
+	b.same("queues that keep some", []any{named, err, *counts[0], *counts[1], *counts[2], failed}, []any{[]string{"greedy", "other"}, nil, int64(7), int64(0), int64(1), nil})
 }
 
 func aPublishIsUniqueForAWhile(b *bench) {

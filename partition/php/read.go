@@ -326,4 +326,9 @@ func (s *Store) Pauses(context.Context, *job.Namespace) ([]job.PausedQueue, erro
 }
 
 // Kept counts nothing: what PHP's workers did is kept nowhere.
-func (s *Store) Kept(context.Context, *job.Namespace, string) (*int64, error) { return nil, nil }
+func (s *Store) Kept(_ context.Context, _ *job.Namespace, queues []string) ([]*int64, error) {
+	return make([]*int64, len(queues)), nil
+}
+
+// KeptQueues lists none.
+func (s *Store) KeptQueues(context.Context, *job.Namespace) ([]string, error) { return nil, nil }

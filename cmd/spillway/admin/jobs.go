@@ -30,7 +30,8 @@ type JobStore interface {
 	Pause(ctx context.Context, ns *job.Namespace, queue string, p partition.Pause) error
 	Resume(ctx context.Context, ns *job.Namespace, queue string) (was bool, err error)
 	Pauses(ctx context.Context, ns *job.Namespace) ([]job.PausedQueue, error)
-	Kept(ctx context.Context, ns *job.Namespace, queue string) (jobs *int64, err error)
+	Kept(ctx context.Context, ns *job.Namespace, queues []string) (jobs []*int64, err error)
+	KeptQueues(ctx context.Context, ns *job.Namespace) ([]string, error)
 }
 
 // layered is a store of jobs whose namespaces get other shards; PHP's have none.
@@ -198,6 +199,7 @@ const (
 type queueCounts struct {
 	name string
 	job.Counts
+	acked *int64 // that it keeps; nil: it keeps none
 }
 
 // unread reports whether there may be queues whose names were not read.
@@ -213,8 +215,12 @@ func (s jobSpace) trigger(ctx context.Context, queue, name string, runs job.Runs
 // countQueues counts the jobs of queues.
 func (s jobSpace) countQueues(ctx context.Context, names ...string) (rows []queueCounts, err error) {
 	counts, err := s.store.CountAll(ctx, s.ns, names)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := s.store.Kept(ctx, s.ns, names)
 	for i, c := range counts {
-		rows = append(rows, queueCounts{strings.Clone(names[i]), c}) // #nosec G602 -- it counts each name
+		rows = append(rows, queueCounts{strings.Clone(names[i]), c, kept[i]}) // #nosec G602 -- it counts each name
 	}
 	return rows, err
 }

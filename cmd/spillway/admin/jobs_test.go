@@ -452,9 +452,9 @@ func TestOnlyTheJobsOfQueuesWhoseSinkFailsWaitForIt(t *testing.T) {
 		t.Errorf("%d jobs wait before they are counted", *got)
 	}
 	rows := []queueCounts{
-		{"crm", job.Counts{Ready: 200, Delayed: 70, Leased: 5, Pending: 75, Dead: 9}},
-		{"erp", job.Counts{Ready: 5_500, Delayed: 12, Pending: 12}},
-		{"worked", job.Counts{Ready: 7}},
+		{name: "crm", Counts: job.Counts{Ready: 200, Delayed: 70, Leased: 5, Pending: 75, Dead: 9}},
+		{name: "erp", Counts: job.Counts{Ready: 5_500, Delayed: 12, Pending: 12}},
+		{name: "worked", Counts: job.Counts{Ready: 7}},
 	}
 	b.keep(tableKey{"mail", ""}, &queueTable{at: time.Now(), total: 3, rows: rows})
 	if got := waiting(); got == nil || *got != 275 {
@@ -550,6 +550,12 @@ func (s *slowQueues) Queues(context.Context, *job.Namespace) (names []string, er
 	return names, nil
 }
 
+func (s *slowQueues) Kept(_ context.Context, _ *job.Namespace, queues []string) ([]*int64, error) {
+	return make([]*int64, len(queues)), nil
+}
+
+func (s *slowQueues) KeptQueues(context.Context, *job.Namespace) ([]string, error) { return nil, nil }
+
 func (s *slowQueues) CountAll(_ context.Context, _ *job.Namespace, queues []string) ([]job.Counts, error) {
 	time.Sleep(10 * time.Millisecond)
 	s.busy += 10 * time.Millisecond
@@ -598,6 +604,13 @@ func TestAQueueSaysHowManyAckedJobsItKeeps(t *testing.T) {
 	if q.ask("GET", "/queues/q", "", &other); other.Acked != nil {
 		t.Errorf("a queue that keeps none says %d", *other.Acked)
 	}
+	var queues QueueList
+	if q.ask("GET", "/queues", "", &queues); len(queues.Queues) != 2 || queues.Queues[0].Queue != "kept" || *queues.Queues[0].Acked != 1 || queues.Queues[1].Acked != nil {
+		t.Errorf("listed are %+v", queues)
+	}
+	if f := q.jobLedgers.spaces["mail"]; f != nil && f.queues != 1 {
+		t.Errorf("%d queues have jobs", f.queues)
+	}
 	var list JobPage
 	if q.ask("GET", "/queues/kept/jobs?state=acked", "", &list); len(list.Jobs) != 1 || strings.Contains(string(list.Jobs[0].Result), "hunter2") {
 		t.Errorf("got %+v", list)
@@ -643,7 +656,7 @@ func TestEachNamespaceHasAShareOfTheHistoriesOfQueues(t *testing.T) {
 	table := func(names ...string) *queueTable {
 		t := &queueTable{at: now, total: len(names)}
 		for i, name := range names {
-			t.rows = append(t.rows, queueCounts{name, job.Counts{Ready: int64(i + 1)}})
+			t.rows = append(t.rows, queueCounts{name: name, Counts: job.Counts{Ready: int64(i + 1)}})
 		}
 		return t
 	}
@@ -678,11 +691,11 @@ func TestEachNamespaceHasAShareOfTheHistoriesOfQueues(t *testing.T) {
 		}
 	}
 	has("those with most jobs", "q199", "q198", "q197")
-	f.track(queueCounts{"small", job.Counts{}}, now, true, 3)
+	f.track(queueCounts{name: "small", Counts: job.Counts{}}, now, true, 3)
 	has("one that somebody looks at", "small", "q199", "q198")
-	f.track(queueCounts{"more", job.Counts{Ready: 300}}, now, false, 3)
+	f.track(queueCounts{name: "more", Counts: job.Counts{Ready: 300}}, now, false, 3)
 	has("one with some more jobs", "small", "q199", "q198")
-	f.track(queueCounts{"most", job.Counts{Ready: 500}}, now, false, 3)
+	f.track(queueCounts{name: "most", Counts: job.Counts{Ready: 500}}, now, false, 3)
 	has("one with twice as many", "small", "q199", "most")
 	now = now.Add(time.Hour)
 	f.trackAll(table("q1"), 3)
@@ -690,7 +703,7 @@ func TestEachNamespaceHasAShareOfTheHistoriesOfQueues(t *testing.T) {
 	if q := f.tracked["q199"]; q.Ready != 0 || q.at != now {
 		t.Errorf("a queue that is empty has %+v", q)
 	}
-	f.track(queueCounts{"new", job.Counts{Ready: 9}}, now, false, 3)
+	f.track(queueCounts{name: "new", Counts: job.Counts{Ready: 9}}, now, false, 3)
 	if f.tracked["new"] == nil {
 		t.Error("an empty queue keeps a full one out")
 	}
@@ -698,9 +711,9 @@ func TestEachNamespaceHasAShareOfTheHistoriesOfQueues(t *testing.T) {
 	// Other namespaces may take room of it, however much alike its queues are.
 	f = &jobFigures{tracked: map[string]*trackedQueue{}}
 	for _, name := range names[:5] {
-		f.track(queueCounts{name, job.Counts{Ready: 10}}, now, false, 16)
+		f.track(queueCounts{name: name, Counts: job.Counts{Ready: 10}}, now, false, 16)
 	}
-	f.track(queueCounts{"q0", job.Counts{Ready: 11}}, now, false, 2)
+	f.track(queueCounts{name: "q0", Counts: job.Counts{Ready: 11}}, now, false, 2)
 	if len(f.tracked) != 2 || f.tracked["q0"] == nil {
 		t.Errorf("of five queues in room for two, %d are left, q0 %v", len(f.tracked), f.tracked["q0"])
 	}

@@ -32,12 +32,12 @@ type QueueRow struct {
 	Dead             int64  `json:"dead"`
 	Reserved         int64  `json:"reserved,omitempty"`  // of PHP's: held by its own workers
 	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms"` // since the publish of the first ready job; null: none is ready
-	Paused           *Pause `json:"paused,omitempty"`    // of one queue alone, as acked
-	Acked            *int64 `json:"acked,omitempty"`     // that it keeps; null: it keeps none
+	Acked            *int64 `json:"acked,omitempty"`     // that it keeps; absent: it keeps none
+	Paused           *Pause `json:"paused,omitempty"`    // of one queue alone
 }
 
 func queueRow(c queueCounts, now int64) QueueRow {
-	row := QueueRow{Queue: c.name, Ready: c.Ready, Pending: c.Pending, Dead: c.Dead, Reserved: c.Reserved}
+	row := QueueRow{Queue: c.name, Ready: c.Ready, Pending: c.Pending, Dead: c.Dead, Reserved: c.Reserved, Acked: c.acked}
 	if c.Delayed >= 0 {
 		row.Delayed, row.Leased = &c.Delayed, &c.Leased
 	}
@@ -112,12 +112,13 @@ func (s *Server) queueNames(r *request, space jobSpace, search string, offset, l
 	return answer, nil
 }
 
-// queueNames are the queues of a namespace that had jobs at a time.
+// queueNames are the queues of a namespace that had jobs, or kept acked ones, at a time.
 type queueNames struct {
 	namespace string
 	at        time.Time
 	took      time.Duration
 	names     []string // sorted
+	jobs      int      // of them, that had jobs
 }
 
 // isFresh reports whether what took some time to read serves still: for a second, or for longer where it
@@ -146,7 +147,17 @@ func (b *jobLedgers) namesOf(ctx context.Context, space jobSpace) (*queueNames, 
 		if err != nil {
 			return nil, err
 		}
-		n := &queueNames{space.ns.Name, time.Now(), time.Since(began), names}
+		kept, err := space.store.KeptQueues(ctx, space.ns)
+		if err != nil {
+			return nil, err
+		}
+		jobs := len(names)
+		if len(kept) > 0 {
+			names = append(names, kept...)
+			slices.Sort(names)
+			names = slices.Compact(names)
+		}
+		n := &queueNames{space.ns.Name, time.Now(), time.Since(began), names, jobs}
 		b.lastNames.Store(n)
 		return n, nil
 	})
@@ -162,9 +173,7 @@ func (s *Server) queueNow(r *request) (any, error) {
 	}
 	s.jobLedgers.look(space.ns.Name, counts)
 	row := queueRow(counts, time.Now().UnixMilli())
-	if row.Paused, err = space.pauseOf(r.ctx, queue); err == nil {
-		row.Acked, err = space.store.Kept(r.ctx, space.ns, queue)
-	}
+	row.Paused, err = space.pauseOf(r.ctx, queue)
 	return row, err
 }
 
@@ -231,6 +240,7 @@ type queueTable struct {
 	at    time.Time
 	took  time.Duration
 	total int // queues that match; rows has the first countedQueues of them
+	jobs  int // queues of the namespace that had jobs
 	rows  []queueCounts
 
 	unread bool // there are queues whose names were not read
@@ -285,7 +295,7 @@ func (b *jobLedgers) keep(key tableKey, t *queueTable) {
 	if f := b.spaces[key.namespace]; f != nil && key.search == "" {
 		f.counted = t
 		f.trackAll(t, b.tracks())
-		f.queues = t.total
+		f.queues = t.jobs
 		f.oldest = 0
 		f.oldestAge = 0
 		for _, row := range t.rows {
@@ -321,7 +331,7 @@ func (n *queueNames) count(ctx context.Context, space jobSpace, search string) (
 			names = append(names, name)
 		}
 	}
-	t := &queueTable{total: len(names), unread: n.unread()}
+	t := &queueTable{total: len(names), jobs: n.jobs, unread: n.unread()}
 	names = names[:min(len(names), countedQueues)]
 	for page := range slices.Chunk(names, countPage) {
 		rows, err := space.countQueues(ctx, page...)

@@ -78,9 +78,9 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 		_ = s.tell("no such queue has jobs")
 		return c.tellPaused(ctx, s, c.Namespace)
 	}
-	t := newTable("QUEUE", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY")
+	t := newTable("QUEUE", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY", ">ACKED")
 	for _, row := range list.Queues {
-		t.add(append([]string{row.Queue}, states(&row)...)...)
+		t.add(append(append([]string{row.Queue}, states(&row)...), digitsOr(row.Acked, "-"))...)
 	}
 	if err := t.print(s.Out); err != nil {
 		return err
@@ -170,10 +170,7 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.Queue != "" {
-		cells, reserved, acked, delivery := states(&answer.QueueRow), "", "", ""
-		if answer.Acked != nil {
-			acked = digits(*answer.Acked)
-		}
+		cells, reserved, delivery := states(&answer.QueueRow), "", ""
 		if answer.QueueRow.Paused != nil {
 			delivery = pauseText(answer.QueueRow.Paused, time.Now().UnixMilli())
 		}
@@ -181,7 +178,7 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 			reserved = digits(answer.Reserved)
 		}
 		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2],
-			"held by PHP", reserved, "dead", cells[3], "acked and kept", acked, "oldest ready", cells[4], "delivery", delivery).print(s.Out)
+			"held by PHP", reserved, "dead", cells[3], "acked and kept", digitsOr(answer.Acked, ""), "oldest ready", cells[4], "delivery", delivery).print(s.Out)
 	}
 	l := answer.Ledger
 	return details(

@@ -16,7 +16,7 @@ const (
 	mailState  = `{"namespace":"mail","ledger":{"published":100,"acked":60,"expired":3,"deleted":2,"lost":1,"dead":4,"ready":20,"delayed":6,"leased":4,"died":5,"respawned":1},"jobs":34,"max_jobs":40,"queues":2,"oldest_ready_age_ms":61000,"read_at_ms":1763629674000,"rates":{"published":5,"acked":4,"expired":0.5,"lost":0.1,"died":0.2}}`
 	mailView   = `{"now_ms":1763629675000,"store":{"mode":"redis","ready":true},"role":"all","namespaces":[],"queues":[` + mailState + `],"workers":{"size":1,"busy":0}}`
 	mailQueues = `{"now_ms":1763629675000,"read_at_ms":1763629675000,"total":1030,"left_out":6,"queues":[
-{"queue":"out","ready":3,"delayed":1,"leased":2,"pending":3,"dead":4,"oldest_ready_age_ms":61000},
+{"queue":"out","ready":3,"delayed":1,"leased":2,"pending":3,"dead":4,"oldest_ready_age_ms":61000,"acked":5},
 {"queue":"big","ready":0,"delayed":null,"leased":null,"pending":90000,"dead":0,"oldest_ready_age_ms":null}]}`
 )
 
@@ -43,8 +43,8 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 	for _, tt := range []struct{ args, want, stderr, asked string }{
 		{"jobs ls", "NAMESPACE  PUBLISHED/s", "", ""},
 		{"jobs ls", "mail               5.0      4.0       0.8     1     20        6       4     4          1m01s       2", "", ""},
-		{"jobs ls mail --sort=age --filter=o", "out        3        1           2     4         1m01s", "the other 6", "limit=50&search=o&sort=oldest_ready_age"},
-		{"jobs ls mail", "big        0        ?  ? of 90000     0             -", "1028 more", ""},
+		{"jobs ls mail --sort=age --filter=o", "out        3        1           2     4         1m01s 5", "the other 6", "limit=50&search=o&sort=oldest_ready_age"},
+		{"jobs ls mail", "big        0        ?  ? of 90000     0             - -", "1028 more", ""},
 		{"jobs ls mail", "", "queue mail/out is paused (by ada, ", ""},
 		{"jobs ls mail out --state=leased", "40 % row 4", "", "state=leased"},
 		{"jobs stat mail out", "acked and kept  5", "", ""},
