@@ -178,8 +178,8 @@ func (r Rule) check(v *partition.Validation, at string) {
 	v.Check(r.KeepAcked.within(time.Second), at+"keep_acked", r.KeepAcked, wantSpan)
 	v.Check(r.MaxAcked == 0 || r.MaxAcked >= 1 && r.MaxAcked <= 1_000_000 && r.KeepAcked > 0, at+"max_acked", r.MaxAcked,
 		"1 to 1000000 jobs, beside keep_acked")
-	v.Check(r.Says(), at+"rate", "nothing",
-		"rate, concurrency, tries, ttr, delay, keep_trace or keep_acked: the rule says nothing")
+	v.Check(r.Says(), at+"match", string(r.Match),
+		"rate, concurrency, tries, ttr, delay, keep_trace or keep_acked beside it. To lift a limit, delete the rule or make it without the limit")
 }
 
 // Says reports whether the rule has any setting.

@@ -347,7 +347,7 @@ func TestRulesAreMadeListedAndDeleted(t *testing.T) {
 		`{"match":"a","rate":"0"}`:              "write a rate such as 50/s",
 		`{"match":"a","rate":"0/s"}`:            "write a rate such as 50/s",
 		`{"match":"a","rate":"1000001/s"}`:      "write a rate such as 50/s",
-		`{"match":"a"}`:                         "says nothing",
+		`{"match":"a"}`:                         "To lift a limit, delete the rule",
 		`{"match":"a","burst":3}`:               "beside a rate",
 		`{"match":"a","rate":"5/s","x":1}`:      "x",
 		`{"match":"a","tries":65536}`:           "1 to 65535",
