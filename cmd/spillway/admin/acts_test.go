@@ -75,7 +75,7 @@ func TestAPauseIsShownEverywhereUntilItIsResumed(t *testing.T) {
 	t.Parallel()
 	a := newActed(t)
 	a.produce(t, 0, 3, func(int) (int, time.Duration) { return 2, time.Minute })
-	var answer struct{ Paused *Pause }
+	var answer PauseState
 	for range 2 {
 		if a.post(t, "/pause", `{"reason":"deploy"}`, &answer); answer.Paused == nil || answer.Paused.By != "admin-1" || answer.Paused.Reason != "deploy" || answer.Paused.SinceMS == 0 {
 			t.Fatalf("got %+v", answer.Paused)
@@ -101,9 +101,12 @@ func TestAPauseIsShownEverywhereUntilItIsResumed(t *testing.T) {
 		t.Error("a paused namespace is delivered")
 	}
 	a.post(t, "/partitions/p000001/resume", `{}`, &answer)
+	if a.post(t, "/resume", `{}`, &answer); !answer.Was {
+		t.Error("a resume does not say that it ended a pause")
+	}
+	answer = PauseState{}
 	a.post(t, "/resume", `{}`, &answer)
-	a.post(t, "/resume", `{}`, &answer)
-	if a.get(t, "", &account); answer.Paused != nil || account.Paused != nil || account.PausedPartitions != 0 {
+	if a.get(t, "", &account); answer.Paused != nil || answer.Was || account.Paused != nil || account.PausedPartitions != 0 {
 		t.Errorf("after resume: %+v %+v", answer.Paused, account)
 	}
 	if got := send(a.Server, "GET", "/api/v1/audit", "viewer", "").Body.String(); strings.Count(got, `"action":"resume"`) != 3 || !strings.Contains(got, "it was not paused") {

@@ -148,12 +148,17 @@ func TestQueuesAreListedWithTheirJobsInAnyOrder(t *testing.T) {
 	if q.ask("GET", "/queues/c.dead", "", &row); row.Dead != 1 || row.Ready != 0 || row.Paused != nil {
 		t.Errorf("one queue: %+v", row)
 	}
-	var paused map[string]*Pause
-	if q.ask("POST", "/queues/c.dead/pause", `{"reason":"no mail"}`, &paused); paused["paused"] == nil {
+	var paused PauseState
+	if q.ask("POST", "/queues/c.dead/pause", `{"reason":"no mail"}`, &paused); paused.Paused == nil {
 		t.Errorf("pause: %+v", paused)
 	}
 	if q.ask("GET", "/queues/c.dead", "", &row); row.Paused == nil || row.Paused.Reason != "no mail" {
 		t.Errorf("a paused queue: %+v", row)
+	}
+	q.rejected("POST", "/queues/c.dead/resume", "operator", "{}", 200, `{"paused":null,"was_paused":true}`)
+	q.rejected("POST", "/queues/c.dead/resume", "operator", "{}", 200, `{"paused":null}`)
+	if got := send(q.Server, "GET", "/api/v1/audit", "viewer", "").Body.String(); strings.Count(got, "it was not paused") != 1 {
+		t.Errorf("the trail: %s", got)
 	}
 	var due Forecast
 	if q.ask("GET", "/queues/a/forecast?step_ms=3600000&steps=2", "", &due); due.Due[0]+due.Due[1] != 1 {

@@ -53,7 +53,7 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 		if r.err != nil {
 			return nil, r.err
 		}
-		answer := map[string]*Pause{"paused": nil}
+		answer := PauseState{}
 		var err error
 		if action == "pause" {
 			err = space.store.Pause(r.ctx, space.ns, queue, partition.Pause{
@@ -61,7 +61,8 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 				Reason: reason,
 			})
 		} else {
-			_, err = space.store.Resume(r.ctx, space.ns, queue)
+			answer.Was, err = space.store.Resume(r.ctx, space.ns, queue)
+			reason = resumed(answer.Was, err)
 		}
 		s.record(r, Act{
 			Action:    action,
@@ -72,9 +73,23 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		answer["paused"], err = space.pauseOf(r.ctx, queue)
+		answer.Paused, err = space.pauseOf(r.ctx, queue)
 		return answer, err
 	}
+}
+
+// PauseState is the answer to a change of a pause: how the store has it now.
+type PauseState struct {
+	Paused *Pause `json:"paused"`
+	Was    bool   `json:"was_paused,omitempty"` // a resume ended a pause
+}
+
+// resumed is what the audit log says of a resume.
+func resumed(was bool, err error) string {
+	if !was && err == nil {
+		return "it was not paused"
+	}
+	return ""
 }
 
 // pauseOf is how a queue is paused; nil: it is not.
@@ -138,7 +153,7 @@ func (s *Server) pause(r *request) (any, error) {
 	}
 	err := r.view.Store.Pause(r.ctx, ns, name, partition.Pause{By: r.who.name, Reason: reason})
 	s.record(r, Act{Action: "pause", Namespace: ns.Name, Partition: name, Detail: reason}, err)
-	return s.pausedNow(r, ns, name, err)
+	return s.pausedNow(r, ns, name, false, err)
 }
 
 // resume ends a pause. Where nothing is paused it changes nothing.
@@ -148,17 +163,12 @@ func (s *Server) resume(r *request) (any, error) {
 		return nil, r.err
 	}
 	was, err := r.view.Store.Resume(r.ctx, ns, name)
-	detail := ""
-	if !was && err == nil {
-		detail = "it was not paused"
-	}
-	s.record(r, Act{Action: "resume", Namespace: ns.Name, Partition: name, Detail: detail}, err)
-	return s.pausedNow(r, ns, name, err)
+	s.record(r, Act{Action: "resume", Namespace: ns.Name, Partition: name, Detail: resumed(was, err)}, err)
+	return s.pausedNow(r, ns, name, was, err)
 }
 
-// pausedNow is the answer to a change, which is how the store has it now, without an error of
-// the change.
-func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string,
+// pausedNow is the answer to a change without an error.
+func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string, was bool,
 	err error) (any, error) {
 	var parts []partition.PausedPart
 	if err == nil {
@@ -168,10 +178,10 @@ func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string,
 		return nil, err
 	}
 	s.sweep.notePauses(ns.Name, parts)
-	answer := map[string]*Pause{"paused": nil}
+	answer := PauseState{Was: was}
 	for _, p := range parts {
 		if p.Partition == name {
-			answer["paused"] = pauseOf(&p.Pause)
+			answer.Paused = pauseOf(&p.Pause)
 		}
 	}
 	return answer, nil

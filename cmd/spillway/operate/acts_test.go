@@ -118,12 +118,14 @@ func TestAPauseSaysWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{
 		"POST /api/v1/namespaces/kart/pause":                   `{"paused":{"since_ms":1700000000000,"by":"alice","reason":"sink moves"}}`,
-		"POST /api/v1/namespaces/kart/partitions/eu-1/resume":  `{"paused":null}`,
+		"POST /api/v1/namespaces/kart/partitions/eu-1/resume":  `{"paused":null,"was_paused":true}`,
+		"POST /api/v1/namespaces/kart/partitions/eu-2/resume":  `{"paused":null}`,
 		"POST /api/v1/reload":                                  `{"changed":["namespaces.kart.sink"]}`,
 		"POST /api/v1/namespaces/chess/partitions/blitz/pause": `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
 	})
 	for _, tt := range []struct{ args, want string }{
-		{"pause kart --reason=sink", "delivery is paused (by alice, "}, {"resume kart eu-1", "kart/eu-1: delivery is not paused\n"},
+		{"pause kart --reason=sink", "delivery is paused (by alice, "}, {"resume kart eu-1", "kart/eu-1: delivery goes on\n"},
+		{"resume kart eu-2", "kart/eu-2: delivery was not paused\n"},
 		{"pause chess blitz", "chess/blitz: delivery is paused (by alice, "}, {"reload", "Reloaded. Changed:\n  namespaces.kart.sink\n"},
 		{"pause kart -o json", `{"paused":{"since_ms":1700000000000,"by":"alice","reason":"sink moves"}}` + "\n"},
 	} {
@@ -143,6 +145,24 @@ func TestAPauseOfAQueueSaysWhatStopsOne(t *testing.T) {
 	api := newFakeAPI(t, map[string]string{"POST /api/v1/namespaces/mail/pause": `{"error":"no_such_route","message":"mail is of kind queue, which has no pause"}`})
 	if _, stderr, code := run(t, api, "pause", "mail"); code != 1 || stderr != "spillway: mail is of kind queue, which has no pause (no_such_route)\n" {
 		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+func TestAPauseOfAQueueWithoutJobsSaysSo(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{
+		"POST /api/v1/namespaces/mail/partitions/out/pause": `{"error":"no_such_route","message":"mail is of kind queue"}`,
+		"POST /api/v1/namespaces/mail/queues/out/pause":     `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
+	})
+	for answer, want := range map[string]bool{
+		`{"ready":0,"pending":0,"dead":0}`: true, `{"ready":0,"pending":0,"dead":0,"acked":0}`: true, `{"pending":1}`: false, `{"acked":1}`: false,
+		`{"error":"store_unavailable","message":"down"}`: false,
+	} {
+		api.queue["GET /api/v1/namespaces/mail/queues/out"] = []string{answer}
+		out, stderr, code := run(t, api, "pause", "mail", "out")
+		if code != 0 || !strings.HasPrefix(out, "mail/out: delivery is paused") || strings.Contains(out, "\nit has no jobs now; a pause waits for its first one\n") != want {
+			t.Errorf("%s: exit %d, %s%s", answer, code, out, stderr)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type Commands struct {
 	Ls         Ls         `cmd:"" group:"Operate a running service:" help:"List partitions by age, depth or drops, or the namespaces."`
 	Peek       Peek       `cmd:"" group:"Operate a running service:" help:"Print waiting entries of a partition. They stay where they are."`
 	Tail       Tail       `cmd:"" group:"Operate a running service:" help:"Print a sample of the entries that arrive, until interrupted."`
-	Pause      Pause      `cmd:"" group:"Operate a running service:" help:"Stop delivery of a namespace or partition. Entries are still taken in, evicted and expired."`
+	Pause      Pause      `cmd:"" group:"Operate a running service:" help:"Stop delivery of a namespace or partition, or the claims of a queue. Entries and jobs are still taken in, evicted and expired."`
 	Resume     Resume     `cmd:"" group:"Operate a running service:" help:"End a pause."`
 	Purge      Purge      `cmd:"" group:"Operate a running service:" help:"Delete waiting entries of a namespace or partition. It counts them first and asks."`
 	Dead       Dead       `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`

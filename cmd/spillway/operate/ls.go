@@ -46,8 +46,12 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
+	var pauses []admin.PausedPart
 	if c.Paused {
-		if err := c.addPaused(ctx, names, query, list); err != nil {
+		if pauses, err = c.pauses(ctx); err != nil {
+			return err
+		}
+		if err := c.addPaused(ctx, pauses, names, query, list); err != nil {
 			return err
 		}
 	}
@@ -65,9 +69,7 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	if !list.complete {
 		_ = s.tell("the service has not looked at every partition yet; the list may lack some")
 	}
-	if c.Paused {
-		return c.tellPaused(ctx, s, c.Namespace)
-	}
+	tellQueues(s, pauses, c.Namespace)
 	return nil
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// Pause stops the delivery of a namespace or partition.
+// Pause stops the delivery of a namespace or partition, or the claims of a queue.
 type Pause struct {
 	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
-	Partition string `arg:"" optional:"" help:"Only this partition, which need not have entries yet."`
+	Part      string `arg:"" optional:"" name:"partition-or-queue" help:"Only this partition or queue, which need not have entries or jobs yet. Queues are paused one by one."`
 	Reason    string `placeholder:"TEXT" help:"Why, for those who see the pause later."`
 }
 
@@ -26,43 +26,53 @@ type Resume struct {
 	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
-	Partition string `arg:"" optional:"" help:"The partition, if only that is paused."`
+	Part      string `arg:"" optional:"" name:"partition-or-queue" help:"The partition or queue, if only that is paused."`
 }
 
 // Run pauses.
 func (c *Pause) Run(ctx context.Context, s Streams) error {
-	return c.setPause(ctx, s, c.Namespace, c.Partition, "/pause", map[string]string{"reason": c.Reason})
+	return c.setPause(ctx, s, c.Namespace, c.Part, "/pause", map[string]string{"reason": c.Reason})
 }
 
 // Run resumes.
 func (c *Resume) Run(ctx context.Context, s Streams) error {
-	return c.setPause(ctx, s, c.Namespace, c.Partition, "/resume", map[string]string{})
+	return c.setPause(ctx, s, c.Namespace, c.Part, "/resume", map[string]string{})
 }
 
-func (c *command) setPause(ctx context.Context, s Streams, namespace, partition, act string,
+func (c *command) setPause(ctx context.Context, s Streams, namespace, part, act string,
 	body any) error {
-	var answer struct {
-		Paused *admin.Pause `json:"paused"`
-	}
-	raw, err := c.partition(namespace, partition).at(act).post(ctx, body, &answer)
-	if answered(err).code == string(wire.CodeNoSuchRoute) && partition != "" {
-		raw, err = c.oneQueue(namespace, partition).at(act).post(ctx, body, &answer)
+	var answer admin.PauseState
+	raw, err := c.partition(namespace, part).at(act).post(ctx, body, &answer)
+	ofQueue := answered(err).code == string(wire.CodeNoSuchRoute) && part != ""
+	if ofQueue {
+		raw, err = c.oneQueue(namespace, part).at(act).post(ctx, body, &answer)
 	}
 	if err != nil {
 		return err
 	}
-	text := "not paused"
-	if answer.Paused != nil {
-		text = pauseText(answer.Paused, time.Now().UnixMilli())
+	text := "delivery was not paused"
+	switch {
+	case answer.Paused != nil:
+		text = "delivery is " + pauseText(answer.Paused, time.Now().UnixMilli())
+	case answer.Was:
+		text = "delivery goes on"
 	}
-	if err := c.print(s, raw, scope(namespace, partition)+": delivery is "+text); err != nil ||
-		c.Output == "json" || answer.Paused == nil || partition == "" {
+	if err := c.print(s, raw, scope(namespace, part)+": "+text); err != nil ||
+		c.Output == "json" || answer.Paused == nil || part == "" {
 		return err
 	}
 	// It may be a misspelt name. The pause is done, so no other failure is one of it.
-	var now struct{}
-	_, err = c.partition(namespace, partition).get(ctx, &now)
-	if answered(err).code == noSuchPartition {
+	var now admin.QueueRow
+	of := c.partition(namespace, part)
+	if ofQueue {
+		of = c.oneQueue(namespace, part)
+	}
+	_, err = of.get(ctx, &now)
+	switch {
+	case ofQueue && err == nil && now.Ready+now.Pending+now.Dead == 0 && (now.Acked == nil || *now.Acked == 0):
+		_, err = fmt.Fprintln(s.Out, "it has no jobs now; a pause waits for its first one")
+		return err
+	case answered(err).code == noSuchPartition:
 		_, err = fmt.Fprintln(s.Out, "it has no entries now; a pause waits for its first one")
 		return err
 	}
@@ -91,24 +101,24 @@ func (c *Connection) pauses(ctx context.Context) ([]admin.PausedPart, error) {
 // tellPaused says which queues are paused, of one namespace or of all.
 func (c *Connection) tellPaused(ctx context.Context, s Streams, namespace string) error {
 	pauses, err := c.pauses(ctx)
+	tellQueues(s, pauses, namespace)
+	return err
+}
+
+func tellQueues(s Streams, pauses []admin.PausedPart, namespace string) {
 	for i := range pauses {
 		if p := &pauses[i]; p.Queue != "" && (namespace == "" || namespace == p.Namespace) {
 			_ = s.tell("queue %s is %s", scope(p.Namespace, p.Queue), pauseText(&p.Pause, time.Now().UnixMilli()))
 		}
 	}
-	return err
 }
 
 // addPaused adds the paused partitions that the sweep does not know as such: those without
 // entries, and those paused a moment ago. A list that is cut already is left as it is.
-func (c *Connection) addPaused(ctx context.Context, namespaces []string, q partitionQuery,
+func (c *Connection) addPaused(ctx context.Context, pauses []admin.PausedPart, namespaces []string, q partitionQuery,
 	list *partitions) error {
 	if list.total > len(list.rows) {
 		return nil
-	}
-	pauses, err := c.pauses(ctx)
-	if err != nil {
-		return err
 	}
 	for _, p := range pauses {
 		listed := slices.ContainsFunc(list.rows,

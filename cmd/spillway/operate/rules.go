@@ -10,7 +10,7 @@ import (
 // Rules has the commands for rules of queues that are made at run time.
 type Rules struct {
 	Ls  RulesLs  `cmd:"" help:"List the rules of a namespace in the order in which they count, with those of the file."`
-	Set RulesSet `cmd:"" help:"Make a rule, or replace that of the same pattern. Every process follows it within a second."`
+	Set RulesSet `cmd:"" help:"Make a rule, or replace that of the same pattern as a whole. Every process follows it within a second."`
 	Rm  RulesRm  `cmd:"" help:"Delete a rule that was made at run time."`
 }
 

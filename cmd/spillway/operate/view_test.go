@@ -102,7 +102,12 @@ func TestListsArePrintedAsTables(t *testing.T) {
 func TestTheListPassesWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	api := losing(t)
-	out, stderr, _ := run(t, api, "ls", "kart", "--sort=evicted", "--limit=1", "--filter=eu", "--paused", "-o", "json")
+	api.queue["GET /api/v1/pauses"] = []string{`{"pauses":[{"namespace":"mail","queue":"out"}]}`, `{"pauses":[]}`}
+	out, stderr, _ := run(t, api, "ls", "--paused")
+	if !strings.Contains(stderr, "queue mail/out is paused") || strings.Count(api.requests(), "/pauses") != 1 {
+		t.Errorf("got %s%s after %s", out, stderr, api.requests())
+	}
+	out, stderr, _ = run(t, api, "ls", "kart", "--sort=evicted", "--limit=1", "--filter=eu", "--paused", "-o", "json")
 	if want := "GET /api/v1/namespaces/kart/partitions?limit=1&order=desc&paused=1&q=eu&sort=evicted"; !strings.Contains(api.requests(), want) {
 		t.Errorf("got %s, want %s", api.requests(), want)
 	}
