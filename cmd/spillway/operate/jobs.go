@@ -100,7 +100,11 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 	if c.Limit < 1 || c.Limit > 1024 {
 		return misuse("limit: want 1 to 1024")
 	}
-	t := newTable("JOB", "SINCE OR UNTIL", "ERROR OR PROGRESS", "PUBLISHED", ">ATTEMPTS", ">BYTES")
+	title := ">ATTEMPT"
+	if waits(c.State) {
+		title = ">NEXT ATTEMPT"
+	}
+	t := newTable("JOB", "SINCE OR UNTIL", "ERROR OR PROGRESS", "PUBLISHED", title, ">BYTES")
 	var page admin.JobPage
 	for left := c.Limit; ; left -= len(page.Jobs) {
 		call := c.oneQueue(c.Namespace, c.Queue).at("/jobs").limit(min(left, 1000), 1000).set("state",
@@ -117,7 +121,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 		}
 		for _, j := range page.Jobs {
 			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)), cmp.Or(escape(j.Error), progressText(j.Progress, j.Note), "-"),
-				clock(j.PublishedMS), digitsOr(j.Attempt, "-"), digits(j.Bytes))
+				clock(j.PublishedMS), attemptText(j.State, j.Attempt, j.Tries), digits(j.Bytes))
 		}
 		if page.Next == "" || left <= len(page.Jobs) {
 			break
@@ -324,7 +328,10 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 	if done, err := c.read(ctx, s, call.on("unmasked", unmasked), &j); done {
 		return err
 	}
-	expires := "never"
+	attempt, expires := "attempt", "never"
+	if waits(j.State) {
+		attempt = "next attempt"
+	}
 	switch {
 	case j.State == "dead", j.State == "acked":
 		expires = "" // it has no ttl any more
@@ -340,10 +347,26 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		state += ", " + escape(j.Reason)
 	}
 	return details(
-		"job", j.ID, "queue", j.Queue, "state", state, "attempts", digitsOr(j.Attempt, "-")+" of "+digits(j.Tries), "published",
+		"job", j.ID, "queue", j.Queue, "state", state, attempt, attemptText(j.State, j.Attempt, j.Tries), "published",
 		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
 		"expires", expires, "error", lastError(&j), "progress", progressText(j.Progress, j.Note), "result", compact(j.Result), "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
 	).print(s.Out)
+}
+
+// waits reports whether a job in a state waits for an attempt.
+func waits(state string) bool { return state == "ready" || state == "delayed" || state == "prepared" }
+
+// attemptText is the attempt that a job is at, or that is next where it waits, of its tries. Those before a respawn
+// count as used.
+func attemptText(state string, attempt *int, tries int) string {
+	text := digitsOr(attempt, "-")
+	if attempt != nil && waits(state) {
+		text = digits(*attempt + 1)
+	}
+	if tries == 0 { // of PHP's: no limit
+		return text
+	}
+	return text + " of " + digits(tries)
 }
 
 // progressText is how far the work on a job got, "" where its worker did not say.
@@ -385,11 +408,11 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
-	t := newTable("JOB", "DIED", "REASON", "ERROR", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
+	t := newTable("JOB", "DIED", "REASON", "ERROR", "PUBLISHED", ">ATTEMPT", ">BYTES", "DATA")
 	for _, j := range answer.Jobs {
 		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"),
 			cmp.Or(lastError(&j), "-"), clock(j.PublishedMS),
-			digitsOr(j.Attempt, "-"), digits(j.Bytes), body(&j.Shown))
+			attemptText(j.State, j.Attempt, j.Tries), digits(j.Bytes), body(&j.Shown))
 	}
 	if err := t.print(s.Out); err != nil {
 		return err

@@ -57,7 +57,7 @@ type JobsRespawn struct {
 	deadSelection `embed:""`
 
 	ID  []string      `arg:"" optional:"" help:"Ids of dead letters. Without one, the oldest."`
-	TTL time.Duration `help:"How long they live from then on; 0 is for ever." default:"0"`
+	TTL time.Duration `help:"How long they live from then on; 0 is for ever. That of their publish is gone." default:"0"`
 }
 
 // Run counts, asks and respawns.

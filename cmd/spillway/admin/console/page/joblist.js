@@ -2,7 +2,7 @@
 
 import { get, path } from "./api.js";
 import { bytes, count, duration, fromNow, visible } from "./format.js";
-import { deaths, Progress } from "./job.js";
+import { attemptOf, deaths, Progress, waits } from "./job.js";
 import { removeDead, respawn } from "./jobacts.js";
 import { poll } from "./live.js";
 import { forbidden, openQueue, state } from "./state.js";
@@ -80,7 +80,7 @@ export class JobList extends Component {
         <${Action} kind="danger" onAct=${() => removeDead(namespace, queue, again, ids)}>Delete${some} …<//><span class="muted">${some ? "" : "the oldest first, or those that you choose"}</span></div>`}
       ${jobs?.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Table of jobs"><table class="job-list">
         <thead><tr><th scope="col">${dead && html`<input type="checkbox" aria-label="Choose all of this page" checked=${jobs.every((j) => chosen[j.id])} onChange=${(e) => this.choose(jobs.map((j) => j.id), e.target.checked)} />`}job</th>
-          <th scope="col">${heads[part]}</th><th scope="col">attempt</th><th scope="col" class="n">size</th><th scope="col">published</th></tr></thead>
+          <th scope="col">${heads[part]}</th><th scope="col">${waits(part) ? "next attempt" : "attempt"}</th><th scope="col" class="n">size</th><th scope="col">published</th></tr></thead>
         <tbody>${jobs.map((j) => html`<${Row} key=${j.id} j=${j} part=${part} open=${() => openQueue(namespace, queue, part, j.id)}
           chosen=${dead ? Boolean(chosen[j.id]) : null} onChoose=${(yes) => this.choose([j.id], yes)} />`)}</tbody></table></div>`}
       ${(pages.length > 1 || next) && html`<nav class="bar pages" aria-label="Pages of jobs">
@@ -102,7 +102,7 @@ function Row({ j, part, open, chosen, onChoose }) {
       <button type="button" class="link" aria-label=${"Job " + visible(j.id)} onClick=${open}><${Text} of=${j.id} cut=${40} /></button></th>
     <td class="said">${part === "delayed" && fromNow(j.due_ms, now)}${part === "leased" && html`${j.deferred ? "deferred, ends " : "ends "}${fromNow(j.deadline_ms, now)} `}<${Progress} of=${j} />
       ${part === "dead" && html`<b class="bad-text">${deaths[j.reason] ?? "dead"}</b>, ${fromNow(Math.min(j.died_ms, now - 1), now)}${j.error && ": "}`}${part === "acked" && `${fromNow(Math.min(j.acked_ms, now - 1), now)}${j.result === undefined ? "" : ": "}`}${j.result !== undefined && html`<${Text} of=${JSON.stringify(j.result)} cut=${120} />`}${j.error && html`<${Text} of=${j.error} cut=${120} />`}</td>
-    <td>${j.attempt == null ? `of ${count(j.tries)}` : `${count(j.attempt)} of ${count(j.tries)}`}</td><td class="n">${bytes(j.bytes)}</td><td>${duration(now - j.published_ms)} ago</td></tr>`;
+    <td>${attemptOf(j, part)}</td><td class="n">${bytes(j.bytes)}</td><td>${duration(now - j.published_ms)} ago</td></tr>`;
 }
 
 // Dead letters of PHP's by the class that PHP runs, the most of one first.
