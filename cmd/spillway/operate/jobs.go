@@ -127,13 +127,26 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 			break
 		}
 	}
-	if c.Output == "json" {
+	switch {
+	case c.Output == "json":
 		return nil
+	case len(t.rows) == 0:
+		var q admin.QueueRow
+		if _, err := c.oneQueue(c.Namespace, c.Queue).get(ctx, &q); err != nil || noJobs(&q) {
+			return s.tell("no job is %s", c.State)
+		}
+		return s.tell("no job is %s, but of the queue %d are ready, %d delayed or leased, %d dead, %s acked and kept: see --state", c.State,
+			q.Ready, q.Pending, q.Dead, digitsOr(q.Acked, "0"))
 	}
 	if err := t.print(s.Out); err != nil || page.Next == "" {
 		return err
 	}
 	return s.tell("there are more: see --limit")
+}
+
+// noJobs reports whether a queue has no jobs, not even acked ones, so that its name may be a wrong one.
+func noJobs(q *admin.QueueRow) bool {
+	return q.Ready+q.Pending+q.Dead+q.Reserved == 0 && (q.Acked == nil || *q.Acked == 0)
 }
 
 func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {
@@ -181,15 +194,21 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		if answer.Reserved > 0 {
 			reserved = digits(answer.Reserved)
 		}
+		if noJobs(&answer.QueueRow) {
+			_ = s.tell("the queue has no jobs: spillway jobs ls %s has those that do", c.Namespace)
+		}
 		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2],
 			"held by PHP", reserved, "dead", cells[3], "acked and kept", digitsOr(answer.Acked, ""), "oldest ready", cells[4], "delivery", delivery).print(s.Out)
 	}
-	l := answer.Ledger
+	l, kept := answer.Ledger, ""
+	if l.Kept > 0 {
+		kept = digits(l.Kept)
+	}
 	return details(
 		"namespace", c.Namespace, "published", digits(l.Published), "acked", digits(l.Acked), "expired", digits(l.Expired), "deleted", digits(l.Deleted),
 		"lost", digits(l.Lost), "dead", digits(l.Dead), "ready", digits(l.Ready),
 		"prepared", digits(l.Prepared), "delayed", digits(l.Delayed), "leased", digits(l.Leased),
-		"died", digits(l.Died), "respawned", digits(l.Respawned), "residual", digitsOr(answer.Residual, ""),
+		"died", digits(l.Died), "respawned", digits(l.Respawned), "acked and kept", kept, "residual", digitsOr(answer.Residual, ""),
 	).print(s.Out)
 }
 

@@ -69,13 +69,17 @@ func (c *JobsRespawn) Run(ctx context.Context, s Streams) error {
 		return misuse("ttl: want 0 or more")
 	}
 	request := &admin.RespawnRequest{DeadJobsRequest: c.request(c.ID), TTLMS: c.TTL.Milliseconds()}
-	return c.run(ctx, s, "/dead/respawn", act{
+	a := act{
 		ask:     "make them ready",
 		done:    "made ready",
 		one:     "dead letter",
 		request: request,
 		agreed:  &request.Approval,
-	})
+	}
+	if len(c.ID) > 0 {
+		a.nothing = func() { _ = s.tell("no job of these ids is dead: spillway jobs get says in which state one is") }
+	}
+	return c.run(ctx, s, "/dead/respawn", a)
 }
 
 // JobsPublish publishes jobs by hand.

@@ -69,7 +69,7 @@ func (c *command) setPause(ctx context.Context, s Streams, namespace, part, act 
 	}
 	_, err = of.get(ctx, &now)
 	switch {
-	case ofQueue && err == nil && now.Ready+now.Pending+now.Dead == 0 && (now.Acked == nil || *now.Acked == 0):
+	case ofQueue && err == nil && noJobs(&now):
 		_, err = fmt.Fprintln(s.Out, "it has no jobs now; a pause waits for its first one")
 		return err
 	case answered(err).code == noSuchPartition:
