@@ -342,6 +342,9 @@ func TestRulesAreMadeListedAndDeleted(t *testing.T) {
 		!strings.Contains(w.Body.String(), `{"match":"crm-*","rate":"none","burst":0,"concurrency":0,"concurrency_by":"","tries":0,`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
+	if trail := send(c.Server, "GET", "/api/v1/audit", "viewer", "").Body.String(); !strings.Contains(trail, `"detail":"match crm-* {\"rate\":\"50/s\",\"burst\":50}"`) {
+		t.Errorf("the trail: %s", trail)
+	}
 	for body, want := range map[string]string{
 		`{"match":"a b","tries":1}`:             "match",
 		`{"match":"a","rate":"0"}`:              "write a rate such as 50/s",

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -133,6 +135,29 @@ func TestTheReferencesOfTheOpenAPIFileLeadSomewhere(t *testing.T) {
 	}
 	if len(references) < 20 {
 		t.Errorf("found %d references", len(references))
+	}
+}
+
+func TestTheOpenAPIFileHasEveryAction(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?:Action: +|actedOn\(.*)"([a-z_]+)"`).FindAllSubmatch(source, -1) {
+			if found++; !regexp.MustCompile(`action: \{enum: \[.*\b` + string(m[1]) + `\b`).Match(openapi) {
+				t.Errorf("%s: the file lacks the action %s", name, m[1])
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("found %d", found)
 	}
 }
 

@@ -312,11 +312,11 @@ func (s *Server) putRule(r *request) (any, error) {
 	if err := r.oneLayout(rule.Rule); err != nil {
 		return nil, err
 	}
+	says, _ := json.Marshal(rule.Rule) // strings and numbers cannot fail
 	act := Act{
 		Action:    "set_rule",
 		Namespace: ns.Name,
-		Detail: fmt.Sprintf("match %s, rate %q, burst %d, concurrency %d, concurrency_by %q, tries %d, ttr %q, delay %q, keep_trace %q, keep_acked %q, max_acked %d",
-			body.Match, body.Rate, body.Burst, body.Concurrency, body.ConcurrencyBy, body.Tries, body.TTR, body.Delay, body.KeepTrace, body.KeepAcked, body.MaxAcked),
+		Detail:    fmt.Sprintf("match %s %s", body.Match, says),
 	}
 	return s.changed(r, act, c.PutRule(r.ctx, rule), body)
 }

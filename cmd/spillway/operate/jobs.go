@@ -135,7 +135,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 		if _, err := c.oneQueue(c.Namespace, c.Queue).get(ctx, &q); err != nil || noJobs(&q) {
 			return s.tell("no job is %s", c.State)
 		}
-		return s.tell("no job is %s, but of the queue %d are ready, %d delayed or leased, %d dead, %s acked and kept: see --state", c.State,
+		return s.tell("no job is %s, but of the queue %d are ready, %d delayed, prepared or leased, %d dead, %s acked and kept: see --state", c.State,
 			q.Ready, q.Pending, q.Dead, digitsOr(q.Acked, "0"))
 	}
 	if err := t.print(s.Out); err != nil || page.Next == "" {

@@ -59,7 +59,7 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		{"jobs stat mail --audit", "respawned 0 acked and kept 7 residual 0", "", "audit=1"},
 		{"jobs stat mail wrong", "ready 0", "the queue has no jobs: spillway jobs ls mail has those that do\n", ""},
 		{"jobs ls mail wrong", "", "no job is ready\n", ""},
-		{"jobs ls mail over --state=delayed", "", "no job is delayed, but of the queue 0 are ready, 1 delayed or leased, 2 dead, 3 acked and kept: see --state\n", ""},
+		{"jobs ls mail over --state=delayed", "", "no job is delayed, but of the queue 0 are ready, 1 delayed, prepared or leased, 2 dead, 3 acked and kept: see --state\n", ""},
 		{"jobs stat mail out", "oldest ready  1m01s", "", ""},
 		{"jobs peek mail out", "leased until 2025-11-20T09:07:55Z", "", ""},
 		{"jobs peek mail out", `attributes  {"a":"b"}`, "", ""},
