@@ -255,15 +255,10 @@ func (s *Store) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref)
 		}
 	}
 	// Each process writes its events together, so those of several are out of order, and a claim
-	// may be answered before the publish. Two that promote at once both say so.
+	// may be answered before the publish, or noted before the promotion. Two that promote at once both say so.
+	order := map[string]int{"published": -2, "promoted": -1}
 	slices.SortStableFunc(events, func(a, b TraceEvent) int {
-		first := func(e TraceEvent) int64 {
-			if e.Event == "published" {
-				return 2 * e.AtMS
-			}
-			return 2*e.AtMS + 1
-		}
-		return cmp.Compare(first(a), first(b))
+		return cmp.Or(cmp.Compare(a.AtMS, b.AtMS), cmp.Compare(order[a.Event], order[b.Event]))
 	})
 	// A write is noted by a process's idea of the store's clock, which may be ms ahead of the
 	// script that settled the job after it.
