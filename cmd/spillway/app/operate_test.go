@@ -158,7 +158,7 @@ func TestAnOperatorActsOnARunningService(t *testing.T) {
 		{"ls --paused", 0, "kart-7", ""},
 		{"pause default kart-9", 0, "it has no entries now; a pause waits for its first one\n", ""},
 		{"ls --paused", 0, "paused, no entries\n", ""},
-		{"resume default kart-9", 0, "default/kart-9: delivery was not paused\n", ""},
+		{"resume default kart-9", 0, "default/kart-9: delivery is not paused\n", ""},
 		{"pause default", 0, "default: delivery is paused (by ", ""},
 		{"check --backlog-warning=6", 1, "default: delivery is paused (by ", ""},
 		{"resume default", 0, "default: delivery is not paused\n", ""},

@@ -124,7 +124,7 @@ func TestAPauseSaysWhoAndWhy(t *testing.T) {
 		"POST /api/v1/namespaces/chess/partitions/blitz/pause": `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
 	})
 	for _, tt := range []struct{ args, want string }{
-		{"pause kart --reason=sink", "delivery is paused (by alice, "}, {"resume kart eu-1", "kart/eu-1: delivery goes on\n"},
+		{"pause kart --reason=sink", "delivery is paused (by alice, "}, {"resume kart eu-1", "kart/eu-1: delivery is not paused\n"},
 		{"resume kart eu-2", "kart/eu-2: delivery was not paused\n"},
 		{"pause chess blitz", "chess/blitz: delivery is paused (by alice, "}, {"reload", "Reloaded. Changed:\n  namespaces.kart.sink\n"},
 		{"pause kart -o json", `{"paused":{"since_ms":1700000000000,"by":"alice","reason":"sink moves"}}` + "\n"},

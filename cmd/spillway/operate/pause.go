@@ -55,7 +55,7 @@ func (c *command) setPause(ctx context.Context, s Streams, namespace, part, act 
 	case answer.Paused != nil:
 		text = "delivery is " + pauseText(answer.Paused, time.Now().UnixMilli())
 	case answer.Was:
-		text = "delivery goes on"
+		text = "delivery is not paused"
 	}
 	if err := c.print(s, raw, scope(namespace, part)+": "+text); err != nil ||
 		c.Output == "json" || answer.Paused == nil || part == "" {
