@@ -336,7 +336,12 @@ func TestRulesAreMadeListedAndDeleted(t *testing.T) {
 	c := newControlled(t)
 	c.post("namespaces/filed/rules", `{"match":"crm-*","rate":"50/s","burst":50}`, 200)
 	c.post("namespaces/filed/rules", `{"match":"crm-eu","tries":9}`, 200)
-	c.post("namespaces/filed/rules", `{"match":"crm-*","rate":"none"}`, 200)
+	if got := c.post("namespaces/filed/rules", `{"match":"crm-*","rate":"none"}`, 200); fmt.Sprint(got["replaced"]) != "map[burst:50 rate:50/s]" {
+		t.Errorf("replaced: got %v", got)
+	}
+	if got := c.post("namespaces/filed/rules", `{"match":"crm-*","rate":"none"}`, 200); got["replaced"] != nil {
+		t.Errorf("the same again: got %v", got)
+	}
 	w := send(c.Server, "GET", "/api/v1/control/namespaces/filed/rules", "viewer", "")
 	if want := `{"rules":[{"match":"crm-eu","rate":"","burst":0,"concurrency":0,"concurrency_by":"","tries":9,`; !strings.HasPrefix(w.Body.String(), want) ||
 		!strings.Contains(w.Body.String(), `{"match":"crm-*","rate":"none","burst":0,"concurrency":0,"concurrency_by":"","tries":0,`) {

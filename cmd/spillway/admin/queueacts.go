@@ -290,6 +290,12 @@ type MadeRule struct {
 	FromFile    bool   `json:"from_file"`
 }
 
+// PutRule is a rule that was made.
+type PutRule struct {
+	Rule
+	Replaced json.RawMessage `json:"replaced,omitempty"` // what the rule of the same pattern said, where that is something else
+}
+
 func (s *Server) rules(r *request) (any, error) {
 	c, ns := r.queues()
 	if r.err != nil {
@@ -318,7 +324,13 @@ func (s *Server) putRule(r *request) (any, error) {
 		Namespace: ns.Name,
 		Detail:    fmt.Sprintf("match %s %s", body.Match, says),
 	}
-	return s.changed(r, act, c.PutRule(r.ctx, rule), body)
+	answer := PutRule{Rule: body}
+	for _, old := range c.Snapshot().Rules(ns.Name) {
+		if old.Match == rule.Match && !old.FromFile && old.Rule != rule.Rule {
+			answer.Replaced, _ = json.Marshal(old.Rule)
+		}
+	}
+	return s.changed(r, act, c.PutRule(r.ctx, rule), answer)
 }
 
 // oneLayout rejects a rule that each shard keeps by itself while jobs of an older layout are left: both would count alone.

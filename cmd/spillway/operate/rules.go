@@ -80,9 +80,13 @@ func (c *RulesSet) Run(ctx context.Context, s Streams) error {
 		"keep_acked":     c.KeepAcked,
 		"max_acked":      c.MaxAcked,
 	}
-	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &struct{}{})
+	var answer admin.PutRule
+	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &answer)
 	if err != nil {
 		return err
+	}
+	if answer.Replaced != nil {
+		_ = s.tell("it replaced %s", escape(string(answer.Replaced)))
 	}
 	return c.print(s, raw, escape(c.Match)+": set; every process follows it a second from now")
 }
