@@ -230,6 +230,7 @@ func TestNobodyListensToWhatIsWrong(t *testing.T) {
 		{"/v1/mail/_events?queue=a", "bad_parameter", 400},
 		{"/v1/mail/_events?queues=a&queues=b", "bad_parameter", 400},
 		{"/v1/mail/_events/q", "no_such_route", 404},
+		{"/v1/mail/q/_events", "no_such_route", 404},
 	} {
 		if r := p.follow(c.path, auth); r.status != c.status || !strings.Contains(r.raw, `"error":"`+c.code+`"`) {
 			t.Errorf("%.80s: got %d %s", c.path, r.status, r.raw)

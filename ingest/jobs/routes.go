@@ -202,7 +202,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	var allowed []string
 	for i := range routes {
 		r := &routes[i]
-		if r.tail != pattern || below && len(tail) == 0 {
+		if r.tail != pattern || below && (len(tail) == 0 || pattern == timesTail || pattern == eventsTail) {
 			continue
 		}
 		allowed = append(allowed, r.method)

@@ -131,7 +131,7 @@ var Responses = map[Code]Response{
 		"no trace of the job is kept: none of its queue's rules has keep_trace, it is over, or newer ones needed the room"},
 
 	CodeNotDelayed: {409, "",
-		"the job is not delayed, or was claimed before: only one that was never claimed gets another time or payload"},
+		"the job is not delayed; another time or payload gets only one that was never claimed"},
 	CodePrepared:         {409, "", "the job is prepared: commit it, or roll it back"},
 	CodeNotPrepared:      {409, "", "the job is not prepared, or nobody decided in time and it is dead"},
 	CodeAlreadyDecided:   {409, "", "the opposite was decided before"},

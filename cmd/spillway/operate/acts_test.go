@@ -148,6 +148,31 @@ func TestAPauseOfAQueueSaysWhatStopsOne(t *testing.T) {
 	}
 }
 
+func TestWhatACommandDoesNotMeanIsNotDone(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, nil)
+	for want, args := range map[string][]string{
+		"an id is empty":              {"jobs", "respawn", "mail", "out", "", "--yes"}, // a variable that is not set
+		"concurrency: want 1 or more": {"rules", "set", "mail", "out", "--rate=5/s", "--concurrency=0"},
+		"max-acked: want 1 or more":   {"rules", "set", "mail", "out", "--max-acked=-1"},
+	} {
+		if out, stderr, code := run(t, api, args...); code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%q: exit %d, %s%s; want %q", args, code, out, stderr, want)
+		}
+	}
+}
+
+func TestARuleSaysWhatItReplaced(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{
+		"POST /api/v1/control/namespaces/mail/rules": `{"match":"out","tries":9,"replaced":{"concurrency":2}}`,
+	})
+	out, stderr, code := run(t, api, "rules", "set", "mail", "out", "--tries=9")
+	if code != 0 || !strings.Contains(stderr, `it replaced {"concurrency":2}`) {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+}
+
 func TestAPauseOfAQueueWithoutJobsSaysSo(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{

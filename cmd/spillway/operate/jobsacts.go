@@ -45,6 +45,8 @@ func (d *deadSelection) check(ids []string) error {
 	switch {
 	case d.Limit < 0 || d.Age < 0:
 		return misuse("limit and age: want 0 or more")
+	case slices.Contains(ids, ""): // of a script whose variable is not set
+		return misuse("an id is empty")
 	case len(ids) > 0 && !d.empty():
 		return misuse("name dead letters by their ids, or select some by flags")
 	}
@@ -56,7 +58,7 @@ type JobsRespawn struct {
 	ofQueue       `embed:""`
 	deadSelection `embed:""`
 
-	ID  []string      `arg:"" optional:"" help:"Ids of dead letters. Without one, the oldest."`
+	ID  []string      `arg:"" optional:"" help:"Ids of dead letters. Without one, all that the flags select."`
 	TTL time.Duration `help:"How long they live from then on; 0 is for ever. That of their publish is gone." default:"0"`
 }
 

@@ -36,6 +36,9 @@ type JobsEvents struct {
 	DataPort  `embed:""`
 }
 
+// Settings are the flags with a name, which have an environment variable.
+func (c *JobsEvents) Settings() any { return c }
+
 // Run prints an event a line until ctx or the service ends it.
 func (c *JobsEvents) Run(ctx context.Context, s Streams) error {
 	queues, err := c.open(c.Namespace, c.Token)

@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
@@ -54,15 +55,15 @@ type RulesSet struct {
 	Namespace     string `arg:"" help:"The namespace, of kind queue."`
 	Match         string `arg:"" help:"A queue, or a pattern in which each * stands for any characters."`
 	Rate          string `placeholder:"RATE" help:"Jobs that are claimed, over all processes and workers: 50/s, 1000/min, 20/h, or none."`
-	Burst         int    `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
-	Concurrency   int    `placeholder:"N" help:"Jobs that are leased at once, over all processes and workers: 1 to 10000."`
+	Burst         *int   `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
+	Concurrency   *int   `placeholder:"N" help:"Jobs that are leased at once, over all processes and workers: 1 to 10000."`
 	ConcurrencyBy string `placeholder:"NAME" help:"An attribute: each of its values has that limit."`
-	Tries         int    `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
+	Tries         *int   `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
 	TTR           string `placeholder:"TIME" help:"How long a claim leases a job, where it does not say: such as 10m."`
 	Delay         string `placeholder:"TIME" help:"How long a job waits until it is ready, where its publish does not say: such as 5s."`
 	KeepTrace     string `placeholder:"TIME" help:"How long what happened to a job is kept, after it happened: such as 24h."`
 	KeepAcked     string `placeholder:"TIME" help:"How long acked jobs are kept, with the results of their acks: such as 1h."`
-	MaxAcked      int    `placeholder:"N" help:"Acked jobs that a queue keeps, the newest. Without it, 10000."`
+	MaxAcked      *int   `placeholder:"N" help:"Acked jobs that a queue keeps, the newest. Without it, 10000."`
 }
 
 // Run makes it.
@@ -70,15 +71,23 @@ func (c *RulesSet) Run(ctx context.Context, s Streams) error {
 	rule := map[string]any{
 		"match":          c.Match,
 		"rate":           c.Rate,
-		"burst":          c.Burst,
-		"concurrency":    c.Concurrency,
 		"concurrency_by": c.ConcurrencyBy,
-		"tries":          c.Tries,
 		"ttr":            c.TTR,
 		"delay":          c.Delay,
 		"keep_trace":     c.KeepTrace,
 		"keep_acked":     c.KeepAcked,
-		"max_acked":      c.MaxAcked,
+	}
+	for _, n := range []struct {
+		flag string
+		of   *int
+	}{{"burst", c.Burst}, {"concurrency", c.Concurrency}, {"tries", c.Tries}, {"max-acked", c.MaxAcked}} {
+		switch {
+		case n.of == nil:
+		case *n.of < 1:
+			return misuse("%s: want 1 or more; without the flag the rule does not say", n.flag)
+		default:
+			rule[strings.ReplaceAll(n.flag, "-", "_")] = *n.of
+		}
 	}
 	var answer admin.PutRule
 	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &answer)

@@ -141,6 +141,22 @@ func TestTheExamplesOfTheReadmeRunAsPrintedWithThePackage(t *testing.T) {
 	}
 }
 
+// What the client does not know it says, instead of leaving it out: BullMQ has other words.
+func TestWordsOfOthersAreRejected(t *testing.T) {
+	t.Parallel()
+	const script = `import { Queues, Worker } from "./spillway.js"
+const q = new Queues("http://127.0.0.1:9", { namespace: "mail" }), call = { attempts: 1 }
+const tries = [() => q.publish("m", 1, { jobId: "x", ...call }), () => q.claim("m", { limit: 1, ...call }), () => q.get("m", "1", { waits: 1, ...call }),
+	() => q.ack({ queue: "m", id: "1", attempt: 1 }, null, { force: 1, ...call }), () => q.claim("m", call)]
+for (const each of tries) await each().then(() => console.log("done"), e => console.log(e.kind ?? e.message))
+try { new Worker(q, "m", () => { }, { concurrency: "5" }) } catch (e) { console.log(e.name) }`
+	out, err := exec.Command("node", "--input-type=module", "-e", script).CombinedOutput()
+	want := "spillway: no option jobId\nspillway: no option limit\nspillway: no option waits\nspillway: no option force\nunknown\nRangeError\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v: got %s, want %s", err, out, want)
+	}
+}
+
 func TestTheTypesNameWhatTheModuleExports(t *testing.T) {
 	t.Parallel()
 	types, err := os.ReadFile("spillway.d.ts")

@@ -63,10 +63,11 @@ export class Queues {
 
   // claim leases ready jobs, the first queue first; none where there are none until wait is over.
   async claim(queues, { count = 1, ttr = 60000, wait = 0, ...call } = {}) {
+    queues = [queues].flat()
     if (!queues.length) check("")
     queues.forEach(check)
     wait = Math.min(wait, maxWait)
-    const { said } = await this.#call({ path: queues.join() + "/claim", query: { count, ttr: ms(ttr), wait: ms(wait) }, wait, ...call })
+    const { said } = await this.#call({ path: queues.join() + "/claim", query: { count, ttr: ms(ttr), wait: ms(wait) }, wait, ...only(call) })
     if (!Array.isArray(said?.jobs) || !said.jobs.every(f => isJob(f) && queues.includes(f.queue))) throw foreign()
     if (said.jobs.length > count) throw new SpillwayError("unknown", "an answer with more jobs than were asked for")
     return said.jobs.map(f => new Job({ ...f, ttr }))
@@ -92,13 +93,13 @@ export class Queues {
   // wait is a job once it has ended, or after that many ms in the state it is in then.
   async wait(queue, id, wait = 30000, call) {
     wait = Math.min(wait, maxWait)
-    return this.#read(queue, `/jobs/${encodeURIComponent(id)}`, { query: { wait: ms(wait) }, wait, ...call })
+    return this.#read(queue, `/jobs/${encodeURIComponent(id)}`, { query: { wait: ms(wait) }, wait, ...only(call) })
   }
   // peek is the job that is claimed next.
-  async peek(queue, call) { return this.#read(queue, "/peek", call) }
+  async peek(queue, call) { return this.#read(queue, "/peek", only(call)) }
 
   async delete(queue, id, call) {
-    const { said, error } = await this.#call({ method: "DELETE", path: `${check(queue)}/jobs/${encodeURIComponent(id)}`, lost: "no_job", ...call })
+    const { said, error } = await this.#call({ method: "DELETE", path: `${check(queue)}/jobs/${encodeURIComponent(id)}`, lost: "no_job", ...only(call) })
     if (!error && typeof said?.state !== "string") throw foreign()
   }
 
@@ -128,7 +129,7 @@ export class Queues {
   }
 
   async counts(queue, call) {
-    const { said } = await this.#call({ method: "GET", path: check(queue), ...call })
+    const { said } = await this.#call({ method: "GET", path: check(queue), ...only(call) })
     if (!Number.isInteger(said?.ready)) throw foreign()
     const { ready, dead, delayed = -1, leased = -1, pending, oldest_age_ms: oldestAge } = said
     return { ready, dead, delayed, leased, pending, oldestAge }
@@ -149,7 +150,7 @@ export class Queues {
   _backoff(n) { return backoff(this.#o, n) }
 
   async #settle(job, act, how, call) {
-    const [error] = await this._settle(job.queue, [settlement(job, act, how)], call)
+    const [error] = await this._settle(job.queue, [settlement(job, act, how)], only(call))
     if (error) throw error
   }
 
@@ -164,7 +165,7 @@ export class Queues {
     const query = { delay: ms(delay), at: at && new Date(at).toISOString(), ttl: ms(ttl), tries, id, shards, dedup: key && ms(dedup), on_end: onEnd, unique: ms(unique), unique_key: uniqueKey, on_conflict: onConflict }
     for (const [name, value] of Object.entries(attributes)) query["attribute." + name] = value
     const ownKey = key ?? `${this.#keys}-${++this.#numbers}`
-    const { said } = await this.#call({ path: check(queue), query, type, body, key: ownKey, keyTTL: key && dedup || 120000, ...call })
+    const { said } = await this.#call({ path: check(queue), query, type, body, key: ownKey, keyTTL: key && dedup || 120000, ...only(call) })
     if (!Array.isArray(said?.ids) || !said.ids.length || !said.ids.every(id => id && typeof id === "string")) throw foreign()
     return { ids: said.ids, repeated: !!said.repeated && !!key, exists: !!said.exists, changed: !!said.changed }
   }
@@ -247,6 +248,13 @@ class Job {
   json() { return JSON.parse(this.text()) }
 }
 
+// only is what each call takes beside its own options.
+function only(call = {}) {
+  const { attempts, timeout, signal, ...rest } = call
+  for (const name in rest) throw new TypeError(`spillway: no option ${name}`)
+  return call
+}
+
 // Worker claims jobs and gives each to a handler: handle(job, signal). What that returns, if anything, is the job's
 // result; what is not JSON of 4 KiB at most is told to onError, and left out. signal aborts when the lease is lost or
 // the worker has stopped long enough; its reason is a SpillwayError of the kind lease_lost or stopped.
@@ -257,10 +265,10 @@ export class Worker {
 
   constructor(queues, names, handle, options = {}) {
     const o = this.#o = settings({ concurrency: 1, ttr: 60000, wait: 30000, backoffBase: 1000, backoffMax: 600000, stopTimeout: 30000, giveUpAfter: Infinity, onError: null, onRequestError: null }, options)
-    if (!(o.concurrency >= 1 && o.ttr >= 1 && o.wait >= 1 && o.stopTimeout >= 0 && o.backoffBase >= 0 && o.backoffMax >= o.backoffBase))
+    if (!(Number.isInteger(o.concurrency) && o.concurrency >= 1 && o.ttr >= 1 && o.wait >= 1 && o.stopTimeout >= 0 && o.backoffBase >= 0 && o.backoffMax >= o.backoffBase))
       throw new RangeError("spillway: concurrency, ttr, wait, stopTimeout, backoffBase or backoffMax is out of range")
     this.#queues = queues
-    this.#names = names
+    this.#names = [names].flat()
     this.#handle = handle
   }
 

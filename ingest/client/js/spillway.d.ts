@@ -213,7 +213,7 @@ export class Queues {
   /** Stores several, all or none. No payload may have a line break. */
   publishMany(queue: string, values: unknown[], options?: Omit<PublishOptions, "id" | "shards">): Promise<Published>
   /** Leases ready jobs, the first queue first; none when there are none until wait is over. */
-  claim(queues: string[], options?: ClaimOptions): Promise<Job[]>
+  claim(queues: string | string[], options?: ClaimOptions): Promise<Job[]>
   /** The job is done, also when its lease is over. result is JSON of 4 KiB at most. */
   ack(job: Delivery, result?: unknown, call?: CallOptions): Promise<void>
   /** Gives it back, to be ready again after that many ms; error is why. */
@@ -267,7 +267,7 @@ export class Worker {
    * NotBegun say. signal aborts when the lease is lost or stopTimeout is over, with a SpillwayError of the kind
    * lease_lost or stopped. A handler must not block the thread: its lease is prolonged on the same one.
    */
-  constructor(queues: Queues, names: string[], handle: (job: Job, signal: AbortSignal) => unknown, options?: WorkerOptions)
+  constructor(queues: Queues, names: string | string[], handle: (job: Job, signal: AbortSignal) => unknown, options?: WorkerOptions)
   /** Works until stop; rejects if the service rejects its requests. */
   run(): Promise<void>
   /** Claims no more, and resolves when the handlers have ended. */
