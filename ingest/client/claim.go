@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,6 +37,7 @@ type Job struct {
 
 	deadlineMS int64         // of the lease that Claim got
 	ttr        time.Duration // that Claim asked for
+	moved      *atomic.Bool  // of a handler: it prolonged the lease itself
 }
 
 // A JobError is why an attempt failed, as its worker said.
@@ -185,7 +187,7 @@ func (q *Queues) Touch(ctx context.Context, job Job, ttr time.Duration) error {
 }
 
 // Progress is Touch, and says how far the work got, in percent, and a note of which 200 bytes are kept.
-// Get and List show it. A ttr of 0 is that of its Claim. ErrGone: the lease was over.
+// Get and List show it. A ttr of 0 is that of its Claim, or a minute where that says none. ErrGone: the lease was over.
 func (q *Queues) Progress(ctx context.Context, job Job, ttr time.Duration, percent int, note string) error {
 	line := newSettlement(job, "touch", cmp.Or(ttr, job.ttr, time.Minute), nil)
 	line.Progress, line.Note = &percent, note
@@ -239,8 +241,11 @@ func newSettlement(job Job, do string, after time.Duration, cause error) settlem
 	if do == "ack" {
 		s.Result = job.Result
 	}
-	if do == "requeue" {
+	if do == "requeue" && (job.moved == nil || !job.moved.Load()) {
 		s.DeadlineMS = job.deadlineMS
+	}
+	if job.moved != nil && (do == "touch" || do == "defer") {
+		job.moved.Store(true)
 	}
 	if cause != nil {
 		text := cause.Error()

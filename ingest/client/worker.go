@@ -196,6 +196,7 @@ func (w *worker) claim(ctx context.Context, queues []string) error {
 
 // work gives a job to its handler, and tells the service what became of it.
 func (w *worker) work(job Job, leased time.Time) {
+	job.moved = new(atomic.Bool)
 	l := &lease{w: w, job: job, end: leased.Add(w.cfg.TTR)}
 	l.ctx, l.cancel = context.WithCancelCause(w.running)
 	l.mu.Lock()
@@ -209,7 +210,7 @@ func (w *worker) work(job Job, leased time.Time) {
 		l.mu.Lock() // a touch under way ends first
 		l.timer.Stop()
 		l.mu.Unlock()
-		if done := new(resultError); errors.As(err, &done) {
+		if done, is := err.(*resultError); is { // beside another error it is none
 			if err, l.job.Result = nil, done.result; done.failed != nil {
 				w.cfg.OnError(job, done.failed)
 			}

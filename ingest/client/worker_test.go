@@ -90,7 +90,13 @@ func TestAHandlerCanGiveAJobBackUnbegun(t *testing.T) {
 		j := openJobs(t, clienttest.NewQueues())
 		var attempts []int
 		stop := work(t, j, func(_ context.Context, job spillway.Job) error {
-			if attempts = append(attempts, job.Attempt); len(attempts) < 4 {
+			if attempts = append(attempts, job.Attempt); len(attempts) == 2 { // its lease is another then
+				time.Sleep(time.Second)
+				if err := j.Progress(context.Background(), job, 0, 1, ""); err != nil {
+					t.Error(err)
+				}
+			}
+			if len(attempts) < 4 {
 				return spillway.ErrNotBegun
 			}
 			return nil
@@ -99,6 +105,23 @@ func TestAHandlerCanGiveAJobBackUnbegun(t *testing.T) {
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil || !slices.Equal(attempts, []int{1, 1, 1, 1}) {
 			t.Errorf("got the attempts %v, %v", attempts, err)
+		}
+	})
+}
+
+// A handler's result is one only where it is all that the handler says.
+func TestAResultBesideAnErrorIsAnError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j, broken := openJobs(t, clienttest.NewQueues()), errors.New("the file did not close")
+		var told error
+		stop := work(t, j, func(context.Context, spillway.Job) error {
+			return spillway.Permanent(errors.Join(spillway.Result(1), broken))
+		}, spillway.WorkerConfig{OnError: func(_ spillway.Job, err error) { told = err }})
+		publish(t, j, "welcome", "1", spillway.PublishOptions{})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil || !errors.Is(told, broken) || counts(t, j).Dead != 1 {
+			t.Errorf("%v, told %v, %+v", err, told, counts(t, j))
 		}
 	})
 }

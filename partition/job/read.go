@@ -266,8 +266,10 @@ func (s *Store) Kept(ctx context.Context, ns *Namespace, queues []string) (jobs 
 		return jobs, nil
 	}
 	err = s.reads.Do(ctx, func() error {
-		_, err := pipe.Exec(ctx)
-		return backend.Classify(err)
+		if _, err := pipe.Exec(ctx); !backend.IsWrongType(err) { // a key of another type keeps none
+			return backend.Classify(err)
+		}
+		return nil
 	})
 	for i, c := range counts {
 		*of[i] += c.Val()

@@ -84,7 +84,10 @@ func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 		e.Error = "" // the event before says it
 	}
 	e.Error = keptText(e.Error, maxTracedError)
-	line, _ := json.Marshal(e) // strings and numbers cannot fail
+	var line bytes.Buffer
+	form := json.NewEncoder(&line)
+	form.SetEscapeHTML(false) // an error may be a page
+	_ = form.Encode(e)        // strings and numbers cannot fail
 	t := &ns.shard(ref.Shard).trace
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +98,7 @@ func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 	case 0:
 		s.traced.add(DueShard{ns, ref.Shard})
 	}
-	t.events = append(t.events, traceMember(ref.Seq, queue), keep.Milliseconds(), line)
+	t.events = append(t.events, traceMember(ref.Seq, queue), keep.Milliseconds(), bytes.TrimSpace(line.Bytes()))
 }
 
 // notePublished notes jobs with sequences in a row.

@@ -48,6 +48,14 @@ func Quote(text string, payload []byte, keys []string) string {
 	}
 	if m, _ := masking(payload, keys); len(m.values) > 0 {
 		text = strings.NewReplacer(m.values...).Replace(text)
+		for i := 0; i < len(m.values); i += 2 { // the text may end within one, where it was cut
+			for n := min(len(m.values[i])-1, len(text)); n >= 3; n-- {
+				if begun, is := strings.CutSuffix(text, m.values[i][:n]); is {
+					text = begun + m.values[i+1]
+					break
+				}
+			}
+		}
 	}
 	quoted := make([]string, len(keys))
 	for i, key := range keys {

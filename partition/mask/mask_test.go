@@ -29,6 +29,22 @@ func TestMaskHidesValuesByTheirKeysAtAnyDepth(t *testing.T) {
 	}
 }
 
+// An error may quote what a payload hides, and be cut within it.
+func TestQuoteHidesAValueThatIsCut(t *testing.T) {
+	t.Parallel()
+	payload := []byte(`{"email":"ada@example.org","n":7}`)
+	for text, want := range map[string]string{
+		"no such user ada@example.org, 404": "no such user ***, 404",
+		"no such user ada@exam":             "no such user ***",
+		"no such user ad":                   "no such user ad",
+		"no email: ada":                     "no email: ***",
+	} {
+		if got := Quote(text, payload, []string{"email"}); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
 // FuzzMask checks that the value of a masked key never gets through, and that the rest is JSON.
 func FuzzMask(f *testing.F) {
 	for _, seed := range []string{`{"a":%s}`, `[%s,{}]`, `{"password":"x","b":%s}`, `[[[[%s]]]]`, `{"":%s}`, "{\"\xff\":%s}", `{"\ud800":%s}`, strings.Repeat("[", 5000) + "%s" + strings.Repeat("]", 5000)} {

@@ -10,7 +10,7 @@
 -- that makes the oldest job ready that waits for it. Where one of the keys has another type nobody waits, and claim is rejected.
 local function open_slots(slots, parked, delay)
   -- WITH read_all, wake, park_prefix
-  local names, freed, s = {}, {}, {}
+  local names, freed, s, patience = {}, {}, {}, 1000
 
   function s.free(queue, r, seq)
     if not freed[queue] then
@@ -23,7 +23,7 @@ local function open_slots(slots, parked, delay)
   -- oldest takes the oldest job that waits for a slot of a group. One that got another due time waits no more.
   local function oldest(queue, group)
     local prefix = park_prefix(queue, group)
-    for _ = 1, 1000 do
+    while patience > 0 do
       local waits = redis.pcall('ZRANGE', parked, '[' .. prefix, '(' .. prefix .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
       if not waits then
         return nil
@@ -39,6 +39,7 @@ local function open_slots(slots, parked, delay)
         return seq
       end
       redis.call('HDEL', slots, member)
+      patience = patience - 1
     end
   end
 
