@@ -381,6 +381,7 @@ func (s *jobServer) serve(w http.ResponseWriter, r *http.Request) {
 	case step.Body != "":
 		status = max(status, http.StatusOK)
 	case status != 0:
+		w.Header().Set("Connection", "close") // as after a body that was not read
 		text = fmt.Appendf(nil, `{"error":%q,"message":"as the script says"}`, step.Code)
 	case q.route == "events":
 		s.stream(w, r)

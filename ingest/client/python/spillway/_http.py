@@ -181,7 +181,8 @@ class Connection:
         response, answer, part = self._ask(method, path, headers, body, deadline), b"", b"-"
         with self._answering():
             while part and len(answer) < limit:
-                self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
+                if not response.isclosed():  # with its connection, after the last byte
+                    self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
                 part = response.read1(1 << 20)
                 answer += part
             if response.length:
