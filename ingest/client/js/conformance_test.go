@@ -157,6 +157,31 @@ try { new Worker(q, "m", () => { }, { concurrency: "5" }) } catch (e) { console.
 	}
 }
 
+// A handler's progress moves the deadline that a requeue would name; its result is that of its return; who has given up listens to nothing.
+func TestALateChangeHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	const script = `import { NotBegun, Queues, Worker } from "./spillway.js"
+const q = new Queues(process.argv[1], { namespace: "mail" }), { ids: [id] } = await q.publish("m", 1)
+let n = 0
+const worker = new Worker(q, "m", async job => {
+	if (!n++) {
+		await q.progress(job, 50)
+		throw new NotBegun()
+	}
+	worker.stop()
+	const result = { attempt: job.attempt }
+	setImmediate(() => result.n = 1n)
+	return result
+}, { onError: (_, error) => console.log(error.message) })
+await worker.run()
+console.log((await q.get("m", id)).result)
+for await (const event of q.events([], { signal: AbortSignal.abort() })) console.log(event)`
+	out, err := exec.Command("node", "--input-type=module", "-e", script, clienttest.NewQueues().Serve(t)).CombinedOutput()
+	if err != nil || string(out) != "{ attempt: 1 }\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func TestTheTypesNameWhatTheModuleExports(t *testing.T) {
 	t.Parallel()
 	types, err := os.ReadFile("spillway.d.ts")

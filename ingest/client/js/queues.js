@@ -150,6 +150,7 @@ export class Queues {
   _backoff(n) { return backoff(this.#o, n) }
 
   async #settle(job, act, how, call) {
+    if (act === "touch" || act === "defer") job.deadline = 0 // it may move
     const [error] = await this._settle(job.queue, [settlement(job, act, how)], only(call))
     if (error) throw error
   }
@@ -324,7 +325,7 @@ export class Worker {
   // #work gives a job to the handler, and tells the service what became of it.
   async #work(job) {
     const { ttr } = this.#o
-    const lease = { job, until: now() + ttr, told: new AbortController(), timer: null, failures: 0, touched: false, ended: false }
+    const lease = { job, until: now() + ttr, told: new AbortController(), timer: null, failures: 0, ended: false }
     let line
     this.#leases.add(lease)
     if (this.#stopped.signal.aborted) line = settlement(job, "requeue") // it came with the last answer
@@ -347,11 +348,11 @@ export class Worker {
     return settlement(job, "ack")
   }
 
-  #failed({ job, told, touched }, error) {
+  #failed({ job, told }, error) {
     const cause = told.signal.reason?.kind, notBegun = error instanceof NotBegun, deferred = error instanceof Deferred
     if (!notBegun && !deferred) this.#tell(this.#o.onError, job, error)
     if (cause === "lease_lost") return
-    if (notBegun) return settlement(touched ? { ...job, deadline: 0 } : job, "requeue")
+    if (notBegun) return settlement(job, "requeue")
     if (deferred) return settlement(job, "defer", { after: error.ttr })
     if (error instanceof Permanent) return settlement(job, "bury", { error })
     const stopped = cause === "stopped" // which is not the job's fault
@@ -367,7 +368,7 @@ export class Worker {
     let wait
     try {
       await this.#queues.touch(lease.job, ttr, { attempts: 1, timeout: Math.min(lease.until - sent, ttr / 3) })
-      Object.assign(lease, { until: sent + ttr, failures: 0, touched: true })
+      Object.assign(lease, { until: sent + ttr, failures: 0 })
       wait = ttr / 3 - (now() - sent)
     } catch (error) {
       if (error.kind === "gone") return end(lease, "lease_lost", "the lease of the job is lost")
@@ -432,6 +433,7 @@ function end(lease, kind, why) { lease.told.abort(new SpillwayError(kind, why)) 
 function limited(signal) {
   const abort = new AbortController(), stop = () => abort.abort(signal.reason)
   let timer
+  if (signal?.aborted) stop()
   signal?.addEventListener("abort", stop)
   return {
     signal: abort.signal,
@@ -489,7 +491,7 @@ function settlement({ id, attempt, deadline }, act, { after = 0, error, result, 
     let json
     try { json = JSON.stringify(result) } catch { /* so it is none */ }
     if (json === undefined || Buffer.byteLength(json) > maxResult) throw new SpillwayError("invalid", "a result is JSON, 4 KiB at most")
-    line.result = result
+    line.result = JSON.parse(json) // the caller's own may change before it is sent
   }
   return line
 }
