@@ -106,6 +106,31 @@ os.wait()
 	}
 }
 
+// A result is that of the return, whatever becomes of the object; what listens in another thread ends when it is closed.
+func TestALateChangeHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	program := `
+import spillway, sys, threading
+from spillway._http import compact
+from spillway._queues import settlement
+result = {"done": True}
+line = settlement(spillway.Job("welcome", "1", 1), "ack", result=result)
+result["self"] = result
+print(compact(line))
+events = spillway.Queues(sys.argv[1], namespace="mail").events()
+print(next(events))
+threading.Timer(0.1, events.close).start()
+print(list(events))
+events = spillway.Queues("http://127.0.0.1:9", backoff_base=600, backoff_max=600).events()
+threading.Timer(0.1, events.close).start()
+print(list(events))
+`
+	out, err := exec.Command("python3", "-W", "error", "-c", program, clienttest.NewQueues().Serve(t)).CombinedOutput()
+	if want := `{"id":"1","attempt":1,"do":"ack","result":{"done":true}}` + "\n{'event': 'ready'}\n[]\n[]\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func TestTheWheelHasTheTypedPackage(t *testing.T) {
 	t.Parallel()
 	python := ""

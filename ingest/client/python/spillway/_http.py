@@ -147,6 +147,7 @@ class Connection:
     def __init__(self, endpoint: Endpoint) -> None:
         kind = http.client.HTTPSConnection if endpoint.tls else http.client.HTTPConnection
         self._http, self._endpoint, self._aborted = kind(endpoint.host, endpoint.port), endpoint, False
+        self._sock: Any = None  # of the last request, whose answer may have it for itself
 
     def _ask(self, method: str, path: str, headers: dict[str, str], body: bytes, deadline: float) -> http.client.HTTPResponse:
         c = self._http
@@ -206,15 +207,18 @@ class Connection:
                 line = response.readline(1 << 20)
         except (OSError, http.client.HTTPException, ValueError):
             return
+        finally:
+            response.close()
 
     def abort(self) -> None:
         """Ends the request of another thread, and those that follow."""
         self._aborted = True
-        try:
-            if self._http.sock is not None:
-                self._http.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+        for sock in (self._http.sock, self._sock):
+            try:
+                if sock is not None:
+                    sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
 
     def close(self) -> None:
         """Closes it; a request opens it again."""
