@@ -792,6 +792,8 @@ namespace Spillway
         /// <summary>All of it, as the service wrote it.</summary>
         public string Data;
 
+        internal static QueueEvent Dropped() { return Read("{\"event\":\"dropped\"}"); }
+
         internal static QueueEvent Read(string data)
         {
             var said = Json.Members(data);
@@ -822,6 +824,8 @@ namespace Spillway
         int at, end, attempt;
         long began, pause; // ms
         bool opened; // one was
+        bool missed; // a cancelled NextAsync left one
+        readonly CancellationTokenSource over = new CancellationTokenSource();
 
         internal Events(Queues queues, Queues.Call call)
         {
@@ -829,19 +833,47 @@ namespace Spillway
             this.call = call;
         }
 
-        /// <summary>Ends the stream.</summary>
+        /// <summary>Ends the stream, from any thread: a NextAsync that waits throws ObjectDisposedException.</summary>
         public void Dispose()
         {
-            if (response != null) response.Dispose();
-            response = null;
+            over.Cancel();
+            End();
         }
 
-        /// <summary>Waits for the next event. Throws SpillwayException for what the service rejects.</summary>
+        void End()
+        {
+            var ends = response;
+            response = null;
+            if (ends != null) ends.Dispose();
+        }
+
+        /// <summary>Waits for the next event. Throws SpillwayException for what the service rejects. A cancelled one ends the stream, which is a dropped.</summary>
         public async Task<QueueEvent> NextAsync(CancellationToken token = default(CancellationToken))
+        {
+            using (var either = CancellationTokenSource.CreateLinkedTokenSource(token, over.Token))
+            {
+                try { return await Next(either.Token).ConfigureAwait(false); }
+                catch (Exception) when (either.IsCancellationRequested)
+                {
+                    missed |= response != null;
+                    End();
+                    if (over.IsCancellationRequested) throw new ObjectDisposedException("Events");
+                    token.ThrowIfCancellationRequested();
+                    throw;
+                }
+            }
+        }
+
+        async Task<QueueEvent> Next(CancellationToken token)
         {
             for (; ; )
             {
                 token.ThrowIfCancellationRequested();
+                if (missed)
+                {
+                    missed = false;
+                    return QueueEvent.Dropped();
+                }
                 if (response == null)
                 {
                     await Open(token).ConfigureAwait(false);
@@ -852,10 +884,10 @@ namespace Spillway
                 if (e != null) return e;
                 token.ThrowIfCancellationRequested();
                 if (line != null && !line.StartsWith("data: ", StringComparison.Ordinal)) continue; // the word, which data has, or a comment
-                Dispose(); // it broke here
+                End(); // it broke here
                 if (Transport.Clock() - began > queues.Longest) attempt = 1; // it lasted
                 pause = queues.Backoff(attempt);
-                return QueueEvent.Read("{\"event\":\"dropped\"}");
+                return QueueEvent.Dropped();
             }
         }
 

@@ -61,6 +61,41 @@ func TestTheExamplesOfTheReadmeRunAsPrinted(t *testing.T) {
 	}
 }
 
+// What waits for an event ends when another thread disposes of the stream; a cancelled wait is a gap, of which the next tells.
+func TestAWaitForAnEventEnds(t *testing.T) {
+	t.Parallel()
+	const program = `using System;
+using System.Threading;
+using System.Threading.Tasks;
+using Spillway;
+
+static class Program
+{
+    static void Main(string[] args) { Run(new Queues(args[0], new QueuesOptions { Namespace = "mail" }).Events()).Wait(); }
+
+    static async Task Run(Events events)
+    {
+        Console.WriteLine((await events.NextAsync()).Event);
+        using (var soon = new CancellationTokenSource(100))
+            try { await events.NextAsync(soon.Token); } catch (OperationCanceledException e) { Console.WriteLine(e.CancellationToken == soon.Token); }
+        Console.WriteLine((await events.NextAsync()).Event);
+        Console.WriteLine((await events.NextAsync()).Event);
+        var next = events.NextAsync();
+        events.Dispose();
+        for (var i = 0; i < 2; i++, next = events.NextAsync())
+            try { await next; } catch (ObjectDisposedException) { Console.WriteLine("over"); }
+    }
+}`
+	source := filepath.Join(t.TempDir(), "Program.cs")
+	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("mono", compile(t, source), clienttest.NewQueues().Serve(t)).CombinedOutput()
+	if err != nil || string(out) != "ready\nTrue\ndropped\nready\nover\nover\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // There is no dotnet where this runs: the project is read as XML, and its sources are what compile takes.
 func TestTheProjectIsComplete(t *testing.T) {
 	t.Parallel()
