@@ -27,10 +27,12 @@ import java.util.UUID;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Flow;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
@@ -239,7 +241,8 @@ public final class Queues {
         private final String url;
         private QueueEvent next;
         private volatile InputStream in; // null: no stream is open
-        private volatile boolean over;
+        private final CountDownLatch over = new CountDownLatch(1); // counted down by close
+        private final Http.Abort abort = new Http.Abort();
         private boolean opened; // one was
         private int attempt;
         private long began, pause; // ms
@@ -251,7 +254,7 @@ public final class Queues {
 
         @Override
         public boolean hasNext() {
-            while (next == null && !over) {
+            while (next == null && over.getCount() > 0) {
                 if (in == null) open();
                 else next = read();
             }
@@ -268,8 +271,10 @@ public final class Queues {
 
         @Override
         public void close() {
-            over = true;
-            if (in != null) end(in);
+            over.countDown();
+            abort.end();
+            InputStream stream = in;
+            if (stream != null) end(stream);
         }
 
         private void end(InputStream stream) {
@@ -283,17 +288,18 @@ public final class Queues {
         private void open() {
             Http.Answer a = new Http.Answer();
             try {
-                Thread.sleep(pause);
+                if (over.await(pause, TimeUnit.MILLISECONDS)) return;
                 attempt++;
                 began = Http.clock();
-                InputStream body = http.open(url, Http.millis(config.timeout), a);
+                InputStream body = http.open(url, Http.millis(config.timeout), abort, a);
                 if (a.status == 200 && a.events) {
                     opened = true;
                     in = body;
-                    if (over) close();
+                    if (over.getCount() == 0) close();
                     return;
                 }
                 if (body != null) end(body);
+                if (over.getCount() == 0) return;
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
                 throw new Failure(Kind.UNKNOWN, 0, "", "interrupted", 0);
@@ -322,7 +328,7 @@ public final class Queues {
             boolean data = text.startsWith("data: ");
             Map<String, Object> said = data ? Json.read(text.substring(6).getBytes(StandardCharsets.UTF_8)) : null;
             if (said != null) return new QueueEvent(text.substring(6), said);
-            if (b == '\n' && !data || over) return null;
+            if (b == '\n' && !data || over.getCount() == 0) return null;
             end(stream); // it broke here
             in = null;
             if (Http.clock() - began > config.backoffMax.toMillis()) attempt = 1; // it lasted
@@ -736,15 +742,23 @@ public final class Queues {
         }
 
         /** One GET, whose answer is read as it comes where it is one of events. */
-        InputStream open(String url, long timeout, Answer a) throws InterruptedException {
+        InputStream open(String url, long timeout, Abort abort, Answer a) throws InterruptedException {
+            long own = Runtime.version().feature() < 26 ? timeout : LONGEST.toMillis(); // from there on it bounds the body, too
+            CompletableFuture<HttpResponse<InputStream>> f =
+                    client.sendAsync(request("GET", url, new byte[0], own), HttpResponse.BodyHandlers.ofInputStream());
+            abort.hold(f);
             InputStream body = null;
             try {
-                HttpResponse<InputStream> r = client.send(request("GET", url, new byte[0], timeout), HttpResponse.BodyHandlers.ofInputStream());
+                HttpResponse<InputStream> r = f.get(timeout, TimeUnit.MILLISECONDS);
                 body = r.body();
                 a.head(r);
                 if (a.status != 200) a.said = Json.read(body.readNBytes(1 << 20));
-            } catch (IOException e) {
+            } catch (IOException | CancellationException | TimeoutException e) {
                 a.fail(e);
+            } catch (ExecutionException e) {
+                a.fail(e.getCause());
+            } finally {
+                if (body == null) f.cancel(true); // from Java 16 on this ends the request
             }
             return body;
         }
