@@ -77,7 +77,7 @@ func aJobIsClaimedAsItWasPublished(b *jobBench) {
 
 func optionsOfAPublishReachTheService(b *jobBench) {
 	b.open(quickJobs())
-	o := map[string]any{"delay": 90_000, "ttl": 3_600_000, "tries": 7, "id": "order-7", "key": "k-1", "dedup": 600_000, "on_end": "ended", "attributes": map[string]string{"tenant": "r&d"}}
+	o := map[string]any{"delay": 90_000, "ttl": 3_600_000, "tries": 7, "id": "order-7", "key": "k-1", "dedup": 600_000, "on_end": "ended", "attributes": map[string]string{"tenant": "r&d", "note": ""}}
 	first := b.publish(o, "1")
 	b.wantState(first.IDs[0], "delayed")
 	r := b.server.of("publish")[0]
@@ -88,6 +88,9 @@ func optionsOfAPublishReachTheService(b *jobBench) {
 	}
 	if r.key != "k-1" || r.query["tries"] != "7" || r.query["id"] != "order-7" || r.query["on_end"] != "ended" || r.query["attribute.tenant"] != "r&d" {
 		b.Errorf("got %+v", r)
+	}
+	if note, sent := r.query["attribute.note"]; !sent || note != "" {
+		b.Errorf("got %+v without an empty attribute", r)
 	}
 	if again := b.publish(o, "1"); !again.Repeated || again.IDs[0] != first.IDs[0] {
 		b.Errorf("the same key: got %+v", again)

@@ -957,7 +957,8 @@ namespace Spillway
             public int Attempts;
             public bool Maybe; // an attempt before the last may have done what was asked
 
-            public void Set(string name, string value) { if (!string.IsNullOrEmpty(value)) Query.Add(name + "=" + Uri.EscapeDataString(value)); }
+            public void Set(string name, string value) { if (!string.IsNullOrEmpty(value)) Add(name, value); }
+            public void Add(string name, string value) { Query.Add(name + "=" + Uri.EscapeDataString(value)); }
             public void Set(string name, TimeSpan d) { if (d != TimeSpan.Zero) Set(name, Ms(d) + "ms"); }
             public void Set(string name, int n) { if (n != 0) Set(name, n.ToString(CultureInfo.InvariantCulture)); }
         }
@@ -1036,7 +1037,7 @@ namespace Spillway
             c.Set("unique", p.Unique);
             c.Set("unique_key", p.UniqueKey);
             c.Set("on_conflict", p.OnConflict);
-            foreach (var a in p.Attributes) c.Set("attribute." + Uri.EscapeDataString(a.Key), a.Value);
+            foreach (var a in p.Attributes) if (a.Value != null) c.Add("attribute." + Uri.EscapeDataString(a.Key), a.Value);
             c.Key = string.IsNullOrEmpty(p.Key) ? keys + "-" + Interlocked.Increment(ref number).ToString(CultureInfo.InvariantCulture) : p.Key;
             if (!string.IsNullOrEmpty(p.Key) && p.Dedup != TimeSpan.Zero)
             {

@@ -233,7 +233,7 @@ export class Queues {
     if (type) headers["Content-Type"] = type
     if (key) headers["Idempotency-Key"] = key
     if (this.#o.token) headers.Authorization = "Bearer " + this.#o.token
-    const parameters = new URLSearchParams(Object.entries(query).filter(([, v]) => v)).toString()
+    const parameters = new URLSearchParams(Object.entries(query).filter(([name, v]) => v || v != null && name.startsWith("attribute."))).toString()
     const r = await (this.#o.fetch ?? fetch)(this.#base + path + (parameters && "?" + parameters), { method, headers, body, signal, redirect: "manual" })
     if (r.status !== 200 && r.status !== 201) throw refused(r, await r.text())
     return r

@@ -315,7 +315,9 @@ final class Queues
      */
     private function run(string $method, string $path, array $query = [], string $body = '', array $how = [], bool &$maybe = false): \stdClass
     {
-        $query = array_filter($query, static function ($v) { return $v !== '' && $v !== 0; });
+        $query = array_filter($query, static function ($v, $name) {
+            return $v !== '' && $v !== 0 || strpos($name, 'attribute.') === 0;
+        }, ARRAY_FILTER_USE_BOTH);
         $url = $this->base . $path . ($query === [] ? '' : '?' . http_build_query($query, '', '&', PHP_QUERY_RFC3986));
         $headers = isset($how['type']) ? ['Content-Type: ' . $how['type']] : [];
         if (isset($how['key'])) {

@@ -270,7 +270,8 @@ class Queues:
     ) -> tuple[dict[str, Any], bool]:
         """Makes attempts until one is answered for good. True with it: one before may have done what was asked."""
         headers = {name: value for name, value in (("Content-Type", kind), ("Idempotency-Key", key)) if value}
-        path = "/" + path + "?" + urllib.parse.urlencode({name: value for name, value in query.items() if value})
+        given = {name: value for name, value in query.items() if value or value is not None and name.startswith("attribute.")}
+        path = "/" + path + "?" + urllib.parse.urlencode(given)
         maybe, attempt, forgotten = False, 0, float("inf")  # forgotten: when the service may not know the key any more
         while True:
             attempt, sent = attempt + 1, time.monotonic()

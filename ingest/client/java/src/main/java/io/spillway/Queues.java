@@ -352,9 +352,11 @@ public final class Queues {
 
         Call set(String name, Object value) {
             if (value instanceof Duration) value = Http.millis((Duration) value) + "ms";
-            if (value != null && !value.equals(0) && !value.equals("")) {
-                query += (query.isEmpty() ? "?" : "&") + name + "=" + encode(value.toString());
-            }
+            return value == null || value.equals(0) || value.equals("") ? this : add(name, value.toString());
+        }
+
+        Call add(String name, String value) {
+            query += (query.isEmpty() ? "?" : "&") + name + "=" + encode(value);
             return this;
         }
     }
@@ -414,7 +416,9 @@ public final class Queues {
     private Published publish(String queue, String type, byte[] body, PublishOptions o) {
         Call c = new Call(checked(queue)).set("delay", o.delay).set("ttl", o.ttl).set("tries", o.tries).set("id", o.id)
                 .set("on_end", o.onEnd).set("unique", o.unique).set("unique_key", o.uniqueKey).set("on_conflict", o.onConflict);
-        o.attributes.forEach((name, value) -> c.set("attribute." + encode(name), value));
+        o.attributes.forEach((name, value) -> {
+            if (value != null) c.add("attribute." + encode(name), value);
+        });
         c.type = type;
         c.body = body;
         c.key = o.key.isEmpty() ? keys + "-" + numbers.incrementAndGet() : o.key;
