@@ -147,6 +147,26 @@ func TestTheJobsOfTheReadmeRunAsPrinted(t *testing.T) {
 	}
 }
 
+// Its line is one level deeper, and has to be JSON, too.
+func TestAResultThatIsTooDeepIsInvalid(t *testing.T) {
+	t.Parallel()
+	program := `
+require 'src/Queues.php';
+$q = new Spillway\Queues('http://127.0.0.1:9', ['attempts' => 1]);
+for ($deep = [], $n = 1; $n <= 512; $n++, $deep = [$deep]) {
+    try {
+        $q->ack(new Spillway\Job('welcome', '1', 1), $deep);
+    } catch (Spillway\Failure $f) {
+        $kinds[$f->kind] = $n;
+    }
+}
+echo json_encode($kinds);
+`
+	if out, err := exec.Command("php", "-r", program).CombinedOutput(); err != nil || string(out) != `{"unavailable":511,"invalid":512}` {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func TestTheComposerFileIsValid(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("composer"); err != nil {

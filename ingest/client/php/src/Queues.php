@@ -155,7 +155,7 @@ final class Queues
     public static function result($result): array
     {
         try {
-            $n = strlen(json_encode($result, self::JSON));
+            $n = strlen(json_encode($result, self::JSON, 511)); // one less than json_encode takes, for the line
         } catch (\Throwable $e) {
             throw new Failure('invalid', 'the result is not JSON: ' . $e->getMessage());
         }
