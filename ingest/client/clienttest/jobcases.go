@@ -153,6 +153,10 @@ func aClaimOfNothingIsEmpty(b *jobBench) {
 	b.open(quickJobs())
 	b.claim(0, nil)
 	b.claim(0, map[string]any{"wait": 20})
+	b.claim(0, map[string]any{"ttr": 0})
+	if r := b.server.of("claim")[2]; r.query["ttr"] != "" {
+		b.Errorf("got %v for the ttr of the queue", r.query)
+	}
 }
 
 func aJobEndsAsItIsSettled(b *jobBench) {

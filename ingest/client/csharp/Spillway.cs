@@ -1074,7 +1074,7 @@ namespace Spillway
             if (list.Count > options.Count) throw new SpillwayException(ErrorKind.Unknown, "an answer with more jobs than were asked for");
             var jobs = list.ConvertAll(Read);
             if (jobs.Exists(j => !queues.Contains(j.Queue))) throw SpillwayException.Foreign();
-            foreach (var job in jobs) job.TTR = options.TTR;
+            if (options.TTR != TimeSpan.Zero) foreach (var job in jobs) job.TTR = options.TTR;
             return jobs;
         }
 

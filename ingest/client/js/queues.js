@@ -85,7 +85,7 @@ export class Queues {
   async touch(job, ttr, call) { return this.#settle(job, "touch", { after: ttr }, call) }
   // progress says how far the work got: percent, and a note of which 200 bytes are kept. It is a touch, for as long as the
   // job was claimed for where call has no ttr.
-  async progress(job, percent, note = "", { ttr = job.ttr ?? 60000, ...call } = {}) { return this.#settle(job, "touch", { after: ttr, progress: percent, note }, call) }
+  async progress(job, percent, note = "", { ttr, ...call } = {}) { return this.#settle(job, "touch", { after: ttr || job.ttr || 60000, progress: percent, note }, call) }
   // defer is a touch, and notes that somebody else will settle the job.
   async defer(job, ttr, call) { return this.#settle(job, "defer", { after: ttr }, call) }
 

@@ -149,7 +149,7 @@ class Queues:
         if any(j.queue not in queues for j in jobs):
             raise foreign()
         for j in jobs:
-            j._ttr = ttr
+            j._ttr = ttr or j._ttr
         return jobs
 
     def ack(self, job: Job, result: object = None) -> None:

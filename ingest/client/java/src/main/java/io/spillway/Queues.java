@@ -351,7 +351,7 @@ public final class Queues {
         }
 
         Call set(String name, Object value) {
-            if (value instanceof Duration) value = Http.millis((Duration) value) + "ms";
+            if (value instanceof Duration) value = ((Duration) value).isZero() ? null : Http.millis((Duration) value) + "ms";
             return value == null || value.equals(0) || value.equals("") ? this : add(name, value.toString());
         }
 
@@ -436,7 +436,7 @@ public final class Queues {
     }
 
     /**
-     * Leases up to count jobs of queues, the most wanted queue first, for ttr (null: 1m), and waits for the first (null:
+     * Leases up to count jobs of queues, the most wanted queue first, for ttr (null, zero: the queue's), and waits for the first (null:
      * not at all). Each is to be settled before its ttr is over, or it comes again. A {@link Worker} does all this.
      */
     public List<Job> claim(List<String> queues, int count, Duration ttr, Duration wait) {
@@ -454,7 +454,7 @@ public final class Queues {
         for (Object one : Json.array(run(c).get("jobs"))) jobs.add(Job.read(one));
         for (Job j : jobs) {
             if (!queues.contains(j.queue)) throw foreign();
-            if (ttr != null) j.ttr = ttr;
+            if (ttr != null && !ttr.isZero()) j.ttr = ttr;
         }
         if (jobs.size() > Math.max(count, 1)) throw foreign();
         return jobs;
@@ -492,7 +492,7 @@ public final class Queues {
 
     /** The same, for another ttr than that of the claim. */
     public void progress(Job job, int percent, String note, Duration ttr) {
-        touch(job, ttr, ",\"progress\":" + percent + ",\"note\":" + Json.quote(note == null ? "" : note));
+        touch(job, ttr.isZero() ? job.ttr : ttr, ",\"progress\":" + percent + ",\"note\":" + Json.quote(note == null ? "" : note));
     }
 
     private void touch(Job job, Duration ttr, String more) {
@@ -578,7 +578,7 @@ public final class Queues {
     public Job wait(String queue, String id, Duration wait) {
         Call c = method("GET", checked(queue) + "/jobs/" + encode(id));
         c.wait = Http.millis(wait);
-        return Job.read(run(c.wait == 0 ? c : c.set("wait", wait)));
+        return Job.read(run(c.set("wait", wait)));
     }
 
     /** Tells what happens to the jobs of queues, or of all where none is named. Close it. */
