@@ -55,6 +55,8 @@ type driverCommand struct {
 	Options                       struct {
 		Namespace, Token, ID, Key             string
 		Attempts, Tries, Count, Concurrency   int
+		At                                    int64
+		Shards                                int
 		Timeout, Delay, TTL, Dedup, TTR, Wait ms
 		Unique                                ms
 		UniqueKey                             string `json:"unique_key"`
@@ -135,6 +137,9 @@ func (d *driver) run(c driverCommand) (r driverReply) {
 		p, options := spillway.Published{}, spillway.PublishOptions{
 			Delay: o.Delay.d(), TTL: o.TTL.d(), Tries: o.Tries, ID: o.ID, Key: o.Key, Dedup: o.Dedup.d(), OnEnd: o.OnEnd,
 			Unique: o.Unique.d(), UniqueKey: o.UniqueKey, OnConflict: o.OnConflict, Attributes: o.Attributes,
+		}
+		if options.Shards = o.Shards; o.At > 0 {
+			options.At = time.UnixMilli(o.At)
 		}
 		if len(c.Payloads) == 1 {
 			p, err = d.queues.Publish(d.ctx, c.Queue, c.Payloads[0], options)

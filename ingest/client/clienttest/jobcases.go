@@ -92,6 +92,13 @@ func optionsOfAPublishReachTheService(b *jobBench) {
 	if note, sent := r.query["attribute.note"]; !sent || note != "" {
 		b.Errorf("got %+v without an empty attribute", r)
 	}
+	const at = 4_102_444_800_250
+	b.publish(map[string]any{"at": at, "shards": 2}, "3")
+	if r := b.server.of("publish")[1]; r.query["shards"] != "2" {
+		b.Errorf("shards: got %+v", r)
+	} else if got, err := time.Parse(time.RFC3339Nano, r.query["at"]); err != nil || got.UnixMilli() != at {
+		b.Errorf("at: got %q", r.query["at"])
+	}
 	if again := b.publish(o, "1"); !again.Repeated || again.IDs[0] != first.IDs[0] {
 		b.Errorf("the same key: got %+v", again)
 	}

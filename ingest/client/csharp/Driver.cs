@@ -153,9 +153,11 @@ static class Driver
     {
         var o = new PublishOptions
         {
-            Delay = Ms("delay", TimeSpan.Zero), TTL = Ms("ttl", TimeSpan.Zero), Tries = Whole("tries", 0), Id = Option("id"), Key = Option("key"),
+            Delay = Ms("delay", TimeSpan.Zero), TTL = Ms("ttl", TimeSpan.Zero), Tries = Whole("tries", 0), Shards = Whole("shards", 0), Id = Option("id"), Key = Option("key"),
             Dedup = Ms("dedup", TimeSpan.Zero), OnEnd = Option("on_end"), Unique = Ms("unique", TimeSpan.Zero), UniqueKey = Option("unique_key"), OnConflict = Option("on_conflict"),
         };
+        var at = Json.Whole(options, "at", 0);
+        if (at > 0) o.At = DateTimeOffset.FromUnixTimeMilliseconds(at);
         foreach (var a in Json.Members(Json.Of(options, "attributes")) ?? new Dictionary<string, string>()) o.Attributes[a.Key] = Json.Text(a.Value);
         var payloads = Texts("payloads").ConvertAll(Convert.FromBase64String);
         var p = payloads.Count == 1 ? await queues.PublishAsync(Text("queue"), payloads[0], o) : await queues.PublishManyAsync(Text("queue"), payloads, o);

@@ -21,6 +21,9 @@ function seconds(array $options): array
             $options[$name] = $value / 1000;
         }
     }
+    if (isset($options['at'])) {
+        $options['at'] = DateTimeImmutable::createFromFormat('U.u', sprintf('%.3f', $options['at'] / 1000));
+    }
     return array_diff_key($options, ['linger' => 0, 'break_after' => 0, 'probe_every' => 0, 'concurrency' => 0]);
 }
 

@@ -1,6 +1,7 @@
 """Drives the client for the conformance suites: a command a line, an answer a line."""
 
 import base64
+import datetime
 import itertools
 import json
 import re
@@ -37,6 +38,8 @@ class Driver:
 
     def publish(self, c, o):
         payloads = [base64.b64decode(p) for p in c["payloads"]]
+        if "at" in o:
+            o["at"] = datetime.datetime.fromtimestamp(o["at"] / 1000, datetime.timezone.utc)
         if len(payloads) == 1:
             return self.queues_.publish(c["queue"], payloads[0], **o)._asdict()
         return self.queues_.publish_many(c["queue"], payloads, **o)._asdict()

@@ -51,7 +51,7 @@ final class Queues
     /**
      * Stores a job. All attempts have one Idempotency-Key, so that it is stored once.
      *
-     * @param array<string, mixed> $options delay, ttl, tries, id (your own name), key (a repeat within dedup, 120, stores nothing),
+     * @param array<string, mixed> $options delay, at (a DateTimeInterface instead), ttl, tries, id (your own name), shards (so many jobs), key (a repeat within dedup, 120, stores nothing),
      *                                      on_end (the queue that hears of the end), attributes (by name), unique (for so long no
      *                                      other is stored under unique_key, or id), on_conflict (what a double does to the first
      *                                      while that is delayed: keep, replace or extend)
@@ -89,10 +89,10 @@ final class Queues
     /** @param array<string, mixed> $options */
     private function store(string $queue, string $type, string $body, array $options): Published
     {
-        $o = self::options(['delay' => 0, 'ttl' => 0, 'tries' => 0, 'id' => '', 'key' => '', 'dedup' => 0, 'on_end' => '', 'attributes' => [],
+        $o = self::options(['delay' => 0, 'at' => null, 'ttl' => 0, 'tries' => 0, 'id' => '', 'shards' => 0, 'key' => '', 'dedup' => 0, 'on_end' => '', 'attributes' => [],
             'unique' => 0, 'unique_key' => '', 'on_conflict' => ''], $options);
         $own = $o['key'] !== '';
-        $query = ['delay' => self::ms($o['delay']), 'ttl' => self::ms($o['ttl']), 'tries' => $o['tries'], 'id' => $o['id'],
+        $query = ['delay' => self::ms($o['delay']), 'at' => $o['at'] ? $o['at']->format('Y-m-d\TH:i:s.vP') : '', 'shards' => $o['shards'], 'ttl' => self::ms($o['ttl']), 'tries' => $o['tries'], 'id' => $o['id'],
             'on_end' => $o['on_end'], 'dedup' => $own ? self::ms($o['dedup']) : '', 'unique' => self::ms($o['unique']),
             'unique_key' => $o['unique_key'], 'on_conflict' => $o['on_conflict']];
         foreach ($o['attributes'] as $name => $value) {

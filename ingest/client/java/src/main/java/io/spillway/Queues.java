@@ -17,6 +17,7 @@ import java.net.http.HttpResponse.BodySubscriber;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Iterator;
@@ -173,8 +174,10 @@ public final class Queues {
         public String uniqueKey = "", onConflict = "";
         /** Facts beside the payload, 16 at most. */
         public Map<String, String> attributes = Map.of();
-        /** Deliveries at most; default 3. */
-        public int tries;
+        /** A time to come, instead of delay. */
+        public Instant at;
+        /** Deliveries at most, default 3; how many times the job is stored, each with shard_index, from 0, and shard_total. */
+        public int tries, shards;
         /** Your own name of a job, a key under which a repeat stores nothing, the queue that hears of the end. */
         public String id = "", key = "", onEnd = "";
     }
@@ -414,7 +417,7 @@ public final class Queues {
     }
 
     private Published publish(String queue, String type, byte[] body, PublishOptions o) {
-        Call c = new Call(checked(queue)).set("delay", o.delay).set("ttl", o.ttl).set("tries", o.tries).set("id", o.id)
+        Call c = new Call(checked(queue)).set("delay", o.delay).set("at", o.at).set("ttl", o.ttl).set("tries", o.tries).set("shards", o.shards).set("id", o.id)
                 .set("on_end", o.onEnd).set("unique", o.unique).set("unique_key", o.uniqueKey).set("on_conflict", o.onConflict);
         o.attributes.forEach((name, value) -> {
             if (value != null) c.add("attribute." + encode(name), value);

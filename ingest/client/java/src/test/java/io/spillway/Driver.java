@@ -158,6 +158,8 @@ public final class Driver {
         o.ttl = ms("ttl", null);
         o.dedup = ms("dedup", null);
         o.tries = number("tries", 0);
+        o.shards = number("shards", 0);
+        if (options.containsKey("at")) o.at = java.time.Instant.ofEpochMilli((Long) options.get("at"));
         o.id = (String) options.getOrDefault("id", "");
         o.key = (String) options.getOrDefault("key", "");
         o.onEnd = (String) options.getOrDefault("on_end", "");
