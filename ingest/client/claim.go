@@ -37,7 +37,7 @@ type Job struct {
 
 	deadlineMS int64         // of the lease that Claim got
 	ttr        time.Duration // that Claim asked for
-	moved      *atomic.Bool  // of a handler: it prolonged the lease itself
+	moved      *atomic.Bool  // of a handler: a touch may have moved the deadline
 }
 
 // A JobError is why an attempt failed, as its worker said.

@@ -196,8 +196,9 @@ func (w *worker) claim(ctx context.Context, queues []string) error {
 
 // work gives a job to its handler, and tells the service what became of it.
 func (w *worker) work(job Job, leased time.Time) {
-	job.moved = new(atomic.Bool)
-	l := &lease{w: w, job: job, end: leased.Add(w.cfg.TTR)}
+	l := &lease{w: w, end: leased.Add(w.cfg.TTR)}
+	job.moved = &l.moved
+	l.job = job
 	l.ctx, l.cancel = context.WithCancelCause(w.running)
 	l.mu.Lock()
 	l.timer = time.AfterFunc(w.cfg.TTR/3, l.touch)
@@ -269,6 +270,7 @@ type lease struct {
 	job    Job
 	ctx    context.Context // of the handler
 	cancel context.CancelCauseFunc
+	moved  atomic.Bool // by a touch, of the handler or the timer
 
 	mu       sync.Mutex // held during a touch
 	timer    *time.Timer
@@ -294,7 +296,6 @@ func (l *lease) touch() {
 	switch err := l.w.jobs.settle(limited, l.job, "touch", ttr, nil, 1); {
 	case err == nil:
 		l.failures, l.end = 0, sent.Add(ttr)
-		l.job.deadlineMS = 0 // it has moved
 		l.timer.Reset(ttr/3 - time.Since(sent))
 	case errors.Is(err, ErrGone):
 		l.cancel(ErrLeaseLost)

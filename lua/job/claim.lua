@@ -4,8 +4,9 @@
 -- What expired is dropped on the way, and references without a job are skipped. Where a
 -- request gets fewer jobs than it asks for, its lists are empty, or the call met its
 -- bounds: the answer is full, all requests together have 1,000 jobs, or it dropped and
--- skipped 1,000, of which a job that waits for a slot counts as five. KEYS[5] keeps what this call hands out until the lane's next call, so that
--- revert can take back a call whose answer got lost.
+-- skipped 1,000, of which a job that waits for a slot counts as five. KEYS[5] keeps what
+-- this call hands out until the lane's next call, so that revert can take back a call whose
+-- answer got lost.
 --
 -- The .5 of a last try saves reading the record when a lease lapses or a job is nacked, and survives touch. It needs
 -- deadlines below 2⁵² ms, so ttr is at most 10¹² ms.
@@ -241,7 +242,7 @@ end
 
 -- All that can be rejected comes before the first write that take_back does not undo.
 local totals
-if dropped > (limits and limits.waiting or 0) then
+if next(expired) or next(missing) then
   local known = redis.pcall('HLEN', tombstones)
   if foreign(known) then
     return take_back(known)

@@ -169,14 +169,8 @@ func (s *Store) Reshard(ctx context.Context, ns *Namespace, r partition.ReshardR
 		return 0, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%w: queues stay in the pool that they were first used in", space.ErrNoPool))
 	}
 	for _, rule := range ns.Policy.Rules {
-		if !rule.Rate.IsZero() && !rule.Rate.None {
-			return refuse("the rule for queue %s has a rate, which each shard keeps by itself: remove it until the older layout is closed", rule.Match)
-		}
-		if rule.KeepAcked > 0 {
-			return refuse("the rule for queue %s has keep_acked, and each shard keeps its own jobs: remove it until the older layout is closed", rule.Match)
-		}
-		if rule.Concurrency > 0 {
-			return refuse("the rule for queue %s has a concurrency, and each shard counts its own leases: remove it until the older layout is closed", rule.Match)
+		if kept := rule.ByShard(); kept != "" {
+			return refuse("the rule for queue %s has %s: remove it until the older layout is closed", rule.Match, kept)
 		}
 	}
 	if err := s.space.Usable(ctx, ns.Home); err != nil {

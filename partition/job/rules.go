@@ -120,6 +120,19 @@ type RateLimit struct {
 	None bool
 }
 
+// ByShard names what a rule says that each shard keeps by itself, so that older shards would beside new ones; empty: nothing.
+func (r Rule) ByShard() string {
+	switch {
+	case !r.Rate.IsZero() && !r.Rate.None:
+		return "a rate, which each shard keeps by itself"
+	case r.KeepAcked > 0:
+		return "keep_acked, and each shard keeps its own jobs"
+	case r.Concurrency > 0:
+		return "a concurrency, and each shard counts its own leases"
+	}
+	return ""
+}
+
 // UnmarshalText reads a rate, or none. The empty text says nothing.
 func (r *RateLimit) UnmarshalText(text []byte) error {
 	if *r = (RateLimit{None: string(text) == "none"}); r.None {

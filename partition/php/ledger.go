@@ -116,7 +116,7 @@ func (s *Store) addUp(ctx context.Context, n *namespace, queues []string, to *su
 				pipe.ZCard(ctx, k.reserved), pipe.ZCard(ctx, k.leases),
 				pipe.ZCard(ctx, k.dead), pipe.HGetAll(ctx, k.account)}
 		}
-		if _, err := pipe.Exec(ctx); err != nil && !isForeign(err) {
+		if _, err := pipe.Exec(ctx); err != nil && !backend.IsWrongType(err) {
 			return backend.Classify(err)
 		}
 		for _, c := range all {

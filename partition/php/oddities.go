@@ -34,10 +34,10 @@ func (s *Store) oddities(ctx context.Context, n *namespace) (warnings []string, 
 		clock := pipe.Time(ctx)
 		_, err := pipe.Exec(ctx)
 		switch {
-		case isForeign(heads.Err()):
+		case backend.IsWrongType(heads.Err()):
 			warnings = append(warnings, fmt.Sprintf("namespace %s: %s is no list, so queue %s cannot be used", n.Name, k.ready, queue))
 			continue
-		case err != nil && !isForeign(err):
+		case err != nil && !backend.IsWrongType(err):
 			return warnings, backend.Classify(err)
 		}
 		for _, p := range heads.Val() {

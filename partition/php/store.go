@@ -19,12 +19,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	luaphp "github.com/spillway-io/spillway/lua/php"
@@ -120,15 +118,10 @@ func (s *Store) Now() (ms int64, ok bool) { return s.backend.Now() }
 
 // explained is the error of a call in words of jobs.
 func explained(err error) error {
-	if isForeign(err) {
+	if backend.IsWrongType(err) {
 		return fmt.Errorf("%w: %w", job.ErrForeignType, err)
 	}
 	return err
-}
-
-func isForeign(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE")
 }
 
 // probeQueue is a name that no caller can use.

@@ -337,14 +337,15 @@ func (s *Server) putRule(r *request) (any, error) {
 func (r *request) oneLayout(rule job.Rule) error {
 	space, _ := r.view.jobSpace(r.PathValue("namespace"))
 	store, has := space.store.(layered)
-	if !has || (rule.Rate.IsZero() || rule.Rate.None) && rule.Concurrency == 0 && rule.KeepAcked == 0 {
+	kept := rule.ByShard()
+	if !has || kept == "" {
 		return nil
 	}
 	layouts, err := store.Layouts(r.ctx, space.ns)
 	for _, l := range layouts {
 		if !l.Current && !l.Closed && err == nil {
-			err = fmt.Errorf("%w: layout %d has jobs still, and each shard keeps rates, concurrency and keep_acked by itself: "+
-				"put the rule once it is closed", partition.ErrResharding, l.N)
+			err = fmt.Errorf("%w: layout %d has jobs still, and the rule has %s: put it once that is closed",
+				partition.ErrResharding, l.N, kept)
 		}
 	}
 	return err

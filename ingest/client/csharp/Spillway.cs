@@ -1528,7 +1528,7 @@ namespace Spillway
             Free();
         }
 
-        // Done is an ack, which counts after the lease, too.
+        // Done is an ack, which also counts after the lease.
         string Done(Job job, Task<string> result)
         {
             try { return Queues.Line(job, "ack", more: Queues.ResultOf(result == null ? null : result.Result)); }

@@ -342,7 +342,7 @@ export class Worker {
     this.#freed()
   }
 
-  // #done is an ack, which counts after the lease, too.
+  // #done is an ack, which also counts after the lease.
   #done(job, result) {
     try { return settlement(job, "ack", { result }) } catch (error) { this.#tell(this.#o.onError, job, error) }
     return settlement(job, "ack")

@@ -151,11 +151,11 @@ end
 
 -- open_limits: what a claim knows of queues whose leases are counted, and counts for them; its argument are the keys of open_slots,
 -- and limits: of each i, the queue's number, name, most, how, and by, which is an attribute or empty. Returns nil and an error where
--- a key is foreign, else limits by i; waiting is what their jobs that wait are for claim's bound of what it drops. Each is the group without a name, too: text, used, and more, the leases of this call. It gets
+-- a key is foreign, else limits by i. Each is also the group without a name: text, used, and more, the leases of this call. It gets
 -- held, once no more may be handed out.
 local function open_limits(slots, parked, delay, all)
   -- WITH park_prefix, read_all
-  local limits, fields, grouped = { waiting = 0 }, {}, {}
+  local limits, fields, grouped = {}, {}, {}
   local waits, places, marks = {}, {}, {} -- of jobs whose group is full: for delay and for parked; of those and of leases: for slots
   for x, limit in ipairs(all) do
     fields[x] = '#' .. limit.name .. ' '
@@ -217,7 +217,6 @@ local function open_limits(slots, parked, delay, all)
       waits[#waits + 1], waits[#waits + 2] = int(now + 300000) .. '.5', member
       places[#places + 1], places[#places + 2] = '0', park_prefix(limit.name, group.text) .. string.match(member, '^%d+')
       marks[#marks + 1], marks[#marks + 2] = member, '~' .. group.text
-      limits.waiting = limits.waiting + 5
       return false
     end
     if group.used == 0 and group ~= limit then
