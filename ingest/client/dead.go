@@ -154,7 +154,7 @@ func (q *Queues) Delete(ctx context.Context, queue, id string) error {
 
 // ListOptions choose a page of the jobs of a queue.
 type ListOptions struct {
-	State string // ready, delayed, leased, dead or acked
+	State string // ready, prepared, delayed, leased, dead or acked
 	Limit int    // 1 to 1000; 0: 100
 	After string // Next of the page before; empty: begin
 	Data  bool   // with payloads

@@ -283,7 +283,7 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 func (a *api) list(c *call) *ingest.Rejection {
 	l := job.List{
 		Queue: c.queue(),
-		State: job.StateOf(c.choice("state", "ready", "delayed", "leased", "dead", "acked")),
+		State: job.StateOf(c.choice("state", "ready", "prepared", "delayed", "leased", "dead", "acked")),
 		After: c.args["after"],
 		Data:  c.args["data"] == "1",
 	}

@@ -1,5 +1,5 @@
 -- list: a page of the jobs of a queue that are in a state: ready ones in the order of the list, the others by due time, deadline
--- or time of death.
+-- or time of death, prepared ones by when their publisher is asked, the last first.
 --
 -- What is paged is a list that workers shorten, or a set of all queues of the shard. So a page of ready jobs begins at a count:
 -- that of what was taken off the head since somebody began to list, which claims keep for a while, and the index. Where
@@ -8,7 +8,7 @@
 -- short, or empty, and not the last.
 --
 -- KEYS[1] zset      leases by deadline, ms
--- KEYS[2] zset      delayed jobs by due time, ms; prepared ones, which are not listed, below 0
+-- KEYS[2] zset      delayed jobs by due time, ms; prepared ones, whose publisher is asked then, below 0
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] hash      what was taken off the heads of lists since somebody began to list them, by queue
 -- KEYS[5] list      ready jobs of the queue
@@ -16,7 +16,7 @@
 -- KEYS[7] zset      its dead jobs
 -- KEYS[8] hash      its callers' ids, why attempts of its jobs failed, and how far they got
 -- ARGV[1] string    name of the queue
--- ARGV[2] string    state: ready, delayed, leased or dead
+-- ARGV[2] string    state: ready, prepared, delayed, leased or dead
 -- ARGV[3] int       how many, 1 to 1,000
 -- ARGV[4] int       1 = with payloads, else 0
 -- ARGV[5] ms        how long claims go on counting
@@ -29,7 +29,7 @@
 -- USES whole, int, time, ends_of, foreign, death_reason, rank_after
 local name, state, count, data, keep, at = ARGV[1], ARGV[2], whole(ARGV[3], 1), ARGV[4] == '1', whole(ARGV[5], 1), ARGV[6]
 local attempts, taken, r, j, u = KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[8]
-local zset = ({ ready = '', delayed = KEYS[2], leased = KEYS[1], dead = KEYS[7] })[state]
+local zset = ({ ready = '', prepared = KEYS[2], delayed = KEYS[2], leased = KEYS[1], dead = KEYS[7] })[state]
 if #KEYS ~= 8 or #ARGV ~= 7 or not (count and keep and zset) or count > 1000 or at ~= '' and not (tonumber(at) and math.abs(tonumber(at)) < 1e15) then
   return redis.error_reply('ERR list: bad arguments')
 end
@@ -84,6 +84,8 @@ local function show(seq, ms, score)
   local reason = 0
   if state == 'dead' then
     reason = death_reason(score)
+  elseif state == 'delayed' then
+    reason = score % 1 == 0.5 and 7 or 0
   elseif state == 'leased' then
     before, reason = math.max(1, before), score % 0.5 >= 0.25 and 1 or 0
   end
@@ -113,10 +115,14 @@ while more and #result < wanted and looked < 2000 and read < 1048576 do
     if state == 'ready' then
       show(ref, 0)
     else
+      if state == 'prepared' and tonumber(found[x + 1]) >= 0 then
+        more = false
+        break
+      end
       at = found[x + 1]
       local seq, queue = string.match(ref, '^(%d+) ?(.*)$')
       if queue == name or state == 'dead' then
-        show(seq or ref, math.floor(tonumber(at)), tonumber(at))
+        show(seq or ref, math.floor(math.abs(tonumber(at))), tonumber(at))
       end
     end
   end

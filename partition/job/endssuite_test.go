@@ -117,6 +117,21 @@ func aPreparedJobWaitsForItsPublisher(b *bench) {
 	shown, state, err := b.store.Get(b.Context(), b.ns, "work", ref)
 	b.is("get", err, nil)
 	b.same("state", []any{state, shown.At - shown.Published}, []any{job.Prepared, int64(1000)})
+	listed := func() (refs []job.Ref) {
+		for l := (job.List{Queue: "work", State: job.Prepared, Limit: 1}); len(refs) == 0 || l.After != ""; {
+			page, next, err := b.store.List(b.Context(), b.ns, l)
+			if err != nil || len(page) == 0 && next == "" {
+				b.is("list", err, nil)
+				break
+			}
+			for _, j := range page {
+				refs = append(refs, j.Ref)
+			}
+			l.After = next
+		}
+		return refs
+	}
+	b.same("listed", []any{len(listed()), slices.Contains(listed(), ref)}, []any{4, true})
 	ack := &job.Ack{Namespace: b.ns, Queue: "work", Ref: ref}
 	b.run(job.Batch{Acks: []*job.Ack{ack}})
 	b.is("ack", ack.Err, job.ErrPrepared)
@@ -149,6 +164,7 @@ func aPreparedJobWaitsForItsPublisher(b *bench) {
 	})
 	_, err = decide(forgotten, false)
 	b.is("too late", err, job.ErrNotPrepared)
+	b.same("no delayed one among them", len(listed()), 0)
 	for what, p := range map[string]*job.Prepare{
 		"a short pause":        {After: time.Millisecond},
 		"a long one":           {After: 25 * time.Hour},

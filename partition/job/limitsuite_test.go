@@ -55,6 +55,8 @@ func leasesAreLimited(b *bench) {
 	b.same("one of each tenant", payloads(each), []string{"red0", "blue3"})
 	list, _, err := b.store.List(b.Context(), b.ns, job.List{Queue: "mail", State: job.Delayed, Limit: 10, Data: true})
 	b.same("the others wait", []any{payloads(list), err}, []any{[]string{"red1", "red2"}, nil})
+	waits, state, err := b.store.Get(b.Context(), b.ns, "mail", list[0].Ref)
+	b.same("and say why", []any{list[0].Reason, waits.Reason, state, err}, []any{job.HeldBack, job.HeldBack, job.Delayed, nil})
 	b.ack(each[0])
 	b.same("the next of red", payloads(b.claim(10, "mail")), []string{"red1"})
 	b.ack(each[1])

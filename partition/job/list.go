@@ -18,7 +18,7 @@ import (
 // A List asks for a page of the jobs of a queue that are in one state.
 type List struct {
 	Queue string
-	State State  // Ready, Delayed, Leased, Dead or Acked
+	State State  // Ready, Prepared, Delayed, Leased, Dead or Acked
 	Limit int    // 1 to MaxListed
 	After string // where the page before ended; "": begin
 	Data  bool   // with payloads and attributes
@@ -35,7 +35,7 @@ const (
 // ErrBadAfter: List.After is of another list, or of a page that is too old.
 var ErrBadAfter = errors.New("after is not where a page of this list ended, or too old: begin without it")
 
-// List returns a page of jobs: ready ones as they are claimed, the others by due time, deadline,
+// List returns a page of jobs: ready ones as they are claimed, prepared ones the latest first, the others by due time, deadline,
 // time of death, or when they are kept no longer; of a queue over several shards one shard behind the other. next is where the page
 // ended, "" at the end. A page is bounded work: it may be short, or empty, and have a next one.
 // Jobs that move meanwhile may be missing, or come twice. Errors: ErrBadAfter, ErrBadArgument and
@@ -143,6 +143,9 @@ func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 			j.Deferred = reason == 1
 			j.Errors = failures(said)
 		default:
+			if reason == int64(HeldBack) {
+				j.Reason = HeldBack
+			}
 			j.Errors = failures(said)
 		}
 		j.Progress = j.progress(progress)
@@ -239,7 +242,7 @@ func ListedPage(l List, list []Job, next string) Page {
 			shown.Attempt = nil
 		}
 		switch l.State {
-		case Delayed:
+		case Delayed, Prepared:
 			shown.DueMS = j.At
 		case Leased:
 			shown.DeadlineMS = j.At

@@ -203,11 +203,11 @@ func (s State) String() string {
 	return [...]string{"gone", "ready", "delayed", "dead", "expired", "lost", "leased", "prepared", "acked"}[s]
 }
 
-// Reason is why a job died.
+// Reason is why a job died, or why a delayed one waits.
 type Reason uint8
 
-// The reasons. UnknownReason is that of a job that is not dead, or that died under an earlier
-// version, which did not keep it.
+// The reasons. UnknownReason is that of other jobs, or of one that died under an earlier version,
+// which did not keep it.
 const (
 	UnknownReason Reason = iota
 	Nacked               // its last try was given back
@@ -216,15 +216,16 @@ const (
 	Undecided            // it was prepared, and its publisher neither committed it nor rolled it back
 	Unfit                // of PHP's queues: it had more deliveries than its tries
 	Unreadable           // of PHP's queues: it is no JSON object
+	HeldBack             // it is delayed until its group of a limit has a slot, 5 minutes at most
 )
 
-var reasonNames = [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable"}
+var reasonNames = [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable", "concurrency"}
 
 // String is the reason in lower case, "" for UnknownReason.
 func (r Reason) String() string { return reasonNames[r] }
 
-// ReasonOf is the reason of that name, UnknownReason for "" and others.
-func ReasonOf(name string) Reason { return Reason(max(0, slices.Index(reasonNames[:], name))) }
+// ReasonOf is the reason of that name that a job died of, UnknownReason for "" and others.
+func ReasonOf(name string) Reason { return Reason(max(0, slices.Index(reasonNames[:HeldBack], name))) }
 
 // Settle changes or ends the lease of a job.
 type Settle struct {

@@ -256,7 +256,7 @@ type Job struct {
 	Class       string          `json:"class,omitempty"`   // that PHP runs; absent: it is no job of PHP's
 	State       string          `json:"state"`             // ready, prepared, delayed, leased, dead or acked
 	AtMS        int64           `json:"at_ms"`             // when it comes due, its lease ends, it died or was acked; 0: ready
-	Reason      string          `json:"reason,omitempty"`  // why it died: nacked, lapsed, buried or undecided; absent: unknown, or not dead
+	Reason      string          `json:"reason,omitempty"`  // why it died, or is delayed (concurrency); absent: another state, or unknown
 	Attempt     *int            `json:"attempt,omitempty"` // how often it was claimed; absent: unknown, of a dead job
 	Tries       int             `json:"tries"`             // how often it is claimed at most
 	PublishedMS int64           `json:"published_at_ms"`
@@ -407,8 +407,8 @@ func (s *Server) listJobs(r *request) (any, error) {
 		After: r.param("after"),
 		Data:  len(masks) > 0, // errors may quote them
 	}
-	if l.State == job.Gone || l.State == job.Prepared {
-		r.bad("state: want ready, delayed, leased, dead or acked")
+	if l.State == job.Gone {
+		r.bad("state: want ready, prepared, delayed, leased, dead or acked")
 	}
 	if r.err != nil {
 		return nil, r.err

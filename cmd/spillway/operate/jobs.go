@@ -37,7 +37,7 @@ type JobsLs struct {
 
 	Namespace string `arg:"" optional:"" help:"Namespace of the queues; without it, the namespaces of kind queue."`
 	Queue     string `arg:"" optional:"" help:"Queue of the jobs."`
-	State     string `enum:"ready,delayed,leased,dead,acked" default:"ready" help:"Of a queue: its jobs in this state; acked ones where a rule keeps them."`
+	State     string `enum:"ready,prepared,delayed,leased,dead,acked" default:"ready" help:"Of a queue: its jobs in this state; acked ones where a rule keeps them."`
 	Sort      string `enum:"name,ready,delayed,leased,dead,age" default:"name" help:"Order: name, from a to z; or ready, delayed, leased, dead or age, the largest first."`
 	Limit     int    `default:"50" help:"Queues or jobs to list, at most 1024."`
 	Filter    string `placeholder:"TEXT" help:"Only queues whose name contains this."`
@@ -120,7 +120,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 			}
 		}
 		for _, j := range page.Jobs {
-			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)), cmp.Or(escape(j.Error), progressText(j.Progress, j.Note), "-"),
+			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)), cmp.Or(escape(j.Error), progressText(j.Progress, j.Note), j.Reason, "-"),
 				clock(j.PublishedMS), attemptText(j.State, j.Attempt, j.Tries), digits(j.Bytes))
 		}
 		if page.Next == "" || left <= len(page.Jobs) {

@@ -284,8 +284,11 @@ func (s *Shard) Get(ref Ref) (*Claimed, State) {
 	}
 	c := &Claimed{Queue: ref.Queue, Attempt: int(attempts), Job: *j, Errors: strings.Join(s.queue(ref.Queue).Errors[ref.Seq], "\n")}
 	c.Progress = s.queue(ref.Queue).Progress[ref.Seq]
-	if state == Dead {
+	switch {
+	case state == Dead:
 		c.Reason = reasonOf(s.queue(ref.Queue).Dead[ref.Seq])
+	case state == Delayed && lastTry(s.Delay[ref]):
+		c.Reason = HeldBack
 	}
 	return c, state
 }
@@ -352,7 +355,7 @@ func (w *World) get(s *shard, t *truth) {
 	if c.Progress != t.progress && !t.vanished && !t.unlisted {
 		w.bad("get: %v got as far as %q, said %q", t.ref, t.progress, c.Progress)
 	}
-	if c.Reason != t.died {
+	if c.Reason != t.died && c.Reason != HeldBack {
 		w.bad("get: %v died as %d, said %d", t.ref, t.died, c.Reason)
 	}
 	if c.Job.Ends != t.ends || c.Job.CallerID != t.callerID {

@@ -75,6 +75,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a bury counts as a nack":                          {"settle", "job.verb == 'nack' and 'nacked' or 'buried'", "'nacked'"},
 	"a lapse counts as a nack":                         {"promote", "'lapsed' or 'undecided'", "'nacked' or 'undecided'"},
 	"a dead job shows no reason":                       {"get", "death_reason(ms)", "0"},
+	"a job that waits for a slot shows no reason":      {"get", "ms % 1 == 0.5 and 7 or 0", "0"},
 	"the dead letters show no reason":                  {"dead_page", "death_reason(died)", "0"},
 	"a paused queue gives jobs":                        {"claim", "empty[i] = stopped[i] and true", ""},
 	"a paused queue says that it has jobs left":        {"claim", "and not stopped[i] and", "and"},

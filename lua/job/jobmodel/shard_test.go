@@ -232,6 +232,7 @@ const (
 	Nacked
 	Lapsed
 	Buried
+	HeldBack Reason = 7 // it is delayed until its group has a slot
 )
 
 // death is the score of a job that dies.

@@ -12,7 +12,7 @@ import { Action, Component, html, Text } from "./ui.js";
 const askEvery = 2000; // milliseconds
 
 const until = { delayed: "until", leased: "until", dead: "since", acked: "at" };
-export const deaths = { nacked: "nacked at its last try", lapsed: "its last lease lapsed", buried: "buried", undecided: "nobody committed it", unfit: "only PHP's own code can run it", unreadable: "PHP could not read it" };
+export const reasons = { nacked: "nacked at its last try", lapsed: "its last lease lapsed", buried: "buried", undecided: "nobody committed it", unfit: "only PHP's own code can run it", unreadable: "PHP could not read it", concurrency: "waits for a slot" };
 
 /** The attempt that a job is at, or that is next where it waits, of its tries: those before a respawn count as used. */
 export const waits = (state) => state === "ready" || state === "delayed" || state === "prepared";
@@ -63,7 +63,7 @@ export class JobView extends Component {
 
 function Known({ j, pretty }) {
   return html`<div class="entry">
-    <p class="meta"><b class=${j.state === "dead" ? "bad-text" : ""}>${j.state}${until[j.state] ? ` ${until[j.state]} ${time(j.at_ms)}` : ""}${j.reason ? `, ${deaths[j.reason] ?? visible(j.reason)}` : ""}</b> ${j.class && html`<span>class <b>${visible(j.class)}</b></span> `}
+    <p class="meta"><b class=${j.state === "dead" ? "bad-text" : ""}>${j.state}${until[j.state] ? ` ${until[j.state]} ${time(j.at_ms)}` : ""}${j.reason ? `, ${reasons[j.reason] ?? visible(j.reason)}` : ""}</b> ${j.class && html`<span>class <b>${visible(j.class)}</b></span> `}
       <span>${j.attempt == null ? `tries: ${count(j.tries)}` : `${waits(j.state) ? "next attempt" : "attempt"} ${attemptOf(j, j.state)}`}</span> <span>published ${time(j.published_at_ms)}, ${duration(j.age_ms)} ago</span>
       ${j.state !== "dead" && j.state !== "acked" && html`<span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> `}<span>${bytes(j.bytes)}</span></p>
     <p><${Progress} of=${j} /></p>
