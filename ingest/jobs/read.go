@@ -319,7 +319,7 @@ func (a *api) dead(c *call) *ingest.Rejection {
 		Error:     c.args["error"],
 		After:     c.args["after"],
 	}
-	if len(act.Error) > job.MaxError {
+	if _, given := c.args["error"]; len(act.Error) > job.MaxError || given && act.Error == "" { // of a variable that is not set: it would select all
 		c.fail(wire.CodeBadError, "")
 	}
 	if reason, given := c.args["reason"]; given {

@@ -129,6 +129,7 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 		{"POST", "/v1/mail/q/dead?do=delete&ttl=1s", "", 400, "bad_ttl", nil},
 		{"POST", "/v1/mail/q/dead?do=delete&reason=bored", "", 400, "bad_reason", nil},
 		{"POST", "/v1/mail/q/dead?do=delete&error=" + strings.Repeat("x", 1025), "", 400, "bad_error", nil},
+		{"POST", "/v1/mail/q/dead?do=delete&error=", "", 400, "bad_error", nil},
 		{"POST", "/v1/mail/q/dead?do=delete&age=x", "", 400, "bad_age", nil},
 		{"POST", "/v1/mail/q/dead?do=delete&limit=1", `{"ids":["x"]}`, 400, "bad_parameter", nil},
 		{"POST", "/v1/mail/q/dead?do=delete", `{"ids":[]}`, 400, "bad_json", nil},

@@ -72,7 +72,7 @@ var Responses = map[Code]Response{
 	CodeBadParameter:  {400, "", "the route has no such parameter, or it is given twice"},
 	CodeBadDelay:      {400, "", "delay is a duration such as 5s"},
 	CodeBadReason:     {400, "", "reason is nacked, lapsed, buried or undecided"},
-	CodeBadError:      {400, "", "error is a part of what an attempt said, at most 1024 bytes"},
+	CodeBadError:      {400, "", "error is a part of what an attempt said, 1 to 1024 bytes"},
 	CodeBadAge:        {400, "", "age is a duration such as 1h"},
 	CodeBadAfter:      {400, "", "after is not where a page of this list ended, or too old: begin without it"},
 	CodeBadTTL:        {400, "", "ttl is a duration such as 24h, longer than delay; 0: for ever"},

@@ -12,8 +12,8 @@
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids; where queues keep acked jobs, then
 --                   those of drop_kept: of the shard, and two for each such queue
 -- ARGV[1] int       queues, n
--- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[[!]:[caller's id][ result]];
---                   with ! it is deleted, and not kept
+-- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[[!][!]:[caller's id][ result]];
+--                   with ! it is deleted, and not kept; with !! nobody did its work, which its end tells
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type
 --
@@ -63,14 +63,14 @@ local function serve(g)
   if keep and foreign(redis.pcall('ZADD', keep.until_ms, 'XX', '0', '0')) then
     keep = nil -- a full store takes acks, and keeps nothing more; so does a key of another type
   end
-  local seqs, members, ids, results, quick, seen, deleted = {}, {}, {}, {}, true, {}, {}
+  local seqs, members, ids, results, quick, seen, deleted, undone = {}, {}, {}, {}, true, {}, {}, {}
   for x = 1, g.count do
     local seq, id = ARGV[g.at + x - 1], false
     if string.find(seq, ':', 1, true) then
       local mark
-      seq, mark, id, results[x] = string.match(seq, '^(.-)(!?):([^ ]*) ?(.*)$')
+      seq, mark, id, results[x] = string.match(seq, '^(.-)(!*):([^ ]*) ?(.*)$')
       id = id ~= '' and id
-      deleted[x] = mark == '!'
+      deleted[x], undone[x] = mark ~= '', mark == '!!'
     end
     if seen[seq] then
       quick = false
@@ -112,7 +112,7 @@ local function serve(g)
         totals.slots.free(name, k.r, seqs[x])
       end
       if totals.ends then
-        totals.ends.ended(name, seqs[x], 'acked', results[x])
+        totals.ends.ended(name, seqs[x], undone[x] and 'deleted' or 'acked', results[x])
       end
     end
   else
@@ -141,7 +141,7 @@ local function serve(g)
         totals[class] = totals[class] + 1
         done[x] = claimed and 1 or 2
         if totals.ends then
-          totals.ends.ended(name, seqs[x], class, results[x])
+          totals.ends.ended(name, seqs[x], undone[x] and 'deleted' or class, results[x])
         end
       end
     end

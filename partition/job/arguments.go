@@ -73,14 +73,11 @@ func (a *arguments) wish(c *backend.Call, left bool, l limit, sh *shard, wake st
 }
 
 // reference adds a job as the scripts take it: its sequence, an exclamation mark where it
-// is deleted, and behind a colon the caller's id and, after a space, the result of the work.
-func (a *arguments) reference(c *backend.Call, r Ref, deletes bool, result []byte) {
+// is deleted, two where its work is undone, and behind a colon the caller's id and, after a space, the result of the work.
+func (a *arguments) reference(c *backend.Call, r Ref, marks string, result []byte) {
 	start := len(a.text)
-	a.text = strconv.AppendInt(a.text, r.Seq, 10)
-	if deletes {
-		a.text = append(a.text, '!')
-	}
-	if deletes || r.CallerID != "" || len(result) > 0 {
+	a.text = append(strconv.AppendInt(a.text, r.Seq, 10), marks...)
+	if marks != "" || r.CallerID != "" || len(result) > 0 {
 		a.text = append(append(a.text, ':'), r.CallerID...)
 	}
 	if len(result) > 0 {

@@ -26,21 +26,24 @@ func anEndHasAFollowUp(b *bench) {
 	b.move()
 	named := b.message("work", "one")
 	named.OnEnd, named.CallerID = "done", "order-1"
-	others := b.message("work", "two", "three", "four")
+	others := b.message("work", "two", "three", "four", "given up")
 	others.OnEnd = "done"
 	unheard := b.message("work", "five")
 	ids := slices.Concat(b.store1(named), b.store1(others), b.store1(unheard))
-	jobs := b.claim(5, "work")
+	jobs := b.claim(6, "work")
 	ack := func(j job.Job, result string) *job.Ack {
 		return &job.Ack{Namespace: b.ns, Queue: "work", Ref: j.Ref, Result: []byte(result)}
 	}
-	b.run(job.Batch{Acks: []*job.Ack{ack(jobs[0], `{"paid":true}`), ack(jobs[1], "not JSON"), ack(jobs[4], `1`)}})
+	b.run(job.Batch{Acks: []*job.Ack{ack(jobs[0], `{"paid":true}`), ack(jobs[1], "not JSON"), ack(jobs[5], `1`)}})
+	removed := ack(jobs[4], "")
+	removed.Delete, removed.Undone = true, true
+	b.run(job.Batch{Acks: []*job.Ack{removed}})
 	b.settle(jobs[2], job.Bury, 0)
 	b.settle(jobs[3], job.Requeue, 0)
 	b.run(job.Batch{Acks: []*job.Ack{ack(jobs[3], "")}}) // it is not claimed: deleted
 
 	var got []job.FollowUp
-	b.until("four follow-ups", func() bool {
+	b.until("five follow-ups", func() bool {
 		for _, shard := range b.ns.Shards("done") {
 			c := &job.Claim{Namespace: b.ns, Shard: shard, Queues: []string{"done"}, TTR: time.Minute, Count: 10}
 			b.run(job.Batch{Claims: []*job.Claim{c}})
@@ -50,12 +53,12 @@ func anEndHasAFollowUp(b *bench) {
 				got = append(got, f)
 			}
 		}
-		return len(got) >= 4
+		return len(got) >= 5
 	})
 	slices.SortFunc(got, func(x, y job.FollowUp) int { return cmp.Compare(slices.Index(ids, x.ID), slices.Index(ids, y.ID)) })
 	for i, want := range []job.FollowUp{
 		{Event: "acked", Result: json.RawMessage(`{"paid":true}`)}, {Event: "acked", Result: json.RawMessage(`"not JSON"`)},
-		{Event: "dead"}, {Event: "deleted"},
+		{Event: "dead"}, {Event: "deleted"}, {Event: "deleted"},
 	} {
 		if now, _ := b.store.Now(); got[i].AtMS > now || got[i].AtMS < now-most.Milliseconds() {
 			b.Errorf("follow-up %d is of %d", i, got[i].AtMS)
@@ -68,9 +71,9 @@ func anEndHasAFollowUp(b *bench) {
 	b.same("the outbox is not listed", strings.Join(names, " "), "done work")
 	b.until("the outbox is empty", func() bool {
 		l, err := b.store.Ledger(b.Context(), b.ns)
-		return err == nil && l.Acked == 3+4
+		return err == nil && l.Acked == 4+5
 	})
-	b.ledger(job.Ledger{Published: 5 + 4 + 4, Acked: 3 + 4, Deleted: 1, Dead: 1, Died: 1, Leased: 4, Keys: 4})
+	b.ledger(job.Ledger{Published: 6 + 5 + 5, Acked: 4 + 5, Deleted: 1, Dead: 1, Died: 1, Leased: 5, Keys: 5})
 }
 
 func aDeferredJobIsLeased(b *bench) {

@@ -240,9 +240,9 @@ func (s *Store) missingReferences(ctx context.Context, pace *backend.Pace, sh *s
 		return 0, ledger.Err
 	}
 	pending := int64(0)
-	for i := range 10 {
-		if n := ledger.Rest.Int(); i >= 8 {
-			pending += n // delayed, leased
+	for i := range 12 {
+		if n := ledger.Rest.Int(); i >= 8 && i != 10 {
+			pending += n // delayed, leased, prepared
 		}
 	}
 	missing = -pending

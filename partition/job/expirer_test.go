@@ -220,6 +220,20 @@ func TestAnAuditHoldsUpNoWalk(t *testing.T) {
 	}
 }
 
+func TestPreparedJobsAreNotMissingOfAnAudit(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	store1(t, s, "q", 1, 0, 0)
+	store1(t, s, "q", 1, time.Hour, 0)
+	ns := s.Namespace("mail")
+	p := &Publish{Namespace: ns, Queue: "q", Tries: 2, Messages: payload("x"), Prepare: &Prepare{After: time.Hour}}
+	runOne(s, s.NewLane(), &Batch{Publishes: []*Publish{p}}, most)
+	missing, err := s.missingReferences(t.Context(), NewExpirer(s).pace, ns.shard(0), []string{"q"})
+	if p.Err != nil || missing != 0 || err != nil {
+		t.Errorf("%d are missing, %v, %v", missing, p.Err, err)
+	}
+}
+
 func TestTheExpirerForgetsNamespacesThatAreGone(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)

@@ -160,6 +160,7 @@ type Ack struct {
 	Ref       Ref
 	Result    []byte // of the work, for the follow-up and Rule.KeepAcked: 4 KiB at most
 	Delete    bool   // nobody wants it any more: it is not kept, and not kept on
+	Undone    bool   // and nobody did its work: events, traces and follow-ups tell that it was deleted
 	By        string // who acks, for traces; "": unknown
 
 	Acked   bool // it was claimed before, once at least

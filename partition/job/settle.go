@@ -107,7 +107,14 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 		r.args.int(c, int64(to-from))
 		for _, it := range items[from:to] {
 			a := it.(*Ack)
-			r.args.reference(c, a.Ref, a.Delete, a.Result)
+			marks := ""
+			if a.Delete {
+				marks = "!"
+			}
+			if a.Undone {
+				marks = "!!"
+			}
+			r.args.reference(c, a.Ref, marks, a.Result)
 		}
 		from = to
 	}
@@ -128,7 +135,11 @@ func (s *Store) acked(pack backend.Pack[item]) {
 			a.Err = ErrPrepared
 		default:
 			a.Acked, a.Deleted = done == 1, done == 2
-			if event := [...]string{1: "acked", 2: "deleted"}[done]; event != "" && a.Namespace.Noted() {
+			event := [...]string{1: "acked", 2: "deleted"}[done]
+			if a.Undone && event != "" {
+				event = "deleted"
+			}
+			if event != "" && a.Namespace.Noted() {
 				s.note(a.Namespace, a.Queue, a.Ref,
 					TraceEvent{AtMS: pack.Now, Event: event, By: a.By, said: said{result: string(a.Result)}})
 			}

@@ -79,8 +79,11 @@ func aTraceTellsWhatHappenedToAJob(b *bench) {
 	b.run(job.Batch{Settles: []*job.Settle{last}})
 	text := "published web, promoted, claimed worker 1, nacked 1, claimed worker 2, written push 2, nacked " + strings.Repeat("x", 256) + " 2, dead nacked"
 	b.same("its trace", b.told("seen", id, 8), text)
-	again := &job.DeadAct{Namespace: b.ns, Queue: "seen", Verb: job.RespawnDead, Named: []job.Ref{j.Ref}}
+	again := &job.DeadAct{Namespace: b.ns, Queue: "seen", Verb: job.CountDead, Named: []job.Ref{j.Ref}}
 	n, err := b.store.ActOnDead(b.Context(), again)
+	b.same("a dry run, which no trace tells", []any{n, err}, []any{1, nil})
+	again.Verb = job.RespawnDead
+	n, err = b.store.ActOnDead(b.Context(), again)
 	b.same("respawned by its id", []any{n, err, b.told("seen", id, 9)}, []any{1, nil, text + ", respawned"})
 
 	short := b.message("seen-too", "y")

@@ -222,7 +222,7 @@ func (s *Server) deleteJob(r *request) (any, error) {
 	if r.empty(); r.err != nil {
 		return nil, r.err
 	}
-	ack := &job.Ack{Namespace: space.ns, Queue: queue, Ref: ref, Delete: true, By: r.who.name}
+	ack := &job.Ack{Namespace: space.ns, Queue: queue, Ref: ref, Delete: true, Undone: true, By: r.who.name}
 	space.store.Run(r.ctx, space.store.NewLane(), &job.Batch{Acks: []*job.Ack{ack}})
 	if ack.Err == nil && !ack.Acked && !ack.Deleted {
 		return nil, job.ErrNoJob // which is no act

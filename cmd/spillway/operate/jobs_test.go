@@ -123,6 +123,7 @@ func TestActsOnJobsCountAndAskFirst(t *testing.T) {
 		{"jobs respawn mail out " + jobID + " --yes", "/dead/respawn", []string{`{"dry_run":true,"jobs":1}`, `{"jobs":1,"complete":true}`}, 0, "made ready 1 dead letter",
 			`{"ids":["` + jobID + `"],"dry_run":true}|{"ids":["` + jobID + `"],"confirm":1}`},
 		{"jobs respawn mail out " + jobID, "/dead/respawn", []string{`{"dry_run":true,"jobs":0}`}, 0, "no job of these ids is dead: spillway jobs get says", ""},
+		{"jobs respawn mail out --error=", "", nil, 2, "error: it is empty", ""},
 		{"jobs respawn mail out " + jobID + " --error=x", "", nil, 2, "by their ids, or select", ""},
 		{"jobs delete mail out " + jobID + " --error=x", "", nil, 2, "add --dead", ""},
 		{"jobs promote mail out " + jobID + " --yes", "/jobs/" + jobID + "/promote", []string{`{"jobs":1,"complete":true}`}, 0, "made ready 1 job", `{}`},

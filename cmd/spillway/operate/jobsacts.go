@@ -24,21 +24,26 @@ type ofQueue struct {
 // deadSelection says which dead letters are meant.
 type deadSelection struct {
 	Limit  int64         `placeholder:"N" help:"At most this many, the oldest first. Without it, all."`
-	Reason string        `enum:",nacked,lapsed,buried,undecided" default:"" placeholder:"REASON" help:"Only those that died so: nacked, lapsed, buried or undecided."`
-	Error  string        `placeholder:"TEXT" help:"Only those whose last error has this in it."`
+	Reason *string       `enum:"nacked,lapsed,buried,undecided" placeholder:"REASON" help:"Only those that died so: nacked, lapsed, buried or undecided."`
+	Error  *string       `placeholder:"TEXT" help:"Only those whose last error has this in it."`
 	Age    time.Duration `default:"0" help:"Only those that died so long ago, or longer."`
 }
 
 func (d *deadSelection) empty() bool { return *d == deadSelection{} }
 
 func (d *deadSelection) request(ids []string) admin.DeadJobsRequest {
-	return admin.DeadJobsRequest{
-		Limit:  d.Limit,
-		Reason: d.Reason,
-		Error:  d.Error,
-		AgeMS:  d.Age.Milliseconds(),
-		IDs:    ids,
+	r := admin.DeadJobsRequest{
+		Limit: d.Limit,
+		AgeMS: d.Age.Milliseconds(),
+		IDs:   ids,
 	}
+	if d.Reason != nil {
+		r.Reason = *d.Reason
+	}
+	if d.Error != nil {
+		r.Error = *d.Error
+	}
+	return r
 }
 
 func (d *deadSelection) check(ids []string) error {
@@ -47,6 +52,8 @@ func (d *deadSelection) check(ids []string) error {
 		return misuse("limit and age: want 0 or more")
 	case slices.Contains(ids, ""): // of a script whose variable is not set
 		return misuse("an id is empty")
+	case d.Error != nil && *d.Error == "": // so is this, and would select all
+		return misuse("error: it is empty")
 	case len(ids) > 0 && !d.empty():
 		return misuse("name dead letters by their ids, or select some by flags")
 	}
