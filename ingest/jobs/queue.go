@@ -92,12 +92,15 @@ type Lease struct {
 	Rejected *ingest.Rejection
 }
 
-// Counts says how many jobs the queue has; -1 where too many are delayed and leased to tell them
-// apart.
+// Counts says how many jobs the queue has. Where too many are delayed and leased to tell them apart, all
+// count as leased: who scales by it must not take a busy queue for an idle one.
 func (q Queue) Counts() (ready, delayed, leased int64, rejected *ingest.Rejection) {
 	rejected = q.ask(false, func(ctx context.Context) error {
 		n, err := q.api.store.Counts(ctx, q.call.namespace, q.call.queue())
 		ready, delayed, leased = n.Ready, n.Delayed, n.Leased
+		if leased < 0 {
+			delayed, leased = 0, n.Pending
+		}
 		return err
 	})
 	return ready, delayed, leased, rejected

@@ -171,7 +171,8 @@ func (c *call) readClaim() (claim *jobs.Claim, rejected *rejection) {
 		Revoked:   func() bool { return c.Revoked(c.key) },
 		Reserve:   func(bytes int) bool { return c.Wait(bytes) == nil },
 	}
-	if claim.TTR, rejected = c.seconds("ttr", defaultTTR); rejected != nil {
+	names, none := c.queueNames()
+	if claim.TTR, rejected = c.seconds("ttr", c.namespace.Lease(defaultTTR, names...)); rejected != nil {
 		return nil, rejected
 	}
 	if claim.Wait, rejected = c.seconds("timeout", 0); rejected != nil {
@@ -183,8 +184,7 @@ func (c *call) readClaim() (claim *jobs.Claim, rejected *rejection) {
 		return nil, badRequest("invalid count")
 	}
 	claim.Count = int(count) // #nosec G115 -- to 100
-	var none bool
-	if claim.Queues, none = c.queueNames(); none || len(claim.Queues) > maxQueues {
+	if claim.Queues = names; none || len(names) > maxQueues {
 		return nil, badRequest("invalid queue name(s)")
 	}
 	return claim, nil

@@ -96,6 +96,27 @@ func TestAnAckedJobThatIsKeptIsNoJob(t *testing.T) {
 	})
 }
 
+func TestARuleHasTheDefaultsOfADelayAndALease(t *testing.T) {
+	t.Parallel()
+	ruled := job.DefaultPolicy()
+	ruled.Rules = []job.Rule{{Match: "late", Delay: job.Span(time.Hour)}, {Match: "long", TTR: job.Span(30 * time.Minute)}}
+	pool, _ := openPool(t, DefaultPool, map[string]job.Policy{"ns": ruled})
+	store := pool.Store.(*job.Store)
+	p := listen(t, func(c *Config, _ *ingest.Config) { c.Pools = Pools{pool} })
+	p.play([]step{
+		{"PUT", "/api/ns/late?ttl=0", "x", nil, 201, published},
+		{"GET", "/api/ns/late", "", nil, 404, noJob},
+		{"PUT", "/api/ns/late?ttl=0&delay=0", "x", nil, 201, published},
+		{"GET", "/api/ns/late", "", nil, 200, jobOf("null", "eA==", "late", 0, 0)},
+		{"PUT", "/api/ns/long?ttl=0", "x", nil, 201, published},
+		{"GET", "/api/ns/long", "", nil, 200, jobOf("null", "eA==", "long", 0, 0)},
+	})
+	list, _, err := store.List(t.Context(), store.Namespace("ns"), job.List{Queue: "long", State: job.Leased, Limit: 1})
+	if err != nil || len(list) != 1 || list[0].At-list[0].Now < (29*time.Minute).Milliseconds() {
+		t.Errorf("leased %+v, %v", list, err)
+	}
+}
+
 func TestPoolsRunTheAPIOnRealStores(t *testing.T) {
 	t.Parallel()
 	p, redis := listenPools(t)

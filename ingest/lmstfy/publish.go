@@ -155,7 +155,7 @@ func (c *call) readBody(limit int) ([]byte, *rejection) {
 // readPublish reads delay, ttl and tries.
 func (c *call) readPublish() (p *job.Publish, rejected *rejection) {
 	p = &job.Publish{Namespace: c.namespace, Queue: c.queue, By: c.key.Name()}
-	if p.Delay, rejected = c.seconds("delay", 0); rejected != nil {
+	if p.Delay, rejected = c.seconds("delay", c.namespace.Delay(c.queue)); rejected != nil {
 		return nil, rejected
 	}
 	if p.TTL, rejected = c.seconds("ttl", defaultTTL); rejected != nil {

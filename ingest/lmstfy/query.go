@@ -6,10 +6,10 @@ import (
 	"unsafe"
 )
 
-// What a request without the parameter means.
+// What a request without the parameter means, where no rule says otherwise.
 const (
-	defaultTTL = 86400 // seconds
-	defaultTTR = 120   // seconds
+	defaultTTL = 24 * time.Hour
+	defaultTTR = 2 * time.Minute
 )
 
 const (
@@ -31,8 +31,8 @@ func (c *call) uintOf(name string, otherwise uint64, bits int) (n uint64, valid 
 }
 
 // seconds reads a parameter that is a time, in 32 bits.
-func (c *call) seconds(name string, otherwise uint64) (d time.Duration, rejected *rejection) {
-	n, valid := c.uintOf(name, otherwise, 32)
+func (c *call) seconds(name string, otherwise time.Duration) (d time.Duration, rejected *rejection) {
+	n, valid := c.uintOf(name, uint64(otherwise/time.Second), 32) // #nosec G115 -- never below 0
 	if !valid {
 		return 0, badRequest("invalid " + name)
 	}

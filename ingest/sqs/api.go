@@ -322,8 +322,8 @@ func (c *call) getAttributes() (any, *failure) {
 	arn := "arn:aws:sqs:" + c.region + ":" + c.namespace + ":" + c.queue
 	known := map[string]string{
 		"ApproximateNumberOfMessages":           strconv.FormatInt(ready, 10),
-		"ApproximateNumberOfMessagesDelayed":    strconv.FormatInt(max(0, delayed), 10),
-		"ApproximateNumberOfMessagesNotVisible": strconv.FormatInt(max(0, leased), 10),
+		"ApproximateNumberOfMessagesDelayed":    strconv.FormatInt(delayed, 10),
+		"ApproximateNumberOfMessagesNotVisible": strconv.FormatInt(leased, 10),
 		"VisibilityTimeout":                     strconv.Itoa(int(d.TTR.Seconds())),
 		"DelaySeconds":                          strconv.Itoa(int(d.Delay.Seconds())),
 		"MaximumMessageSize":                    strconv.Itoa(c.of.MaxEntry()),

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"github.com/tidwall/gjson"
 	"go.uber.org/zap"
 
@@ -54,6 +55,7 @@ type port struct {
 	store   *job.Store
 	engine  *jobs.Engine
 	control *control.Control
+	redis   redis.UniversalClient
 }
 
 func start(t testing.TB, edit func(*Config)) *port {
@@ -73,7 +75,7 @@ func start(t testing.TB, edit func(*Config)) *port {
 			tokens[name] = []ingest.Token{{Hash: sha256.Sum256([]byte(text)), Name: name}}
 		}
 	}
-	p := &port{t: t}
+	p := &port{t: t, redis: b.Background}
 	if p.store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: policies}, b, prometheus.NewRegistry(), zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
@@ -301,6 +303,31 @@ func TestABatchGoesThroughTheFormProtocol(t *testing.T) {
 	}
 	if r := p.form("Action", "ListQueues"); strings.Contains(r.body, "/sqs/mail/q<") {
 		t.Errorf("the queue still has jobs: %s", r.body)
+	}
+}
+
+func TestWhatIsTooMuchToTellApartIsInFlight(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	if r := p.json("SendMessage", `,"MessageBody":"x"`); r.status != 200 {
+		t.Fatalf("send: %+v", r)
+	}
+	if r := p.json("ReceiveMessage", ""); r.status != 200 {
+		t.Fatalf("receive: %+v", r)
+	}
+	keys, err := p.redis.Keys(t.Context(), "sw:{mail*}:lease").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	members := make([]redis.Z, 30_000)
+	for i := range members {
+		members[i] = redis.Z{Score: 9e12, Member: fmt.Sprint(i, " other")}
+	}
+	p.redis.ZAdd(t.Context(), keys[0], members...)
+	p.redis.ZAdd(t.Context(), strings.TrimSuffix(keys[0], "lease")+"delay", members...)
+	got := p.json("GetQueueAttributes", `,"AttributeNames":["ApproximateNumberOfMessagesNotVisible","ApproximateNumberOfMessagesDelayed"]`)
+	if want := `{"Attributes":{"ApproximateNumberOfMessagesDelayed":"0","ApproximateNumberOfMessagesNotVisible":"1"}}`; got.body != want {
+		t.Errorf("got  %s\nwant %s", got.body, want)
 	}
 }
 
