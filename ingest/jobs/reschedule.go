@@ -173,6 +173,7 @@ func (a *api) resolve(c *call, p *job.Publish) (changed bool, rejected *ingest.R
 		Queue:     p.Queue,
 		Ref:       job.Ref{Shard: p.Shard, Seq: p.First, CallerID: p.CallerID},
 		Delay:     &p.Delay,
+		Unique:    p,
 	}
 	if how == "replace" {
 		r.Payload = p.Messages[0].Payload

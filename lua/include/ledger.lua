@@ -85,15 +85,21 @@ local function read_keys(text, now)
   return ends, total
 end
 
--- count_key: count one key that is kept for some ms. It counts until the next multiple of
+-- key_end: until when a key counts that ends at some ms and was kept for keep ms: the next multiple of
 -- a power of two, in s: for as long as Redis keeps it, and up to a quarter, or 1 s,
 -- longer. So there are few different ends.
-local function count_key(ends, now, keep)
+local function key_end(at, keep)
   local step = 1
   while step * 8000 <= keep do
     step = step * 2
   end
-  local at = math.ceil((now + keep) / 1000 / step) * step
+  return math.ceil(at / 1000 / step) * step
+end
+
+-- count_key: count one key that is kept for some ms.
+local function count_key(ends, now, keep)
+  -- WITH key_end
+  local at = key_end(now + keep, keep)
   ends[at] = (ends[at] or 0) + 1
 end
 

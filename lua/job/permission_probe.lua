@@ -50,6 +50,7 @@ try(ARGV[2], ARGV[1], '')
 try('HGETALL', j)
 try('HSETNX', j, 'format', 2)
 try('PEXPIRE', j, 1000)
+try('PTTL', j)
 try('ZCOUNT', d, 0, 1)
 
 if clean then

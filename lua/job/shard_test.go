@@ -602,7 +602,7 @@ func (s *shard) reschedule(queue string, job any, wait int64, payload ...string)
 
 func (s *shard) rescheduleCall(queue string, job any, wait int64, payload ...string) (keys []string, argv []any) {
 	keys = []string{s.key("delay"), s.key("attempts"), s.key("j:" + queue), s.key("lease"), s.key("d:" + queue)}
-	argv = []any{queue, job, wait}
+	argv = []any{queue, job, wait, 0}
 	for _, p := range payload {
 		argv = append(argv, p)
 	}

@@ -18,6 +18,8 @@ type Reschedule struct {
 	Delay *time.Duration
 	// Payload is the new one; nil: as before. Attributes, tries and expiry stay.
 	Payload []byte
+	// Unique is the publish that it was a double of: what that says to be unique is so for as long from now on.
+	Unique *Publish
 	// Promote makes it ready now, also one that was claimed before. Delay and Payload mean nothing then.
 	Promote bool
 
@@ -44,12 +46,17 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 	if r.Promote {
 		delay = dueNow
 	}
-	argv := []any{r.Queue, r.Ref.text(), delay}
+	keys := []string{sh.delay, sh.attempts, sh.jobs(r.Queue), sh.lease, sh.dead(r.Queue)}
+	window := int64(0)
+	if r.Unique != nil {
+		window = max(1, ms(r.Unique.Unique))
+		keys = append(keys, sh.Ledger, string(sh.appendResult(nil, r.Queue, r.Unique.uniqueKey())))
+	}
+	argv := []any{r.Queue, r.Ref.text(), delay, window}
 	if r.Payload != nil && !r.Promote {
 		argv = append(argv, r.Payload)
 	}
-	c := backend.NewCall(luajob.Reschedule, sh.Breaker,
-		[]string{sh.delay, sh.attempts, sh.jobs(r.Queue), sh.lease, sh.dead(r.Queue)}, argv...)
+	c := backend.NewCall(luajob.Reschedule, sh.Breaker, keys, argv...)
 	status, err := s.runSchedule(ctx, r.Namespace, c)
 	if err != nil {
 		return err
