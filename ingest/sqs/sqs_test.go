@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"github.com/tidwall/gjson"
 	"go.uber.org/zap"
 
@@ -55,12 +54,13 @@ type port struct {
 	store   *job.Store
 	engine  *jobs.Engine
 	control *control.Control
-	redis   redis.UniversalClient
+	redis   *redistest.Server
 }
 
 func start(t testing.TB, edit func(*Config)) *port {
 	t.Helper()
-	b, err := backend.Open(backend.Config{URL: redistest.Start(t).URL()}, prometheus.NewRegistry(), zap.NewNop())
+	redis := redistest.Start(t)
+	b, err := backend.Open(backend.Config{URL: redis.URL()}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func start(t testing.TB, edit func(*Config)) *port {
 			tokens[name] = []ingest.Token{{Hash: sha256.Sum256([]byte(text)), Name: name}}
 		}
 	}
-	p := &port{t: t, redis: b.Background}
+	p := &port{t: t, redis: redis}
 	if p.store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: policies}, b, prometheus.NewRegistry(), zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
@@ -315,16 +315,20 @@ func TestWhatIsTooMuchToTellApartIsInFlight(t *testing.T) {
 	if r := p.json("ReceiveMessage", ""); r.status != 200 {
 		t.Fatalf("receive: %+v", r)
 	}
-	keys, err := p.redis.Keys(t.Context(), "sw:{mail*}:lease").Result()
+	c := p.redis.Client()
+	keys, err := c.Keys(t.Context(), "sw:{mail*}:lease").Result()
 	if err != nil || len(keys) != 1 {
 		t.Fatal(keys, err)
 	}
-	members := make([]redis.Z, 30_000)
-	for i := range members {
-		members[i] = redis.Z{Score: 9e12, Member: fmt.Sprint(i, " other")}
+	for _, kind := range []string{"lease", "delay"} {
+		add := []any{"zadd", strings.TrimSuffix(keys[0], "lease") + kind}
+		for i := range 30_000 {
+			add = append(add, 9e12, fmt.Sprint(i, " other"))
+		}
+		if err := c.Do(t.Context(), add...).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	p.redis.ZAdd(t.Context(), keys[0], members...)
-	p.redis.ZAdd(t.Context(), strings.TrimSuffix(keys[0], "lease")+"delay", members...)
 	got := p.json("GetQueueAttributes", `,"AttributeNames":["ApproximateNumberOfMessagesNotVisible","ApproximateNumberOfMessagesDelayed"]`)
 	if want := `{"Attributes":{"ApproximateNumberOfMessagesDelayed":"0","ApproximateNumberOfMessagesNotVisible":"1"}}`; got.body != want {
 		t.Errorf("got  %s\nwant %s", got.body, want)

@@ -379,7 +379,7 @@ func (r *optionsRun) checkEmptyClaims(t *testing.T) {
 		var sleeper, claims sync.WaitGroup
 		sleeper.Go(func() {
 			for ctx.Err() == nil {
-				_ = store.Do(ctx, "debug", "sleep", "0.01").Err()
+				_ = store.Do(ctx, "debug", "sleep", "0.05").Err()
 			}
 		})
 		for range clients {
