@@ -4,9 +4,11 @@
 package sqs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -130,7 +132,7 @@ func (c *call) serve() *failure {
 	}
 	act, known := actions[c.action]
 	if !known || !c.Ctx.IsPost() {
-		return fail(unsupported, "SQS takes POST, and of its actions those that ingest/API.md lists")
+		return fail(unsupported, fmt.Sprintf("%.64q is none of the actions that ingest/API.md lists, or not sent by POST", c.action))
 	}
 	if failed := c.find(); failed != nil {
 		return failed
@@ -163,7 +165,7 @@ func (c *call) find() *failure {
 	case c.action == "ListQueues":
 		c.queue = "any"
 	case c.queue == "":
-		return fail(missing, "QueueUrl or QueueName is missing")
+		return fail(missing, "QueueUrl, which ends with /sqs/{namespace}/{queue}, or QueueName is missing")
 	}
 	if len(c.QueueOwnerAWSAccountId)+len(c.Tags) > 0 {
 		return fail(unsupported, "queues have no account and no tags")
@@ -249,7 +251,7 @@ func (c *call) setAttributes() (any, *failure) {
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
 	changes := false
-	err := c.Control.ChangeRule(ctx, c.namespace, c.queue, c.key.Name(), func(r *control.Rule) error { // again, where another was first
+	err := c.Control.ChangeRule(ctx, c.namespace, c.queue, cmp.Or(c.key.Name(), "sqs"), func(r *control.Rule) error { // again, where another was first
 		before := r.Rule
 		if err := c.change(r); err != nil || r.Rule == before {
 			return err

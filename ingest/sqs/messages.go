@@ -334,7 +334,7 @@ func (e *entry) attributes() []byte {
 			v.binary() != (v.StringValue == "") ||
 			len(all) > maxAttributes {
 			e.fail(invalid, "a message has at most 10 attributes, each with a name of 1 to 256 letters, "+
-				"digits, ., - and _ that is not reserved, a DataType and a value of it")
+				"digits, ., - and _, but sqs, cause, schedule, tick, shard_index, shard_total, aws.* and amazon.*, a DataType and a value of it")
 			return nil
 		}
 		if stored[name] = v.StringValue; v.binary() {

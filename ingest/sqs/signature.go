@@ -102,12 +102,15 @@ func (c *call) authenticate() *failure {
 	for _, key := range c.AccessKeys {
 		signs = signs || key.Namespace == c.namespace
 	}
-	if signs || c.engine() == nil {
+	if !signs && c.engine() != nil {
+		c.key, rejected = c.Authenticate(c.namespace, []byte(c.id))
+	}
+	switch {
+	case signs, c.engine() == nil, rejected != nil && rejected.Code == wire.CodeUnauthorized:
 		return denied("InvalidClientTokenId",
 			"the access key id is not one of access_keys, nor a "+
 				"token of a namespace of queues without access_keys")
-	}
-	if c.key, rejected = c.Authenticate(c.namespace, []byte(c.id)); rejected == nil {
+	case rejected == nil:
 		rejected = c.readBody()
 	}
 	return failureOf(rejected)
