@@ -30,7 +30,7 @@ type Commands struct {
 	Jobs       Jobs       `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
 	Workers    Workers    `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
 	Schedules  Schedules  `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
-	Rules      Rules      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates and tries."`
+	Rules      Rules      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates, limits, defaults."`
 	Reshard    Reshard    `cmd:"" group:"Operate a running service:" help:"Give a namespace another number of shards while it serves."`
 	Layouts    Layouts    `cmd:"" group:"Operate a running service:" help:"List the shards of a namespace, old and new."`
 	Drops      Drops      `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`
