@@ -342,6 +342,12 @@ func TestAnOperatorRespawnsLooksAtAndPurgesJobs(t *testing.T) {
 	s.request("/v1/mail/welcome/claim?count=3&ttr=1ms", "")
 	shows(t, page, "dead 3")
 	click(t, page, "dead 3")
+	click(t, page, "Respawn …")
+	enter(t, page, "That died as: nacked, lapsed, buried or undecided", "buried")
+	shows(t, page, "Nothing matches")
+	enter(t, page, "Whose last error has in it", "it's")
+	until(t, page, "the command selects, too", `document.querySelector(".command pre").innerText === "spillway jobs respawn mail welcome --error 'it'\\''s' --reason buried"`)
+	click(t, page, "Cancel")
 	until(t, page, "three are listed", `document.querySelectorAll(".job-list [type=checkbox]").length === 4`)
 	if err := page.Eval(`[...document.querySelectorAll(".job-list tbody [type=checkbox]")].slice(1).forEach((box) => box.click())`, nil); err != nil {
 		t.Fatal(err)

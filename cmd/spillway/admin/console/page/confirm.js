@@ -31,14 +31,14 @@ export class Confirm extends Component {
     this.opener?.isConnected && this.opener.focus();
   }
 
-  async count() {
+  async count(values = this.state.values) {
     const { spec } = this.props;
     if (!spec.count) return;
     const asked = (this.asked = {}); // a later question makes this answer worthless
     this.setState({ counting: true, counted: null, typed: "", rejected: "" });
     let change;
     try {
-      change = { counted: await spec.count(this.state.values) };
+      change = { counted: await spec.count(values) };
     } catch (err) {
       change = { rejected: err.message };
     }
@@ -81,7 +81,7 @@ export class Confirm extends Component {
         <p>${spec.text}</p>
         ${(spec.fields ?? []).map((f) => html`<label class="field"><span>${f.label}</span>
           <input type=${f.type} min=${f.min} value=${values[f.name] ?? f.value} onInput=${(e) => this.change(f, e.target.value)}
-            onChange=${() => f.counts && this.count()} />
+            onChange=${(e) => f.counts && this.count({ ...this.state.values, [f.name]: e.target.value })} />
           ${f.hint && html`<small>${f.hint}</small>`}</label>`)}
         ${spec.command && html`<div class="command"><small>The same from the command line</small> <button type="button" class="action" onClick=${(e) => copy(e.target.nextElementSibling)}>copy</button><pre class="payload" tabindex="0">${spec.command(values)}</pre></div>`}
         ${counting && html`<p role="status">Counting …</p>`}

@@ -56,32 +56,43 @@ export function purge(namespace, queue, done) {
   });
 }
 
+// Which dead letters are meant: those with ids, or those that fields select. PHP's queues have no more than a number of them.
 const atMost = { name: "limit", label: "At most, in jobs", type: "number", min: 0, value: "", counts: true, hint: "Empty: all." };
-const some = (ids, { limit }) => (ids.length > 0 ? { ids } : Number(limit) > 0 ? { limit: Math.floor(Number(limit)) } : {});
+const selecting = [atMost,
+  { name: "error", label: "Whose last error has in it", type: "text", value: "", counts: true },
+  { name: "reason", label: "That died as: nacked, lapsed, buried or undecided", type: "text", value: "", counts: true },
+  { name: "age", label: "Dead for, in seconds", type: "number", min: 0, value: "", counts: true }];
+const fieldsOf = (ids, php) => (ids.length > 0 ? [] : php ? [atMost] : selecting);
+const some = (ids, { limit, error, reason, age }) => (ids.length > 0 ? { ids } : {
+  ...(Number(limit) > 0 && { limit: Math.floor(Number(limit)) }), ...(error && { error }), ...(reason && { reason: reason.trim() }),
+  ...(Number(age) > 0 && { age_ms: Math.round(Number(age) * 1000) }),
+});
+const flagsOf = ({ limit, error, reason, age_ms: age }) => [...(limit ? ["--limit", limit] : []), ...(error ? ["--error", quoted(error)] : []),
+  ...(reason ? ["--reason", quoted(reason)] : []), ...(age ? ["--age", age + "ms"] : [])];
 
-/** Makes dead letters of a queue ready again: those with ids, or the oldest. */
-export function respawn(namespace, queue, done, ids = []) {
+/** Makes dead letters of a queue ready again: those with ids, or the oldest that are selected. */
+export function respawn(namespace, queue, done, ids = [], php = false) {
   confirmed({
     title: `Respawn dead letters of ${visible(queue)}`, verb: "Respawn", did: "made ready", things: letters, done,
     text: `Each becomes a ready job again, for one try more${ids.length > 0 ? "" : ", the oldest first"}.`,
-    fields: [...(ids.length > 0 ? [] : [atMost]), { name: "ttl", label: "Time to live, in seconds", type: "number", min: 0, value: "", hint: "Empty: for ever." }],
+    fields: [...fieldsOf(ids, php), { name: "ttl", label: "Time to live, in seconds", type: "number", min: 0, value: "", hint: "Empty: for ever." }],
     route: path("namespaces", namespace, "queues", queue, "dead", "respawn"),
     select: (values) => ({ ...some(ids, values), ...(Number(values.ttl) > 0 && { ttl_ms: Math.round(Number(values.ttl) * 1000) }) }),
     command: ["respawn", namespace, queue, ...ids],
-    flags: ({ limit, ttl_ms: ttl }) => [...(limit ? ["--limit", limit] : []), ...(ttl ? ["--ttl", ttl + "ms"] : [])],
+    flags: ({ ttl_ms: ttl, ...of }) => [...flagsOf(of), ...(ttl ? ["--ttl", ttl + "ms"] : [])],
   });
 }
 
-/** Deletes dead letters of a queue: those with ids, or the oldest. */
-export function removeDead(namespace, queue, done, ids = []) {
+/** Deletes dead letters of a queue: those with ids, or the oldest that are selected. */
+export function removeDead(namespace, queue, done, ids = [], php = false) {
   confirmed({
     title: `Delete dead letters of ${visible(queue)}`, verb: "Delete", danger: true, did: "deleted", things: letters, done,
     text: `They are gone then${ids.length > 0 ? "" : ", the oldest first"}, and counted as deleted.`,
-    fields: ids.length > 0 ? [] : [atMost],
+    fields: fieldsOf(ids, php),
     route: path("namespaces", namespace, "queues", queue, "dead", "delete"),
     select: (values) => some(ids, values),
     command: ["delete", namespace, queue, ...ids],
-    flags: ({ limit }) => [...(ids.length > 0 ? [] : ["--dead"]), ...(limit ? ["--limit", limit] : [])],
+    flags: (of) => [...(ids.length > 0 ? [] : ["--dead"]), ...flagsOf(of)],
   });
 }
 

@@ -67,7 +67,7 @@ export class JobList extends Component {
     });
   }
 
-  render({ namespace, queue, part, done }, { pages, jobs, next, classes, chosen, error }) {
+  render({ namespace, queue, part, php, done }, { pages, jobs, next, classes, chosen, error }) {
     const dead = part === "dead" && !forbidden("operator");
     const ids = Object.keys(chosen);
     const again = () => this.setState({ chosen: {} }, () => { this.ask(); done(); });
@@ -76,8 +76,8 @@ export class JobList extends Component {
       ${classes && html`<${Classes} ...${classes} />`}
       ${!jobs && !error && html`<p class="muted">Asking the server …</p>`}
       ${jobs?.length === 0 && html`<p class="muted">${next ? "None on this page; there are more." : `No job is ${part}.`}</p>`}
-      ${dead && jobs?.length > 0 && html`<div class="bar"><${Action} onAct=${() => respawn(namespace, queue, again, ids)}>Respawn${some} …<//>
-        <${Action} kind="danger" onAct=${() => removeDead(namespace, queue, again, ids)}>Delete${some} …<//><span class="muted">${some ? "" : "the oldest first, or those that you choose"}</span></div>`}
+      ${dead && jobs?.length > 0 && html`<div class="bar"><${Action} onAct=${() => respawn(namespace, queue, again, ids, php)}>Respawn${some} …<//>
+        <${Action} kind="danger" onAct=${() => removeDead(namespace, queue, again, ids, php)}>Delete${some} …<//><span class="muted">${some ? "" : "the oldest first, or those that you choose"}</span></div>`}
       ${jobs?.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Table of jobs"><table class="job-list">
         <thead><tr><th scope="col">${dead && html`<input type="checkbox" aria-label="Choose all of this page" checked=${jobs.every((j) => chosen[j.id])} onChange=${(e) => this.choose(jobs.map((j) => j.id), e.target.checked)} />`}job</th>
           <th scope="col">${heads[part]}</th><th scope="col">${waits(part) ? "next attempt" : "attempt"}</th><th scope="col" class="n">size</th><th scope="col">published</th></tr></thead>
