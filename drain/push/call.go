@@ -161,10 +161,11 @@ func (t *target) claimed(s *shard, c *claim, sent time.Time) (failure error) {
 	// A claim that got less than it asked for left the queue empty, unless its answer was full
 	// or its rate lets no more pass.
 	held := len(c.Held) > 0 && c.Held[0] > 0
-	if c.More || held || len(jobs) == c.Count && (len(c.Left) == 0 || c.Left[0] != 0) {
+	old := c.Namespace != t.p.store.Namespace(t.namespace) // its limit may be another one by now
+	if c.More || held || old || len(jobs) == c.Count && (len(c.Left) == 0 || c.Left[0] != 0) {
 		src.due = true
 	}
-	if held {
+	if held && !old {
 		t.wait(&src.rate, time.Duration(c.Held[0])*time.Millisecond)
 	}
 	t.readmit(q)

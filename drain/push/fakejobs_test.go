@@ -19,6 +19,7 @@ type fakeJobs struct {
 	latency    time.Duration
 	lost       func(b *job.Batch) error // nil: every answer arrives; else a batch runs and has this error
 	failRevert func() error
+	answered   func() // after a batch ran, before the pusher has its answer
 
 	jobs    map[string]*fakeJob // all that there were, by id
 	runs    int
@@ -111,6 +112,9 @@ func (s *fakeJobs) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 		}
 	})
 	s.Store.Run(ctx, l, b)
+	if s.answered != nil {
+		s.answered()
+	}
 	for _, c := range b.Claims {
 		for _, j := range c.Jobs {
 			if j.Attempt > j.Tries {

@@ -303,3 +303,48 @@ func TestRedisAQueueIsPushedFromEachLayout(t *testing.T) {
 		t.Errorf("%d were delivered twice at once", d.twice)
 	}
 }
+
+// A limit that was changed at run time holds at once: nothing waits for what the one before held back.
+func TestRedisPushFollowsALimitThatIsRaised(t *testing.T) {
+	t.Parallel()
+	hour, second := job.Rule{Match: "*"}, job.Rule{Match: "*"}
+	if err := errors.Join(hour.Rate.UnmarshalText([]byte("1/h")), second.Rate.UnmarshalText([]byte("100/s"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, rules := range map[string][2][]job.Rule{
+		"rate raised":         {{hour}, {second}},
+		"rate removed":        {{hour}, nil},
+		"concurrency raised":  {{{Match: "*", Concurrency: 1}}, {{Match: "*", Concurrency: 5}}},
+		"concurrency removed": {{{Match: "q", Concurrency: 1}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			policy, rule := job.DefaultPolicy(), DefaultRule()
+			policy.Rules = rules[0]
+			rule.Match, rule.Sink = "q", "crm"
+			var release sync.WaitGroup // no slot comes back, as that of a deferred job
+			release.Add(1)
+			s := &fakeSink{write: func(context.Context, []*sink.Batch) error { release.Wait(); return nil }}
+			x := startPush(t, "redis://"+redistest.Start(t).Addr, policy, rule, s)
+			defer x.stop(t)
+			defer release.Done()
+			x.publish(t, "q", 5, 3)
+			source := func() (held bool) {
+				target := x.p.targets[0]
+				target.mu.Lock()
+				defer target.mu.Unlock()
+				for _, src := range target.queues["q"].sources {
+					held = src.rate.waits || !src.due && target.queues["q"].running == 1
+				}
+				return held
+			}
+			until(t, 30*time.Second, "the limit holds the queue back", func() bool { return len(s.of("q")) == 1 && source() })
+			policy.Rules = rules[1]
+			if err := x.store.SetNamespaces(t.Context(), map[string]job.Policy{"mail": policy}); err != nil {
+				t.Fatal(err)
+			}
+			x.p.Refresh()
+			until(t, 5*time.Second, "as many Writes as the new limit lets pass", func() bool { _, running := s.state(); return running == 5 })
+		})
+	}
+}

@@ -163,6 +163,14 @@ func (p *Pusher) stuck() string {
 	return strings.Join(names, ", ")
 }
 
+// Refresh has the queues asked again that have another limit now: what the last one held back may
+// pass. Call it when namespaces have changed.
+func (p *Pusher) Refresh() {
+	for _, t := range p.targets {
+		t.refresh()
+	}
+}
+
 // heard is called for every event of the wakes. An event without a namespace, or without a
 // queue, is about all of them.
 func (p *Pusher) heard(e job.WakeEvent) {

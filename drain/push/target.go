@@ -31,6 +31,7 @@ type target struct {
 	over       chan struct{} // closes when finish is done
 
 	mu        sync.Mutex
+	rules     *job.Namespace // with the rules that refresh saw last
 	queues    map[string]*queue
 	shards    map[int]*shard
 	active    []*shard // with due sources, in the order of their turns
@@ -53,6 +54,7 @@ func newTarget(p *Pusher, namespace, name string, s Sink, m *targetMetrics) *tar
 		label:     s.Label,
 		metrics:   m,
 		log:       p.log.With(zap.String("namespace", namespace), zap.String("sink", s.Label)),
+		rules:     p.store.Namespace(namespace),
 		queues:    map[string]*queue{},
 		shards:    map[int]*shard{},
 		over:      make(chan struct{}),
@@ -252,6 +254,29 @@ func (t *target) poll(ns *job.Namespace, listed bool) {
 			t.p.wakes.Unwant(ns, src.shard, q.name)
 		}
 	}
+}
+
+// refresh admits the queues whose limit has changed. Nothing else tells of one that is raised: a
+// claim that found no free slot left its source idle, and a rate lets nobody ask for an hour.
+func (t *target) refresh() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, now := t.rules, t.p.store.Namespace(t.namespace)
+	if now == nil || now == before {
+		return
+	}
+	t.rules = now
+	for name, q := range t.queues {
+		if before != nil && now.SameLimit(before, name) {
+			continue
+		}
+		for _, src := range q.sources {
+			src.rate.waits = false
+			t.admit(src)
+		}
+	}
+	t.waits = slices.DeleteFunc(t.waits, func(w *wait) bool { return !w.waits })
+	t.pump()
 }
 
 // heard is called for an event of the wakes.

@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -295,6 +296,35 @@ func TestAQueueThatWaitsHasOneTimerHoweverItIsSpread(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What a claim says of a limit that is another one when its answer arrives holds nothing back.
+func TestAnAnswerUnderARuleOfBeforeHoldsNothingBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		policy := job.DefaultPolicy()
+		policy.Rules = []job.Rule{{Match: "*"}}
+		if err := policy.Rules[0].Rate.UnmarshalText([]byte("1/h")); err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, policy)
+		r.store.Pause = time.Hour
+		r.start()
+		var once sync.Once
+		r.store.answered = func() {
+			once.Do(func() {
+				policy.Rules = nil
+				r.store.SetPause(0)
+				r.store.Set(t, "mail", policy)
+				r.p.Refresh()
+			})
+		}
+		r.store.publish("welcome", 5, 1)
+		time.Sleep(time.Minute)
+		if n := r.store.acked(); n != 5 {
+			t.Errorf("%d of 5 acked a minute after the rate was removed", n)
+		}
+		r.stop()
+	})
 }
 
 // A sink may ask for a day.

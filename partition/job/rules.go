@@ -275,6 +275,11 @@ type limit struct {
 	by           string
 }
 
+// SameLimit reports whether rules hold a queue back as those of another policy of the namespace did.
+func (n *Namespace) SameLimit(other *Namespace, queue string) bool {
+	return n.limit(queue) == other.limit(queue)
+}
+
 // limit is that of a queue in each of its shards; the zero limit is none.
 func (n *Namespace) limit(queue string) (l limit) {
 	if len(n.Policy.Rules) == 0 {

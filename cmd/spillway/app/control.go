@@ -140,8 +140,8 @@ func (g *generation) apply(s *control.Snapshot, log *zap.Logger) {
 	g.applyTokens(s, log)
 }
 
-// applyTokens sets the tokens of the namespaces that are in use, and ends what waits under
-// one that was revoked.
+// applyTokens sets the tokens of the namespaces that are in use, ends what waits under one that
+// was revoked, and has all others ask again where their namespace changed.
 func (g *generation) applyTokens(s *control.Snapshot, log *zap.Logger) {
 	if g.ingest != nil {
 		in := g.cfg.Ingest()
@@ -159,6 +159,9 @@ func (g *generation) applyTokens(s *control.Snapshot, log *zap.Logger) {
 	}
 	for _, e := range g.engines {
 		e.Refresh()
+	}
+	for _, p := range g.pushers {
+		p.Refresh()
 	}
 }
 

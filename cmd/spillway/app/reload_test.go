@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/ready"
 )
 
@@ -321,5 +323,32 @@ func TestTheFileTakesPrecedenceOverWhatIsMadeAtRunTime(t *testing.T) {
 	}
 	if p := policiesOf(s, "default"); len(p) != 2 || p["mail"].Shards != 2 || len(policiesOf(s, "fast")) != 0 {
 		t.Errorf("got %+v", p)
+	}
+}
+
+// Whatever holds a claim of push back, it follows the rules of the control document.
+func TestPushFollowsARuleThatChangesAtRunTime(t *testing.T) {
+	t.Parallel()
+	got := make(chan struct{}, 9)
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { got <- struct{}{} }))
+	defer target.Close()
+	a, _, _ := startReloading(t, "sinks: {crm: \""+target.URL+"\"}\nnamespaces: {mail: {kind: queue, push: [{match: q, sink: crm}]}}\n")
+	limit := func(rate string) {
+		t.Helper()
+		r := control.Rule{Namespace: "mail", Rule: job.Rule{Match: "q"}}
+		if err := errors.Join(r.Rate.UnmarshalText([]byte(rate)), a.control.PutRule(t.Context(), r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("1/h")
+	store := a.current.Load().jobs["default"]
+	p := &job.Publish{Namespace: store.Namespace("mail"), Queue: "q", Tries: 1, Messages: []job.Message{{Payload: []byte("1")}, {Payload: []byte("2")}}}
+	store.Run(t.Context(), store.NewLane(), &job.Batch{Publishes: []*job.Publish{p}})
+	<-got
+	limit("100/s")
+	select {
+	case <-got:
+	case <-time.After(20 * time.Second):
+		t.Error("the next job waits for the rate of before")
 	}
 }
