@@ -182,4 +182,7 @@ func TestRulesBeyondTheBoundAreNotUsed(t *testing.T) {
 	if len(s.Ignored) != 4 { // the namespace, and three rules
 		t.Errorf("ignored %q", s.Ignored)
 	}
+	if unused := s.UnusedRules("mail"); len(unused) != 3 || unused[0].Match != "r2" || unused[0].Unused != "256 rules are the most, with those of the file" {
+		t.Errorf("unused %v", unused)
+	}
 }

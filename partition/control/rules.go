@@ -21,6 +21,7 @@ type Rule struct {
 	CreatedMS int64  `json:"created_ms"`           // Unix ms
 	CreatedBy string `json:"created_by,omitempty"` // the name of the admin token
 	FromFile  bool   `json:"-"`                    // the file has it; it cannot be deleted at run time
+	Unused    string `json:"-"`                    // why it does not count; empty: it does
 }
 
 // Validate returns a *partition.FieldError for each value outside its bounds, joined.
@@ -55,17 +56,22 @@ func decodeRule(name, value string) (*Rule, error) {
 func (s *Snapshot) addRules(rules []*Rule, ignore func(name, format string, args ...any)) {
 	slices.SortFunc(rules, (*Rule).before)
 	for _, r := range rules {
-		n := s.namespaces[r.Namespace]
+		n, why := s.namespaces[r.Namespace], ""
 		switch {
 		case n == nil:
-			ignore(r.entry(), "there is no such namespace of kind queue in use")
+			why = "there is no such namespace of kind queue in use"
 		case len(s.rules[r.Namespace])+len(n.Policy.Rules) >= job.MaxRules:
-			ignore(r.entry(), "%d rules are the most, with those of the file", job.MaxRules)
+			why = fmt.Sprintf("%d rules are the most, with those of the file", job.MaxRules)
 		case n.Policy.Admit(r.Rule) != nil:
-			ignore(r.entry(), "%v", n.Policy.Admit(r.Rule))
+			why = n.Policy.Admit(r.Rule).Error()
 		default:
 			s.rules[r.Namespace] = append(s.rules[r.Namespace], r)
+			continue
 		}
+		ignore(r.entry(), "%s", why)
+		unused := *r // the document's rules are shared by snapshots
+		unused.Unused = why
+		s.unused[r.Namespace] = append(s.unused[r.Namespace], &unused)
 	}
 	for name, n := range s.namespaces {
 		made, ruled := s.rules[name], *n // the document's namespaces are shared by snapshots

@@ -42,11 +42,15 @@ type Snapshot struct {
 	byHash     map[tokenKey]*Token
 	admins     []*Admin
 	rules      map[string][]*Rule // by namespace, in the order in which they count
+	unused     map[string][]*Rule
 }
 
 // Rules returns the rules for queues of a namespace, the first that counts first. The caller must
 // not change the list.
 func (s *Snapshot) Rules(namespace string) []*Rule { return s.rules[namespace] }
+
+// UnusedRules returns the rules made at run time that do not count, and say why.
+func (s *Snapshot) UnusedRules(namespace string) []*Rule { return s.unused[namespace] }
 
 // Namespace returns the namespace of kind queue of that name, nil when there is none.
 func (s *Snapshot) Namespace(name string) *Namespace { return s.namespaces[name] }
@@ -86,6 +90,7 @@ func newSnapshot(d *document, file *File) *Snapshot {
 		tokens:     map[string][]*Token{},
 		byHash:     map[tokenKey]*Token{},
 		rules:      map[string][]*Rule{},
+		unused:     map[string][]*Rule{},
 	}
 	ignore := func(name, format string, args ...any) {
 		s.Ignored = append(s.Ignored, fmt.Sprintf("%s: %.200s", shownName(name), fmt.Sprintf(format, args...)))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -288,6 +289,7 @@ type MadeRule struct {
 	CreatedAtMS int64  `json:"created_at_ms"` // 0: the file has it
 	CreatedBy   string `json:"created_by"`
 	FromFile    bool   `json:"from_file"`
+	Unused      string `json:"unused,omitempty"` // why it does not count
 }
 
 // PutRule is a rule that was made.
@@ -302,8 +304,9 @@ func (s *Server) rules(r *request) (any, error) {
 		return nil, r.err
 	}
 	list := []MadeRule{}
-	for _, rule := range c.Snapshot().Rules(ns.Name) {
-		list = append(list, MadeRule{Rule(rule.Rule), rule.CreatedMS, rule.CreatedBy, rule.FromFile})
+	now := c.Snapshot()
+	for _, rule := range slices.Concat(now.Rules(ns.Name), now.UnusedRules(ns.Name)) {
+		list = append(list, MadeRule{Rule(rule.Rule), rule.CreatedMS, rule.CreatedBy, rule.FromFile, rule.Unused})
 	}
 	return map[string]any{"rules": list}, nil
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -178,6 +179,33 @@ func addQueueTokens(in *ingest.Config, s *control.Snapshot) {
 			in.Closed = append(in.Closed, n.Name)
 		}
 	}
+}
+
+// ruleErrors are what keeps a reload from g: a rule made at run time that would count no more, so that
+// its queues had no limit, and a new rule that shards keep, each by itself, while jobs of an older layout
+// are left. A start has no such choice, and warns.
+func (g *generation) ruleErrors(c *control.Control) (errs []error) {
+	now, next := c.Snapshot(), c.Preview(g.file)
+	for _, n := range g.snapshot.Namespaces() {
+		add := func(r *control.Rule, format string, args ...any) {
+			errs = append(errs, fmt.Errorf("namespaces.%s: rule %q %s", n.Name, r.Match, fmt.Sprintf(format, args...)))
+		}
+		rules := now.Rules(n.Name)
+		for _, r := range next.UnusedRules(n.Name) {
+			if slices.ContainsFunc(rules, func(o *control.Rule) bool { return !o.FromFile && o.Match == r.Match }) {
+				add(r, "was made at run time and would not count any more: %s: delete or replace it before", r.Unused)
+			}
+		}
+		layouts := g.jobs[n.Pool].Namespace(n.Name).Layouts()
+		older := layouts.Older(layouts.Current().N)
+		for _, r := range g.snapshot.Rules(n.Name) {
+			kept := r.ByShard()
+			if kept != "" && len(older) > 0 && !slices.ContainsFunc(rules, func(o *control.Rule) bool { return o.Rule == r.Rule }) {
+				add(r, "is new or another one, with %s, and layout %d has jobs still: add it once that is closed", kept, older[0].N)
+			}
+		}
+	}
+	return errs
 }
 
 // adminTokens are the tokens of the admin port, of the file and made at run time.

@@ -157,6 +157,8 @@ func (a *App) reload() ([]config.Change, error) {
 		err = ready.ErrShuttingDown
 	} else if err != nil {
 		err = fmt.Errorf("store: %w", err)
+	} else {
+		err = errors.Join(next.ruleErrors(a.control)...)
 	}
 	if err != nil {
 		return nil, errors.Join(err, next.discard(context.Background()))

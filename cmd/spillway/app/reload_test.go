@@ -326,6 +326,85 @@ func TestTheFileTakesPrecedenceOverWhatIsMadeAtRunTime(t *testing.T) {
 	}
 }
 
+// awaitReload reloads until that is rejected with an error, or accepted where that is empty: on a busy
+// machine the store may not answer in time.
+func awaitReload(t *testing.T, a *App, want string) {
+	t.Helper()
+	eventually(t, "a reload with the error "+want, func() bool {
+		_, err := a.Reload(t.Context())
+		return err == nil && want == "" || err != nil && want != "" && strings.Contains(err.Error(), want)
+	})
+}
+
+// A rule made at run time counts until somebody deletes it: a reload is rejected where it would not.
+func TestAReloadDropsNoRuleMadeAtRunTime(t *testing.T) {
+	t.Parallel()
+	const spread = "sink: \"null:\"\nnamespaces: {mail: {kind: queue, shards: 4, spread: {bulk: 4}}}\n"
+	full := strings.Repeat("{match: q, tries: 2}, ", job.MaxRules)
+	for name, row := range map[string]struct{ file, want string }{
+		"a spread":       {spread, `namespaces.mail: rule "*" was made at run time and would not count any more: concurrency`},
+		"too many rules": {"sink: \"null:\"\nnamespaces: {mail: {kind: queue, shards: 4, queues: [" + full + "]}}\n", "256 rules are the most"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, write, _ := startReloading(t, strings.Replace(spread, "spread: {bulk: 4}", "max_jobs: 9", 1))
+			if err := a.control.PutRule(t.Context(), control.Rule{Namespace: "mail", Rule: job.Rule{Match: "*", Concurrency: 10}}); err != nil {
+				t.Fatal(err)
+			}
+			before := a.current.Load()
+			write(row.file)
+			awaitReload(t, a, row.want)
+			if a.current.Load() != before {
+				t.Error("something was replaced")
+			}
+			if err := a.control.DeleteRule(t.Context(), "mail", "*"); err != nil {
+				t.Fatal(err)
+			}
+			awaitReload(t, a, "")
+		})
+	}
+}
+
+// A start has to succeed. A rule that does not count since keeps no reload from being used.
+func TestAReloadGoesOnBesideARuleThatDidNotCountBefore(t *testing.T) {
+	t.Parallel()
+	store := "redis: " + redistest.Start(t, "--appendonly", "yes").URL() + "\nsink: \"null:\"\nnamespaces: {mail: {kind: queue, shards: 4%s}}\n"
+	a, _, _ := startReloading(t, fmt.Sprintf(store, ""))
+	if err := a.control.PutRule(t.Context(), control.Rule{Namespace: "mail", Rule: job.Rule{Match: "*", Concurrency: 10}}); err != nil {
+		t.Fatal(err)
+	}
+	a, write, _ := startReloading(t, fmt.Sprintf(store, ", spread: {bulk: 4}"))
+	if unused := a.control.Snapshot().UnusedRules("mail"); len(unused) != 1 {
+		t.Fatalf("unused: %v", unused)
+	}
+	write(fmt.Sprintf(store, ", spread: {bulk: 4}, max_jobs: 9"))
+	awaitReload(t, a, "")
+}
+
+// Older shards would count beside the new ones.
+func TestAReloadAddsNoRuleThatShardsKeepWhileAnOlderLayoutIsOpen(t *testing.T) {
+	t.Parallel()
+	file := "redis: " + redistest.Start(t, "--appendonly", "yes").URL() + "\nsink: \"null:\"\nnamespaces: {mail: {kind: queue, queues: [{match: x, tries: %d%s}]}}\n"
+	a, write, _ := startReloading(t, fmt.Sprintf(file, 2, ""))
+	store := a.current.Load().jobs["default"]
+	ns := store.Namespace("mail")
+	p := &job.Publish{Namespace: ns, Queue: "q", Tries: 1, Messages: []job.Message{{Payload: []byte("1")}}}
+	store.Run(t.Context(), store.NewLane(), &job.Batch{Publishes: []*job.Publish{p}})
+	if _, err := store.Reshard(t.Context(), ns, partition.ReshardRequest{Shards: 3}); err != nil || p.Err != nil {
+		t.Fatal(err, p.Err)
+	}
+	write(fmt.Sprintf(file, 3, ""))
+	awaitReload(t, a, "")
+	const want = `rule "x" is new or another one, with a concurrency, and each shard counts its own leases, and layout 1 has jobs still`
+	write(fmt.Sprintf(file, 3, ", concurrency: 5"))
+	awaitReload(t, a, want)
+	store = a.current.Load().jobs["default"]
+	if _, err := store.PurgeAll(t.Context(), store.Namespace("mail")); err != nil {
+		t.Fatal(err)
+	}
+	awaitReload(t, a, "") // once the layout is closed
+}
+
 // Whatever holds a claim of push back, it follows the rules of the control document.
 func TestPushFollowsARuleThatChangesAtRunTime(t *testing.T) {
 	t.Parallel()

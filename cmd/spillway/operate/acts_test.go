@@ -173,6 +173,17 @@ func TestARuleSaysWhatItReplaced(t *testing.T) {
 	}
 }
 
+func TestARuleThatDoesNotCountSaysWhy(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{
+		"GET /api/v1/control/namespaces/mail/rules": `{"rules":[{"match":"*","concurrency":2,"unused":"bulk has\u001b a spread"}]}`,
+	})
+	out, stderr, code := run(t, api, "rules", "ls", "mail")
+	if code != 0 || !strings.Contains(out, "*") || !strings.Contains(stderr, `* does not count: bulk has\u001b a spread`) {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+}
+
 func TestAPauseOfAQueueWithoutJobsSaysSo(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{

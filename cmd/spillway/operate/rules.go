@@ -44,6 +44,9 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Concurrency), cmp.Or(r.ConcurrencyBy, "-"), said(r.Tries),
 			cmp.Or(r.TTR.String(), "-"), cmp.Or(r.Delay.String(), "-"), cmp.Or(r.KeepTrace.String(), "-"), cmp.Or(r.KeepAcked.String(), "-"),
 			made(r.FromFile, r.CreatedAtMS), r.CreatedBy)
+		if r.Unused != "" {
+			_ = s.tell("%s does not count: %s", r.Match, escape(r.Unused))
+		}
 	}
 	return t.print(s.Out)
 }
