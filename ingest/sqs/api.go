@@ -275,7 +275,7 @@ func (c *call) setAttributes() (any, *failure) {
 	case errors.Is(err, errTooOften):
 		return nil, failureOf(ingest.Reject(wire.CodeRateLimited, ""))
 	case errors.Is(err, control.ErrTooMany):
-		return nil, fail("OverLimit", "the namespace has as many rules as it may")
+		return nil, fail("OverLimit", "the namespace has as many rules as clients may make")
 	}
 	return nil, failureOf(ingest.Reject(wire.CodeStoreUnavailable, ""))
 }

@@ -393,6 +393,28 @@ func TestAttributesOfAQueueAreItsRule(t *testing.T) {
 	}
 }
 
+// Queues are named by clients, and operators need rules too.
+func TestAttributesLeaveRulesToOperators(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	put := func(queue string) {
+		r := control.Rule{Namespace: "mail", CreatedBy: "ops", Rule: job.Rule{Match: job.Pattern(queue), Tries: 2}}
+		if err := p.control.PutRule(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range job.MaxRules / 2 {
+		put(fmt.Sprint("q", n))
+	}
+	if r := p.do(p.request("/", "CreateQueue", `{"QueueName":"q","Attributes":{"VisibilityTimeout":"120"}}`)); r.status != 400 || !strings.Contains(r.body, "OverLimit") {
+		t.Errorf("got %+v", r)
+	}
+	if r := p.json("SetQueueAttributes", `,"Attributes":{"VisibilityTimeout":"120"}`); !strings.Contains(r.body, "OverLimit") {
+		t.Errorf("got %+v", r)
+	}
+	put("*")
+}
+
 func TestAMessageWithoutRedrivePolicyIsReceivedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil)

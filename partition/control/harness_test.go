@@ -24,8 +24,9 @@ const patience = 20 * time.Second
 // process is the Control of one process.
 type process struct {
 	*control.Control
-	t    testing.TB
-	logs *observer.ObservedLogs
+	t     testing.TB
+	logs  *observer.ObservedLogs
+	pools control.Pools
 }
 
 var prefixes atomic.Int64
@@ -61,8 +62,8 @@ func prepare(t testing.TB, url, prefix string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{control.Open(prefix, reg, zap.New(core)), t, logs}
-	p.Use(file(), control.Pools{"default": b, "fast": b})
+	p := &process{control.Open(prefix, reg, zap.New(core)), t, logs, control.Pools{"default": b, "fast": b}}
+	p.Use(file(), p.pools)
 	t.Cleanup(func() {
 		_ = p.Stop(context.Background())
 		_ = b.Close()

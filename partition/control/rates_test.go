@@ -186,3 +186,27 @@ func TestRulesBeyondTheBoundAreNotUsed(t *testing.T) {
 		t.Errorf("unused %v", unused)
 	}
 }
+
+// Clients make rules for queues that they name. What they leave is for operators.
+func TestClientsMakeHalfOfTheRulesThatTheFileLeaves(t *testing.T) {
+	t.Parallel()
+	for filed, most := range map[int]int{0: 128, 100: 78, 255: 0} {
+		c := start(t, "embedded:", newPrefix())
+		mail := control.Namespace{Name: "mail", Pool: "default", Policy: job.DefaultPolicy()}
+		for i := range filed {
+			mail.Policy.Rules = append(mail.Policy.Rules, job.Rule{Match: job.Pattern(fmt.Sprint("q", i)), Tries: 2})
+		}
+		c.Use(control.File{Namespaces: []control.Namespace{mail}}, c.pools)
+		change := func(queue string, tries int) error {
+			return c.ChangeRule(ctx, "mail", queue, "app", func(r *control.Rule) error { r.Tries = tries; return nil })
+		}
+		for i := range most {
+			c.must(change(fmt.Sprint("r", i), 3))
+		}
+		if err := change("one-more", 3); !errors.Is(err, control.ErrTooMany) {
+			t.Errorf("%d of the file: got %v after %d", filed, err, most)
+		}
+		c.must(c.PutRule(ctx, rule(t, "of-an-operator", "5/s", 0)))
+		c.must(change("of-an-operator", 3))
+	}
+}

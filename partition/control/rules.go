@@ -92,11 +92,12 @@ func (c *Control) PutRule(ctx context.Context, r Rule) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	return c.change(ctx, func(v view) (edit, error) { return v.putRule(r) })
+	return c.change(ctx, func(v view) (edit, error) { return v.putRule(r, job.MaxRules) })
 }
 
 // ChangeRule changes the rule made at run time for exactly one queue, which may say nothing yet: what
-// an operator said there stays. by says who does. An error of change is returned as it is.
+// an operator said there stays. by says who does. An error of change is returned as it is. Half of what
+// the file leaves of MaxRules is for operators: callers name queues as they like.
 func (c *Control) ChangeRule(ctx context.Context, namespace, queue, by string,
 	change func(*Rule) error) error {
 	return c.change(ctx, func(v view) (edit, error) {
@@ -115,12 +116,18 @@ func (c *Control) ChangeRule(ctx context.Context, namespace, queue, by string,
 		if err := r.Validate(); err != nil {
 			return nil, err
 		}
-		return v.putRule(r)
+		filed := 0
+		for _, r := range v.snapshot.Rules(namespace) {
+			if r.FromFile {
+				filed++
+			}
+		}
+		return v.putRule(r, (job.MaxRules+filed)/2)
 	})
 }
 
-// putRule makes a rule, or replaces that of the same pattern.
-func (v view) putRule(r Rule) (edit, error) {
+// putRule makes a rule, where its namespace has fewer than most, or replaces that of the same pattern.
+func (v view) putRule(r Rule, most int) (edit, error) {
 	r.CreatedMS = time.Now().UnixMilli()
 	_, exists := v.entries[r.entry()]
 	n := v.snapshot.Namespace(r.Namespace)
@@ -129,9 +136,8 @@ func (v view) putRule(r Rule) (edit, error) {
 		return nil, n.Policy.Admit(r.Rule)
 	case n == nil:
 		return nil, fmt.Errorf("namespace %s of kind queue: %w", r.Namespace, ErrNotFound)
-	case !exists && len(v.snapshot.Rules(r.Namespace)) >= job.MaxRules:
-		return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace,
-			job.MaxRules, ErrTooMany)
+	case !exists && len(v.snapshot.Rules(r.Namespace)) >= most:
+		return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace, most, ErrTooMany)
 	}
 	return edit{r.entry(): r.encode()}, nil
 }
