@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,32 @@ func leasesAreLimited(b *bench) {
 	b.same("the next of red", payloads(b.claim(10, "mail")), []string{"red1"})
 	b.ack(each[1])
 	b.same("none of blue", len(b.claim(10, "mail")), 0)
+
+	for i := range 6 {
+		p := b.message("mail", fmt.Sprint("red", i+3))
+		p.Messages[0].Attributes = []byte(`{"tenant":"red"}`)
+		b.store1(p)
+	}
+	b.same("all wait", len(b.claim(10, "mail")), 0)
+	for _, change := range []struct {
+		most int // 0: no limit
+		want []string
+	}{{3, []string{"red2", "red3"}}, {0, []string{"red4", "red5", "red6", "red7", "red8"}}} {
+		p := job.DefaultPolicy()
+		limits(&p)
+		if p.Rules[1].Concurrency = change.most; change.most == 0 {
+			p.Rules = p.Rules[:1]
+		}
+		b.is("another limit", b.real.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p}), nil)
+		b.ns = b.store.Namespace("mail")
+		var passed []string
+		b.until("those who waited get what it lets pass", func() bool {
+			passed = append(passed, payloads(b.claim(10, "mail"))...)
+			return len(passed) >= len(change.want)
+		})
+		slices.Sort(passed)
+		b.same("of a limit", []any{change.most, passed}, []any{change.most, change.want})
+	}
 }
 
 // Three stores stand for processes, some of which end without a word. The leases that the shard has are never more than

@@ -2,6 +2,7 @@ package job
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,8 @@ type Namespace struct {
 	*home
 	seed   uint64 // of hash
 	traces bool   // some queue has any
+	lifts  bool   // jobs of the policy before may wait for slots that this one has
+	lifted atomic.Bool
 }
 
 // home is what all generations of a namespace share.
@@ -91,6 +94,8 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 	}
 	if before != nil {
 		n.home = before.home
+		n.lifts = !reflect.DeepEqual(before.Policy.Rules, policy.Rules) &&
+			slices.ContainsFunc(before.Policy.Rules, func(r Rule) bool { return r.ConcurrencyBy != "" })
 		n.Want(policy.Shards)
 	} else {
 		n.home = &home{Home: space.NewHome(prefix, name, policy.Shards, newShard)}

@@ -86,6 +86,13 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 		} else if err != nil {
 			continue
 		}
+		if ns.lifts && ns.Rest() == 0 && !ns.lifted.Swap(true) {
+			looks.Go(func() {
+				for _, sh := range ns.open() {
+					s.letPass(ctx, place{ns, sh})
+				}
+			})
+		}
 		for _, sh := range ns.open() {
 			if look := sh.look.Load(); look > now && age-sh.looked.Load() < lookEvery(ns, sh) {
 				next = min(next, look)

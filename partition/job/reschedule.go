@@ -3,7 +3,10 @@ package job
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -26,7 +29,12 @@ type Reschedule struct {
 	Due int64 // Unix ms when the job is ready
 }
 
-const dueNow = -2 // for the script: due now, whatever became of it before
+const (
+	dueNow  = -2 // for the script: due now, whatever became of it before
+	passNow = -3 // and where it waits for a slot
+	// maxPassed bounds a letPass.
+	maxPassed = 2000
+)
 
 var rescheduleErrors = map[int64]error{0: ErrNoJob, 2: ErrNotDelayed, 3: ErrExpiresBefore}
 
@@ -84,4 +92,37 @@ func (s *Store) promote(ctx context.Context, at place, queue string, ref Ref) {
 	p := page{place: at, groups: map[string]*duePerQueue{queue: {delayed: []string{strconv.FormatInt(ref.Seq, 10)}}}}
 	s.comesDue(at.sh, 0)
 	s.backend.Run(ctx, s.backend.In, []*backend.Call{p.call(s, []string{queue})})
+}
+
+// letPass has jobs of a shard that wait for a slot look for one, once the limits of the namespace changed: of each group as many
+// as may be leased now. Those that find none wait again, in their order, and the promoter looks at the others within minutes.
+func (s *Store) letPass(ctx context.Context, at place) {
+	from, counts := "-", map[string]int{}
+	for passed := 0; passed < maxPassed; {
+		page, err := s.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
+			Key: at.sh.Prefix + "parked", ByLex: true, Start: from, Stop: "+", Count: promotePage}).Result()
+		if err != nil || len(page) == 0 {
+			return
+		}
+		for _, member := range page {
+			from = "(" + member
+			cut := strings.LastIndexByte(member, ' ') + 1
+			queue, _, _ := strings.Cut(member, " ")
+			seq, err := strconv.ParseInt(member[cut:], 10, 64)
+			if err != nil {
+				continue
+			}
+			most := at.ns.concurrency(queue).Concurrency
+			if counts[member[:cut]]++; most > 0 && counts[member[:cut]] > most {
+				from = "(" + member[:cut] + ":" // behind all sequences of the group
+				break
+			}
+			c := backend.NewCall(luajob.Reschedule, at.sh.Breaker,
+				[]string{at.sh.delay, at.sh.attempts, at.sh.jobs(queue), at.sh.lease, at.sh.dead(queue)}, queue, seq, passNow, 0)
+			s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
+			if passed++; c.Err == nil && c.Rest.Int() == 1 {
+				s.promote(ctx, at, queue, Ref{Shard: at.sh.Number, Seq: seq})
+			}
+		}
+	}
 }
