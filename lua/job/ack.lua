@@ -1,7 +1,7 @@
 -- ack: the work of these jobs is done, or nobody wants them any more: remove them from whatever state they are in.
 --
 -- Repeating it does nothing. A job that is named twice is acked once. One whose ttl is over is none and counts as expired,
--- unless it is leased or dead; that is known of jobs of about 1 MiB a call.
+-- unless it is leased or dead; that is known of jobs of about 1 MiB a call. It keeps as many, too.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms
@@ -15,7 +15,7 @@
 -- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[[!][!]:[caller's id][ result]];
 --                   with ! it is deleted, and not kept; with !! nobody did its work, which its end tells
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
---                   -1 a key has another type
+--                   -1 a key has another type, -2 the call keeps as much as it may: ask again
 --
 -- USES whole, int, time, foreign, in_pieces, open_ledger, close_ledger, drop_id, drop_errors
 local n = whole(ARGV[1], 1)
@@ -48,7 +48,7 @@ if not totals then
   return rejected
 end
 local again = redis.call('HLEN', attempts) > 0
-local read = 0
+local read, copied = 0, 0
 local result = { now }
 
 local function serve(g)
@@ -63,8 +63,11 @@ local function serve(g)
   if keep and foreign(redis.pcall('ZADD', keep.until_ms, 'XX', '0', '0')) then
     keep = nil -- a full store takes acks, and keeps nothing more; so does a key of another type
   end
-  local seqs, members, ids, results, quick, seen, deleted, undone = {}, {}, {}, {}, true, {}, {}, {}
+  local seqs, members, ids, results, quick, seen, deleted, undone, records = {}, {}, {}, {}, true, {}, {}, {}, {}
   for x = 1, g.count do
+    if keep and copied >= 1048576 then
+      break
+    end
     local seq, id = ARGV[g.at + x - 1], false
     if string.find(seq, ':', 1, true) then
       local mark
@@ -77,16 +80,23 @@ local function serve(g)
     end
     seen[seq] = true
     seqs[x], members[x], ids[x] = seq, seq .. ' ' .. name, id
+    if keep and not deleted[x] then
+      records[x] = redis.call('HGET', k.j, seq)
+      copied = copied + #(records[x] or '')
+    end
   end
-  local records = keep and redis.call('HMGET', k.j, unpack(seqs))
+  local count = #seqs
+  if count == 0 then
+    return {}
+  end
   local claims = keep and again and redis.call('HMGET', attempts, unpack(members)) or {}
   -- Jobs that are leased, the usual ones, go by one command for all. The first write of
   -- the call is a ZREM: it needs no memory, so it runs when the store is full.
-  if quick and g.count == 1 then
+  if quick and count == 1 then
     quick = redis.call('ZREM', lease, members[1]) == 1
   elseif quick then
     local scores = redis.call('ZMSCORE', lease, unpack(members))
-    for x = 1, g.count do
+    for x = 1, count do
       if not scores[x] then
         quick = false
       end
@@ -102,8 +112,8 @@ local function serve(g)
       drop_errors(k.u, seqs)
     end
     totals.acked = totals.acked + gone
-    totals.lost = totals.lost + g.count - gone
-    for x = 1, g.count do
+    totals.lost = totals.lost + count - gone
+    for x = 1, count do
       if ids[x] then
         drop_id(k.u, ids[x], seqs[x])
       end
@@ -120,7 +130,7 @@ local function serve(g)
     if not usable(k.r, k.j, k.d) or foreign(redis.pcall('ZCARD', delay)) or foreign(redis.pcall('HLEN', tombstones)) then
       return nil
     end
-    for x = 1, g.count do
+    for x = 1, count do
       local record = read < 1048576 and redis.call('HGET', k.j, seqs[x]) or ''
       read = read + #record
       local over = is_over(record, now)
@@ -149,7 +159,7 @@ local function serve(g)
   if keep then
     -- WITH drop_kept, forget_kept, keep_acked
     local kept = {}
-    for x = 1, g.count do
+    for x = 1, count do
       if deleted[x] then
         done[x] = forget_kept(ledger, KEYS[7 + 4 * n], keep, now, seqs[x]) and done[x] == 0 and 2 or done[x]
       elseif done[x] == 1 and records[x] then
@@ -170,7 +180,7 @@ end
 for _, g in ipairs(groups) do
   local done = serve(g)
   for x = 1, g.count do
-    result[#result + 1] = done and done[x] or -1
+    result[#result + 1] = done and (done[x] or -2) or -1
   end
 end
 close_ledger(ledger, totals)

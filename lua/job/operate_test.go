@@ -250,3 +250,25 @@ func TestCallsReadABoundedNumberOfBytes(t *testing.T) {
 		s.exact("a")
 	})
 }
+
+// What a call copies of jobs that are kept is about 1 MiB; the others are for another call.
+func TestAnAckBoundsWhatItKeeps(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		large := strings.Repeat("x", 600<<10)
+		seqs := s.put("a", large, large, large)
+		s.claim("a", 3)
+		ack := func(seqs ...int64) []any {
+			keys, argv := s.ackCall("a")
+			argv[1], argv[3] = "a 60000 100 1000", len(seqs)
+			for _, seq := range seqs {
+				argv = append(argv, seq)
+			}
+			return s.must(luajob.Ack, append(keys, s.key("kept"), s.key("a:a"), s.key("k:a")), argv...)[1:]
+		}
+		s.same("acks", ack(seqs...), []int64{1, 1, -2})
+		s.same("leases", s.c.ZCard(ctx, s.key("lease")).Val(), 1)
+		s.same("again", ack(seqs...), []int64{0, 0, 1})
+		s.same("kept", s.total("kept"), 3)
+		s.exact("a")
+	})
+}

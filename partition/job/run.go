@@ -62,6 +62,7 @@ type run struct {
 	oneQueue [1]string
 	left     []bool
 	limits   []limit
+	later    []*Ack // that the round had no room for
 	keeps    []*Rule
 	token    string
 }
@@ -90,7 +91,7 @@ func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
 	l.run.planSettles(b.Settles)
 	s.place(ctx, b.Publishes)
 	l.run.planPublishes(b.Publishes)
-	for first := true; first || len(claims) > 0; first = false {
+	for first := true; first || len(claims) > 0 || len(l.run.calls) > 0; first = false {
 		claims = s.olderFirst(ctx, s.revertFirst(ctx, l, claims))
 		later := l.run.planClaims(claims)
 		full, moved := s.runPlanned(ctx, l)
@@ -111,6 +112,8 @@ func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
 			l.run.begin()
 		}
 		claims = later
+		l.run.planAcks(l.run.later)
+		l.run.later = nil
 	}
 }
 
@@ -353,7 +356,7 @@ func (s *Store) runPlanned(ctx context.Context, l *Lane) (full, moved []*Publish
 	for _, pack := range packs {
 		switch first := pack.Items[0].(type) {
 		case *Ack:
-			s.acked(pack)
+			r.later = append(r.later, s.acked(pack)...)
 		case *Settle:
 			s.settled(pack)
 		case *group:

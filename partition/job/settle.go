@@ -13,19 +13,12 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
-// keptBytes is what a job is taken for that a call of ack copies, because its queue keeps acked jobs.
-const keptBytes = 32 << 10
-
 func (r *run) planAcks(list []*Ack) {
 	for _, a := range list {
 		if a.at != nil {
-			size := 0
-			if a.Namespace.keepAcked(a.Queue).KeepAcked > 0 {
-				size = keptBytes
-			}
 			r.oneQueue[0] = a.Queue
-			r.room(acks, a.at, r.oneQueue[:], 1, size).add(a,
-				r.oneQueue[:], 1, size)
+			r.room(acks, a.at, r.oneQueue[:], 1, 0).add(a,
+				r.oneQueue[:], 1, 0)
 		}
 	}
 }
@@ -120,7 +113,8 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 	}
 }
 
-func (s *Store) acked(pack backend.Pack[item]) {
+// acked reads the answer of a call. It returns those that another call is to keep.
+func (s *Store) acked(pack backend.Pack[item]) (later []*Ack) {
 	for _, it := range pack.Items {
 		a := it.(*Ack)
 		if a.Err = pack.Err; a.Err != nil {
@@ -131,6 +125,8 @@ func (s *Store) acked(pack backend.Pack[item]) {
 			a.Err = pack.Misread()
 		case done == -1:
 			a.Err = errForeign
+		case done == -2:
+			later = append(later, a)
 		case done == 3:
 			a.Err = ErrPrepared
 		default:
@@ -146,6 +142,7 @@ func (s *Store) acked(pack backend.Pack[item]) {
 			s.ended(a.Namespace, a.Ref.Shard)
 		}
 	}
+	return later
 }
 
 // said is what a worker says with its verb.

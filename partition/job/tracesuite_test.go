@@ -149,6 +149,17 @@ func ackedJobsAreKept(b *bench) {
 	b.same("repeated", b.ack(j).Acked, false)
 	b.ledger(job.Ledger{Published: 3, Acked: 2, Ready: 1, Kept: 1})
 
+	large := strings.Repeat("x", 600<<10) // a call keeps two of them
+	b.publish("kept-large", large, large, large, large, large)
+	var acks []*job.Ack
+	for _, j := range b.claim(5, "kept-large") {
+		acks = append(acks, &job.Ack{Namespace: b.ns, Queue: "kept-large", Ref: j.Ref})
+	}
+	b.run(job.Batch{Acks: acks})
+	for _, a := range acks {
+		_, state, err := b.store.Get(b.Context(), b.ns, "kept-large", a.Ref)
+		b.same("a large one", []any{a.Acked, a.Err, state, err}, []any{true, nil, job.Acked, nil})
+	}
 	b.publish("few", "1", "2", "3", "4")
 	for _, j := range b.claim(3, "few") {
 		b.ack(j)
@@ -164,14 +175,14 @@ func ackedJobsAreKept(b *bench) {
 	b.is("no rule keeps it", err, job.ErrNoJob)
 	n, err := b.store.Purge(b.Context(), b.ns, "few", true)
 	b.same("a purge forgets them", []any{n, err}, []any{int64(1), nil})
-	b.ledger(job.Ledger{Published: 8, Acked: 6, Ready: 1, Deleted: 1, Kept: 1})
+	b.ledger(job.Ledger{Published: 13, Acked: 11, Ready: 1, Deleted: 1, Kept: 6})
 	leased := b.claim(1, "kept-q")[0]
 	for _, ref := range []job.Ref{a.Ref, leased.Ref} {
 		b.run(job.Batch{Acks: []*job.Ack{{Namespace: b.ns, Queue: "kept-q", Ref: ref, Delete: true}}})
 		_, err = get("kept-q", ref)
 		b.is("deleted", err, job.ErrNoJob)
 	}
-	b.ledger(job.Ledger{Published: 8, Acked: 7, Deleted: 1})
+	b.ledger(job.Ledger{Published: 13, Acked: 12, Deleted: 1, Kept: 5})
 
 	b.open(func(p *job.Policy) {
 		p.MaxJobs, p.Rules = 10, []job.Rule{{Match: "*", KeepAcked: job.Span(time.Hour)}}

@@ -428,14 +428,23 @@ func (w *World) list(s *shard, queue string) {
 
 func (w *World) ackTwice(s *shard, queue string, refs []AckRef) {
 	replies := s.store.Ack([]AckGroup{{queue, refs}})
+	var later []AckRef
 	for i, x := range refs {
 		t := s.jobs[Ref{queue, x.Seq}]
+		if replies[i] == Later {
+			later = append(later, x)
+			continue
+		}
 		if (replies[i] == Acked) == t.acked {
 			w.bad("ack: %v, %v already, is answered %d", t.ref, t.acked, replies[i])
 		}
 		t.acked = true
 	}
 	w.ran(s, "ack", func(t *truth) bool { return t.acked })
+	if later != nil {
+		w.Count["ack later"]++
+		w.ackTwice(s, queue, later)
+	}
 }
 
 // deadSelection is by the oldest, by a reason, an age or an error, or by name, of which some are not dead.

@@ -372,22 +372,38 @@ const (
 	NoJob   = 0
 	Acked   = 1
 	Deleted = 2
+	Later   = -2 // the call has copied enough records of jobs that are kept
 )
+
+// CopiedBytes is how many bytes of records an ack copies, about. The scripts that walk have it, too, so that walks meet it.
+const CopiedBytes = 50
 
 // Ack removes the jobs from whatever state they are in.
 func (s *Shard) Ack(groups []AckGroup) []int {
 	var replies []int
+	copied := 0
 	for _, g := range groups {
+		jobs := g.Jobs
+		for i, x := range g.Jobs {
+			if s.Keeping[g.Queue].MS == 0 {
+				break
+			} else if copied >= CopiedBytes {
+				jobs = g.Jobs[:i]
+				break
+			} else if j := s.queue(g.Queue).Jobs[x.Seq]; j != nil {
+				copied += len(j.Record())
+			}
+		}
 		// Jobs that are all leased are acked for their caller, also one whose record
 		// is gone: that one is lost for the ledger.
 		allLeased := true
-		for i, x := range g.Jobs {
+		for i, x := range jobs {
 			_, leased := s.Lease[Ref{g.Queue, x.Seq}]
 			same := func(y AckRef) bool { return y.Seq == x.Seq }
-			allLeased = allLeased && leased && slices.IndexFunc(g.Jobs, same) == i
+			allLeased = allLeased && leased && slices.IndexFunc(jobs, same) == i
 		}
 		kept := map[int64]Kept{}
-		for _, x := range g.Jobs {
+		for _, x := range jobs {
 			_, leased := s.Lease[Ref{g.Queue, x.Seq}]
 			j, attempt := s.queue(g.Queue).Jobs[x.Seq], max(1, s.Attempts[Ref{g.Queue, x.Seq}])
 			over := !leased && !s.exists(Ref{g.Queue, x.Seq})
@@ -409,8 +425,11 @@ func (s *Shard) Ack(groups []AckGroup) []int {
 			}
 			replies = append(replies, reply)
 		}
+		replies = append(replies, slices.Repeat([]int{Later}, len(g.Jobs)-len(jobs))...)
 		s.keepAcked(g.Queue, kept)
-		s.forget(g.Queue)
+		if len(jobs) > 0 {
+			s.forget(g.Queue)
+		}
 	}
 	s.giveBack()
 	return replies

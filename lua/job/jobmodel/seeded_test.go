@@ -157,6 +157,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a lapse keeps its slot":                           {"promote", "totals.slots.free(k.name, k.r, seqs[x])", ""},
 	"a revert keeps its slot":                          {"revert", "slots.free(owner[x].name, owner[x].r, seqs[x])", ""},
 	"a purge keeps slots":                              {"purge", "totals.slots.free(queue, k.r, seq)", ""},
+	"a call keeps any number of bytes":                 {"ack", "copied = copied +", "copied = 0 *"},
 	"counts forget the tombstones":                     {"counts", "(tonumber(redis.call('HGET', KEYS[3], ARGV[i]) or 0) or 0)", "0"},
 }
 
