@@ -16,7 +16,7 @@
 --
 -- A limit bounds the leases of a queue, or those of each group: the jobs with one value of an attribute. Only claim leases, so it
 -- counts what it hands out, and every verb that ends a lease counts down (open_slots). A job whose group is full waits among the
--- delayed ones, for 5 minutes at most, and parked says which is the next: so it holds nobody up.
+-- delayed ones, and parked says which is the next: so it holds nobody up.
 --
 -- Of a queue that is paused nothing is handed out, and left is 0: the resume wakes who waits. What lists of ready jobs
 -- count (see list) goes on while somebody pages through one. Where neither is there, one EXISTS tells.

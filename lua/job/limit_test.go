@@ -59,10 +59,15 @@ func TestAGroupThatIsFullHoldsNobodyUp(t *testing.T) {
 		s.same("the next but one", seqs, red[3:4])
 		s.exact("a")
 
-		s.clock += 300_001_000
-		s.promote(due{"a", "delay", red[4:6]})
+		s.clock += 300_000_000
+		s.groups = " 1 tenant"
+		s.same("none after 5 minutes", s.promote(due{"a", "delay", red[4:6]}), []int64{0, 0, 0, 0})
+		s.same("looked at again within 5 minutes more", s.c.ZCount(ctx, s.key("delay"), fmt.Sprint(s.now()+1), fmt.Sprint(s.now()+300_000)).Val(), 2)
+		s.clock += 300_000_000
+		s.groups = " 2 tenant"
+		s.same("one under a higher limit", s.promote(due{"a", "delay", red[4:7]}), []int64{1, 0, 0, 0})
 		seqs, left = s.limited("a", 10, 2, "tenant")
-		s.same("back after 5 minutes, under a higher limit", seqs, red[4:5])
+		s.same("the oldest", seqs, red[4:5])
 		s.same("left", left, 0)
 		s.same("the others wait", s.c.ZCard(ctx, s.key("parked")).Val(), len(red)-5+2)
 		s.purge("a", "all", 1000)
@@ -144,6 +149,25 @@ func TestScenesThatWalksRarelyMeet(t *testing.T) {
 			s.do("zrem", s.key("lease"), fmt.Sprint(red[0], " a"))
 			s.must(luajob.Expire, s.common("a"), "a", "0", 200, 1, s.channel(), "publish")
 			s.same("ready", ready(s), []int64{red[1], red[0]})
+		}},
+		"a job waits no more for those of an attribute that the limit had": {seeded{"promote", "group_text(record, k.by) ~= text", "false"}, func(s *shard) {
+			red := s.tenant("red", 9)
+			s.limited("a", 9, 1, "tenant")
+			s.groups = " 1 place"
+			s.clock += 300e6
+			s.same("ready, of 8", s.promote(due{"a", "delay", red[1:]}), []int64{8, 0, 0, 0})
+			s.same("ready", ready(s), red[1:])
+		}},
+		"a job waits no more where nothing tells of it": {seeded{"promote", "group.all = true", "group.all = nil"}, func(s *shard) {
+			red := s.tenant("red", 9)
+			s.limited("a", 9, 1, "tenant")
+			s.ack("a", red[0])
+			s.do("del", s.key("parked"))
+			s.do("set", s.key("parked"), "foreign")
+			s.groups = " 1 tenant"
+			s.clock += 300e6
+			s.promote(due{"a", "delay", red[2:]})
+			s.same("ready", ready(s), red[1:])
 		}},
 		"a head that expires gives its slot to the next": {seeded{"promote", "totals.slots.free(k.name, k.r, seq)\n", "\n"}, func(s *shard) {
 			first := s.tenant("red", 1)

@@ -6,6 +6,9 @@
 -- head of a list that was empty before jobs came back to it: their ttl may have ended in
 -- somebody's hands, after the last look.
 --
+-- A job that waits for a slot goes on waiting, for whatever frees a slot takes the oldest. Only where a group has slots left, as
+-- after the limit was raised, so many become ready here, the oldest; and all where nothing else would take them.
+--
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
 -- KEYS[3] hash      attempts of jobs that were claimed before
@@ -17,8 +20,8 @@
 -- ARGV[2] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[3] ms        when a queue whose head never expires is looked at again
 -- ARGV[4] int       queues, n
--- ARGV[5..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then groups: queue's number,
---                   kind (delay, lease or head), count, sequences
+-- ARGV[5..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0, and where its limit is one for each
+--                   group, behind spaces leases and attribute; then groups: queue's number, kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
 -- USES whole, int, time, ends_of, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, open_queue, push, mortal, bury
@@ -43,11 +46,59 @@ if not totals then
   return rejected
 end
 local put_off = 60000 -- ms until a queue is looked at again where a key has another type
-local opened, open, ready = {}, {}, 0
+local opened, open, ready, limited = {}, {}, 0, false
 for i = 1, n do
-  opened[i] = open_queue(7 + 4 * (i - 1), ARGV[4 + i])
-  if opened[i] then
-    open[#open + 1] = opened[i]
+  local k = open_queue(7 + 4 * (i - 1), ARGV[4 + i])
+  if k then
+    k.keeps, k.most, k.by = string.match(ARGV[4 + n + i] or '', '^(%d) ?(%d*) ?(.*)$')
+    k.most = tonumber(k.most or nil)
+    opened[i], open[#open + 1], limited = k, k, limited or k.most
+  end
+end
+
+-- hold keeps jobs that wait for a slot of their group: those that go on waiting go to later, and scores forgets them and those
+-- that are ready.
+local function hold(seqs, members, owner, scores, later)
+  -- WITH group_text, look_again
+  local slots, due, names = KEYS[11 + 4 * n], {}, {}
+  for x, member in ipairs(members) do
+    local score = tonumber(scores[x] or nil)
+    if score and score % 1 == 0.5 and score <= now and opened[owner[x]] and opened[owner[x]].most then
+      due[#due + 1], names[#names + 1] = x, member
+    end
+  end
+  local marks = names[1] and read_all(redis.pcall, 'HMGET', slots, names)
+  local groups, of, moved, read = {}, {}, {}, 0
+  for d, x in ipairs(not foreign(marks) and due or {}) do
+    local k, text = opened[owner[x]], string.match(marks[d] or '', '^~(.*)')
+    local field = text and '#' .. k.name .. ' ' .. text
+    local group = groups[field or '']
+    if field and not group then
+      group = { room = k.most - (tonumber(redis.call('HGET', slots, field) or 0) or 0) }
+      groups[field] = group
+    end
+    if group and group.room > 0 and not group.all then
+      local seq = totals.slots.oldest(k.name, text)
+      if seq then
+        moved[seq .. ' ' .. k.name], group.room, ready = true, group.room - 1, ready + 1
+        k.tail[#k.tail + 1] = seq
+      else
+        group.all = true -- something else removed it from parked
+      end
+    elseif group and group.all == nil then -- once the limit has another attribute, what ends frees slots of other groups
+      local record = read < 1048576 and redis.pcall('HGET', k.j, seqs[x])
+      record = type(record) == 'string' and record
+      read = read + (record and #record or 0)
+      group.all = record and group_text(record, k.by) ~= text
+    end
+    of[x] = group
+  end
+  for _, x in ipairs(due) do
+    if moved[members[x]] then
+      scores[x] = false
+    elseif of[x] and not of[x].all then
+      scores[x], later[#later + 1], later[#later + 2] = false, look_again(now, seqs[x]), members[x]
+    end
   end
 end
 
@@ -70,6 +121,9 @@ local function move(kind)
   local scores = read_all(redis.call, 'ZMSCORE', zset, members)
   local before = kind == 'lease' and read_all(redis.call, 'HMGET', attempts, members)
   local gone, once, later, ending = {}, {}, {}, {}
+  if kind == 'delay' and limited and totals.slots then
+    hold(seqs, members, owner, scores, later)
+  end
   for x, member in ipairs(members) do
     local score = tonumber(scores[x] or nil)
     if score and math.abs(score) <= now then
@@ -91,7 +145,7 @@ local function move(kind)
           totals.slots.free(k.name, k.r, seqs[x])
         end
         if last then
-          ending[#ending + 1] = { k = k, seq = seqs[x], member = member, keeps = ARGV[4 + n + owner[x]] == '1',
+          ending[#ending + 1] = { k = k, seq = seqs[x], member = member, keeps = k.keeps == '1',
             reason = kind == 'lease' and 'lapsed' or 'undecided' }
         else
           k.tail[#k.tail + 1] = seqs[x]

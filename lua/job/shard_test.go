@@ -46,9 +46,10 @@ type shard struct {
 
 	maxJobs, maxQueues int64
 	maxKeys            int64
-	keep, bytes        int64 // ms, bytes
-	ttr                int64 // ms
-	keeps              bool  // dead letters
+	keep, bytes        int64  // ms, bytes
+	ttr                int64  // ms
+	keeps              bool   // dead letters
+	groups             string // what promotes know of the limit of the queues: "", or " <leases> <attribute>"
 	tokens             int
 	spared             int   // calls that asked for their spare keys
 	clock, timed       int64 // µs since 1970; 0: the server's; what the server knows of it
@@ -530,7 +531,10 @@ func (s *shard) promoteCall(groups ...due) (keys []string, argv []any) {
 		list = append(list, g.queue)
 	}
 	each, number := names(list)
-	argv = append(append([]any{s.channel(), "publish", 3_600_000, len(each)}, anys(each)...), keepsOf(s, len(each))...)
+	argv = append([]any{s.channel(), "publish", 3_600_000, len(each)}, anys(each)...)
+	for range each {
+		argv = append(argv, fmt.Sprint(bit(s.keeps), s.groups))
+	}
 	for _, g := range groups {
 		argv = append(argv, number[g.queue], g.kind, len(g.seqs))
 		for _, seq := range g.seqs {

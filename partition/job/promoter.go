@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -392,7 +393,11 @@ func (p *page) call(s *Store, names []string) *backend.Call {
 		argv = append(argv, queue)
 	}
 	for _, queue := range names {
-		argv = append(argv, p.ns.keeps(queue))
+		if rule := p.ns.concurrency(queue); rule.ConcurrencyBy != "" {
+			argv = append(argv, fmt.Sprintf("%d %d %s", p.ns.keeps(queue), rule.Concurrency, rule.ConcurrencyBy))
+		} else {
+			argv = append(argv, p.ns.keeps(queue))
+		}
 	}
 	for i, queue := range names {
 		g := p.groups[queue]

@@ -217,7 +217,7 @@ const (
 	Undecided            // it was prepared, and its publisher neither committed it nor rolled it back
 	Unfit                // of PHP's queues: it had more deliveries than its tries
 	Unreadable           // of PHP's queues: it is no JSON object
-	HeldBack             // it is delayed until its group of a limit has a slot, 5 minutes at most
+	HeldBack             // it is delayed until its group of a limit has a slot
 )
 
 var reasonNames = [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable", "concurrency"}

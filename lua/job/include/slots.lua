@@ -21,7 +21,7 @@ local function open_slots(slots, parked, delay)
   end
 
   -- oldest takes the oldest job that waits for a slot of a group. One that got another due time waits no more.
-  local function oldest(queue, group)
+  function s.oldest(queue, group)
     local prefix = park_prefix(queue, group)
     while patience > 0 do
       local waits = redis.pcall('ZRANGE', parked, '[' .. prefix, '(' .. prefix .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
@@ -52,7 +52,7 @@ local function open_slots(slots, parked, delay)
     for _, group in ipairs(groups) do
       all = all + back[group]
       for _ = 1, back[group] do
-        local seq = oldest(queue, group)
+        local seq = s.oldest(queue, group)
         if not seq then
           break
         end
@@ -149,12 +149,29 @@ local function park_prefix(queue, group)
   return queue .. ' ' .. #group .. ' ' .. group .. ' '
 end
 
+-- group_text: the group of a job, by its record and the attribute of the limit.
+local function group_text(record, by)
+  local size, from = string.match(record, '^%d+ %d+@?[%w_-]*#(%d+),()')
+  local good, attributes = pcall(cjson.decode, size and string.sub(record, from, from + size - 1) or '')
+  local value = good and type(attributes) == 'table' and attributes[by]
+  local text = type(value) == 'string' and value or ''
+  if #text > 64 then -- it is written for each job that waits
+    text = 'sha1:' .. redis.sha1hex(text)
+  end
+  return text
+end
+
+-- look_again: when promote looks at a job that waits for a slot, as delay has it: within 5 minutes, and not at all of them at once.
+local function look_again(now, seq)
+  return int(now + 150000 + tonumber(seq) % 150000) .. '.5'
+end
+
 -- open_limits: what a claim knows of queues whose leases are counted, and counts for them; its argument are the keys of open_slots,
 -- and limits: of each i, the queue's number, name, most, how, and by, which is an attribute or empty. Returns nil and an error where
 -- a key is foreign, else limits by i. Each is also the group without a name: text, used, and more, the leases of this call. It gets
 -- held, once no more may be handed out.
 local function open_limits(slots, parked, delay, all)
-  -- WITH park_prefix, read_all
+  -- WITH group_text, look_again, park_prefix, read_all
   local limits, fields, grouped = {}, {}, {}
   local waits, places, marks = {}, {}, {} -- of jobs whose group is full: for delay and for parked; of those and of leases: for slots
   for x, limit in ipairs(all) do
@@ -193,13 +210,7 @@ local function open_limits(slots, parked, delay, all)
     if not limit.groups then
       return limit
     end
-    local size, from = string.match(record, '^%d+ %d+@?[%w_-]*#(%d+),()')
-    local good, attributes = pcall(cjson.decode, size and string.sub(record, from, from + size - 1) or '')
-    local value = good and type(attributes) == 'table' and attributes[limit.by]
-    local text = type(value) == 'string' and value or ''
-    if #text > 64 then -- it is written for each job that waits
-      text = 'sha1:' .. redis.sha1hex(text)
-    end
+    local text = group_text(record, limit.by)
     local group = limit.groups[text]
     if not group then
       local field = '#' .. limit.name .. ' ' .. text
@@ -214,8 +225,9 @@ local function open_limits(slots, parked, delay, all)
   function limits.take(limit, group, member, now)
     if group.used >= limit.most then
       limit.waited = true -- somebody waits for a slot
-      waits[#waits + 1], waits[#waits + 2] = int(now + 300000) .. '.5', member
-      places[#places + 1], places[#places + 2] = '0', park_prefix(limit.name, group.text) .. string.match(member, '^%d+')
+      local seq = string.match(member, '^%d+')
+      waits[#waits + 1], waits[#waits + 2] = look_again(now, seq), member
+      places[#places + 1], places[#places + 2] = '0', park_prefix(limit.name, group.text) .. seq
       marks[#marks + 1], marks[#marks + 2] = member, '~' .. group.text
       return false
     end

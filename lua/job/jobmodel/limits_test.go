@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // Limit bounds the leases of a queue, or of each value of an attribute.
@@ -60,15 +61,52 @@ func (s *Shard) parks(j *Job, queue string) bool {
 		return false
 	}
 	s.Slots[Ref{queue, j.Seq}] = "~" + group
-	s.Delay[Ref{queue, j.Seq}] = float64(s.now()+300_000) + 0.5
+	s.Delay[Ref{queue, j.Seq}] = s.lookAgain(j.Seq)
 	s.Waited[queue] = true
 	if q := s.queue(queue); s.bug == "a full group holds up the others" {
 		for _, seq := range q.Ready {
-			s.Delay[Ref{queue, seq}] = float64(s.now()+300_000) + 0.5
+			s.Delay[Ref{queue, seq}] = s.lookAgain(seq)
 		}
 		q.Ready = nil
 	}
 	return true
+}
+
+// lookAgain is when a promoter looks at a job that waits for a slot.
+func (s *Shard) lookAgain(seq int64) float64 { return float64(s.now()+150_000+seq%150_000) + 0.5 }
+
+// hold keeps jobs of a queue waiting that wait for a slot and are due, and returns the other ones. Where their group has slots
+// left, its oldest become ready.
+func (s *Shard) hold(queue string, seqs []int64, p *push) (others []int64, ready int64) {
+	limit := s.Limits[queue]
+	if limit.By == "" || s.bug == "jobs of a full group become ready" {
+		return seqs, 0
+	}
+	var due []Ref
+	kinds, room := map[Ref]string{}, map[string]int{}
+	for _, seq := range seqs {
+		ref := Ref{queue, seq}
+		kind, at := s.Slots[ref], s.Delay[ref]
+		if kind == "" || kind[0] != '~' || !lastTry(at) || at > float64(s.now()) {
+			others = append(others, seq)
+			continue
+		}
+		due, kinds[ref] = append(due, ref), kind
+		room[kind] = limit.Most - s.leases(queue, kind[1:])
+	}
+	for _, ref := range due {
+		if kind := kinds[ref]; room[kind] > 0 {
+			p.tail = append(p.tail, s.oldestWaiting(queue, kind))
+			room[kind]--
+			ready++
+		}
+	}
+	for _, ref := range due {
+		if s.Slots[ref] == kinds[ref] {
+			s.Delay[ref] = s.lookAgain(ref.Seq)
+		}
+	}
+	return others, ready
 }
 
 // left is how many jobs a claim could have got.
@@ -242,6 +280,30 @@ func (w *World) judgeLimit(s *shard, c Claimed) {
 	limit, limited := w.limits[c.Queue]
 	if n := w.leases(s, c.Queue, limit.group(&c.Job)); limited && n > limit.Most {
 		w.bad("claim: %v is one of %d leases, %+v are allowed", c.ref(), n, limit)
+	}
+}
+
+// judgeHeld holds what a promote took from the jobs that wait for a slot against the slots that there are, and those that it freed.
+func (w *World) judgeHeld(s *shard, before map[Ref]string) {
+	took, used := map[string]int{}, map[string]int{}
+	for ref, kind := range before {
+		group, left := ref.Queue+" "+kind[1:], s.model.Slots[ref] != kind
+		switch {
+		case w.limits[ref.Queue].By == "":
+		case kind[0] == '~' && left:
+			took[group]++
+		case kind[0] != '~' && left:
+			took[group]--
+		}
+		if kind[0] == '+' {
+			used[group]++
+		}
+	}
+	for group, n := range took {
+		queue, _, _ := strings.Cut(group, " ")
+		if room := max(0, w.limits[queue].Most-used[group]); n > room && s.vanished+s.unlisted == 0 {
+			w.bad("promote: %d jobs of %s wait no more, which has slots for %d", n, group, room)
+		}
 	}
 }
 

@@ -260,13 +260,14 @@ func (w *World) spawnPromote() {
 
 func (w *World) promote(s *shard, due []Due) {
 	now := w.ms()
-	delayed, dead := maps.Clone(s.model.Delay), map[Ref]bool{}
+	delayed, slots, dead := maps.Clone(s.model.Delay), maps.Clone(s.model.Slots), map[Ref]bool{}
 	for name, q := range s.model.Queue {
 		for seq := range q.Dead {
 			dead[Ref{name, seq}] = true
 		}
 	}
 	s.store.Promote(due)
+	w.judgeHeld(s, slots)
 	for ref := range delayed {
 		if _, still := s.model.Delay[ref]; still {
 			continue
@@ -302,6 +303,12 @@ func (w *World) operate() {
 	case 11:
 		if limit, limited := w.limits[queue]; limited {
 			w.limit(queue, Limit{1 + w.rand.Intn(3), limit.By})
+			if w.extra.Intn(3) == 0 {
+				w.advance(300_000) // who waits for a slot is looked at again
+				if due := s.store.Due(); len(due) > 0 {
+					w.promote(s, due)
+				}
+			}
 		}
 	case 9:
 		w.pause(s, queue)

@@ -67,7 +67,13 @@ func (s *Shard) Promote(due []Due) Promoted {
 				continue
 			}
 			p := pushTo(&pushes, d.Queue)
-			for _, seq := range d.Seqs {
+			seqs := d.Seqs
+			if kind == "delay" {
+				held := int64(0)
+				seqs, held = s.hold(d.Queue, seqs, p)
+				ready += held
+			}
+			for _, seq := range seqs {
 				if ref := (Ref{d.Queue, seq}); s.lapse(kind, ref) {
 					ended = append(ended, d.Queue)
 				} else if s.becomesReady(kind, ref) {

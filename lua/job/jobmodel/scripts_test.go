@@ -535,6 +535,11 @@ func (s *scripts) Promote(due []jobmodel.Due) jobmodel.Promoted {
 		}
 	}
 	argv := append([]any{"w:", "publish", jobmodel.HeadCheck}, queues.argv(jobmodel.Keeps)...)
+	for i, name := range queues.names {
+		if limit := s.limits[name]; limit.By != "" {
+			argv[4+len(queues.names)+i] = fmt.Sprint(argv[4+len(queues.names)+i], " ", limit.Most, " ", limit.By)
+		}
+	}
 	v := s.call(luajob.Promote, s.keys(queues.names, shardKeys, "rjdu"), append(argv, rest...)...)
 	return jobmodel.Promoted{Ready: number(v[1]), Dead: number(v[2]), Expired: number(v[3]), Lost: number(v[4])}
 }

@@ -148,7 +148,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"kept jobs are never over":                         {"drop_kept", "'-inf', int(now))", "'-inf', '0')"},
 	"what became of kept jobs stays":                   {"drop_kept", "seq, '!' .. seq\n  end\n  in", "seq, seq\n  end\n  in"},
 	"nobody looks at kept jobs again":                  {"drop_kept", "redis.call('ZADD', index, oldest[2], q.name)", ""},
-	"a slot is given back to nobody":                   {"ack", "local seq = oldest(queue, group)", "local seq"},
+	"a slot is given back to nobody":                   {"ack", "local seq = s.oldest(queue, group)", "local seq"},
 	"a claim keeps the slot of what expired":           {"claim", "totals.slots.free(name, r, job[1])", ""},
 	"a slot ends with the job that it was for":         {"ack", "redis.call('HSET', slots, member, '!' .. group)", "redis.call('HDEL', slots, member)"},
 	"a freed slot wakes nobody":                        {"ack", "wake(string.match(how, '^%S+'), string.match(how, '%S+$'), queue, all, all)", ""},
@@ -157,6 +157,8 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a lapse keeps its slot":                           {"promote", "totals.slots.free(k.name, k.r, seqs[x])", ""},
 	"a revert keeps its slot":                          {"revert", "slots.free(owner[x].name, owner[x].r, seqs[x])", ""},
 	"a purge keeps slots":                              {"purge", "totals.slots.free(queue, k.r, seq)", ""},
+	"jobs of a full group become ready":                {"promote", "hold(seqs, members, owner, scores, later)\n  end", "end"},
+	"a raised limit lets nobody through":               {"promote", "if group and group.room > 0 and", "if false and"},
 	"a call keeps any number of bytes":                 {"ack", "copied = copied +", "copied = 0 *"},
 	"counts forget the tombstones":                     {"counts", "(tonumber(redis.call('HGET', KEYS[3], ARGV[i]) or 0) or 0)", "0"},
 }

@@ -376,6 +376,7 @@ var Bugs = map[string]bool{
 	"a revert keeps its slot":                   false,
 	"a lapse keeps its slot":                    false,
 	"a job that is gone waits for a slot":       false,
+	"jobs of a full group become ready":         false,
 	"a freed slot wakes nobody":                 true,
 	"a slot ends with the job that it was for":  true,
 	"a claim without a slot leaves no word":     true,
