@@ -246,6 +246,6 @@ func TestRedisCallsOfPromoteOfWaitingJobs(t *testing.T) {
 		s.past("delay", "a", red[1:]...)
 		s.groups = " 1 tenant"
 		keys, argv := s.promoteCall(due{"a", "delay", red[1:]})
-		s.costs(luajob.Promote, append(keys, s.spare()...), argv, 13)
+		s.costs(luajob.Promote, append(keys, s.spare()...), argv, 15)
 	}
 }

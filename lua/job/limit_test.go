@@ -158,7 +158,7 @@ func TestScenesThatWalksRarelyMeet(t *testing.T) {
 			s.same("ready, of 8", s.promote(due{"a", "delay", red[1:]}), []int64{8, 0, 0, 0})
 			s.same("ready", ready(s), red[1:])
 		}},
-		"a job waits no more where nothing tells of it": {seeded{"promote", "group.all = true", "group.all = nil"}, func(s *shard) {
+		"a job waits no more where nothing tells of it": {seeded{"promote", "not place or foreign(place) or record", "record"}, func(s *shard) {
 			red := s.tenant("red", 9)
 			s.limited("a", 9, 1, "tenant")
 			s.ack("a", red[0])

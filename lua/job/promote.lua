@@ -7,7 +7,8 @@
 -- somebody's hands, after the last look.
 --
 -- A job that waits for a slot goes on waiting, for whatever frees a slot takes the oldest. Only where a group has slots left, as
--- after the limit was raised, so many become ready here, the oldest; and all where nothing else would take them.
+-- after the limit was raised, and nothing is ready, which may have been given them, so many become ready here, the oldest; and all
+-- where nothing else would take them.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
@@ -59,7 +60,7 @@ end
 -- hold keeps jobs that wait for a slot of their group: those that go on waiting go to later, and scores forgets them and those
 -- that are ready.
 local function hold(seqs, members, owner, scores, later)
-  -- WITH group_text, look_again
+  -- WITH group_text, look_again, park_prefix
   local slots, due, names = KEYS[11 + 4 * n], {}, {}
   for x, member in ipairs(members) do
     local score = tonumber(scores[x] or nil)
@@ -74,7 +75,7 @@ local function hold(seqs, members, owner, scores, later)
     local field = text and '#' .. k.name .. ' ' .. text
     local group = groups[field or '']
     if field and not group then
-      group = { room = k.most - (tonumber(redis.call('HGET', slots, field) or 0) or 0) }
+      group = { room = redis.pcall('LLEN', k.r) == 0 and k.most - (tonumber(redis.call('HGET', slots, field) or 0) or 0) or 0 }
       groups[field] = group
     end
     if group and group.room > 0 and not group.all then
@@ -85,11 +86,12 @@ local function hold(seqs, members, owner, scores, later)
       else
         group.all = true -- something else removed it from parked
       end
-    elseif group and group.all == nil then -- once the limit has another attribute, what ends frees slots of other groups
+    elseif group and group.all == nil then -- the same, or once the limit has another attribute, what ends frees slots of other groups
+      local place = redis.pcall('ZSCORE', KEYS[12 + 4 * n], park_prefix(k.name, text) .. seqs[x])
       local record = read < 1048576 and redis.pcall('HGET', k.j, seqs[x])
       record = type(record) == 'string' and record
       read = read + (record and #record or 0)
-      group.all = record and group_text(record, k.by) ~= text
+      group.all = not place or foreign(place) or record and group_text(record, k.by) ~= text
     end
     of[x] = group
   end

@@ -68,7 +68,7 @@ if left < window then
   -- WITH read_keys, count_key, key_end, keys_text
   local counted = read_keys(keys, now)
   local before = key_end(now + left, window)
-  if counted[before] then -- no other window was asked for
+  if (counted[before] or 0) > 0 then -- no other window was asked for
     counted[before] = counted[before] - 1
   end
   count_key(counted, now, window)

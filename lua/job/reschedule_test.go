@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -71,6 +72,39 @@ func TestAJobThatIsNotDelayedOrWasClaimedStaysAsItIs(t *testing.T) {
 		s.same("the shard", s.snapshot(), before)
 		s.do("hdel", s.key("j:a"), foreign)
 		s.exact("a", "b")
+	})
+}
+
+// Where another key of the same window was counted until then, and is no more, no count falls below 0.
+func TestAWindowThatBeginsAnewIsCountedAsOneKey(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.clock = start - start%2_000_000 + 1_000_000 // in the middle of two seconds
+		seq := s.stored(group{queue: "a", delay: 60_000, bodies: bodies(1)})[0]
+		keys, argv := s.rescheduleCall("a", seq, 60_000)
+		keys, argv[3] = append(keys, s.key("ledger"), s.key("dd:a:k")), 8000
+		before, far := s.now()/1000+5, s.now()/1000+1000
+		for _, row := range []struct{ counted, want string }{
+			{fmt.Sprint(before, " 0 ", far, " 7"), fmt.Sprint(before, " 0")},
+			{fmt.Sprint(before, " 3 ", far, " 7"), fmt.Sprint(before, " 2")},
+		} {
+			s.do("set", keys[6], fmt.Sprint(seq, " 1"), "px", 4000)
+			s.do("hset", keys[5], "keys", row.counted)
+			s.same("done", s.must(luajob.Reschedule, keys, argv...)[1], 1)
+			got := s.c.HGet(ctx, keys[5], "keys").Val()
+			for _, part := range []string{row.want, fmt.Sprint(far, " 7"), fmt.Sprint(s.now()/1000+9, " 1")} {
+				if !strings.Contains(" "+got+" ", " "+part+" ") {
+					t.Errorf("from %s: %s lacks %s", row.counted, got, part)
+				}
+			}
+			if left := s.c.PTTL(ctx, keys[6]).Val(); left < 7*time.Second {
+				t.Errorf("the key is kept for %v", left)
+			}
+		}
+		s.do("set", keys[6], fmt.Sprint(seq+1, " 1"), "px", 4000)
+		s.same("done", s.must(luajob.Reschedule, keys, argv...)[1], 1)
+		if left := s.c.PTTL(ctx, keys[6]).Val(); left > 4*time.Second {
+			t.Errorf("the key of another job is kept for %v", left)
+		}
 	})
 }
 

@@ -90,6 +90,53 @@ func leasesAreLimited(b *bench) {
 	}
 }
 
+func TestALimitThatARestartRaisesLetsThosePassThatWait(t *testing.T) {
+	t.Parallel()
+	back, err := backend.Open(backend.Config{URL: "redis://" + redistest.Shared(t)}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = back.Close() })
+	claimed := func(s *job.Store) (got []string) {
+		c := &job.Claim{Namespace: s.Namespace("mail"), Queues: []string{"mail"}, TTR: time.Hour, Count: 10}
+		s.Run(t.Context(), s.NewLane(), &job.Batch{Claims: []*job.Claim{c}})
+		return payloads(c.Jobs)
+	}
+	for _, most := range []int{1, 3} {
+		p := job.DefaultPolicy()
+		p.Rules = []job.Rule{{Match: "mail", Concurrency: most, ConcurrencyBy: "tenant"}}
+		s, err := job.Open(job.Config{Prefix: "raised", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}}, back, prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if most == 1 {
+			p := &job.Publish{Namespace: s.Namespace("mail"), Queue: "mail", Tries: 3}
+			for i := range 5 {
+				p.Messages = append(p.Messages, job.Message{Payload: []byte(fmt.Sprint(i)), Attributes: []byte(`{"tenant":"red"}`)})
+			}
+			if s.Run(t.Context(), s.NewLane(), &job.Batch{Publishes: []*job.Publish{p}}); p.Err != nil || len(claimed(s)) != 1 {
+				t.Fatal(p.Err)
+			}
+			continue
+		}
+		promoter := job.NewPromoter(s)
+		if err := promoter.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		redistest.Until(t, 20*time.Second, "two more are claimed", func() bool {
+			got = append(got, claimed(s)...)
+			return len(got) >= 2
+		})
+		if err := promoter.Stop(context.Background()); err != nil || !slices.Equal(got, []string{"1", "2"}) {
+			t.Errorf("got %v, %v", got, err)
+		}
+	}
+}
+
 // Three stores stand for processes, some of which end without a word. The leases that the shard has are never more than
 // the limit, and all work is done.
 func TestALimitIsExactOverProcessesThatDie(t *testing.T) {

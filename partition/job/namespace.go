@@ -2,7 +2,6 @@ package job
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -23,8 +22,6 @@ type Namespace struct {
 	*home
 	seed   uint64 // of hash
 	traces bool   // some queue has any
-	lifts  bool   // jobs of the policy before may wait for slots that this one has
-	lifted atomic.Bool
 }
 
 // home is what all generations of a namespace share.
@@ -32,6 +29,7 @@ type home struct {
 	*space.Home
 	placement atomic.Pointer[placement] // see placed
 	absent    atomic.Int64              // when a flush found last that it cannot be checked; Unix ns
+	passed    atomic.Pointer[Namespace] // whose limits jobs that wait for a slot were last looked at for; see letPass
 	silent    atomic.Int64              // until then its record is not asked for shards that ids name; Unix ns
 }
 
@@ -94,8 +92,6 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 	}
 	if before != nil {
 		n.home = before.home
-		n.lifts = !reflect.DeepEqual(before.Policy.Rules, policy.Rules) &&
-			slices.ContainsFunc(before.Policy.Rules, func(r Rule) bool { return r.ConcurrencyBy != "" })
 		n.Want(policy.Shards)
 	} else {
 		n.home = &home{Home: space.NewHome(prefix, name, policy.Shards, newShard)}

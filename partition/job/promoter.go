@@ -38,13 +38,14 @@ type Promoter struct {
 	busy  map[redis.Cmdable]bool // servers that a look is under way at
 	// checks is whether namespaces that did not pass a Check are checked now. That takes
 	// seconds each while their master is away, and holds up no other.
-	checks bool
-	mu     sync.Mutex // of busy and checks
+	checks  bool
+	passing map[*home]bool // namespaces that passHeld is under way of
+	mu      sync.Mutex     // of what is above
 }
 
 // NewPromoter makes the promoter of a store. Start sets it going.
 func NewPromoter(s *Store) *Promoter {
-	p := &Promoter{store: s, busy: map[redis.Cmdable]bool{}}
+	p := &Promoter{store: s, busy: map[redis.Cmdable]bool{}, passing: map[*home]bool{}}
 	p.Loop = lifecycle.New("promoter", nil, p.run)
 	return p
 }
@@ -79,7 +80,7 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 	}
 	next, age := now+promoteEvery, time.Since(s.opened).Milliseconds()
 	due := map[redis.Cmdable][]place{}
-	var unchecked []*Namespace
+	var unchecked, changed []*Namespace
 	for _, ns := range s.Namespaces() {
 		if passed, err := s.space.Known(ns.Home); !passed {
 			unchecked = append(unchecked, ns)
@@ -87,12 +88,8 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 		} else if err != nil {
 			continue
 		}
-		if ns.lifts && ns.Rest() == 0 && !ns.lifted.Swap(true) {
-			looks.Go(func() {
-				for _, sh := range ns.open() {
-					s.letPass(ctx, place{ns, sh})
-				}
-			})
+		if ns.passed.Load() != ns {
+			changed = append(changed, ns)
 		}
 		for _, sh := range ns.open() {
 			if look := sh.look.Load(); look > now && age-sh.looked.Load() < lookEvery(ns, sh) {
@@ -105,6 +102,7 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.passHeld(ctx, looks, changed)
 	for server, shards := range due {
 		if p.busy[server] {
 			continue // it signals when it is done

@@ -2,8 +2,10 @@ package job
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,8 +34,8 @@ type Reschedule struct {
 const (
 	dueNow  = -2 // for the script: due now, whatever became of it before
 	passNow = -3 // and where it waits for a slot
-	// maxPassed bounds a letPass.
-	maxPassed = 2000
+	// maxPassed and maxPassLooks bound a letPass: the promoter looks at other jobs within minutes.
+	maxPassed, maxPassLooks = 2000, 10_000
 )
 
 var rescheduleErrors = map[int64]error{0: ErrNoJob, 2: ErrNotDelayed, 3: ErrExpiresBefore}
@@ -94,27 +96,67 @@ func (s *Store) promote(ctx context.Context, at place, queue string, ref Ref) {
 	s.backend.Run(ctx, s.backend.In, []*backend.Call{p.call(s, []string{queue})})
 }
 
-// letPass has jobs of a shard that wait for a slot look for one, once the limits of the namespace changed: of each group as many
-// as may be leased now. Those that find none wait again, in their order, and the promoter looks at the others within minutes.
-func (s *Store) letPass(ctx context.Context, at place) {
-	from, counts := "-", map[string]int{}
-	for passed := 0; passed < maxPassed; {
-		page, err := s.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
-			Key: at.sh.Prefix + "parked", ByLex: true, Start: from, Stop: "+", Count: promotePage}).Result()
-		if err != nil || len(page) == 0 {
-			return
+// passHeld has jobs that wait for a slot look for one where the limits of a namespace are others than they know of: once for all
+// changes that came meanwhile. mu is held.
+func (p *Promoter) passHeld(ctx context.Context, looks *sync.WaitGroup, changed []*Namespace) {
+	for _, ns := range changed {
+		was := ns.passed.Load()
+		switch {
+		case ns.Rest() > 0:
+			ns.passed.Store(ns) // others do it
+		case !p.passing[ns.home]:
+			p.passing[ns.home] = true
+			looks.Go(func() {
+				done := true
+				for _, sh := range ns.open() {
+					done = p.store.letPass(ctx, place{ns, sh}, was) && done
+				}
+				if done {
+					ns.passed.Store(ns)
+				}
+				p.mu.Lock()
+				delete(p.passing, ns.home)
+				p.mu.Unlock()
+			})
 		}
-		for _, member := range page {
+	}
+}
+
+// letPass makes jobs of a shard ready that wait for a slot: of each group the oldest, as many as its new limit lets pass. was is the
+// namespace under the policy that they know, nil: unknown. It reports whether Redis answered.
+func (s *Store) letPass(ctx context.Context, at place, was *Namespace) bool {
+	from, group, room := "-", "", 0
+	for passed, looks := 0, 0; passed < maxPassed && looks < maxPassLooks; looks++ {
+		page, err := s.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
+			Key: at.sh.Prefix + "parked", ByLex: true, Start: from, Stop: "+", Count: 128}).Result()
+		if err != nil || len(page) == 0 {
+			return err == nil || backend.IsWrongType(err)
+		}
+		for _, member := range page { // "<queue> <length> <group> <sequence>"
 			from = "(" + member
 			cut := strings.LastIndexByte(member, ' ') + 1
-			queue, _, _ := strings.Cut(member, " ")
+			queue, rest, _ := strings.Cut(member[:cut], " ")
 			seq, err := strconv.ParseInt(member[cut:], 10, 64)
 			if err != nil {
 				continue
 			}
-			most := at.ns.concurrency(queue).Concurrency
-			if counts[member[:cut]]++; most > 0 && counts[member[:cut]] > most {
-				from = "(" + member[:cut] + ":" // behind all sequences of the group
+			if was != nil && at.ns.SameLimit(was, queue) {
+				from = "(" + queue + "!" // behind all of the queue
+				break
+			}
+			if group != member[:cut] {
+				group, room = member[:cut], maxPassed
+				if most := at.ns.concurrency(queue).Concurrency; most > 0 {
+					_, name, _ := strings.Cut(strings.TrimSuffix(rest, " "), " ")
+					used, err := s.backend.Background.HGet(ctx, at.sh.Prefix+"slots", "#"+queue+" "+name).Int()
+					if err != nil && !errors.Is(err, redis.Nil) {
+						return backend.IsWrongType(err)
+					}
+					room = most - used
+				}
+			}
+			if room--; room < 0 {
+				from = "(" + group + ":" // behind all of the group
 				break
 			}
 			c := backend.NewCall(luajob.Reschedule, at.sh.Breaker,
@@ -125,4 +167,5 @@ func (s *Store) letPass(ctx context.Context, at place) {
 			}
 		}
 	}
+	return true
 }

@@ -92,7 +92,9 @@ func (s *Shard) hold(queue string, seqs []int64, p *push) (others []int64, ready
 			continue
 		}
 		due, kinds[ref] = append(due, ref), kind
-		room[kind] = limit.Most - s.leases(queue, kind[1:])
+		if room[kind] = 0; len(s.queue(queue).Ready) == 0 { // those may have been given the slots
+			room[kind] = limit.Most - s.leases(queue, kind[1:])
+		}
 	}
 	for _, ref := range due {
 		if kind := kinds[ref]; room[kind] > 0 {

@@ -64,7 +64,7 @@ const selecting = [atMost,
   { name: "age", label: "Dead for, in seconds", type: "number", min: 0, value: "", counts: true }];
 const fieldsOf = (ids, php) => (ids.length > 0 ? [] : php ? [atMost] : selecting);
 const some = (ids, { limit, error, reason, age }) => (ids.length > 0 ? { ids } : {
-  ...(Number(limit) > 0 && { limit: Math.floor(Number(limit)) }), ...(error && { error }), ...(reason && { reason: reason.trim() }),
+  ...(Number(limit) > 0 && { limit: Math.floor(Number(limit)) }), ...(error && { error }), ...(reason?.trim() && { reason: reason.trim() }),
   ...(Number(age) > 0 && { age_ms: Math.round(Number(age) * 1000) }),
 });
 const flagsOf = ({ limit, error, reason, age_ms: age }) => [...(limit ? ["--limit", limit] : []), ...(error ? ["--error", quoted(error)] : []),

@@ -100,7 +100,7 @@ function Row({ j, part, open, chosen, onChoose }) {
   return html`<tr class=${chosen ? "selected" : ""}>
     <th scope="row">${chosen != null && html`<input type="checkbox" aria-label=${"Choose " + visible(j.id)} checked=${chosen} onChange=${(e) => onChoose(e.target.checked)} />`}
       <button type="button" class="link" aria-label=${"Job " + visible(j.id)} onClick=${open}><${Text} of=${j.id} cut=${40} /></button></th>
-    <td class="said">${part === "delayed" && `${j.reason ? reasons[j.reason] + ", at most " : ""}${fromNow(j.due_ms, now)}`}${part === "leased" && html`${j.deferred ? "deferred, ends " : "ends "}${fromNow(j.deadline_ms, now)} `}<${Progress} of=${j} />
+    <td class="said">${part === "delayed" && (j.reason ? reasons[j.reason] : fromNow(j.due_ms, now))}${part === "leased" && html`${j.deferred ? "deferred, ends " : "ends "}${fromNow(j.deadline_ms, now)} `}<${Progress} of=${j} />
       ${part === "dead" && html`<b class="bad-text">${reasons[j.reason] ?? "dead"}</b>, ${fromNow(Math.min(j.died_ms, now - 1), now)}${j.error && ": "}`}${part === "acked" && `${fromNow(Math.min(j.acked_ms, now - 1), now)}${j.result === undefined ? "" : ": "}`}${j.result !== undefined && html`<${Text} of=${JSON.stringify(j.result)} cut=${120} />`}${j.error && html`<${Text} of=${j.error} cut=${120} />`}</td>
     <td>${attemptOf(j, part)}</td><td class="n">${bytes(j.bytes)}</td><td>${duration(now - j.published_ms)} ago</td></tr>`;
 }
