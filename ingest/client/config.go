@@ -56,9 +56,9 @@ type ReporterConfig struct {
 	// http.DefaultTransport. clienttest has one for tests.
 	Transport http.RoundTripper
 	// OnDrop is told how many entries were dropped for a reason, OnError what went
-	// wrong, each at most once a second. They run on a goroutine of their own, one
-	// after the other, so a slow one delays nothing but the next. They must not call
-	// Close, which waits for them.
+	// wrong, each at most once a second; without OnError slog warns of it, of each kind at most
+	// once a minute. They run on a goroutine of their own, one after the other, so a slow one
+	// delays nothing but the next. They must not call Close, which waits for them.
 	OnDrop  func(reason Reason, n int64)
 	OnError func(err error)
 

@@ -1,10 +1,12 @@
 package spillway_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -28,8 +30,34 @@ func TestConformanceOfQueues(t *testing.T) {
 			}
 		}()
 		t.Cleanup(func() { _, _ = in.Close(), out.Close() })
-		return in, out
+		return said{in}, out
 	})
+}
+
+// logged is what slog's default logger wrote, whichever test did so.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+var slogged = func() *logged {
+	l := new(logged)
+	slog.SetDefault(slog.New(slog.NewTextHandler(l, nil)))
+	return l
+}()
+
+type said struct{ io.Writer }
+
+func (said) Said() string {
+	slogged.mu.Lock()
+	defer slogged.mu.Unlock()
+	return slogged.text.String()
 }
 
 // driver drives Queues as PROTOCOL.md says.
@@ -66,6 +94,7 @@ type driverCommand struct {
 		BackoffBase                           ms     `json:"backoff_base"`
 		BackoffMax                            ms     `json:"backoff_max"`
 		StopTimeout                           ms     `json:"stop_timeout"`
+		NoHook                                bool   `json:"no_hook"`
 		GiveUpAfter                           ms     `json:"give_up_after"`
 	}
 }
@@ -218,13 +247,15 @@ func (d *driver) work(c driverCommand) {
 		defer d.mu.Unlock()
 		*n++
 	}
-	go func() {
-		d.ended <- d.queues.Work(ctx, c.Queues, d.handle, spillway.WorkerConfig{
-			Concurrency: spillway.Concurrency(o.Concurrency), TTR: o.TTR.d(), Wait: o.Wait.d(), BackoffBase: o.BackoffBase.d(), BackoffMax: o.BackoffMax.d(),
-			StopTimeout: o.StopTimeout.d(), GiveUpAfter: o.GiveUpAfter.d(),
-			OnError: func(spillway.Job, error) { count(&d.now.Errors) }, OnRequestError: func(error) { count(&d.now.RequestErrors) },
-		})
-	}()
+	cfg := spillway.WorkerConfig{
+		Concurrency: spillway.Concurrency(o.Concurrency), TTR: o.TTR.d(), Wait: o.Wait.d(), BackoffBase: o.BackoffBase.d(), BackoffMax: o.BackoffMax.d(),
+		StopTimeout: o.StopTimeout.d(), GiveUpAfter: o.GiveUpAfter.d(),
+		OnError: func(spillway.Job, error) { count(&d.now.Errors) }, OnRequestError: func(error) { count(&d.now.RequestErrors) },
+	}
+	if o.NoHook {
+		cfg.OnRequestError = nil
+	}
+	go func() { d.ended <- d.queues.Work(ctx, c.Queues, d.handle, cfg) }()
 }
 
 func (d *driver) handle(ctx context.Context, job spillway.Job) error {

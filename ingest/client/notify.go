@@ -1,9 +1,40 @@
 package spillway
 
 import (
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 )
+
+// warnEvery is how often a warner repeats a kind of failure at most.
+const warnEvery = time.Minute
+
+// A warner is the hook for failed requests of a program that gives none.
+type warner struct {
+	url string
+
+	mu   sync.Mutex
+	last map[error]time.Time // by what the failure is
+}
+
+func newWarner(url string) *warner { return &warner{url: url, last: map[error]time.Time{}} }
+
+// warn logs a failure, unless it has logged one of its kind within warnEvery.
+func (w *warner) warn(err error) {
+	e := new(Error)
+	errors.As(err, &e)
+	w.mu.Lock()
+	last, known := w.last[e.is]
+	known = known && time.Since(last) < warnEvery
+	if !known {
+		w.last[e.is] = time.Now()
+	}
+	w.mu.Unlock()
+	if !known {
+		slog.Warn("request failed", "url", w.url, "error", err)
+	}
+}
 
 // notices collects what the callbacks are to be told, so that they run once a second
 // at most, and beside the client's own work.
@@ -31,9 +62,6 @@ func (n *notices) dropped(why Reason, count int64) {
 }
 
 func (n *notices) failed(err error) {
-	if n.onError == nil {
-		return
-	}
 	n.mu.Lock()
 	n.err = err
 	n.mu.Unlock()

@@ -89,7 +89,11 @@ func (q *Queues) PublishMany(ctx context.Context, queue string, payloads [][]byt
 func (q *Queues) publish(ctx context.Context, queue, contentType string, body []byte,
 	o PublishOptions, query url.Values) (Published, error) {
 	said, err := q.sendJobs(ctx, queue, contentType, body, o, query)
-	if err == nil && (len(said.IDs) == 0 || slices.Contains(said.IDs, "")) {
+	switch {
+	case err != nil:
+	case said.Evicted != nil:
+		return Published{}, errBuffer
+	case len(said.IDs) == 0 || slices.Contains(said.IDs, ""):
 		return Published{}, errForeign
 	}
 	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists, Changed: said.Changed,
@@ -99,6 +103,7 @@ func (q *Queues) publish(ctx context.Context, queue, contentType string, body []
 // publishedForm is the answer to a publish.
 type publishedForm struct {
 	Accepted         int
+	Evicted          *int // of a buffer's answer
 	IDs              []string
 	Repeated, Exists bool
 	Changed          bool

@@ -68,13 +68,17 @@ func NewReporter(url string, cfg ReporterConfig) (*Reporter, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
+	target := base + "/v1/" + cfg.Namespace
+	if cfg.OnError == nil {
+		cfg.OnError = newWarner(target).warn
+	}
 	c := &Reporter{
 		cfg:    cfg,
 		own:    own,
 		began:  time.Now(),
 		keys:   rand.Text(),
-		target: base + "/v1/" + cfg.Namespace,
-		opaque: base + "/v1/" + cfg.Namespace + "/",
+		target: target,
+		opaque: target + "/",
 		http: &http.Client{
 			Transport:     cfg.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -100,9 +104,7 @@ func NewReporter(url string, cfg ReporterConfig) (*Reporter, error) {
 	for range cfg.InFlight {
 		c.running.Go(func() { newSender(c).run() })
 	}
-	if cfg.OnDrop != nil || cfg.OnError != nil {
-		c.telling.Go(func() { c.notices.run(c.told) })
-	}
+	c.telling.Go(func() { c.notices.run(c.told) })
 	return c, nil
 }
 

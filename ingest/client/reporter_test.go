@@ -319,6 +319,8 @@ type sdk struct{ *spillway.Reporter }
 
 func (s sdk) Report(partition, payload string) { _ = s.Reporter.Report(partition, []byte(payload)) }
 
+func (sdk) Said() string { return said{}.Said() }
+
 func (s sdk) ReportAt(partition, payload string, at time.Time) {
 	_ = s.ReportEvent(spillway.Event{Partition: partition, Payload: []byte(payload), Time: at})
 }

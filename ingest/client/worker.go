@@ -39,7 +39,8 @@ type WorkerConfig struct {
 	GiveUpAfter time.Duration
 	// OnError is called for each handler, each result and each settlement that failed, from several goroutines.
 	OnError func(job Job, err error)
-	// OnRequestError is called for each claim that failed.
+	// OnRequestError is called for each claim that failed; default a warning of slog, of each kind
+	// at most once a minute.
 	OnRequestError func(err error)
 }
 
@@ -52,9 +53,6 @@ func (c *WorkerConfig) fill() {
 	fill(&c.BackoffMax, 10*time.Minute)
 	if c.OnError == nil {
 		c.OnError = func(Job, error) {}
-	}
-	if c.OnRequestError == nil {
-		c.OnRequestError = func(error) {}
 	}
 }
 
@@ -92,6 +90,9 @@ func (q *Queues) Work(ctx context.Context, queues []string,
 	cfg.fill()
 	if err := cfg.check(); err != nil {
 		return err
+	}
+	if cfg.OnRequestError == nil {
+		cfg.OnRequestError = newWarner(q.base).warn
 	}
 	limit, most := cfg.Concurrency.limit()
 	w := &worker{

@@ -57,6 +57,8 @@ var jobCases = map[string]func(*jobBench){
 	"a worker gives up when it was told to":                         aWorkerGivesUp,
 	"a worker whose request is wrong ends":                          aWorkerWhoseRequestIsWrongEnds,
 	"more jobs than were asked for are none":                        moreJobsThanWereAskedForAreNone,
+	"a worker without a hook warns once of each failure":            aWorkerWithoutAHookWarns,
+	"a publish that a buffer takes says so, and is not repeated":    aPublishIntoABufferSaysSo,
 }
 
 func aJobIsClaimedAsItWasPublished(b *jobBench) {
@@ -344,6 +346,18 @@ func aRejectedCallIsNotRepeated(b *jobBench) {
 		b.want(row.want, publishCommand(nil, "1"))
 		if n := len(b.server.of("publish")); n != i+1 {
 			b.Fatalf("%d requests for %d calls", n, i+1)
+		}
+	}
+}
+
+func aPublishIntoABufferSaysSo(b *jobBench) {
+	b.open(quickJobs())
+	for i, took := range []Step{{Body: `{"accepted":1,"evicted":0,"rejected":0,"results":[]}`}, {Status: 202, Body: " "}} {
+		b.server.script("publish", took)
+		b.want("no_namespace", publishCommand(nil, "1"))
+		b.want("no_namespace", publishCommand(nil, "1", "2"))
+		if n := len(b.server.of("publish")); n != 2*i+2 {
+			b.Errorf("%d requests", n)
 		}
 	}
 }

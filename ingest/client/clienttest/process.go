@@ -2,11 +2,11 @@ package clienttest
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"sync"
 	"testing"
@@ -24,13 +24,35 @@ func Process(name string, args ...string) Open {
 	}
 }
 
+// spoken is what a program wrote to standard error.
+type spoken struct {
+	io.WriteCloser // its standard input
+	mu             sync.Mutex
+	text           bytes.Buffer
+}
+
+// Said is all of it so far.
+func (s *spoken) Said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// hear is the other end of standard error.
+type hear struct{ *spoken }
+
+func (h hear) Write(text []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(text)
+}
+
 // Program starts such a program. It ends with the test.
 func Program(name string, args ...string) Start {
 	return func(t testing.TB) (io.Writer, io.Reader) {
 		t.Helper()
 		cmd := exec.Command(name, args...)
-		cmd.Stderr = os.Stderr
-		in, err := cmd.StdinPipe()
+		pipe, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,6 +60,8 @@ func Program(name string, args ...string) Start {
 		if err != nil {
 			t.Fatal(err)
 		}
+		in := &spoken{WriteCloser: pipe}
+		cmd.Stderr = hear{in}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -45,6 +69,9 @@ func Program(name string, args ...string) Start {
 			_ = in.Close()
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
+			if t.Failed() {
+				t.Log(in.Said())
+			}
 		})
 		return in, out
 	}
@@ -116,6 +143,14 @@ func (l *lines) say(command any) error {
 	return l.write(command)
 }
 
+// said is what the driver wrote to standard error.
+func (l *lines) said() string {
+	if in, is := l.in.(interface{ Said() string }); is {
+		return in.Said()
+	}
+	return ""
+}
+
 // ask sends a command, and reads its answer.
 func (l *lines) ask(command, answer any) error {
 	l.mu.Lock()
@@ -165,6 +200,8 @@ func (p *process) ReportAt(partition, payload string, at time.Time) {
 		p.t.Errorf("%s: %v", c.Op, err)
 	}
 }
+
+func (p *process) Said() string { return p.driver.said() }
 
 var errLate = errors.New("not in time")
 

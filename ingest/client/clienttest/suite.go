@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,8 @@ type SDK interface {
 	// Close is Flush, and then the end; what is left after timeout is dropped.
 	Close(timeout time.Duration) error
 	Counts() Counts
+	// Said is what the library wrote to standard error, or where else it warns.
+	Said() string
 }
 
 // Open makes an SDK that reports to url. The suite closes it.
@@ -85,6 +88,7 @@ var cases = map[string]func(*bench){
 	"drops are told to the server":                           dropsAreToldToTheServer,
 	"close ends in time and counts what it drops":            closeEndsInTime,
 	"many reporters at once lose nothing":                    manyReportersLoseNothing,
+	"a reporter without a hook warns once of each failure":   aReporterWithoutAHookWarns,
 }
 
 // Run tries a library with every case, in parallel, but for those that it leaves out.
@@ -264,4 +268,39 @@ func manyReportersLoseNothing(b *bench) {
 			b.Errorf("reporter %d: stored %s", g, brief(got))
 		}
 	}
+}
+
+// wantWarnings checks what a library said of a service: a line for each failure.
+func wantWarnings(t testing.TB, said, url string, failures ...string) {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(said) {
+		if strings.Contains(line, url) {
+			lines = append(lines, line)
+		}
+	}
+	for i, line := range lines {
+		if i >= len(failures) || !strings.Contains(line, failures[i]) || !strings.Contains(line, "as the script says") {
+			t.Errorf("warned %q, want %v", line, failures)
+		}
+	}
+	if len(lines) != len(failures) || strings.Contains(said, "s3cret") {
+		t.Errorf("warned %q, want %v", said, failures)
+	}
+}
+
+func aReporterWithoutAHookWarns(b *bench) {
+	o := quick()
+	o.Token = "s3cret"
+	b.start(o, Step{Status: 401, Code: "unauthorized"})
+	for i := range 3 {
+		b.report(i, i+1, 1)
+		b.flush()
+	}
+	b.until("it warns", func() bool { return strings.Contains(b.sdk.Said(), b.server.URL) })
+	b.server.Script(Step{Status: 400, Code: "bad_item"})
+	b.report(3, 4, 1)
+	b.until("it warns again", func() bool { return strings.Contains(b.sdk.Said(), "bad_item") })
+	wantWarnings(b, b.sdk.Said(), b.server.URL, "unauthorized", "bad_item")
+	b.has(0, map[string]int64{"rejected": 4})
 }

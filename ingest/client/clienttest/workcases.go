@@ -278,6 +278,18 @@ func aWorkerWhoseRequestIsWrongEnds(b *jobBench) {
 	}
 }
 
+func aWorkerWithoutAHookWarns(b *jobBench) {
+	b.open(with(quickJobs(), "token", "s3cret"))
+	b.server.script("claim", Step{Status: 401, Code: "unauthorized"})
+	b.work(with(quickWork(), "no_hook", true))
+	b.until("it has tried", func() bool { return len(b.server.of("claim")) > 5 })
+	b.until("it warns", func() bool { return strings.Contains(b.driver.said(), b.server.url) })
+	b.server.script("claim", Step{Status: 503, Code: "overloaded"})
+	b.until("it warns again", func() bool { return strings.Contains(b.driver.said(), "overloaded") })
+	b.stop("")
+	wantWarnings(b, b.driver.said(), b.server.url, "unauthorized", "overloaded")
+}
+
 func moreJobsThanWereAskedForAreNone(b *jobBench) {
 	b.open(quickJobs())
 	jobs := `{"queue":"welcome","id":"0ATN8Z2M3QF6Y00000G4S7W1KX","attempt":1,"tries":1,"data":"eA=="}`
