@@ -70,9 +70,9 @@ class Driver:
     def work(self, c, o):
         self.lock, self.calls, self.handled, self.failed = threading.Lock(), {}, [], None
         self.now = {"running": 0, "most": 0, "errors": 0, "request_errors": 0}
+        hook = None if o.pop("no_hook", False) else lambda error: self.count("request_errors", 1)
         self.worker = spillway.Worker(
-            self.queues_, c["queues"], self.handle, on_error=lambda job, error: self.count("errors", 1),
-            on_request_error=lambda error: self.count("request_errors", 1), **o)
+            self.queues_, c["queues"], self.handle, on_error=lambda job, error: self.count("errors", 1), on_request_error=hook, **o)
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 

@@ -131,6 +131,35 @@ print(list(events))
 	}
 }
 
+func TestATimeThatIsNoneIsNamed(t *testing.T) {
+	t.Parallel()
+	program := `
+import datetime, spillway
+q = spillway.Queues("http://127.0.0.1:9")
+j = spillway.Job("welcome", "1", 1)
+for name, call in {
+    "delay": lambda: q.publish("welcome", 1, delay="5s"), "ttl": lambda: q.publish_many("welcome", [1], ttl=datetime.timedelta(1)),
+    "ttr": lambda: q.claim(["welcome"], ttr="1m"), "wait": lambda: q.wait("welcome", "1", "30s"), "after": lambda: q.nack(j, "30s"),
+    "timeout": lambda: spillway.Queues("http://127.0.0.1:9", timeout="5s"), "linger": lambda: spillway.Reporter("http://127.0.0.1:9", linger="1s"),
+    "stop_timeout": lambda: spillway.Worker(q, ["welcome"], print, stop_timeout=None), "unique": lambda: q.publish("welcome", 1, unique=True),
+}.items():
+    try:
+        call()
+        print(name, "is taken")
+    except TypeError as e:
+        if not str(e).startswith(name + " is ") or "seconds" not in str(e):
+            print(name, e)
+try:
+    q.touch(j, float("nan"))
+except ValueError as e:
+    print(e)
+`
+	out, err := exec.Command("python3", "-W", "error", "-c", program).CombinedOutput()
+	if want := "ttr is nan: want a number of seconds\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func TestTheWheelHasTheTypedPackage(t *testing.T) {
 	t.Parallel()
 	python := ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import email.utils
 import http.client
 import json
+import logging
+import numbers
 import random
 import re
 import select
@@ -59,11 +61,18 @@ class Answer(NamedTuple):
         """The error that it is."""
         said = parse(self.body)
         said = said if isinstance(said, dict) else {}
+        if self.status == 202:
+            return buffer()
         code = said["error"] if isinstance(said.get("error"), str) else ""
         kind = CODES.get(code) or (RateLimited if self.status == 429 else Invalid if self.status < 500 else Unknown)
         message = str(said.get("message", ""))[:200] if code else f"the service answered {self.status}"
         after = retry_after(self.headers.get("Retry-After", ""))
         return (Unknown if said.get("outcome") == "unknown" else kind)(message, status=self.status, code=code, retry_after=after)
+
+
+def buffer() -> NoNamespace:
+    """The error of a publish that a buffer answers, with 202 where it has not stored yet."""
+    return NoNamespace("the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue", status=200)
 
 
 def foreign() -> Unknown:
@@ -92,6 +101,27 @@ def retry_after(header: str) -> float:
 def backoff(base: float, most: float, n: int) -> float:
     """A random time up to the nth bound, full jitter."""
     return random.random() * min(most, base * 2.0 ** min(n - 1, 60))
+
+
+def seconds(**times: Any) -> None:
+    """Raises what says which of the times is none: a number of seconds."""
+    for name, value in times.items():
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}: want a number of seconds, such as {name}=1.5")
+        if not -1e12 < value < 1e12:  # nor NaN
+            raise ValueError(f"{name} is {value!r}: want a number of seconds")
+
+
+def warner(endpoint: Endpoint) -> Callable[[Exception], None]:
+    """The hook of a program that gives none: it logs a failure of each kind, at most once a minute."""
+    last: dict[type, float] = {}
+
+    def warn(error: Exception) -> None:
+        now = time.monotonic()
+        if now - last.get(type(error), float("-inf")) >= 60:
+            last[type(error)] = now
+            logging.getLogger("spillway").warning("a request to %s failed: %s: %s", endpoint.url, type(error).__name__, error)
+    return warn
 
 
 def guarded(callback: Optional[Callable[..., object]]) -> Callable[..., None]:
@@ -138,6 +168,7 @@ class Endpoint:
         if any(not "!" <= c <= "~" for c in token):
             raise ValueError("the token holds a character that no token has")
         self.path = at.path.rstrip("/") + "/v1/" + namespace
+        self.url = f"{at.scheme}://{at.netloc}{self.path}"
         self.headers = {"Authorization": "Bearer " + token} if token else {}
 
 

@@ -14,7 +14,8 @@ import uuid
 from typing import Any, Dict, Generator, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from ._http import (
-    CODES, Connection, Empty, Endpoint, Gone, Invalid, NoJob, SpillwayError, Temporary, Unknown, backoff, compact, encode, foreign, parse,
+    CODES, Connection, Empty, Endpoint, Gone, Invalid, NoJob, SpillwayError, Temporary, Unknown, backoff, buffer, compact, encode, foreign,
+    parse, seconds,
 )
 
 MAX_ANSWER = 64 << 20
@@ -89,6 +90,7 @@ class Queues:
         self, url: str, *, namespace: str = "default", token: str = "", timeout: float = 10.0, attempts: int = 4,
         backoff_base: float = 0.1, backoff_max: float = 5.0,
     ) -> None:
+        seconds(timeout=timeout, backoff_base=backoff_base, backoff_max=backoff_max)
         if timeout <= 0 or attempts < 1 or backoff_base < 0 or backoff_max < backoff_base:
             raise ValueError("timeout is not positive, attempts below 1, or backoff_max below backoff_base")
         self._endpoint = Endpoint(url, namespace, token)
@@ -108,6 +110,7 @@ class Queues:
         of it; on_conflict is what a double does to it while it is delayed: keep, replace or extend. 0 and "" are the
         service's defaults.
         """
+        seconds(delay=delay, ttl=ttl, dedup=dedup, unique=unique)
         if isinstance(payload, _Lines):
             body, kind = payload.body, "application/x-ndjson"
         else:
@@ -120,6 +123,8 @@ class Queues:
             "unique": _duration(unique), "unique_key": unique_key, "on_conflict": on_conflict,
             **{"attribute." + name: value for name, value in attributes.items()},
         }, body, kind, key or uuid.uuid4().hex, dedup or 120.0)
+        if "evicted" in said:
+            raise buffer()
         ids = said.get("ids")
         if not isinstance(ids, list) or not ids or not all(isinstance(i, str) and i for i in ids):
             raise foreign()
@@ -140,6 +145,7 @@ class Queues:
 
         Each is to be given to one of ack, nack, bury and requeue in time, or it comes again. Worker does all this.
         """
+        seconds(ttr=ttr, wait=wait)
         query = {"count": count, "ttr": _duration(ttr), "wait": _duration(wait)}
         path = ",".join(map(_checked, queues)) or _checked("")
         said, _ = self._call("POST", path + "/claim", query, wait=wait, attempts=_attempts, connection=_connection)
@@ -218,7 +224,9 @@ class Queues:
         return self.wait(queue, id, 0)
 
     def wait(self, queue: str, id: str, wait: float = 30.0) -> Job:
-        """Returns a job once it has ended, or after wait, 10 minutes at most, in the state it is in then; or raises NoJob."""
+        """Returns a job once it has ended: acked where a rule keeps it, gone where none does, dead; after wait, 10 minutes at
+        most, in the state that it is in; or raises NoJob, also of one that ended unkept before. So look at state first."""
+        seconds(wait=wait)
         path = f"{_checked(queue)}/jobs/{urllib.parse.quote(id, '')}"
         return _job(self._call("GET", path, {"wait": _duration(wait)}, wait=wait)[0], queue)
 
@@ -360,6 +368,7 @@ def settlement(job: Job, do: str, after: float = 0.0, error: object = None, resu
     """A line of a settle: what became of one delivery. It can be repeated, but for a requeue, which names the deadline.
 
     It raises Invalid for a result that is not JSON of 4 KiB at most."""
+    seconds(**{"after" if do == "nack" else "ttr": after})
     line: dict[str, Any] = {"id": job.id, "attempt": job.attempt, "do": do}
     if after:
         line["ms"] = int(min(max(after, 0.0), MAX_AFTER) * 1000 + 0.999)

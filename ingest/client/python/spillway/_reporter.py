@@ -14,7 +14,7 @@ import zlib
 from collections import OrderedDict, deque
 from typing import Any, Callable, NamedTuple, Optional
 
-from ._http import Connection, Endpoint, SpillwayError, Unknown, backoff, encode, foreign, guarded, parse, valid_name
+from ._http import Connection, Endpoint, SpillwayError, Unknown, backoff, encode, foreign, guarded, parse, seconds, valid_name, warner
 
 MAX_ANSWER = 1 << 20
 MAX_DEPTH = 510  # of a payload in a shared body: the service takes 512 levels, and the array and the item are two
@@ -61,7 +61,8 @@ class Reporter:
     Entries of a partition are stored once, and in the order in which they were reported. The end of the program flushes.
 
     Times are in seconds. on_drop is told how many entries were dropped for a reason, on_error what went wrong, each at
-    most once a second, on a thread of their own. max_age None is any age. compress_from None turns gzip off.
+    most once a second, on a thread of their own; without on_error the logger "spillway" warns. max_age None is any age.
+    compress_from None turns gzip off.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class Reporter:
         on_error: Optional[Callable[[Exception], object]] = None, _key_window: float = 110.0,
     ) -> None:
         self._endpoint = Endpoint(url, namespace, token)
+        seconds(linger=linger, max_age=max_age or 0, timeout=timeout, backoff_base=backoff_base, backoff_max=backoff_max,
+                probe_every=probe_every)
         if not 1 <= batch <= 1000 or max_entry < 1 or batch_bytes < max_entry or queue < 2 or queue_bytes < 2 * max_entry:
             raise ValueError("batch is 1 to 1000, batch_bytes one of the largest entries at least, queue and queue_bytes two")
         if min(in_flight, attempts, break_after) < 1 or min(linger, max_age or 0, backoff_base, probe_every) < 0 or timeout <= 0 \
@@ -83,7 +86,7 @@ class Reporter:
         self._timeout, self._attempts, self._base, self._most = timeout, attempts, backoff_base, backoff_max
         self._break_after, self._probe_every, self._key_window = break_after, probe_every, _key_window
         self._compress_from = compress_from
-        self._on_drop, self._on_error = on_drop, on_error
+        self._on_drop, self._on_error = on_drop, on_error or warner(self._endpoint)
         self._begin()
         _reporters.add(self)
 
@@ -154,6 +157,7 @@ class Reporter:
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Sends what was reported before, without its linger; True when the service has it or it is dropped in time."""
+        seconds(timeout=timeout)
         with self._lock:
             last = self._urgent = max(self._urgent, self._seq)
             self._work.notify_all()
@@ -190,9 +194,7 @@ class Reporter:
     # What follows is called with the lock held, up to _run.
 
     def _start(self) -> None:
-        runs = [self._run] * self._in_flight
-        if self._on_drop or self._on_error:
-            runs.append(self._notices)
+        runs = [self._run] * self._in_flight + [self._notices]
         self._threads = [threading.Thread(target=run, name="spillway-reporter", daemon=True) for run in runs]
         for t in self._threads:
             t.start()

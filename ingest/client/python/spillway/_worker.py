@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, Optional, Sequence
 
-from ._http import Connection, Gone, Invalid, NoNamespace, SpillwayError, Temporary, TooLarge, Unauthorized, backoff, guarded
+from ._http import Connection, Gone, Invalid, NoNamespace, SpillwayError, Temporary, TooLarge, Unauthorized, backoff, guarded, seconds, warner
 from ._queues import Job, Queues, settlement
 
 MAX_CLAIM = 1000
@@ -22,6 +22,7 @@ class RetryIn(Exception):
     """Raised by a handler: the job comes again after so many seconds."""
 
     def __init__(self, error: object, after: float) -> None:
+        seconds(after=after)
         super().__init__(error)
         self.after = after
 
@@ -34,6 +35,7 @@ class Deferred(Exception):
     """Raised by a handler: the work goes on elsewhere, and whoever does it settles the job within ttr seconds."""
 
     def __init__(self, ttr: float) -> None:
+        seconds(ttr=ttr)
         super().__init__(f"deferred for {ttr} s")
         self.ttr = ttr
 
@@ -46,7 +48,8 @@ class Worker:
     requeues, Deferred defers, anything else nacks with a random time up to min(backoff_max, backoff_base·2^(attempt-1)).
     While it runs the lease is prolonged each ttr/3. job.ended is set when the lease is lost, or stop_timeout after stop().
     While the service cannot be reached, or rejects the token, the worker goes on; give_up_after bounds the latter.
-    on_error is told of handlers and settlements that failed, on_request_error of claims. Times are in seconds.
+    on_error is told of handlers and settlements that failed, on_request_error of claims: by default the logger "spillway" warns,
+    of each kind of failure once a minute at most. Times are in seconds.
     """
 
     def __init__(
@@ -55,12 +58,14 @@ class Worker:
         give_up_after: Optional[float] = None, on_error: Optional[Callable[[Job, BaseException], object]] = None,
         on_request_error: Optional[Callable[[SpillwayError], object]] = None,
     ) -> None:
+        seconds(ttr=ttr, wait=wait, backoff_base=backoff_base, backoff_max=backoff_max, stop_timeout=stop_timeout,
+                give_up_after=give_up_after or 0)
         if concurrency < 1 or min(ttr, wait) < 0.001 or min(backoff_base, stop_timeout) < 0 or backoff_max < backoff_base:
             raise ValueError("concurrency is below 1, a time is negative or none, or backoff_max is below backoff_base")
         self._queues, self._names, self._handle, self._concurrency = queues, list(names), handle, concurrency
         self._ttr, self._wait, self._backoff = ttr, wait, (backoff_base, backoff_max)
         self._stop_timeout, self._give_up_after = stop_timeout, give_up_after
-        self._on_error, self._on_request_error = guarded(on_error), guarded(on_request_error)
+        self._on_error, self._on_request_error = guarded(on_error), guarded(on_request_error or warner(queues._endpoint))
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put is safe in a signal handler
         self._stopping = threading.Event()
         self._cut = threading.Event()  # stop_timeout is over
