@@ -300,6 +300,7 @@ func aReporterWithoutAHookWarns(b *bench) {
 	b.until("it warns", func() bool { return strings.Contains(b.sdk.Said(), b.server.URL) })
 	b.server.Script(Step{Status: 400, Code: "bad_item"})
 	b.report(3, 4, 1)
+	b.flush()
 	b.until("it warns again", func() bool { return strings.Contains(b.sdk.Said(), "bad_item") })
 	wantWarnings(b, b.sdk.Said(), b.server.URL, "unauthorized", "bad_item")
 	b.has(0, map[string]int64{"rejected": 4})

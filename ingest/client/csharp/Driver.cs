@@ -186,7 +186,8 @@ static class Driver
         calls = new Dictionary<string, int>();
         handled = new List<string>();
         running = most = errors = requestErrors = 0;
-        var o = new WorkerOptions { OnError = (job, e) => { lock (gate) errors++; }, OnRequestError = e => { lock (gate) requestErrors++; } };
+        var o = new WorkerOptions { OnError = (job, e) => { lock (gate) errors++; } };
+        if (Json.Of(options, "no_hook") == null) o.OnRequestError = e => { lock (gate) requestErrors++; };
         o.Concurrency = Whole("concurrency", o.Concurrency);
         o.TTR = Ms("ttr", o.TTR);
         o.Wait = Ms("wait", o.Wait);

@@ -54,7 +54,7 @@ namespace Spillway
         internal TimeSpan KeyWindow = TimeSpan.FromSeconds(110);
         /// <summary>Carries the requests; one of its own by default. The client does not dispose of it.</summary>
         public HttpMessageHandler Handler;
-        /// <summary>Told of drops by reason and of errors, each at most once a second, never on the caller's thread.</summary>
+        /// <summary>Told of drops by reason and of errors, each at most once a second, never on the caller's thread. Without OnError, Console.Error is, of each kind of error once a minute at most.</summary>
         public Action<string, long> OnDrop;
         public Action<Exception> OnError;
     }
@@ -107,6 +107,7 @@ namespace Spillway
         }
 
         readonly ReporterOptions o;
+        readonly Action<Exception> onError;
         readonly string target;
         readonly HttpClient http;
         readonly string keys = Guid.NewGuid().ToString("N");
@@ -136,6 +137,7 @@ namespace Spillway
             if (o.Batch < 1 || o.Batch > 1000 || o.Queue < 2 || o.InFlight < 1 || o.Attempts < 1 || o.BreakAfter < 1 || o.MaxEntry < 1 || o.BatchBytes < o.MaxEntry)
                 throw new ArgumentException("spillway: batch is 1 to 1000, queue 2 or more, in flight, attempts and break after 1 or more, batch bytes at least an entry", "options");
             target = Transport.Endpoint(url, o.Namespace);
+            onError = o.OnError ?? Transport.Warner(target);
             http = Transport.Client(target, o.Handler, o.InFlight);
             timer = new Timer(_ => Look(), null, -1, -1);
         }
@@ -325,7 +327,7 @@ namespace Spillway
             try
             {
                 if (o.OnDrop != null) foreach (var d in drops) o.OnDrop(d.Key, d.Value);
-                if (error != null && o.OnError != null) o.OnError(error);
+                if (error != null) onError(error);
             }
             catch (Exception) { } // a callback's fault is its own
         }
@@ -458,7 +460,7 @@ namespace Spillway
                 lock (gate)
                 {
                     failures = a.Down ? failures + 1 : 0;
-                    if (a.Error != null && o.OnError != null)
+                    if (a.Error != null)
                     {
                         noticed = a.Error;
                         Notice();
@@ -579,7 +581,7 @@ namespace Spillway
                 }
                 catch (Exception e) // the network's, in all the forms it has
                 {
-                    a.Error = e;
+                    a.Error = Queues.NotAnswered(e);
                 }
             }
             if (a.Outcome != Outcome.Stored) lock (gate) foreach (var d in told) Add(untold, d.Key, d.Value);
@@ -590,7 +592,7 @@ namespace Spillway
         {
             var text = r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false);
             var code = (int)r.StatusCode;
-            a.Error = new HttpRequestException("spillway: the service answered " + code + " " + text.Substring(0, Math.Min(text.Length, 200)));
+            a.Error = code == 200 ? SpillwayException.Foreign() : Queues.Refused(r, text);
             if (code == 204 || code == 202) a.Verdicts = new string[n];
             if (code == 200) a.Verdicts = Json.Verdicts(text, n);
             if (a.Verdicts != null)
@@ -660,6 +662,9 @@ namespace Spillway
 
         internal bool Temporary { get { return Kind == ErrorKind.RateLimited || Kind == ErrorKind.Unavailable || Kind == ErrorKind.Unknown; } }
         internal bool Barred { get { return Kind == ErrorKind.Unauthorized || Kind == ErrorKind.NoNamespace; } }
+
+        // Buffer is that of a publish that a buffer answers, with 202 where it has not stored yet.
+        internal static SpillwayException Buffer() { return new SpillwayException(ErrorKind.NoNamespace, "the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue") { Status = 200 }; }
 
         internal static SpillwayException Foreign() { return new SpillwayException(ErrorKind.Unknown, "an answer that is none of Spillway's") { Status = 200 }; }
     }
@@ -1045,6 +1050,7 @@ namespace Spillway
                 c.KeyMs = Ms(p.Dedup);
             }
             var said = Json.Members(await Do(c, token).ConfigureAwait(false));
+            if (Json.Of(said, "evicted") != null) throw SpillwayException.Buffer();
             var ids = new List<string>();
             foreach (var one in Json.Items(Json.Of(said, "ids")) ?? new List<string>()) ids.Add(Json.Text(one));
             if (ids.Count == 0 || ids.Exists(string.IsNullOrEmpty)) throw SpillwayException.Foreign();
@@ -1105,7 +1111,10 @@ namespace Spillway
         /// <summary>A job in whatever state it is.</summary>
         public Task<Job> GetAsync(string queue, string id, CancellationToken token = default(CancellationToken)) { return WaitAsync(queue, id, TimeSpan.Zero, token); }
 
-        /// <summary>A job once it has ended, or after wait, 10 minutes at most, in the state it is in then.</summary>
+        /// <summary>
+        /// A job once it has ended: acked where a rule keeps it, gone where none does, dead; after wait, 10 minutes at most, in the
+        /// state that it is in; or NoJob, also of one that ended unkept before. So look at State first.
+        /// </summary>
         public async Task<Job> WaitAsync(string queue, string id, TimeSpan wait, CancellationToken token = default(CancellationToken))
         {
             var c = new Call { Method = HttpMethod.Get, Path = Check(queue) + "/jobs/" + Uri.EscapeDataString(id), Wait = Ms(wait) };
@@ -1216,6 +1225,7 @@ namespace Spillway
             return kinds.TryGetValue(code, out kind) ? kind : otherwise;
         }
 
+        internal string Url { get { return target; } }
         internal int Attempts { get { return o.Attempts; } }
         internal double Longest { get { return o.BackoffMax.TotalMilliseconds; } } // ms
         internal long Backoff(int n) { return Transport.Backoff(o.BackoffBase, o.BackoffMax, n); }
@@ -1311,26 +1321,30 @@ namespace Spillway
                     using (r) throw Refused(r, r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false));
                 }
                 catch (SpillwayException) { throw; }
-                catch (Exception e) // the network's, in all the forms it has
-                {
-                    var nothing = false;
-                    for (var cause = e; cause != null; cause = cause.InnerException)
-                    {
-                        var web = cause as System.Net.WebException;
-                        var socket = cause as System.Net.Sockets.SocketException;
-                        nothing |= web != null && (web.Status == System.Net.WebExceptionStatus.ConnectFailure || web.Status == System.Net.WebExceptionStatus.NameResolutionFailure) ||
-                            socket != null && (socket.SocketErrorCode == System.Net.Sockets.SocketError.ConnectionRefused || socket.SocketErrorCode == System.Net.Sockets.SocketError.HostNotFound);
-                    }
-                    throw new SpillwayException(nothing ? ErrorKind.Unavailable : ErrorKind.Unknown, e.Message, e);
-                }
+                catch (Exception e) { throw NotAnswered(e); }
             }
         }
 
+        // NotAnswered is the error of a request without an answer: of the network, in all the forms it has.
+        internal static SpillwayException NotAnswered(Exception e)
+        {
+            var nothing = false;
+            for (var cause = e; cause != null; cause = cause.InnerException)
+            {
+                var web = cause as System.Net.WebException;
+                var socket = cause as System.Net.Sockets.SocketException;
+                nothing |= web != null && (web.Status == System.Net.WebExceptionStatus.ConnectFailure || web.Status == System.Net.WebExceptionStatus.NameResolutionFailure) ||
+                    socket != null && (socket.SocketErrorCode == System.Net.Sockets.SocketError.ConnectionRefused || socket.SocketErrorCode == System.Net.Sockets.SocketError.HostNotFound);
+            }
+            return new SpillwayException(nothing ? ErrorKind.Unavailable : ErrorKind.Unknown, e.GetBaseException().Message, e);
+        }
+
         // Refused is the error of an answer that says no.
-        static SpillwayException Refused(HttpResponseMessage r, string text)
+        internal static SpillwayException Refused(HttpResponseMessage r, string text)
         {
             var said = Json.Members(text);
             var status = (int)r.StatusCode;
+            if (status == 202) return SpillwayException.Buffer();
             var code = Json.Text(Json.Of(said, "error")) ?? "";
             var kind = KindOf(code, status == 429 ? ErrorKind.RateLimited : status < 500 ? ErrorKind.Invalid : ErrorKind.Unknown);
             if (Json.Text(Json.Of(said, "outcome")) == "unknown") kind = ErrorKind.Unknown;
@@ -1354,7 +1368,7 @@ namespace Spillway
         public TimeSpan StopTimeout = TimeSpan.FromSeconds(30);
         /// <summary>How long it goes on while the service rejects its token or namespace; for ever by default.</summary>
         public TimeSpan GiveUpAfter = TimeSpan.MaxValue;
-        /// <summary>Told of each handler and each settlement that failed, and of each claim that failed, on any thread.</summary>
+        /// <summary>Told of each handler and each settlement that failed, and of each claim that failed, on any thread. Without OnRequestError, Console.Error is, of each kind of failure once a minute at most.</summary>
         public Action<Job, Exception> OnError;
         public Action<Exception> OnRequestError;
     }
@@ -1470,6 +1484,7 @@ namespace Spillway
         // Claim claims as long as handlers may run, one request at a time, and returns what ended it.
         async Task<SpillwayException> Claim()
         {
+            var told = o.OnRequestError ?? Transport.Warner(queues.Url);
             long barred = -1; // since when the service has rejected the token or the namespace
             for (var failures = 0; ;)
             {
@@ -1489,7 +1504,7 @@ namespace Spillway
                 catch (OperationCanceledException) { return null; }
                 catch (SpillwayException e) { error = e; }
                 if (stopped.IsCancellationRequested) return null;
-                try { if (o.OnRequestError != null) o.OnRequestError(error); } catch (Exception) { } // a callback's fault is its own
+                try { told(error); } catch (Exception) { } // a callback's fault is its own
                 if (!error.Barred) barred = -1;
                 else if (barred < 0) barred = Transport.Clock();
                 if (barred < 0 && !error.Temporary || barred >= 0 && Transport.Clock() - barred >= o.GiveUpAfter.TotalMilliseconds) return error;
@@ -1696,6 +1711,23 @@ namespace Spillway
                 point.ConnectionLimit = Math.Max(point.ConnectionLimit, connections);
             }
             return new HttpClient(handler ?? new HttpClientHandler { AllowAutoRedirect = false }, handler == null) { Timeout = Timeout.InfiniteTimeSpan };
+        }
+
+        /// <summary>The hook of a program that gives none: it writes each kind of failure, once a minute at most.</summary>
+        public static Action<Exception> Warner(string url)
+        {
+            var last = new Dictionary<ErrorKind, long>();
+            return error =>
+            {
+                var kind = ((SpillwayException)error).Kind;
+                long at, now = Clock();
+                lock (last)
+                {
+                    if (last.TryGetValue(kind, out at) && now - at < 60000) return;
+                    last[kind] = now;
+                }
+                Console.Error.WriteLine("a request to " + url + " failed: " + error.Message);
+            };
         }
 
         /// <summary>How long the service wishes that nothing is sent, in ms.</summary>

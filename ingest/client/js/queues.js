@@ -5,7 +5,7 @@
 //   await queues.publish("welcome", { to: "ada" }, { delay: 60000 })
 //   await new Worker(queues, ["welcome"], async job => send(job.json()), { concurrency: 8 }).run()
 
-import { backoff, endpoint, newKeys, now, retryAfter, settings, sleep } from "./reporter.js"
+import { backoff, endpoint, newKeys, now, retryAfter, settings, sleep, warner } from "./reporter.js"
 
 // SpillwayError is an answer that is none, or that says no. Its kind is one of those below; code is the
 // service's own word, status that of HTTP, 0 where nothing answered.
@@ -90,7 +90,8 @@ export class Queues {
   async defer(job, ttr, call) { return this.#settle(job, "defer", { after: ttr }, call) }
 
   async get(queue, id, call) { return this.wait(queue, id, 0, call) }
-  // wait is a job once it has ended, or after that many ms in the state it is in then.
+  // wait is a job once it has ended: acked where a rule keeps it, gone where none does, dead; after that many ms in the state
+  // that it is in; or no_job, also of one that ended unkept before. So look at state first.
   async wait(queue, id, wait = 30000, call) {
     wait = Math.min(wait, maxWait)
     return this.#read(queue, `/jobs/${encodeURIComponent(id)}`, { query: { wait: ms(wait) }, wait, ...only(call) })
@@ -147,6 +148,8 @@ export class Queues {
     })
   }
 
+  get _url() { return this.#base }
+
   _backoff(n) { return backoff(this.#o, n) }
 
   async #settle(job, act, how, call) {
@@ -167,6 +170,7 @@ export class Queues {
     for (const [name, value] of Object.entries(attributes)) query["attribute." + name] = value
     const ownKey = key ?? `${this.#keys}-${++this.#numbers}`
     const { said } = await this.#call({ path: check(queue), query, type, body, key: ownKey, keyTTL: key && dedup || 120000, ...only(call) })
+    if (said?.evicted != null) throw buffer()
     if (!Array.isArray(said?.ids) || !said.ids.length || !said.ids.every(id => id && typeof id === "string")) throw foreign()
     return { ids: said.ids, repeated: !!said.repeated && !!key, exists: !!said.exists, changed: !!said.changed }
   }
@@ -268,6 +272,7 @@ export class Worker {
     const o = this.#o = settings({ concurrency: 1, ttr: 60000, wait: 30000, backoffBase: 1000, backoffMax: 600000, stopTimeout: 30000, giveUpAfter: Infinity, onError: null, onRequestError: null }, options)
     if (!(Number.isInteger(o.concurrency) && o.concurrency >= 1 && o.ttr >= 1 && o.wait >= 1 && o.stopTimeout >= 0 && o.backoffBase >= 0 && o.backoffMax >= o.backoffBase))
       throw new RangeError("spillway: concurrency, ttr, wait, stopTimeout, backoffBase or backoffMax is out of range")
+    o.onRequestError ??= warner(queues._url)
     this.#queues = queues
     this.#names = [names].flat()
     this.#handle = handle
@@ -449,6 +454,9 @@ function limited(signal) {
   }
 }
 
+// buffer is the error of a publish that a buffer answers, with 202 where it has not stored yet.
+function buffer() { return new SpillwayError("no_namespace", "the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue", { status: 200 }) }
+
 function foreign() { return new SpillwayError("unknown", "an answer that is none of Spillway's", { status: 200 }) }
 
 // notAnswered is the error of a request without an answer.
@@ -459,6 +467,7 @@ function notAnswered(error) {
 
 // refused is the error of an answer that says no.
 function refused({ status, headers }, body) {
+  if (status === 202) return buffer()
   let said
   try { said = JSON.parse(body) } catch { /* none of Spillway's */ }
   const code = typeof said?.error === "string" ? said.error : ""

@@ -66,6 +66,7 @@ export class Reporter {
     this.#base = endpoint(url, o)
     if (!(o.batch >= 1 && o.batch <= 1000 && o.queue >= 2 && o.inFlight >= 1 && o.attempts >= 1 && o.batchBytes >= o.maxEntry))
       throw new RangeError("spillway: batch, queue, inFlight, attempts or batchBytes is out of range")
+    o.onError ??= warner(`${this.#base}/v1/${o.namespace}`)
     this.#keys = newKeys()
     this.#load()
     this.#listen("addEventListener")
@@ -244,7 +245,7 @@ export class Reporter {
     this.#error = null
     try {
       for (const why in drops) this.#o.onDrop?.(why, drops[why])
-      if (error) this.#o.onError?.(error)
+      if (error) this.#o.onError(error)
     } catch { /* a callback's fault is its own */ }
   }
 
@@ -362,7 +363,7 @@ export class Reporter {
       for (const e of list) e.open = false
       if (a.down) this.#failures++
       else this.#failures = 0
-      if (a.error && this.#o.onError) this.#notice(() => { this.#error = a.error })
+      if (a.error) this.#notice(() => { this.#error = a.error })
       if (a.results) list.forEach((e, i) => {
         const said = a.results.get(i)
         if (said === "drop") this.#end([e], "rejected")
@@ -397,7 +398,7 @@ export class Reporter {
       const keepalive = (body.byteLength ?? utf8Length(body)) * this.#o.inFlight <= beaconBytes
       const r = await (this.#o.fetch ?? fetch)(url, { method: "POST", headers: h, body, signal: abort.signal, redirect: "manual", keepalive })
       const text = await r.text(), { status } = r, down = status >= 500
-      const error = new Error(`spillway: the service answered ${status} ${text.slice(0, 200)}`)
+      const error = Object.assign(new Error(`spillway: the service answered ${status} ${text.slice(0, 200)}`), { status })
       const results = new Map()
       if (status === 200) {
         const said = JSON.parse(text), check = (v, end) => { if (!Number.isInteger(v) || v < 0 || v >= end) throw error }
@@ -551,6 +552,17 @@ export function endpoint(url, { namespace }) {
   if (!/^https?:$/.test(u.protocol) || u.username || u.search || u.hash) throw new TypeError("spillway: the URL is http(s)://host:port")
   if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(namespace)) throw new TypeError("spillway: bad namespace")
   return u.href.replace(/\/+$/, "")
+}
+
+// warner is the hook of a program that gives none: it warns of each kind of failure, once a minute at most.
+export function warner(url) {
+  const last = {}
+  return error => {
+    const kind = error.kind ?? error.status ?? error.name
+    if (now() - last[kind] < 60000) return
+    last[kind] = now()
+    console.warn(`a request to ${url} failed: ${error.cause?.message || error.message || error}`)
+  }
 }
 
 // newKeys is what the idempotency keys of a client begin with.

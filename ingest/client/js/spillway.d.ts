@@ -38,7 +38,7 @@ export interface ReporterOptions {
   storageBytes?: number
   /** Told how many entries were dropped for a reason, at most once a second. */
   onDrop?: ((reason: Reason, n: number) => void) | null
-  /** Told what went wrong, at most once a second. */
+  /** Told what went wrong, at most once a second; default a console.warn for each kind of failure, once a minute at most. */
   onError?: ((error: Error) => void) | null
   /** Default the global fetch. */
   fetch?: typeof fetch | null
@@ -229,7 +229,10 @@ export class Queues {
   /** A touch, and somebody else will settle it. */
   defer(job: Delivery, ttr: number, call?: CallOptions): Promise<void>
   get(queue: string, id: string, call?: CallOptions): Promise<Job>
-  /** The job once it has ended, or after wait, 240000 at most and 30000 by default, in the state it is in then. */
+  /**
+   * The job once it has ended: acked where a rule keeps it, gone where none does, dead; after wait, 240000 at most and 30000 by
+   * default, in the state that it is in; or no_job, also of one that ended unkept before. So look at state first.
+   */
   wait(queue: string, id: string, wait?: number, call?: CallOptions): Promise<Job>
   /** What happens to the jobs of queues, or of all, from now on: best effort. A stream that breaks is opened again. */
   events(queues?: string[], call?: { signal?: AbortSignal }): AsyncGenerator<QueueEvent, void>
@@ -256,7 +259,7 @@ export interface WorkerOptions {
   giveUpAfter?: number
   /** Told of each handler and each settlement that failed. */
   onError?: ((job: Job, error: unknown) => void) | null
-  /** Told of each claim that failed. */
+  /** Told of each claim that failed; default a console.warn for each kind of failure, once a minute at most. */
   onRequestError?: ((error: unknown) => void) | null
 }
 

@@ -85,9 +85,9 @@ function work(Spillway\Queues $queues, array $names, array $options): array
     $calls = [];
     $worker = new Spillway\Worker($queues, $names, static function (Spillway\Job $job, Spillway\Lease $lease) use (&$calls, $say) {
         return handle($job, $lease, $calls, $say);
-    }, seconds($options) + [
+    }, array_diff_key(seconds($options), ['no_hook' => 0]) + [
         'on_error' => static function () use ($say): void { $say(['errors' => 1]); },
-        'on_request_error' => static function () use ($say): void { $say(['request_errors' => 1]); },
+        'on_request_error' => isset($options['no_hook']) ? null : static function () use ($say): void { $say(['request_errors' => 1]); },
     ]);
     $say(['running' => 0]); // it can be stopped
     try {

@@ -25,7 +25,8 @@ final class Queues
 
     /** @var array<string, mixed> */
     private array $o;
-    private string $base;
+    /** @internal */
+    public string $base;
     private Http $http;
     /** Asked while a request waits; true gives it up. Null: never. */
     public ?\Closure $stopped = null;
@@ -101,6 +102,9 @@ final class Queues
         $said = $this->run('POST', self::checked([$queue]), $query, $body, [
             'type' => $type, 'key' => $own ? $o['key'] : self::key(), 'remembered' => ($own && $o['dedup'] > 0 ? $o['dedup'] : 120) / 12 * 11,
         ]);
+        if (isset($said->evicted)) {
+            throw Failure::buffer();
+        }
         $ids = self::list($said->ids ?? null);
         if ($ids === [] || array_filter($ids, static function ($id) { return !is_string($id) || $id === ''; }) !== []) {
             throw self::foreign();
@@ -263,7 +267,10 @@ final class Queues
         return $this->wait($queue, $id, 0);
     }
 
-    /** The job once it has ended, or after wait, 600 at most, in the state it is in then; or no_job. */
+    /**
+     * The job once it has ended: acked where a rule keeps it, gone where none does, dead; after wait, 600 at most, in the state
+     * that it is in; or no_job, also of one that ended unkept before. So look at state first.
+     */
     public function wait(string $queue, string $id, float $wait = 30): Job
     {
         $path = self::checked([$queue]) . '/jobs/' . rawurlencode($id);
@@ -386,6 +393,18 @@ final class Queues
     public static function key(): string
     {
         return bin2hex(random_bytes(12));
+    }
+
+    /** @internal The hook of a program that gives none: it logs each kind of failure, once a minute at most. */
+    public static function warner(string $url): \Closure
+    {
+        $last = [];
+        return static function (Failure $f) use ($url, &$last): void {
+            if (microtime(true) - ($last[$f->kind] ?? 0) >= 60) {
+                $last[$f->kind] = microtime(true);
+                error_log("a request to $url failed: " . $f->getMessage());
+            }
+        };
     }
 
     /** @internal The URL of a namespace. */
@@ -547,15 +566,25 @@ final class Failure extends \RuntimeException
         $this->reason = $reason;
     }
 
+    /** @internal Of a publish that a buffer answers, with 202 where it has not stored yet. */
+    public static function buffer(): self
+    {
+        return new self('no_namespace', 'the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue', 200);
+    }
+
     /** @internal */
     public static function of(Answer $a): self
     {
         if ($a->failed !== '') {
             return new self($a->unsent ? 'unavailable' : 'unknown', $a->failed);
         }
+        if ($a->status === 202) {
+            return self::buffer();
+        }
         $code = is_string($a->said->error ?? null) ? $a->said->error : '';
         $kind = self::KINDS[$code] ?? ($a->status === 429 ? 'rate_limited' : ($a->status < 500 ? 'invalid' : 'unknown'));
-        $failed = new self(($a->said->outcome ?? '') === 'unknown' ? 'unknown' : $kind, "the service answered $a->status $code", $a->status, $code);
+        $message = $code === '' ? "the service answered $a->status" : "$code: " . substr(is_string($a->said->message ?? null) ? $a->said->message : '', 0, 200);
+        $failed = new self(($a->said->outcome ?? '') === 'unknown' ? 'unknown' : $kind, $message, $a->status, $code);
         $failed->retryAfter = $a->after;
         return $failed;
     }

@@ -14,7 +14,8 @@ namespace Spillway;
  * queue_bytes (10,000, 32 MiB: what waits at most; one partition may have half of each), max_entry (32 KiB), max_age (180: how
  * old an entry may get here), timeout (10, of one attempt), attempts (4), backoff_base and backoff_max (0.1, 5), compress_from
  * (1024 bytes; negative: never), end_timeout (2: how long the end of the request may take, beyond which entries are dropped;
- * negative: nothing is sent then), on_drop (told of each drop: reason, number), on_error (told of each attempt that failed).
+ * negative: nothing is sent then), on_drop (told of each drop: reason, number), on_error (told of each attempt that
+ * failed; default error_log, once a minute at most of each kind).
  */
 final class Reporter
 {
@@ -58,6 +59,7 @@ final class Reporter
                 . 'batch_bytes an entry at least, queue_bytes two');
         }
         $this->target = Queues::endpoint($url, $o['namespace']);
+        $this->o['on_error'] = $o['on_error'] ?? Queues::warner($this->target);
         $this->http = Queues::http($o['token']);
         $this->process = (int) getmypid();
         if ($o['end_timeout'] >= 0) { // behind what other functions report at the end
@@ -311,9 +313,7 @@ final class Reporter
             foreach ($told as $why => $n) {
                 $this->untold[$why] = ($this->untold[$why] ?? 0) + $n;
             }
-            if ($this->o['on_error'] !== null) {
-                ($this->o['on_error'])(Failure::of($a));
-            }
+            ($this->o['on_error'])($a->status === 200 ? Queues::foreign() : Failure::of($a));
         }
         if ($stored && $this->settle($r, $verdicts ?? [])) {
             return [];

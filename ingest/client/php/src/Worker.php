@@ -16,7 +16,8 @@ namespace Spillway;
  * Options, times in seconds: ttr (60), wait (30: how long a request waits for jobs), backoff_base and backoff_max (1, 600: bound
  * the random time that a job waits after its handler failed, doubled each attempt), stop_timeout (30), give_up_after (null: for
  * ever; how long to go on while the service rejects the token or the namespace), on_error (told of each handler and settlement
- * that failed: Job, Throwable), on_request_error (told of each claim that failed: Failure).
+ * that failed: Job, Throwable), on_request_error (told of each claim that failed: Failure; default error_log, once a minute at
+ * most of each kind).
  */
 final class Worker
 {
@@ -46,6 +47,7 @@ final class Worker
         if ($this->o['ttr'] <= 0 || $this->o['wait'] <= 0 || $this->o['stop_timeout'] < 0 || $this->o['backoff_max'] < $this->o['backoff_base']) {
             throw new \InvalidArgumentException('spillway: ttr and wait are more than 0, backoff_max at least backoff_base');
         }
+        $this->o['on_request_error'] = $this->o['on_request_error'] ?? Queues::warner($queues->base);
         $this->queues = clone $queues;
         $this->queues->stopped = function (): bool { return $this->stopped !== null; };
         $this->settler = clone $queues;

@@ -28,6 +28,7 @@ import java.util.UUID;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Flow;
@@ -36,6 +37,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Consumer;
 import java.util.function.Function;
 
 /**
@@ -307,7 +309,7 @@ public final class Queues {
                 Thread.currentThread().interrupt();
                 throw new Failure(Kind.UNKNOWN, 0, "", "interrupted", 0);
             }
-            Failure f = a.status == 200 ? foreign() : failure(a);
+            Failure f = failure(a);
             if (!f.temporary() || !opened && attempt >= config.attempts) throw f;
             pause = Math.max(Http.backoff(config.backoffBase, config.backoffMax, attempt), f.retryAfter.toMillis());
         }
@@ -381,7 +383,8 @@ public final class Queues {
     private static final long MAX_AFTER = Duration.ofDays(30).toMillis(), SILENCE = 45_000;
 
     final Config config;
-    private final String base, keys = UUID.randomUUID().toString();
+    final String base; // with a slash at its end
+    private final String keys = UUID.randomUUID().toString();
     private final AtomicLong numbers = new AtomicLong();
     private final Http http;
 
@@ -428,6 +431,7 @@ public final class Queues {
         if (!o.key.isEmpty()) c.set("dedup", o.dedup);
         c.keyTtl = o.key.isEmpty() || o.dedup == null ? 120_000 : Http.millis(o.dedup);
         Map<String, Object> said = run(c);
+        if (said.containsKey("evicted")) throw buffer();
         List<String> ids = new ArrayList<>();
         for (Object id : Json.array(said.get("ids"))) {
             if (!(id instanceof String) || "".equals(id)) throw foreign();
@@ -577,7 +581,10 @@ public final class Queues {
         return wait(queue, id, Duration.ZERO);
     }
 
-    /** The job once it has ended, or after wait, 10m at most, in the state it is in then; or NO_JOB. */
+    /**
+     * The job once it has ended: acked where a rule keeps it, gone where none does, dead; after wait, 10m at most, in the state
+     * that it is in; or NO_JOB, also of one that ended unkept before. So look at state first.
+     */
     public Job wait(String queue, String id, Duration wait) {
         Call c = method("GET", checked(queue) + "/jobs/" + encode(id));
         c.wait = Http.millis(wait);
@@ -628,6 +635,12 @@ public final class Queues {
         return new Failure(Kind.INVALID, 0, code, message, 0);
     }
 
+    /** Of a publish that a buffer answers, with 202 where it has not stored yet. */
+    private static Failure buffer() {
+        return new Failure(Kind.NO_NAMESPACE, 200, "",
+                "the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue", 0);
+    }
+
     static Failure foreign() {
         return new Failure(Kind.UNKNOWN, 200, "", "an answer that is none of Spillway's", 0);
     }
@@ -664,7 +677,9 @@ public final class Queues {
         }
     }
 
-    private static Failure failure(Http.Answer a) {
+    static Failure failure(Http.Answer a) {
+        if (a.status == 202) return buffer();
+        if (a.status == 200) return foreign();
         if (a.failed != null) return new Failure(a.unsent ? Kind.UNAVAILABLE : Kind.UNKNOWN, 0, "", a.failed.toString(), 0);
         Map<String, Object> said = a.said == null ? Map.of() : a.said;
         String code = said.get("error") instanceof String ? (String) said.get("error") : "";
@@ -725,6 +740,17 @@ public final class Queues {
             this.token = token;
             client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER)
                     .connectTimeout(timeout).build();
+        }
+
+        /** The hook of a program that gives none: it logs each kind of failure, once a minute at most. */
+        static Consumer<Failure> warner(String url) {
+            Map<Kind, Long> last = new ConcurrentHashMap<>();
+            return f -> {
+                long now = clock();
+                if (now - last.getOrDefault(f.kind, now - 60_000) < 60_000) return;
+                last.put(f.kind, now);
+                System.getLogger("io.spillway").log(System.Logger.Level.WARNING, "a request to " + url + " failed: " + f.getMessage());
+            };
         }
 
         /** The URL of a namespace. */

@@ -61,7 +61,10 @@ public final class Reporter implements AutoCloseable {
         public Duration probeEvery = Duration.ofSeconds(1);
         /** Bytes from which a body is sent as gzip; negative: never. */
         public int compressFrom = 1024;
-        /** Told of drops by reason and of errors, each at most once a second, on a thread of its own; must not call close. */
+        /**
+         * Told of drops by reason and of errors, each at most once a second, on a thread of its own; must not call close.
+         * Without onError, System.Logger warns of each kind of error, once a minute at most.
+         */
         public BiConsumer<String, Long> onDrop;
         public Consumer<Throwable> onError;
         Duration keyWindow = Duration.ofSeconds(110); // less than the 2m for which the service remembers a key
@@ -119,7 +122,7 @@ public final class Reporter implements AutoCloseable {
     private boolean closed, over;
     private final Map<String, Long> dropped = new HashMap<>();
     private Map<String, Long> untold = new HashMap<>(), notices = new HashMap<>();
-    private Throwable error;
+    private Queues.Failure error;
 
     /** Throws IllegalArgumentException for what cannot work. It connects to nothing yet. */
     public Reporter(String url, Config config) {
@@ -132,7 +135,7 @@ public final class Reporter implements AutoCloseable {
         target = Http.endpoint(url, o.namespace);
         http = new Http(o.token, o.timeout);
         for (int i = 0; i < o.inFlight; i++) start(this::sender);
-        if (o.onDrop != null || o.onError != null) start(this::notifier);
+        start(this::notifier);
     }
 
     private void start(Runnable r) {
@@ -294,9 +297,10 @@ public final class Reporter implements AutoCloseable {
     }
 
     private void notifier() {
+        Consumer<? super Queues.Failure> told = o.onError == null ? Http.warner(target) : o.onError;
         for (boolean last = false; !last;) {
             Map<String, Long> drops;
-            Throwable e;
+            Queues.Failure e;
             gate.lock();
             try {
                 while (!over && notices.isEmpty() && error == null) noticed.await();
@@ -312,7 +316,7 @@ public final class Reporter implements AutoCloseable {
             }
             try {
                 if (o.onDrop != null) drops.forEach(o.onDrop);
-                if (e != null && o.onError != null) o.onError.accept(e);
+                if (e != null) told.accept(e);
                 if (!last) Thread.sleep(1000);
             } catch (InterruptedException end) {
                 last = false; // once more, for the drops of the close
@@ -503,8 +507,8 @@ public final class Reporter implements AutoCloseable {
         gate.lock();
         try {
             failures = stored || !down ? 0 : failures + 1;
-            if (stored || o.onError == null) return;
-            error = a.failed != null ? a.failed : new IOException("spillway: the service answered " + a.status + " " + a.said);
+            if (stored) return;
+            error = Queues.failure(a);
             noticed.signal();
         } finally {
             gate.unlock();

@@ -40,8 +40,8 @@ public final class Worker {
         public Duration giveUpAfter;
         /** Told of each handler and settlement that failed, from several threads. */
         public BiConsumer<Job, Throwable> onError = (job, e) -> { };
-        /** Told of each claim that failed. */
-        public Consumer<Failure> onRequestError = e -> { };
+        /** Told of each claim that failed; null: a warning of System.Logger, of each kind once a minute at most. */
+        public Consumer<Failure> onRequestError;
     }
 
     /** Does a job. What it throws decides: nothing is an ack, anything but the exceptions below a nack with a back-off. */
@@ -241,6 +241,7 @@ public final class Worker {
     }
 
     private void claims() throws InterruptedException {
+        Consumer<Failure> told = config.onRequestError == null ? Http.warner(queues.base) : config.onRequestError;
         long barred = 0; // since when the service has rejected the token or the namespace
         for (int failures = 0;;) {
             slots.acquire();
@@ -259,7 +260,7 @@ public final class Worker {
             } catch (Failure f) {
                 if (Thread.interrupted()) throw new InterruptedException();
                 if (stopped.getCount() == 0) return;
-                config.onRequestError.accept(f);
+                told.accept(f);
                 long now = Http.clock();
                 if (!f.barred()) {
                     barred = 0;

@@ -226,7 +226,7 @@ public final class Driver {
         c.stopTimeout = ms("stop_timeout", c.stopTimeout);
         c.giveUpAfter = ms("give_up_after", null);
         c.onError = (job, e) -> count(0, 1, 0);
-        c.onRequestError = e -> count(0, 0, 1);
+        if (!options.containsKey("no_hook")) c.onRequestError = e -> count(0, 0, 1);
         Worker w = new Worker(queues, (List<String>) line.get("queues"), this::handle, c);
         CompletableFuture<Queues.Failure> end = new CompletableFuture<>();
         worker = w;
