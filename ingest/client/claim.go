@@ -325,8 +325,9 @@ func (q *Queues) Get(ctx context.Context, queue, id string) (Job, error) {
 	return q.Wait(ctx, queue, id, 0)
 }
 
-// Wait returns a job once it has ended, or after wait, 10m at most, in the state it is in then; or
-// ErrNoJob. Gone is also a state: see Job.State.
+// Wait returns a job once it has ended: acked where a rule keeps it, gone where none does, dead; after
+// wait, 10m at most, in the state that it is in; or ErrNoJob, also of one that ended unkept before. So
+// look at Job.State first.
 func (q *Queues) Wait(ctx context.Context, queue, id string, wait time.Duration) (Job, error) {
 	return q.read(ctx, queue, "/jobs/"+url.PathEscape(id), wait)
 }

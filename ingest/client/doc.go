@@ -33,7 +33,7 @@
 //	…
 //	err = q.Work(ctx, []string{"welcome"}, func(ctx context.Context, job spillway.Job) error {
 //		return send(ctx, job.Payload)
-//	}, spillway.WorkerConfig{Concurrency: 8})
+//	}, spillway.WorkerConfig{Concurrency: 8}) // OnRequestError is told of claims that fail; default slog
 //
 // The way of an entry: Report (reporter.go) → queue.go → dispatch.go → body.go → send.go →
 // answer.go.
