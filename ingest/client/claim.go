@@ -36,7 +36,7 @@ type Job struct {
 	Reason   string          // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
 
 	deadlineMS int64         // of the lease that Claim got
-	ttr        time.Duration // that Claim asked for
+	ttr        time.Duration // that it was claimed for
 	moved      *atomic.Bool  // of a handler: a touch may have moved the deadline
 }
 
@@ -62,6 +62,7 @@ type jobForm struct {
 	Acked                    int64 `json:"acked_ms"`
 	Result                   json.RawMessage
 	Deadline                 int64 `json:"deadline_ms"`
+	TTR                      int64 `json:"ttr_ms"`
 }
 
 func (f *jobForm) job() Job {
@@ -80,6 +81,7 @@ func (f *jobForm) job() Job {
 		Note:       f.Note,
 		Result:     f.Result,
 		deadlineMS: f.Deadline,
+		ttr:        time.Duration(f.TTR) * time.Millisecond,
 	}
 	if f.Published != 0 {
 		j.Published = time.UnixMilli(f.Published)
@@ -96,7 +98,7 @@ func (f *jobForm) job() Job {
 // ClaimOptions are what a claim may say. A zero field means its default.
 type ClaimOptions struct {
 	Count int           // jobs at most, 1 to 1000; default 1
-	TTR   time.Duration // how long they are leased; default 1m
+	TTR   time.Duration // how long they are leased; default as a rule for the queue says, or 1m
 	Wait  time.Duration // how long to wait for the first job, 10m at most; default not at all
 }
 
@@ -152,7 +154,7 @@ func (q *Queues) claim(ctx context.Context, queues []string, o ClaimOptions,
 	jobs := make([]Job, len(said.Jobs))
 	for i := range said.Jobs {
 		jobs[i] = said.Jobs[i].job()
-		jobs[i].ttr = o.TTR
+		jobs[i].ttr = cmp.Or(jobs[i].ttr, o.TTR, time.Minute)
 	}
 	return jobs, nil
 }

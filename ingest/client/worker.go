@@ -21,7 +21,7 @@ type WorkerConfig struct {
 	// the service has not heard yet. It waits until one may, and returns 0 only when ctx has ended.
 	// It is called by one goroutine at a time, each time with how many of the last places got no job.
 	Places func(ctx context.Context, unused int) int
-	// TTR is how long a job is leased; default 1m. While its handler runs the lease is
+	// TTR is how long a job is leased; default as a rule for the queue says, or 1m. While its handler runs the lease is
 	// prolonged each TTR/3, so it bounds how late the job comes again when the process ends
 	// in between, not how long a handler may take.
 	TTR time.Duration
@@ -46,7 +46,6 @@ type WorkerConfig struct {
 
 func (c *WorkerConfig) fill() {
 	fill(&c.Concurrency, 1)
-	fill(&c.TTR, time.Minute)
 	fill(&c.Wait, 30*time.Second)
 	fill(&c.StopTimeout, 30*time.Second)
 	fill(&c.BackoffBase, time.Second)
@@ -57,7 +56,7 @@ func (c *WorkerConfig) fill() {
 }
 
 func (c *WorkerConfig) check() error {
-	if c.Concurrency < 1 || c.TTR < time.Millisecond || c.Wait < time.Millisecond || c.StopTimeout < 0 ||
+	if c.Concurrency < 1 || c.TTR < 0 || c.Wait < time.Millisecond || c.StopTimeout < 0 ||
 		c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase {
 		return errors.New("spillway: the concurrency or a duration is negative, TTR or Wait is none, the longest back-off is " +
 			"less than the first, or Auto does not get 1 to 32767 handlers and a target from 1ms to 1h")
@@ -197,12 +196,12 @@ func (w *worker) claim(ctx context.Context, queues []string) error {
 
 // work gives a job to its handler, and tells the service what became of it.
 func (w *worker) work(job Job, leased time.Time) {
-	l := &lease{w: w, end: leased.Add(w.cfg.TTR)}
+	l := &lease{w: w, end: leased.Add(job.ttr)}
 	job.moved = &l.moved
 	l.job = job
 	l.ctx, l.cancel = context.WithCancelCause(w.running)
 	l.mu.Lock()
-	l.timer = time.AfterFunc(w.cfg.TTR/3, l.touch)
+	l.timer = time.AfterFunc(job.ttr/3, l.touch)
 	l.mu.Unlock()
 	began, err := time.Now(), errGoexit
 	// Deferred, for a handler may end its goroutine, as t.FailNow does.
@@ -286,7 +285,7 @@ func (l *lease) touch() {
 	if l.ctx.Err() != nil {
 		return
 	}
-	sent, ttr := time.Now(), l.w.cfg.TTR
+	sent, ttr := time.Now(), l.job.ttr
 	if !sent.Before(l.end) {
 		l.cancel(ErrLeaseLost)
 		return

@@ -127,6 +127,7 @@ func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration) []byte {
 		}
 		dst = appendJob(dst, &jobs[i])
 		dst = strconv.AppendInt(append(dst, `,"deadline_ms":`...), jobs[i].Now+ttr.Milliseconds(), 10)
+		dst = strconv.AppendInt(append(dst, `,"ttr_ms":`...), ttr.Milliseconds(), 10)
 		dst = append(dst, '}')
 	}
 	return append(dst, "]}\n"...)

@@ -57,6 +57,7 @@ var jobCases = map[string]func(*jobBench){
 	"a worker gives up when it was told to":                         aWorkerGivesUp,
 	"a worker whose request is wrong ends":                          aWorkerWhoseRequestIsWrongEnds,
 	"more jobs than were asked for are none":                        moreJobsThanWereAskedForAreNone,
+	"a lease is for as long as the queue says, unless told":         aLeaseIsAsLongAsTheQueueSays,
 	"a worker without a hook warns once of each failure":            aWorkerWithoutAHookWarns,
 	"a publish that a buffer takes says so, and is not repeated":    aPublishIntoABufferSaysSo,
 }

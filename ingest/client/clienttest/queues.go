@@ -48,8 +48,9 @@ type queueJob struct {
 	Data      []byte            `json:"data"`
 	State     string            `json:"state,omitempty"`
 	Reason    string            `json:"reason,omitempty"`
-	Deadline  int64             `json:"deadline_ms,omitempty"` // of a claim
-	Progress  *int              `json:"progress,omitempty"`    // with Note, that its attempt said last
+	Deadline  int64             `json:"deadline_ms,omitempty"` // of a claim, with TTR
+	TTR       int64             `json:"ttr_ms,omitempty"`
+	Progress  *int              `json:"progress,omitempty"` // with Note, that its attempt said last
 	Note      string            `json:"note,omitempty"`
 	Acked     int64             `json:"acked_ms,omitempty"`
 	Result    json.RawMessage   `json:"result,omitempty"`
@@ -298,7 +299,7 @@ func (s *Queues) claim(r *http.Request, space string, queues []string) (*http.Re
 					j.Attempt++
 					j.Progress, j.Note = nil, ""
 					taken := *j
-					taken.State, taken.Deadline = "", j.until.UnixMilli()
+					taken.State, taken.Deadline, taken.TTR = "", j.until.UnixMilli(), ttr.Milliseconds()
 					jobs = append(jobs, &taken)
 					s.tell(j, "claimed")
 				}

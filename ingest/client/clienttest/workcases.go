@@ -87,6 +87,21 @@ func aLeaseIsProlongedWhileItsHandlerRuns(b *jobBench) {
 	}
 }
 
+func aLeaseIsAsLongAsTheQueueSays(b *jobBench) {
+	b.open(quickJobs())
+	id := b.put("welcome", act("sleep", 4_000, 9))
+	_, answer := b.server.do(http.MethodPost, "urgent,welcome/claim?ttr=6s", "")
+	b.server.script("claim", Step{Body: string(answer)}, Step{})
+	o := quickWork()
+	delete(o, "ttr")
+	b.work(o)
+	b.until("it has ended", func() bool { return b.state(id).State == "" })
+	b.stop("")
+	if claim, touch := b.server.of("claim")[0], b.server.of("settle")[0].body; claim.query["ttr"] != "" || !strings.Contains(touch, `"touch","ms":6000`) {
+		b.Errorf("claimed by %v, then %s", claim.query, touch)
+	}
+}
+
 func aHandlerWhoseLeaseIsLostIsTold(b *jobBench) {
 	b.open(quickJobs())
 	id := b.put("welcome", act("hang", 0, 9))

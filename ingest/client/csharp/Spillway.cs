@@ -748,8 +748,8 @@ namespace Spillway
     {
         /// <summary>Jobs at most, 1 to 1000.</summary>
         public int Count = 1;
-        /// <summary>How long they are leased, and how long to wait for the first.</summary>
-        public TimeSpan TTR = TimeSpan.FromMinutes(1), Wait;
+        /// <summary>How long they are leased (zero: as a rule for the queue says, or a minute), and how long to wait for the first.</summary>
+        public TimeSpan TTR, Wait;
     }
 
     /// <summary>Why a handler was told to end.</summary>
@@ -1080,7 +1080,6 @@ namespace Spillway
             if (list.Count > options.Count) throw new SpillwayException(ErrorKind.Unknown, "an answer with more jobs than were asked for");
             var jobs = list.ConvertAll(Read);
             if (jobs.Exists(j => !queues.Contains(j.Queue))) throw SpillwayException.Foreign();
-            if (options.TTR != TimeSpan.Zero) foreach (var job in jobs) job.TTR = options.TTR;
             return jobs;
         }
 
@@ -1248,6 +1247,7 @@ namespace Spillway
                 Result = Json.Of(said, "result") ?? "", AckedMs = Json.Whole(said, "acked_ms", 0),
                 PublishedMs = Json.Whole(said, "published_ms", 0), ExpiresMs = Json.Whole(said, "expires_ms", 0),
             };
+            job.TTR = TimeSpan.FromMilliseconds(Json.Whole(said, "ttr_ms", 60000));
             var deadline = Json.Whole(said, "deadline_ms", 0);
             if (deadline > 0) job.Deadline = deadline.ToString(CultureInfo.InvariantCulture);
             if (string.IsNullOrEmpty(job.Id) || job.Attempt < 0 || job.Tries < 0) throw SpillwayException.Foreign();
@@ -1358,8 +1358,8 @@ namespace Spillway
     {
         /// <summary>Handlers that run at once.</summary>
         public int Concurrency = 1;
-        /// <summary>How long a job is leased. The lease is prolonged each third of it while the handler runs.</summary>
-        public TimeSpan TTR = TimeSpan.FromMinutes(1);
+        /// <summary>How long a job is leased; zero: as a rule for the queue says, or a minute. The lease is prolonged each third of it while the handler runs.</summary>
+        public TimeSpan TTR;
         /// <summary>How long a request waits for jobs.</summary>
         public TimeSpan Wait = TimeSpan.FromSeconds(30);
         /// <summary>Bounds of the random time that a job waits after its handler failed.</summary>
@@ -1386,7 +1386,7 @@ namespace Spillway
             public Job Job;
             public readonly CancellationTokenSource Told = new CancellationTokenSource();
             public Timer Timer;
-            public long Until; // ms of Clock
+            public long TTR, Until; // ms, ms of Clock
             public int Failures;
             public bool Ended;
         }
@@ -1404,7 +1404,6 @@ namespace Spillway
         readonly IList<string> names;
         readonly Func<Job, CancellationToken, Task> handle;
         readonly WorkerOptions o;
-        readonly long ttr; // ms
         readonly CancellationTokenSource stopped = new CancellationTokenSource(), over = new CancellationTokenSource();
 
         readonly object gate = new object(); // for all that follows
@@ -1416,12 +1415,11 @@ namespace Spillway
         public Worker(Queues queues, IList<string> names, Func<Job, CancellationToken, Task> handle, WorkerOptions options = null)
         {
             o = options ?? new WorkerOptions();
-            if (o.Concurrency < 1 || o.TTR < TimeSpan.FromMilliseconds(1) || o.Wait < TimeSpan.FromMilliseconds(1) || o.StopTimeout < TimeSpan.Zero || o.BackoffBase < TimeSpan.Zero || o.BackoffMax < o.BackoffBase)
+            if (o.Concurrency < 1 || o.TTR < TimeSpan.Zero || o.Wait < TimeSpan.FromMilliseconds(1) || o.StopTimeout < TimeSpan.Zero || o.BackoffBase < TimeSpan.Zero || o.BackoffMax < o.BackoffBase)
                 throw new ArgumentException("spillway: the concurrency or a duration is out of range", "options");
             this.queues = queues;
             this.names = names;
             this.handle = handle;
-            ttr = (long)o.TTR.TotalMilliseconds;
         }
 
         /// <summary>Works until StopAsync, and ends when the handlers have. Throws if the service rejects its requests.</summary>
@@ -1515,7 +1513,8 @@ namespace Spillway
 
         void Begin(Job job)
         {
-            var l = new Lease { Job = job, Until = Transport.Clock() + ttr };
+            var l = new Lease { Job = job, TTR = (long)job.TTR.TotalMilliseconds };
+            l.Until = Transport.Clock() + l.TTR;
             lock (gate) leases.Add(l);
             Task.Run(() => Work(l));
         }
@@ -1527,7 +1526,7 @@ namespace Spillway
             if (stopped.IsCancellationRequested) line = Queues.Line(l.Job, "requeue"); // it came with the last answer
             else
             {
-                lock (gate) l.Timer = new Timer(_ => Touch(l), null, Math.Max(ttr / 3, 1), -1);
+                lock (gate) l.Timer = new Timer(_ => Touch(l), null, Math.Max(l.TTR / 3, 1), -1);
                 try
                 {
                     var handling = handle(l.Job, l.Told.Token);
@@ -1580,7 +1579,7 @@ namespace Spillway
         async Task Touch(Lease l)
         {
             if (l.Told.IsCancellationRequested) return;
-            long sent = Transport.Clock(), wait;
+            long sent = Transport.Clock(), ttr = l.TTR, wait;
             if (sent >= l.Until)
             {
                 Tell(l, Cause.LeaseLost);
@@ -1588,7 +1587,7 @@ namespace Spillway
             }
             try
             {
-                await queues.Touch(l.Job, o.TTR, CancellationToken.None, 1, Math.Max(Math.Min(l.Until - sent, ttr / 3), 1)).ConfigureAwait(false);
+                await queues.Touch(l.Job, l.Job.TTR, CancellationToken.None, 1, Math.Max(Math.Min(l.Until - sent, ttr / 3), 1)).ConfigureAwait(false);
                 lock (gate)
                 {
                     l.Failures = 0;

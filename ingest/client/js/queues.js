@@ -62,7 +62,7 @@ export class Queues {
   }
 
   // claim leases ready jobs, the first queue first; none where there are none until wait is over.
-  async claim(queues, { count = 1, ttr = 60000, wait = 0, ...call } = {}) {
+  async claim(queues, { count = 1, ttr = 0, wait = 0, ...call } = {}) {
     queues = [queues].flat()
     if (!queues.length) check("")
     queues.forEach(check)
@@ -70,7 +70,7 @@ export class Queues {
     const { said } = await this.#call({ path: queues.join() + "/claim", query: { count, ttr: ms(ttr), wait: ms(wait) }, wait, ...only(call) })
     if (!Array.isArray(said?.jobs) || !said.jobs.every(f => isJob(f) && queues.includes(f.queue))) throw foreign()
     if (said.jobs.length > count) throw new SpillwayError("unknown", "an answer with more jobs than were asked for")
-    return said.jobs.map(f => new Job({ ...f, ttr }))
+    return said.jobs.map(f => new Job(f))
   }
 
   // ack says that a job is done, also when its lease is over. result, if any, is JSON of 4 KiB at most, which wait tells.
@@ -245,7 +245,7 @@ export class Queues {
 }
 
 class Job {
-  constructor({ queue, id, attempt = 0, tries, data, attributes = {}, state = "", reason = "", errors = [], progress, note = "", result, ttr, published_ms, expires_ms, acked_ms, deadline_ms }) {
+  constructor({ queue, id, attempt = 0, tries, data, attributes = {}, state = "", reason = "", errors = [], progress, note = "", result, ttr_ms: ttr = 60000, published_ms, expires_ms, acked_ms, deadline_ms }) {
     Object.assign(this, { queue, id, attempt, tries, payload: Buffer.from(data, "base64"), attributes, state, reason, errors, progress, note, result, ttr })
     Object.assign(this, { published: published_ms ?? 0, expires: expires_ms ?? 0, acked: acked_ms ?? 0, deadline: deadline_ms ?? 0 })
   }
@@ -269,8 +269,8 @@ export class Worker {
   #freed = () => { }; #running
 
   constructor(queues, names, handle, options = {}) {
-    const o = this.#o = settings({ concurrency: 1, ttr: 60000, wait: 30000, backoffBase: 1000, backoffMax: 600000, stopTimeout: 30000, giveUpAfter: Infinity, onError: null, onRequestError: null }, options)
-    if (!(Number.isInteger(o.concurrency) && o.concurrency >= 1 && o.ttr >= 1 && o.wait >= 1 && o.stopTimeout >= 0 && o.backoffBase >= 0 && o.backoffMax >= o.backoffBase))
+    const o = this.#o = settings({ concurrency: 1, ttr: 0, wait: 30000, backoffBase: 1000, backoffMax: 600000, stopTimeout: 30000, giveUpAfter: Infinity, onError: null, onRequestError: null }, options)
+    if (!(Number.isInteger(o.concurrency) && o.concurrency >= 1 && o.ttr >= 0 && o.wait >= 1 && o.stopTimeout >= 0 && o.backoffBase >= 0 && o.backoffMax >= o.backoffBase))
       throw new RangeError("spillway: concurrency, ttr, wait, stopTimeout, backoffBase or backoffMax is out of range")
     o.onRequestError ??= warner(queues._url)
     this.#queues = queues
@@ -329,7 +329,7 @@ export class Worker {
 
   // #work gives a job to the handler, and tells the service what became of it.
   async #work(job) {
-    const { ttr } = this.#o
+    const { ttr } = job
     const lease = { job, until: now() + ttr, told: new AbortController(), timer: null, failures: 0, ended: false }
     let line
     this.#leases.add(lease)
@@ -368,7 +368,7 @@ export class Worker {
   // #touch prolongs a lease, until its handler has ended or was told to. One request that hangs must not
   // take the time of all.
   async #touch(lease) {
-    const { ttr } = this.#o, sent = now()
+    const { ttr } = lease.job, sent = now()
     if (sent >= lease.until) return end(lease, "lease_lost", "the lease of the job is lost")
     let wait
     try {

@@ -246,7 +246,7 @@ export class Queues {
 export interface WorkerOptions {
   /** Handlers that run at once; default 1. */
   concurrency?: number
-  /** How long a job is leased; default 60000. The lease is prolonged each third of it while the handler runs. */
+  /** How long a job is leased; default as a rule for the queue says, or 60000. The lease is prolonged each third of it while the handler runs. */
   ttr?: number
   /** How long a request waits for jobs, 240000 at most; default 30000. */
   wait?: number

@@ -122,7 +122,7 @@ final class Queues
      * before its ttr is over, or it comes again. A Worker does all this.
      *
      * @param string[]             $queues
-     * @param array<string, mixed> $options count (1), ttr (60), wait (0), attempts (as of the constructor)
+     * @param array<string, mixed> $options count (1), ttr (as a rule for the queue says, or 60), wait (0), attempts (as of the constructor)
      *
      * @return Job[]
      */
@@ -136,7 +136,6 @@ final class Queues
             if (!in_array($job->queue, $queues, true) || count($jobs) > max(1, $o['count'])) {
                 throw self::foreign();
             }
-            $job->ttr = $o['ttr'] > 0 ? (float) $o['ttr'] : $job->ttr;
         }
         return $jobs;
     }
@@ -512,6 +511,7 @@ final class Job
         $job->payload = $data;
         $job->attributes = (array) ($said->attributes ?? []);
         $job->deadlineMs = is_int($said->deadline_ms ?? null) ? $said->deadline_ms : 0;
+        $job->ttr = is_int($said->ttr_ms ?? null) ? $said->ttr_ms / 1000 : $job->ttr;
         $job->progress = is_int($said->progress ?? null) ? $said->progress : null;
         $job->note = is_string($said->note ?? null) ? $said->note : '';
         $job->result = $said->result ?? null;

@@ -13,7 +13,7 @@ namespace Spillway;
  * handler whose lease is lost, or that runs on for stop_timeout after a signal, gets an Ended thrown into it. Without it, the
  * handler calls the lease's touch.
  *
- * Options, times in seconds: ttr (60), wait (30: how long a request waits for jobs), backoff_base and backoff_max (1, 600: bound
+ * Options, times in seconds: ttr (as a rule for the queue says, or 60), wait (30: how long a request waits for jobs), backoff_base and backoff_max (1, 600: bound
  * the random time that a job waits after its handler failed, doubled each attempt), stop_timeout (30), give_up_after (null: for
  * ever; how long to go on while the service rejects the token or the namespace), on_error (told of each handler and settlement
  * that failed: Job, Throwable), on_request_error (told of each claim that failed: Failure; default error_log, once a minute at
@@ -22,7 +22,7 @@ namespace Spillway;
 final class Worker
 {
     private const DEFAULTS = [
-        'ttr' => 60, 'wait' => 30, 'backoff_base' => 1, 'backoff_max' => 600, 'stop_timeout' => 30, 'give_up_after' => null,
+        'ttr' => 0, 'wait' => 30, 'backoff_base' => 1, 'backoff_max' => 600, 'stop_timeout' => 30, 'give_up_after' => null,
         'on_error' => null, 'on_request_error' => null,
     ];
     private const SETTLE_TIMEOUT = 2; // without patience
@@ -44,8 +44,8 @@ final class Worker
     public function __construct(Queues $queues, array $names, callable $handler, array $options = [])
     {
         $this->o = Queues::options(self::DEFAULTS, $options);
-        if ($this->o['ttr'] <= 0 || $this->o['wait'] <= 0 || $this->o['stop_timeout'] < 0 || $this->o['backoff_max'] < $this->o['backoff_base']) {
-            throw new \InvalidArgumentException('spillway: ttr and wait are more than 0, backoff_max at least backoff_base');
+        if ($this->o['ttr'] < 0 || $this->o['wait'] <= 0 || $this->o['stop_timeout'] < 0 || $this->o['backoff_max'] < $this->o['backoff_base']) {
+            throw new \InvalidArgumentException('spillway: wait is more than 0, backoff_max at least backoff_base');
         }
         $this->o['on_request_error'] = $this->o['on_request_error'] ?? Queues::warner($queues->base);
         $this->queues = clone $queues;
@@ -126,7 +126,7 @@ final class Worker
 
     private function work(Job $job): void
     {
-        $lease = new Lease($this->queues, $job, (float) $this->o['ttr'], function (): ?float {
+        $lease = new Lease($this->queues, $job, $job->ttr, function (): ?float {
             return $this->stopped === null ? null : $this->stopped + $this->o['stop_timeout'];
         });
         $thrown = $result = null;

@@ -44,7 +44,7 @@ class Job:
         self.ended = threading.Event()  # set when its handler is to end, because of cause:
         self.cause = ""  # lease_lost: it comes again elsewhere; stopped: the worker stops
         self._deadline: int = f.get("deadline_ms", 0)
-        self._ttr = 60.0  # that it was claimed for
+        self._ttr: float = f.get("ttr_ms", 60_000) / 1000  # that it was claimed for
 
     def __repr__(self) -> str:
         names = "queue", "id", "attempt", "tries", "state", "payload"
@@ -139,9 +139,10 @@ class Queues:
             raise Invalid("a payload has a line break: publish it alone", code="bad_ndjson")
         return self.publish(queue, _Lines(b"\n".join(lines) + b"\n"), **options)
 
-    def claim(self, queues: Sequence[str], *, count: int = 1, ttr: float = 60.0, wait: float = 0.0, _attempts: int = 0,
+    def claim(self, queues: Sequence[str], *, count: int = 1, ttr: float = 0.0, wait: float = 0.0, _attempts: int = 0,
               _connection: Optional[Connection] = None) -> list[Job]:
-        """Leases ready jobs of queues, the most wanted queue first, for ttr. It waits so long for the first.
+        """Leases ready jobs of queues, the most wanted queue first, for ttr (0: as a rule for the queue says, or 60). It waits so
+        long for the first.
 
         Each is to be given to one of ack, nack, bury and requeue in time, or it comes again. Worker does all this.
         """
@@ -154,8 +155,6 @@ class Queues:
         jobs = [_job(form) for form in said["jobs"]]
         if any(j.queue not in queues for j in jobs):
             raise foreign()
-        for j in jobs:
-            j._ttr = ttr or j._ttr
         return jobs
 
     def ack(self, job: Job, result: object = None) -> None:

@@ -46,21 +46,21 @@ class Worker:
     A handler that returns acks its job, and what it returns, other than None, is the job's result: what is not JSON of 4 KiB
     at most is told to on_error, and left out. What it raises decides: Permanent buries, RetryIn nacks with its time, NotBegun
     requeues, Deferred defers, anything else nacks with a random time up to min(backoff_max, backoff_base·2^(attempt-1)).
-    While it runs the lease is prolonged each ttr/3. job.ended is set when the lease is lost, or stop_timeout after stop().
+    Jobs are leased for ttr (0: as a rule for the queue says, or 60), prolonged each ttr/3 while the handler runs. job.ended is set when the lease is lost, or stop_timeout after stop().
     While the service cannot be reached, or rejects the token, the worker goes on; give_up_after bounds the latter.
     on_error is told of handlers and settlements that failed, on_request_error of claims: by default the logger "spillway" warns,
     of each kind of failure once a minute at most. Times are in seconds.
     """
 
     def __init__(
-        self, queues: Queues, names: Sequence[str], handle: Callable[[Job], object], *, concurrency: int = 1, ttr: float = 60.0,
+        self, queues: Queues, names: Sequence[str], handle: Callable[[Job], object], *, concurrency: int = 1, ttr: float = 0.0,
         wait: float = 30.0, backoff_base: float = 1.0, backoff_max: float = 600.0, stop_timeout: float = 30.0,
         give_up_after: Optional[float] = None, on_error: Optional[Callable[[Job, BaseException], object]] = None,
         on_request_error: Optional[Callable[[SpillwayError], object]] = None,
     ) -> None:
         seconds(ttr=ttr, wait=wait, backoff_base=backoff_base, backoff_max=backoff_max, stop_timeout=stop_timeout,
                 give_up_after=give_up_after or 0)
-        if concurrency < 1 or min(ttr, wait) < 0.001 or min(backoff_base, stop_timeout) < 0 or backoff_max < backoff_base:
+        if concurrency < 1 or wait < 0.001 or min(ttr, backoff_base, stop_timeout) < 0 or backoff_max < backoff_base:
             raise ValueError("concurrency is below 1, a time is negative or none, or backoff_max is below backoff_base")
         self._queues, self._names, self._handle, self._concurrency = queues, list(names), handle, concurrency
         self._ttr, self._wait, self._backoff = ttr, wait, (backoff_base, backoff_max)
@@ -186,7 +186,7 @@ class Worker:
                 error = NotBegun()
             else:
                 with self._lock:
-                    self._leases[job] = [leased + self._ttr / 3, leased + self._ttr, 0]
+                    self._leases[job] = [leased + job._ttr / 3, leased + job._ttr, 0]
                 try:
                     result = self._handle(job)
                 except BaseException as e:
@@ -298,22 +298,22 @@ class Worker:
                     self._touch(connection, name, [d for d in due if d[0].queue == name and d[0] in self._leases])
             with self._lock:
                 next_due = min((lease[0] for job, lease in self._leases.items() if not job.cause), default=float("inf"))
-            self._over.wait(min(max(next_due - time.monotonic(), 0.001), self._ttr / 3))
+            self._over.wait(min(max(next_due - time.monotonic(), 0.001), (self._ttr or 1.0) / 3))  # a rule's is a second at least
         connection.close()
 
     def _touch(self, connection: Connection, name: str, due: list[Any]) -> None:
         if not due:
             return
         sent = time.monotonic()
-        limit = min(min(lease[1] for _, lease in due) - sent, self._ttr / 3)  # one that hangs must not take the time of all
+        limit = min(min(lease[1] - sent, job._ttr / 3) for job, lease in due)  # one that hangs must not take the time of all
         try:
-            lines = [settlement(job, "touch", self._ttr) for job, _ in due]
+            lines = [settlement(job, "touch", job._ttr) for job, _ in due]
             errors = self._queues._settle_all(name, lines, 1, connection, max(limit, 0.001))
         except SpillwayError as e:
             errors = [e] * len(due)
         for (job, lease), e in zip(due, errors):
             if e is None:
-                lease[:] = [sent + self._ttr / 3, sent + self._ttr, 0]
+                lease[:] = [sent + job._ttr / 3, sent + job._ttr, 0]
                 job._deadline = 0
             elif isinstance(e, Gone):
                 self._end(job, "lease_lost")

@@ -123,7 +123,7 @@ public final class Queues {
         /** Unix ms by the service's clock; 0: not said. */
         public final long publishedMs, ackedMs;
         volatile long deadlineMs; // of the lease that claim got; 0: a touch has moved it
-        Duration ttr = Duration.ofMinutes(1); // that it was claimed for
+        final Duration ttr; // that it was claimed for
 
         /** A delivery of which queue, id and attempt are known, to settle it. */
         public Job(String queue, String id, int attempt) {
@@ -142,6 +142,7 @@ public final class Queues {
             result = text(said, "result");
             publishedMs = Math.max(0, Json.whole(said.get("published_ms")));
             ackedMs = Math.max(0, Json.whole(said.get("acked_ms")));
+            ttr = Duration.ofMillis(said.containsKey("ttr_ms") ? Json.whole(said.get("ttr_ms")) : 60_000);
             deadlineMs = Math.max(0, Json.whole(said.get("deadline_ms")));
             Object named = said.getOrDefault("attributes", Map.of());
             if (!(named instanceof Map)) throw foreign();
@@ -459,10 +460,7 @@ public final class Queues {
         c.abort = abort;
         List<Job> jobs = new ArrayList<>();
         for (Object one : Json.array(run(c).get("jobs"))) jobs.add(Job.read(one));
-        for (Job j : jobs) {
-            if (!queues.contains(j.queue)) throw foreign();
-            if (ttr != null && !ttr.isZero()) j.ttr = ttr;
-        }
+        for (Job j : jobs) if (!queues.contains(j.queue)) throw foreign();
         if (jobs.size() > Math.max(count, 1)) throw foreign();
         return jobs;
     }

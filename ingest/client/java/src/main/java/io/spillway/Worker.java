@@ -28,8 +28,8 @@ public final class Worker {
     public static final class Config {
         /** Handlers at once. */
         public int concurrency = 1;
-        /** How long a job is leased. While its handler runs, the lease is prolonged each ttr/3. */
-        public Duration ttr = Duration.ofMinutes(1);
+        /** How long a job is leased; zero: as a rule for the queue says, or 1m. While its handler runs, the lease is prolonged each ttr/3. */
+        public Duration ttr = Duration.ZERO;
         /** How long a request waits for jobs. */
         public Duration wait = Duration.ofSeconds(30);
         /** Bounds of the random time that a job waits after its handler failed, doubled each attempt. */
@@ -96,8 +96,8 @@ public final class Worker {
 
         private Lease(Job job, long claimed) {
             this.job = job;
-            end = claimed + Http.millis(config.ttr);
-            next(Http.millis(config.ttr) / 3);
+            end = claimed + Http.millis(job.ttr);
+            next(Http.millis(job.ttr) / 3);
         }
 
         /** Why the handler is to end; null: it may go on. */
@@ -130,7 +130,7 @@ public final class Worker {
         }
 
         private void touch() {
-            long sent = Http.clock(), ttr = Http.millis(config.ttr);
+            long sent = Http.clock(), ttr = Http.millis(job.ttr);
             synchronized (this) {
                 if (over || cause != null) return;
             }
@@ -184,9 +184,9 @@ public final class Worker {
 
     /** A worker of these queues, the most wanted first. Throws IllegalArgumentException for what cannot work. */
     public Worker(Queues queues, List<String> names, Handler handler, Config config) {
-        if (config.concurrency < 1 || config.ttr.toMillis() < 1 || config.wait.toMillis() < 1 || config.stopTimeout.isNegative()
+        if (config.concurrency < 1 || config.ttr.isNegative() || config.wait.toMillis() < 1 || config.stopTimeout.isNegative()
                 || config.backoffBase.isNegative() || config.backoffMax.compareTo(config.backoffBase) < 0) {
-            throw new IllegalArgumentException("spillway: concurrency, ttr and wait are more than 0, backoffMax at least backoffBase");
+            throw new IllegalArgumentException("spillway: concurrency and wait are more than 0, backoffMax at least backoffBase");
         }
         this.queues = queues;
         this.names = List.copyOf(names);
