@@ -118,7 +118,8 @@ var errBuffer = &Error{
 // newError is the error of an answer.
 func newError(r *http.Response, body []byte) *Error {
 	if r.StatusCode == http.StatusAccepted {
-		return errBuffer
+		e := *errBuffer // callers may change theirs
+		return &e
 	}
 	var said struct{ Error, Message, Outcome string }
 	_ = json.Unmarshal(body, &said)

@@ -15,7 +15,7 @@ namespace Spillway;
  * old an entry may get here), timeout (10, of one attempt), attempts (4), backoff_base and backoff_max (0.1, 5), compress_from
  * (1024 bytes; negative: never), end_timeout (2: how long the end of the request may take, beyond which entries are dropped;
  * negative: nothing is sent then), on_drop (told of each drop: reason, number), on_error (told of each attempt that
- * failed; default error_log, once a minute at most of each kind).
+ * failed; default error_log, once a minute at most of each kind, and of each request under FPM).
  */
 final class Reporter
 {
