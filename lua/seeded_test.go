@@ -23,7 +23,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"moves the due time of a lease":     {"produce", "complete = held == 0", "complete = true"},
 	"accepts one partition too many":    {"produce", "if active >= max_active and", "if active > max_active and"},
 	"one idempotency key too many":      {"produce", "kept_keys >= max_keys", "kept_keys > max_keys"},
-	"keys end to count too soon":        {"produce", "math.ceil((now + keep) / 1000 / step)", "math.floor((now + keep) / 1000 / step)"},
+	"keys end to count too soon":        {"produce", "math.ceil(at / 1000 / step)", "math.floor(at / 1000 / step)"},
 	"keys count for ever":               {"produce", "if at * 1000 > now then", "if true then"},
 	"sequences start again":             {"produce", "math.max(shard.now_us, shard.high_water)", "shard.now_us"},
 	"gives a leased partition away":     {"claim", "if not due or due > now then", "if not due or due > now + 100 then"},

@@ -109,17 +109,18 @@ var codes = map[string]error{
 }
 
 // errBuffer is the error of a publish that a buffer answers, with 202 where it has not stored yet.
-var errBuffer = &Error{
-	Status:  http.StatusOK,
-	Message: "the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue",
-	is:      ErrNoNamespace,
+func errBuffer() *Error {
+	return &Error{
+		Status:  http.StatusOK,
+		Message: "the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue",
+		is:      ErrNoNamespace,
+	}
 }
 
 // newError is the error of an answer.
 func newError(r *http.Response, body []byte) *Error {
 	if r.StatusCode == http.StatusAccepted {
-		e := *errBuffer // callers may change theirs
-		return &e
+		return errBuffer()
 	}
 	var said struct{ Error, Message, Outcome string }
 	_ = json.Unmarshal(body, &said)

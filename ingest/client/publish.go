@@ -92,7 +92,7 @@ func (q *Queues) publish(ctx context.Context, queue, contentType string, body []
 	switch {
 	case err != nil:
 	case said.Evicted != nil:
-		return Published{}, errBuffer
+		return Published{}, errBuffer()
 	case len(said.IDs) == 0 || slices.Contains(said.IDs, ""):
 		return Published{}, errForeign
 	}

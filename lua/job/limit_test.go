@@ -169,6 +169,23 @@ func TestScenesThatWalksRarelyMeet(t *testing.T) {
 			s.promote(due{"a", "delay", red[2:]})
 			s.same("ready", ready(s), red[1:])
 		}},
+		"the oldest passes, whichever is due": {seeded{"promote", " and not moved[members[x]]", ""}, func(s *shard) {
+			red := s.tenant("red", 4)
+			s.limited("a", 4, 1, "tenant")
+			s.groups = " 2 tenant"
+			s.clock += 300e6
+			s.promote(due{"a", "delay", []int64{red[3], red[1], red[2]}})
+			s.same("ready", ready(s), red[1:2])
+		}},
+		"beside ready jobs one passes, of a group that has leases": {seeded{"promote", "used > 0 and math.min(1, group.room) or 0", "group.room"}, func(s *shard) {
+			red := s.tenant("red", 4)
+			s.limited("a", 4, 1, "tenant")
+			blue := s.tenant("blue", 1)
+			s.groups = " 3 tenant"
+			s.clock += 300e6
+			s.promote(due{"a", "delay", red[1:]})
+			s.same("ready", ready(s), []int64{blue[0], red[1]})
+		}},
 		"a head that expires gives its slot to the next": {seeded{"promote", "totals.slots.free(k.name, k.r, seq)\n", "\n"}, func(s *shard) {
 			first := s.tenant("red", 1)
 			s.stored(group{queue: "a", bodies: bodies(1), attributes: `{"tenant":"red"}`, ends: s.now() + 1000})

@@ -7,8 +7,7 @@
 -- somebody's hands, after the last look.
 --
 -- A job that waits for a slot goes on waiting, for whatever frees a slot takes the oldest. Only where a group has slots left, as
--- after the limit was raised, and nothing is ready, which may have been given them, so many become ready here, the oldest; and all
--- where nothing else would take them.
+-- after the limit was raised, so many become ready here, the oldest; and all where nothing else would take them.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
@@ -75,7 +74,11 @@ local function hold(seqs, members, owner, scores, later)
     local field = text and '#' .. k.name .. ' ' .. text
     local group = groups[field or '']
     if field and not group then
-      group = { room = redis.pcall('LLEN', k.r) == 0 and k.most - (tonumber(redis.call('HGET', slots, field) or 0) or 0) or 0 }
+      local used = tonumber(redis.call('HGET', slots, field) or 0) or 0
+      group = { room = k.most - used }
+      if redis.pcall('LLEN', k.r) ~= 0 then -- those that are ready may have been given the slots, all where none are used
+        group.room = used > 0 and math.min(1, group.room) or 0
+      end
       groups[field] = group
     end
     if group and group.room > 0 and not group.all then
@@ -86,7 +89,7 @@ local function hold(seqs, members, owner, scores, later)
       else
         group.all = true -- something else removed it from parked
       end
-    elseif group and group.all == nil then -- the same, or once the limit has another attribute, what ends frees slots of other groups
+    elseif group and group.all == nil and not moved[members[x]] then -- the same, or once the limit has another attribute, what ends frees slots of other groups
       local place = redis.pcall('ZSCORE', KEYS[12 + 4 * n], park_prefix(k.name, text) .. seqs[x])
       local record = read < 1048576 and redis.pcall('HGET', k.j, seqs[x])
       record = type(record) == 'string' and record

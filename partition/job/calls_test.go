@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -180,6 +181,7 @@ func TestRunAllocatesLittle(t *testing.T) {
 			claim.Claims = append(claim.Claims, &Claim{Namespace: ns, Queues: []string{q}, TTR: time.Hour, Count: 16})
 		}
 	}
+	var failed error // of a loaded machine, where Redis seems to be away
 	round := func() {
 		s.Run(t.Context(), l, &publish)
 		s.Run(t.Context(), l, &claim)
@@ -191,12 +193,22 @@ func TestRunAllocatesLittle(t *testing.T) {
 			}
 		}
 		s.Run(t.Context(), l, &ack)
-		if n != 128 || !ack.Acks[127].Acked || publish.Publishes[0].Err != nil {
-			t.Fatalf("%d jobs, %+v, %v", n, ack.Acks[127], publish.Publishes[0].Err)
+		for i := range publish.Publishes {
+			failed = errors.Join(failed, publish.Publishes[i].Err, claim.Claims[i%8].Err, ack.Acks[i].Err)
+		}
+		if failed == nil && (n != 128 || !ack.Acks[127].Acked) {
+			t.Fatalf("%d jobs, %+v", n, ack.Acks[127])
 		}
 	}
-	round()
-	if got := testing.AllocsPerRun(20, round); got > 2*128+110 {
+	got := 0.0
+	redistest.Until(t, most, "all rounds are answered", func() bool {
+		failed = nil
+		if round(); failed == nil {
+			got = testing.AllocsPerRun(20, round)
+		}
+		return failed == nil
+	})
+	if got > 2*128+110 {
 		t.Errorf("%v allocations for 128 jobs published, claimed and acked in 8 queues, want 366 at most", got)
 	} else {
 		t.Logf("%v allocations", got)

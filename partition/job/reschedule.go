@@ -34,8 +34,9 @@ type Reschedule struct {
 const (
 	dueNow  = -2 // for the script: due now, whatever became of it before
 	passNow = -3 // and where it waits for a slot
-	// maxPassed and maxPassLooks bound a letPass: the promoter looks at other jobs within minutes.
-	maxPassed, maxPassLooks = 2000, 10_000
+	// maxPassed is how many jobs of a group look for a slot where there is no limit any more; the promoter looks at the others
+	// within minutes.
+	maxPassed = 10_000
 )
 
 var rescheduleErrors = map[int64]error{0: ErrNoJob, 2: ErrNotDelayed, 3: ErrExpiresBefore}
@@ -126,7 +127,7 @@ func (p *Promoter) passHeld(ctx context.Context, looks *sync.WaitGroup, changed 
 // namespace under the policy that they know, nil: unknown. It reports whether Redis answered.
 func (s *Store) letPass(ctx context.Context, at place, was *Namespace) bool {
 	from, group, room := "-", "", 0
-	for passed, looks := 0, 0; passed < maxPassed && looks < maxPassLooks; looks++ {
+	for {
 		page, err := s.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
 			Key: at.sh.Prefix + "parked", ByLex: true, Start: from, Stop: "+", Count: 128}).Result()
 		if err != nil || len(page) == 0 {
@@ -137,7 +138,7 @@ func (s *Store) letPass(ctx context.Context, at place, was *Namespace) bool {
 			cut := strings.LastIndexByte(member, ' ') + 1
 			queue, rest, _ := strings.Cut(member[:cut], " ")
 			seq, err := strconv.ParseInt(member[cut:], 10, 64)
-			if err != nil {
+			if err != nil || strings.Count(member, " ") < 3 { // something else wrote it
 				continue
 			}
 			if was != nil && at.ns.SameLimit(was, queue) {
@@ -161,11 +162,12 @@ func (s *Store) letPass(ctx context.Context, at place, was *Namespace) bool {
 			}
 			c := backend.NewCall(luajob.Reschedule, at.sh.Breaker,
 				[]string{at.sh.delay, at.sh.attempts, at.sh.jobs(queue), at.sh.lease, at.sh.dead(queue)}, queue, seq, passNow, 0)
-			s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
-			if passed++; c.Err == nil && c.Rest.Int() == 1 {
+			if s.paced(ctx, c) != nil {
+				return false
+			}
+			if c.Rest.Int() == 1 {
 				s.promote(ctx, at, queue, Ref{Shard: at.sh.Number, Seq: seq})
 			}
 		}
 	}
-	return true
 }

@@ -62,6 +62,7 @@ func Program(name string, args ...string) Start {
 		}
 		in := &spoken{WriteCloser: pipe}
 		cmd.Stderr = hear{in}
+		cmd.WaitDelay = 5 * time.Second // for children of a driver, which have its stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

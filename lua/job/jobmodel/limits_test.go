@@ -92,8 +92,10 @@ func (s *Shard) hold(queue string, seqs []int64, p *push) (others []int64, ready
 			continue
 		}
 		due, kinds[ref] = append(due, ref), kind
-		if room[kind] = 0; len(s.queue(queue).Ready) == 0 { // those may have been given the slots
-			room[kind] = limit.Most - s.leases(queue, kind[1:])
+		used := s.leases(queue, kind[1:])
+		room[kind] = limit.Most - used
+		if len(s.queue(queue).Ready) > 0 {
+			room[kind] = min(room[kind], used, 1)
 		}
 	}
 	for _, ref := range due {

@@ -217,10 +217,10 @@ final class Lease
     {
         $this->queues = clone $queues; // for a signal may come while a handler uses the other
         $this->job = $job;
-        $this->ttr = $ttr;
+        $this->ttr = max(3, $ttr); // an alarm comes after whole seconds, so a lease of less is prolonged at once
         $this->patience = $patience;
         $this->end = microtime(true) + $ttr;
-        $this->due = $this->end - $ttr * 2 / 3;
+        $this->due = $this->end - max(2, $ttr * 2 / 3);
     }
 
     /** @internal */
@@ -229,6 +229,9 @@ final class Lease
         if (function_exists('pcntl_async_signals')) {
             pcntl_signal(SIGALRM, function (): void { $this->tick(); });
             pcntl_alarm(1);
+            if (microtime(true) >= $this->due) {
+                $this->touch();
+            }
         }
     }
 
