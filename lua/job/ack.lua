@@ -1,7 +1,7 @@
 -- ack: the work of these jobs is done, or nobody wants them any more: remove them from whatever state they are in.
 --
 -- Repeating it does nothing. A job that is named twice is acked once. One whose ttl is over is none and counts as expired,
--- unless it is leased or dead; that is known of jobs of about 1 MiB a call. It keeps as many, too.
+-- unless it is leased or dead; that is known of jobs of about 1 MiB a call. It keeps as many.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms

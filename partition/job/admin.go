@@ -252,9 +252,7 @@ func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error
 				switch c.Rest.Int() {
 				case 1:
 					a.Did[i] = true
-					if event := deadEvents[a.Verb]; event != "" {
-						s.note(a.Namespace, a.Queue, a.Named[i], TraceEvent{AtMS: c.Now, Event: event})
-					}
+					s.note(a.Namespace, a.Queue, a.Named[i], TraceEvent{AtMS: c.Now, Event: deadEvents[a.Verb]})
 				case 2: // a call reads so much only
 					left = append(left, i)
 				}

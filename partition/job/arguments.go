@@ -192,6 +192,7 @@ type shardKeys struct {
 	onEnd                                      string
 	traces, traced                             string
 	paused, taken, kept                        string
+	slots, parked                              string
 }
 
 // wakeChannel begins the channels of wakes, behind the prefix of the shard.
@@ -216,6 +217,8 @@ func newShardKeys(at *space.Shard) shardKeys {
 		paused:     p + "paused",
 		taken:      p + "taken",
 		kept:       p + "kept",
+		slots:      p + "slots",
+		parked:     p + "parked",
 	}
 }
 

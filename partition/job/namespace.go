@@ -62,8 +62,8 @@ func newShard(at *space.Shard) any {
 	k := newShardKeys(at)
 	return &shard{
 		shardKeys: k,
-		ends: backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox), k.Prefix + "slots",
-			k.Prefix + "parked", k.delay}},
+		ends: backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox), k.slots,
+			k.parked, k.delay}},
 		args: sharedArgs{k.Ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel,
 			k.paused, k.taken},
 	}

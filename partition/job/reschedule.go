@@ -57,7 +57,7 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 	if r.Promote {
 		delay = dueNow
 	}
-	keys := []string{sh.delay, sh.attempts, sh.jobs(r.Queue), sh.lease, sh.dead(r.Queue)}
+	keys := sh.rescheduled(r.Queue)
 	window := int64(0)
 	if r.Unique != nil {
 		window = max(1, ms(r.Unique.Unique))
@@ -126,48 +126,78 @@ func (p *Promoter) passHeld(ctx context.Context, looks *sync.WaitGroup, changed 
 // letPass makes jobs of a shard ready that wait for a slot: of each group the oldest, as many as its new limit lets pass. was is the
 // namespace under the policy that they know, nil: unknown. It reports whether Redis answered.
 func (s *Store) letPass(ctx context.Context, at place, was *Namespace) bool {
-	from, group, room := "-", "", 0
+	from, before, room := "-", "", 0
 	for {
 		page, err := s.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
-			Key: at.sh.Prefix + "parked", ByLex: true, Start: from, Stop: "+", Count: 128}).Result()
+			Key: at.sh.parked, ByLex: true, Start: from, Stop: "+", Count: 128}).Result()
 		if err != nil || len(page) == 0 {
 			return err == nil || backend.IsWrongType(err)
 		}
-		for _, member := range page { // "<queue> <length> <group> <sequence>"
+		for _, member := range page {
 			from = "(" + member
-			cut := strings.LastIndexByte(member, ' ') + 1
-			queue, rest, _ := strings.Cut(member[:cut], " ")
-			seq, err := strconv.ParseInt(member[cut:], 10, 64)
-			if err != nil || strings.Count(member, " ") < 3 { // something else wrote it
+			queue, group, seq, ok := parkedJob(member)
+			if !ok { // something else wrote it
 				continue
 			}
 			if was != nil && at.ns.SameLimit(was, queue) {
 				from = "(" + queue + "!" // behind all of the queue
 				break
 			}
-			if group != member[:cut] {
-				group, room = member[:cut], maxPassed
-				if most := at.ns.concurrency(queue).Concurrency; most > 0 {
-					_, name, _ := strings.Cut(strings.TrimSuffix(rest, " "), " ")
-					used, err := s.backend.Background.HGet(ctx, at.sh.Prefix+"slots", "#"+queue+" "+name).Int()
-					if err != nil && !errors.Is(err, redis.Nil) {
-						return backend.IsWrongType(err)
-					}
-					room = most - used
+			if prefix := member[:strings.LastIndexByte(member, ' ')+1]; prefix != before {
+				if room, err = s.slotsLeft(ctx, at, queue, group); err != nil {
+					return backend.IsWrongType(err)
 				}
+				before = prefix
 			}
 			if room--; room < 0 {
-				from = "(" + group + ":" // behind all of the group
+				from = "(" + before + ":" // behind all of the group
 				break
 			}
-			c := backend.NewCall(luajob.Reschedule, at.sh.Breaker,
-				[]string{at.sh.delay, at.sh.attempts, at.sh.jobs(queue), at.sh.lease, at.sh.dead(queue)}, queue, seq, passNow, 0)
-			if s.paced(ctx, c) != nil {
+			if !s.pass(ctx, at, queue, seq) {
 				return false
-			}
-			if c.Rest.Int() == 1 {
-				s.promote(ctx, at, queue, Ref{Shard: at.sh.Number, Seq: seq})
 			}
 		}
 	}
+}
+
+// parkedJob reads a member of the key parked: "<queue> <length> <group> <sequence>".
+func parkedJob(member string) (queue, group string, seq int64, ok bool) {
+	queue, rest, _ := strings.Cut(member, " ")
+	_, rest, _ = strings.Cut(rest, " ")
+	cut := strings.LastIndexByte(rest, ' ')
+	if cut < 0 {
+		return "", "", 0, false
+	}
+	seq, err := strconv.ParseInt(rest[cut+1:], 10, 64)
+	return queue, rest[:cut], seq, err == nil
+}
+
+// slotsLeft is how many more jobs of a group may be leased: maxPassed where the queue has no limit any more.
+func (s *Store) slotsLeft(ctx context.Context, at place, queue, group string) (int, error) {
+	most := at.ns.concurrency(queue).Concurrency
+	if most == 0 {
+		return maxPassed, nil
+	}
+	used, err := s.backend.Background.HGet(ctx, at.sh.slots, "#"+queue+" "+group).Int()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return most - used, err
+}
+
+// pass makes a job ready that waits for a slot; where it does not wait any more, it does nothing. It reports whether Redis answered.
+func (s *Store) pass(ctx context.Context, at place, queue string, seq int64) bool {
+	c := backend.NewCall(luajob.Reschedule, at.sh.Breaker, at.sh.rescheduled(queue), queue, seq, passNow, 0)
+	if s.paced(ctx, c) != nil {
+		return false
+	}
+	if c.Rest.Int() == 1 {
+		s.promote(ctx, at, queue, Ref{Shard: at.sh.Number, Seq: seq})
+	}
+	return true
+}
+
+// rescheduled are the keys that a reschedule takes of a queue.
+func (sh *shard) rescheduled(queue string) []string {
+	return []string{sh.delay, sh.attempts, sh.jobs(queue), sh.lease, sh.dead(queue)}
 }

@@ -70,6 +70,9 @@ type traced struct {
 // note tells who listens what happened to a job, and adds it to the trace of the job, where its queue
 // has traces.
 func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
+	if e.Event == "" {
+		return // of an act that changes nothing
+	}
 	if ns.Heard() {
 		s.emit(ns, queue, ref, 0, e)
 	}
