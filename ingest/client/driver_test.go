@@ -1,7 +1,6 @@
 package spillway_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,24 +29,13 @@ func TestConformanceOfQueues(t *testing.T) {
 			}
 		}()
 		t.Cleanup(func() { _, _ = in.Close(), out.Close() })
-		return said{in, len(said{}.Said())}, out
+		return said{in, len(slogged.Said())}, out
 	})
 }
 
-// logged is what slog's default logger wrote, whichever test did so.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-var slogged = func() *logged {
-	l := new(logged)
+// slogged is what slog's default logger wrote, whichever test did so.
+var slogged = func() *clienttest.Log {
+	l := new(clienttest.Log)
 	slog.SetDefault(slog.New(slog.NewTextHandler(l, nil)))
 	return l
 }()
@@ -58,11 +46,7 @@ type said struct {
 	before int
 }
 
-func (s said) Said() string {
-	slogged.mu.Lock()
-	defer slogged.mu.Unlock()
-	return slogged.text.String()[s.before:]
-}
+func (s said) Said() string { return slogged.Said()[s.before:] }
 
 // driver drives Queues as PROTOCOL.md says.
 type driver struct {

@@ -102,15 +102,17 @@ func (c *call) authenticate() *failure {
 	for _, key := range c.AccessKeys {
 		signs = signs || key.Namespace == c.namespace
 	}
-	if !signs && c.engine() != nil {
+	known := !signs && c.engine() != nil
+	if known {
 		c.key, rejected = c.Authenticate(c.namespace, []byte(c.id))
+		known = rejected == nil || rejected.Code != wire.CodeUnauthorized
 	}
-	switch {
-	case signs, c.engine() == nil, rejected != nil && rejected.Code == wire.CodeUnauthorized:
+	if !known {
 		return denied("InvalidClientTokenId",
 			"the access key id is not one of access_keys, nor a "+
 				"token of a namespace of queues without access_keys")
-	case rejected == nil:
+	}
+	if rejected == nil {
 		rejected = c.readBody()
 	}
 	return failureOf(rejected)

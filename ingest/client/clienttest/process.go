@@ -24,28 +24,33 @@ func Process(name string, args ...string) Open {
 	}
 }
 
-// spoken is what a program wrote to standard error.
+// A Log is what was written so far, by whoever.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write adds to it.
+func (l *Log) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
+}
+
+// Said is all of it.
+func (l *Log) Said() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// spoken is the standard input of a program, and what it wrote to standard error.
 type spoken struct {
-	io.WriteCloser // its standard input
-	mu             sync.Mutex
-	text           bytes.Buffer
+	io.WriteCloser
+	log *Log
 }
 
-// Said is all of it so far.
-func (s *spoken) Said() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
-// hear is the other end of standard error.
-type hear struct{ *spoken }
-
-func (h hear) Write(text []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(text)
-}
+func (s spoken) Said() string { return s.log.Said() }
 
 // Program starts such a program. It ends with the test.
 func Program(name string, args ...string) Start {
@@ -60,8 +65,8 @@ func Program(name string, args ...string) Start {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := &spoken{WriteCloser: pipe}
-		cmd.Stderr = hear{in}
+		in := spoken{pipe, new(Log)}
+		cmd.Stderr = in.log
 		cmd.WaitDelay = 5 * time.Second // for children of a driver, which have its stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

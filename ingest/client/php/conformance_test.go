@@ -147,7 +147,7 @@ func TestTheJobsOfTheReadmeRunAsPrinted(t *testing.T) {
 	}
 }
 
-// Its line is one level deeper, and has to be JSON, too.
+// Its line is nested once more, and has to be JSON as well.
 func TestAResultThatIsTooDeepIsInvalid(t *testing.T) {
 	t.Parallel()
 	program := `
