@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // FreeAddr is a loopback address that nothing listens on, and that no other
@@ -20,13 +21,10 @@ func FreeAddr() (string, error) {
 		if !reserve(port) {
 			continue
 		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if Free(addr) {
+			return addr, nil
 		}
-		addr := l.Addr().String()
-		_ = l.Close()
-		return addr, nil
 	}
 	return "", errors.New("no free loopback port found")
 }
@@ -41,6 +39,29 @@ func FreeAddrs(n int) ([]string, error) {
 		}
 	}
 	return addrs, nil
+}
+
+// Free is whether nothing listens there. It dials: a listener of its own could outlive its Close, see
+// Listen.
+func Free(addr string) bool {
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// Listen waits for up to a second while the address is in use. Who starts a process between another's
+// Listen and Close lends it the socket until its exec.
+func Listen(addr string) (net.Listener, error) {
+	give := time.Now().Add(time.Second)
+	for {
+		l, err := net.Listen("tcp", addr)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(give) {
+			return l, err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Port is the port of a host:port.

@@ -2,7 +2,9 @@ package proc_test
 
 import (
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"testing"
 
@@ -32,5 +34,38 @@ func TestFreeAddressesAreOutsideTheRangeOfOutgoingConnectionsAndNeverTheSame(t *
 			t.Errorf("%s is given twice", a)
 		}
 		seen[a] = true
+	}
+}
+
+// Parallel tests start servers all the time. 1 listener in 100 found its address in use.
+func TestAFreeAddressIsFreeWhileProcessesAreStarted(t *testing.T) {
+	t.Parallel()
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = exec.Command("true").Run()
+			}
+		}
+	}()
+	defer func() { close(stop); <-ended }()
+	for range 1000 {
+		addr, err := proc.FreeAddr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		if l, err = proc.Listen(addr); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
 	}
 }

@@ -10,7 +10,7 @@ import (
 // passes on what they write, as the caller wants it; both connections close when it returns, or at
 // stop, which waits for that.
 func Forward(addr, target string, serve func(client, server net.Conn)) (at net.Addr, stop func(), err error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := Listen(addr)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -67,11 +67,9 @@ func StartClusterNode(tb testing.TB, args ...string) *Server {
 		addr := FreeAddr(tb)
 		host, port, _ := net.SplitHostPort(addr)
 		n, _ := strconv.Atoi(port)
-		bus, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(n+10000)))
-		if err != nil {
+		if !proc.Free(net.JoinHostPort(host, strconv.Itoa(n+10000))) { // the cluster's bus
 			continue
 		}
-		_ = bus.Close()
 		return start(tb, addr, tb.TempDir(), append([]string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
 		}, args...))
