@@ -42,7 +42,7 @@ func TestALostRequestIsUnknownAndNotStored(t *testing.T) {
 			}
 			return redistest.Passes, 0
 		})
-		if err := s.produce("kart", "x"); !errors.Is(err, row.is) {
+		if err := s.produceSoon("kart", "x"); !errors.Is(err, row.is) {
 			t.Errorf("%s: got %v, want %v", row.fault, err, row.is)
 		}
 		want += row.stored

@@ -32,7 +32,7 @@ type recorder struct {
 func (w *recorder) produce(s *site, name string, n int) {
 	for i := 0; n > 0; i++ {
 		payload := fmt.Sprintf("%s.%d", name, i)
-		err := s.produce(name, payload)
+		err := s.produceSoon(name, payload)
 		w.mu.Lock()
 		switch {
 		case err == nil:

@@ -339,7 +339,7 @@ func TestFailuresAreCountedUnderTheirClass(t *testing.T) {
 		{"full", partition.ErrFull, []any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}},
 		{"broken", partition.ErrBroken, []any{"set", "sw:{default.0}:q:kart", "x"}, []any{"del", "sw:{default.0}:q:kart"}},
 		{"unavailable", partition.ErrUnavailable, []any{"config", "set", "min-replicas-to-write", "1"}, []any{"config", "set", "min-replicas-to-write", "0"}},
-		{"unknown", partition.ErrUnknown, []any{"client", "pause", "1500", "all"}, nil},
+		{"unknown", partition.ErrUnknown, []any{"client", "pause", "3600000", "all"}, nil},
 	} {
 		before := counted(row.class)
 		if err := c.Do(t.Context(), row.do...).Err(); err != nil {

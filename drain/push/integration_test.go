@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,14 +208,15 @@ func TestRedisAWakeBringsAJobAtOnce(t *testing.T) {
 		defer x.p.targets[0].mu.Unlock()
 		return q["welcome"].sources[0].subscribed && !q["welcome"].sources[0].due
 	})
-	var worst time.Duration
+	var took []time.Duration
 	for range 20 {
 		began := time.Now()
 		x.publish(t, "welcome", 1, 1)
-		worst = max(worst, (<-delivered).Sub(began))
+		took = append(took, (<-delivered).Sub(began))
 	}
-	if worst > 500*time.Millisecond { // a poll is 750 ms at least
-		t.Errorf("the slowest took %v", worst)
+	slices.Sort(took)
+	if median := took[len(took)/2]; median > 500*time.Millisecond { // by polls, which come each 750 ms at least, all would wait
+		t.Errorf("half of them took %v and more", median)
 	}
 	x.stop(t)
 }

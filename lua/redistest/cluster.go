@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,7 +32,9 @@ func StartCluster(tb testing.TB) *Cluster {
 		all, clients = append(all, s), append(clients, s.Client())
 	}
 	must(tb, proc.FormCluster(context.Background(), clients[:3], clients[3:]))
-	return &Cluster{all[:3], all[3:]}
+	c := &Cluster{all[:3], all[3:]}
+	c.failAfter(tb, patient)
+	return c
 }
 
 // StartMasters starts a cluster of so many masters without replicas. Those that
@@ -45,6 +48,7 @@ func StartMasters(tb testing.TB, n int) *Cluster {
 		c.Masters, clients = append(c.Masters, s), append(clients, s.Client())
 	}
 	must(tb, proc.FormCluster(context.Background(), clients, nil))
+	c.failAfter(tb, patient)
 	return c
 }
 
@@ -71,7 +75,7 @@ func StartClusterNode(tb testing.TB, args ...string) *Server {
 			continue
 		}
 		return start(tb, addr, tb.TempDir(), append([]string{
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
+			"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.Itoa(hasty), "--cluster-replica-validity-factor", "0",
 		}, args...))
 	}
 	tb.Fatal("no free pair of loopback ports found")
@@ -99,10 +103,28 @@ func (c *Cluster) URL() string {
 	return "redis-cluster://" + strings.Join(addrs, ",")
 }
 
+// How long, in ms, a master is silent until the others fail it over. Groups are formed hasty, and then patient: on a busy
+// machine a server is silent for a second, and who expects no failover would see one.
+const (
+	hasty   = 1000
+	patient = 15000
+)
+
+func (c *Cluster) failAfter(tb testing.TB, ms int) {
+	tb.Helper()
+	for _, server := range slices.Concat(c.Masters, c.Replicas) {
+		must(tb, server.Client().ConfigSet(context.Background(), "cluster-node-timeout", strconv.Itoa(ms)).Err())
+	}
+}
+
+// Hasty makes a replica take the place of its master once that has been silent for a second.
+func (c *Cluster) Hasty(tb testing.TB) { tb.Helper(); c.failAfter(tb, hasty) }
+
 // Failover kills the master that serves the key's slot and waits until its
 // replica has its place. It returns the number of the master.
 func (c *Cluster) Failover(tb testing.TB, key string) int {
 	tb.Helper()
+	c.Hasty(tb)
 	i := c.MasterOf(key)
 	c.Masters[i].Kill()
 	replica := c.Replicas[i].Client()

@@ -58,7 +58,7 @@ bind 127.0.0.1
 dir %s
 logfile %s
 sentinel monitor %s %s %s 2
-sentinel down-after-milliseconds %[4]s 500
+sentinel down-after-milliseconds %[4]s 60000
 sentinel failover-timeout %[4]s 3000
 `, own, dir, filepath.Join(dir, "redis.log"), MasterName, host, port)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
@@ -79,9 +79,19 @@ func (s *Sentinel) URL() string {
 	return "redis-sentinel://" + s.Sentinels[0].Addr + "," + s.Sentinels[1].Addr + "," + s.Sentinels[2].Addr + "/" + MasterName
 }
 
+// Hasty makes the sentinels promote the replica once the primary has been silent for half a second. They begin patient:
+// on a busy machine a server is silent for a second, and who expects no failover would see one.
+func (s *Sentinel) Hasty(tb testing.TB) {
+	tb.Helper()
+	for _, sentinel := range s.Sentinels {
+		must(tb, sentinel.Client().Do(context.Background(), "sentinel", "set", MasterName, "down-after-milliseconds", 500).Err())
+	}
+}
+
 // Failover kills the primary and waits until the replica has its place.
 func (s *Sentinel) Failover(tb testing.TB) {
 	tb.Helper()
+	s.Hasty(tb)
 	s.Primary.Kill()
 	c := s.Replica.Client()
 	Until(tb, healthy, "the replica is promoted", func() bool { return info(c, "replication")["role"] == "master" })

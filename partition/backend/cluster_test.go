@@ -41,6 +41,7 @@ func TestEachClientFollowsAFailoverOfACluster(t *testing.T) {
 				}
 			}
 			all("a pipeline", redis.UniversalClient.Pipeline)
+			servers.Hasty(t)
 			servers.Masters[servers.MasterOf(key)].Signal(signal)
 			all("a transaction after the failover", redis.UniversalClient.TxPipeline)
 			all("a pipeline after the failover", redis.UniversalClient.Pipeline)

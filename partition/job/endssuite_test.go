@@ -100,9 +100,9 @@ func aPreparedJobWaitsForItsPublisher(b *bench) {
 	b.open(nil)
 	b.promote()
 	b.move()
-	prepared := func(change func(*job.Publish), payloads ...string) []string {
+	prepared := func(after time.Duration, change func(*job.Publish), payloads ...string) []string {
 		p := b.message("work", payloads...)
-		p.Prepare = &job.Prepare{Check: "checks", After: time.Second, Checks: 1}
+		p.Prepare = &job.Prepare{Check: "checks", After: after, Checks: 1}
 		change(p)
 		return b.store1(p)
 	}
@@ -111,15 +111,14 @@ func aPreparedJobWaitsForItsPublisher(b *bench) {
 		d := &job.Decision{Namespace: b.ns, Queue: "work", Ref: ref, Rollback: rollback}
 		return d, b.store.Decide(b.Context(), d)
 	}
-	ids := prepared(func(p *job.Publish) { p.OnEnd = "done" }, "kept", "dropped")
-	later := prepared(func(p *job.Publish) { p.Delay, p.CallerID = time.Hour, "x-1" }, "later")[0]
-	forgotten := prepared(func(*job.Publish) {}, "forgotten")[0]
-	b.ledger(job.Ledger{Published: 4, Prepared: 4})
+	ids := prepared(time.Hour, func(p *job.Publish) { p.OnEnd = "done" }, "kept", "dropped")
+	later := prepared(time.Hour, func(p *job.Publish) { p.Delay, p.CallerID = time.Hour, "x-1" }, "later")[0]
+	b.ledger(job.Ledger{Published: 3, Prepared: 3})
 	b.same("none to claim", len(b.claim(9, "work")), 0)
 	ref, _ := b.ns.ParseID("work", later)
 	shown, state, err := b.store.Get(b.Context(), b.ns, "work", ref)
 	b.is("get", err, nil)
-	b.same("state", []any{state, shown.At - shown.Published}, []any{job.Prepared, int64(1000)})
+	b.same("state", []any{state, shown.At - shown.Published}, []any{job.Prepared, time.Hour.Milliseconds()})
 	listed := func() (refs []job.Ref) {
 		for l := (job.List{Queue: "work", State: job.Prepared, Limit: 1}); len(refs) == 0 || l.After != ""; {
 			page, next, err := b.store.List(b.Context(), b.ns, l)
@@ -134,7 +133,7 @@ func aPreparedJobWaitsForItsPublisher(b *bench) {
 		}
 		return refs
 	}
-	b.same("listed", []any{len(listed()), slices.Contains(listed(), ref)}, []any{4, true})
+	b.same("listed", []any{len(listed()), slices.Contains(listed(), ref)}, []any{3, true})
 	ack := &job.Ack{Namespace: b.ns, Queue: "work", Ref: ref}
 	b.run(job.Batch{Acks: []*job.Ack{ack}})
 	b.is("ack", ack.Err, job.ErrPrepared)
@@ -153,6 +152,7 @@ func aPreparedJobWaitsForItsPublisher(b *bench) {
 	b.is("commit", err, nil)
 	b.same("delayed", []any{d.State, d.Due}, []any{job.Delayed, shown.Published + time.Hour.Milliseconds()})
 
+	forgotten := prepared(time.Second, func(*job.Publish) {}, "forgotten")[0]
 	var asked, told job.FollowUp
 	b.is("question", json.Unmarshal(b.claimSome(1, "checks")[0].Payload, &asked), nil)
 	b.same("asked", asked, job.FollowUp{Event: "prepared", Queue: "work", ID: forgotten, AtMS: asked.AtMS, PublishedMS: asked.PublishedMS})

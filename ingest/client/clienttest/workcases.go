@@ -174,7 +174,7 @@ func aStopWaitsForHandlers(b *jobBench) {
 func jobsThatArriveDuringAStopGoBack(b *jobBench) {
 	b.open(quickJobs())
 	ids := []string{b.put("welcome", act("ok", 0, 1)), b.put("welcome", act("ok", 0, 1))}
-	b.server.script("claim", Step{Delay: 700 * time.Millisecond})
+	b.server.script("claim", Step{Delay: 3 * time.Second})
 	b.work(with(quickWork(), "concurrency", 2))
 	b.until("a claim is under way", func() bool { return len(b.server.of("claim")) == 1 })
 	account := b.stop("")
