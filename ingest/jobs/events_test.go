@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,10 +115,10 @@ func (l *listening) until(word, queue string) (all []told) {
 		if !ok {
 			l.t.Fatalf("the stream ended before %s %s: %v", word, queue, all)
 		}
-		// A job that is promoted by hand is mostly seen by a promoter as well: both say so.
-		if n := len(all); n > 0 && e.word == "promoted" && all[n-1].word == e.word && e.id[:13] == all[n-1].id[:13] {
+		// A job that is promoted by hand is mostly seen by a promoter as well: both say so, the promoter at times late.
+		if i := slices.IndexFunc(all, func(x told) bool { return e.word == "promoted" && x.word == e.word && e.id[:13] == x.id[:13] }); i >= 0 {
 			if len(e.id) > 13 {
-				all[n-1] = e
+				all[i] = e
 			}
 			continue
 		}

@@ -147,7 +147,7 @@ func TestSchedulesAreTriggeredPausedBackfilledDeleted(t *testing.T) {
 	p.expect(201, "", "PUT", "reports/schedules/two", `{"every":"1h"}`)
 	p.expect(201, "", "PUT", "other/schedules/two", `{"every":"1h"}`)
 	p.expect(429, "too_many_schedules", "PUT", "reports/schedules/four", `{"every":"1h"}`)
-	once := fmt.Sprintf(`{"at":%q}`, time.Now().Add(1500*time.Millisecond).UTC().Format("2006-01-02T15:04:05.999Z"))
+	once := fmt.Sprintf(`{"at":%q}`, time.Now().Add(6*time.Second).UTC().Format("2006-01-02T15:04:05.999Z"))
 	p.expect(200, `"replaced"`, "PUT", "reports/schedules/two", once)
 	eventually(t, "one date fires once", func() bool { return p.schedule("two").State == "ended" })
 	if s := p.schedule("two"); s.Ticks["fired"] != 1 || s.Ticks["total"] != 1 {
@@ -236,7 +236,7 @@ func TestASchedulesPlaceStaysWhenTheSpreadRises(t *testing.T) {
 func TestAPublishWithAtIsReadyThen(t *testing.T) {
 	t.Parallel()
 	p := startFiring(t, "embedded:", nil)
-	at := time.Now().Add(700 * time.Millisecond).UTC()
+	at := time.Now().Add(5 * time.Second).UTC()
 	p.expect(200, `"accepted":1`, "POST", "once?at="+at.Format("2006-01-02T15:04:05.999Z"), "x")
 	if r := p.do("POST", "/v1/mail/once/claim?wait=20s", ""); r.data() != "x" || time.Now().Before(at.Truncate(time.Millisecond)) {
 		t.Errorf("got %s before %s", r.raw, at)

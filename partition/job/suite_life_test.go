@@ -677,19 +677,19 @@ func aDelayedJobIsRescheduled(b *bench) {
 		b.is(payload, p.Err, nil)
 		return p
 	}
-	unique := once("first", time.Second)
+	unique := once("first", 6*time.Second)
 	for i := range 3 {
-		double := once(fmt.Sprint("double ", i), 8*time.Second)
+		double := once(fmt.Sprint("double ", i), 30*time.Second)
 		again := &job.Reschedule{Namespace: b.ns, Queue: "q", Ref: job.Ref{Shard: unique.Shard, Seq: unique.First}, Delay: &double.Delay, Unique: double}
 		b.same("the window begins anew", []any{double.Exists, b.store.Reschedule(b.Context(), again)}, []any{true, nil})
 	}
 	b.until("the first window is over", func() bool {
 		now, known := b.store.Now()
-		return known && now > unique.First/1000+2100
+		return known && now > unique.First/1000+7100
 	})
 	b.same("still a double", once("later", time.Second).Exists, true)
 	l, err := b.store.Ledger(b.Context(), b.ns)
-	b.same("three changes and one key: two where a second began meanwhile", []any{l.Keys == 1 || l.Keys == 2, err}, []any{true, nil})
+	b.same("three changes and one key: one more for each second that began meanwhile", []any{l.Keys >= 1 && l.Keys <= 4, err}, []any{true, nil})
 	b.is("promote a leased one", b.store.Reschedule(b.Context(), &job.Reschedule{Namespace: b.ns, Queue: "q", Ref: ref, Promote: true}), job.ErrNotDelayed)
 	b.ack(got[0])
 	b.ledger(job.Ledger{Published: 2, Acked: 1, Delayed: 1, Keys: l.Keys})
