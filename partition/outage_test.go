@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,19 +114,22 @@ func TestAStalledRedisCostsNoMoreThanTheBudget(t *testing.T) {
 	}
 	server.Signal(syscall.SIGSTOP)
 	var waiting sync.WaitGroup
-	for range 40 {
+	took := make([]time.Duration, 40)
+	for i := range took {
 		waiting.Go(func() {
 			began := time.Now()
 			err := s.produceSoon("kart", "x")
+			took[i] = time.Since(began)
 			if !errors.Is(err, partition.ErrUnknown) && !errors.Is(err, partition.ErrUnavailable) {
 				t.Errorf("got %v", err)
-			}
-			if took := time.Since(began); took > 10*time.Second {
-				t.Errorf("a produce with 1s took %v", took)
 			}
 		})
 	}
 	waiting.Wait()
+	// A busy machine holds up some of them, and not all.
+	if slices.Sort(took); took[len(took)/2] > 1500*time.Millisecond || took[len(took)-1] > 10*time.Second {
+		t.Errorf("produces with 1s took %v", took)
+	}
 	server.Signal(syscall.SIGCONT)
 	redistest.Until(t, 10*time.Second, "produce works", func() bool { return s.produceSoon("kart", "x") == nil })
 }

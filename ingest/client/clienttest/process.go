@@ -24,7 +24,7 @@ func Process(name string, args ...string) Open {
 	}
 }
 
-// A Log is what was written so far, by whoever.
+// A Log holds what several goroutines wrote.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
