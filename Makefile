@@ -51,11 +51,22 @@ build: ## build bin/spillway
 	$(GO) build -o bin/spillway ./cmd/spillway
 
 .PHONY: test
-test: deps-test ## run the tests of every package, on a real redis-server
-	$(GO) vet ./...
+test: deps-test ## test every package and promise on a real redis-server (some minutes); GOFLAGS=-count=1 repeats what passed
+	$(GO) test -short -vet=off -timeout $(TESTTIMEOUT) ./...
+
+.PHONY: test-long
+test-long: deps-test ## run those tests at full length: all seeds of the walks, hostile input, chaos, the peers, lmstfy's own client and server
 	$(GO) test -vet=off -count=1 -timeout $(TESTTIMEOUT) ./...
 	cd bench/peers && $(GO) vet . && $(GO) test -vet=off -count=1 -timeout $(TESTTIMEOUT) .
 	cd ingest/lmstfy/clienttest && $(GO) vet . && $(GO) test -vet=off -count=1 -timeout $(TESTTIMEOUT) .
+
+# Longest last, so that what is red shows early. Not here: make test and make conformance, which are parts of these.
+ALL = lint test-deploy test-ui test-sinks test-examples test-clients test-php test-long race fuzz hostile \
+	chaos chaos-selftest release bench-peers bench
+
+.PHONY: test-all
+test-all: ## run everything that a release has to pass, and say what ran and how long it took (hours)
+	@.ci/all $(ALL)
 
 .PHONY: race
 race: deps-test ## run the tests of every package under the race detector
