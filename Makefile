@@ -109,11 +109,11 @@ bench-peers: deps-test ## compare with Redis Streams, asynq, JetStream and a han
 	cd bench/peers && $(GO) run .
 
 .PHONY: chaos
-chaos: build deps-test deps-chaos ## kill, freeze and cut off Redis, servers and sink for DURATION, by the plan of SEED; check every promise
+chaos: build deps-test ## kill, freeze and cut off Redis, servers and sink for DURATION, by the plan of SEED; check every promise
 	$(GO) run ./bench/chaos -seed $(SEED) -seeds $(SEEDS) -duration $(DURATION) $(CHAOSFLAGS)
 
 .PHONY: chaos-selftest
-chaos-selftest: deps-test deps-chaos ## put known bugs into the program, one by one: the checks of make chaos must find each
+chaos-selftest: deps-test ## put known bugs into the program, one by one: the checks of make chaos must find each
 	$(GO) test -tags seededbugs -count=1 -parallel 4 -timeout $(TESTTIMEOUT) -v -run SeededBug ./bench/chaos
 
 # Most of its cases wait for an outage or a lease: several at once take no longer. make test has run the Go client.
@@ -180,16 +180,12 @@ fmt: ## format the code
 	gofmt -w .
 
 .PHONY: deps-test
-deps-test: ## install redis-server for the tests, where apt can
+deps-test: ## install redis-server and a C compiler for the tests, where apt can
 	@.ci/deps-test
 
 .PHONY: deps-bench
 deps-bench: ## install wrk for make bench, where apt can
 	@.ci/deps-bench
-
-.PHONY: deps-chaos
-deps-chaos: ## install a C compiler for the clock steps of make chaos, where apt can
-	@.ci/deps-chaos
 
 .PHONY: deps-sinks
 deps-sinks: ## install the servers of make test-sinks, where apt can

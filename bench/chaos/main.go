@@ -14,7 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
 	"github.com/spillway-io/spillway/bench/rig"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // settings are the command's flags, but for what the plan is made of.
@@ -73,12 +73,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		say = func(format string, args ...any) { _, _ = fmt.Fprintf(progress, format+"\n", args...) }
 	}
 	if len(kinds) == 0 || slices.Contains(kinds, check.KindClockStep) {
-		dir, err := os.MkdirTemp("", "spillway-chaos-clock-")
-		if err == nil {
-			defer func() { _ = os.RemoveAll(dir) }()
-			s.clock, err = buildClock(ctx, "cc", dir)
-		}
-		if err != nil {
+		if s.clock, err = proc.BuildClock(ctx); err != nil {
 			_, _ = fmt.Fprintf(progress, "no clock steps are played: %v\n", err)
 		}
 	}

@@ -95,7 +95,7 @@ func (r *setup) startNode(ctx context.Context, n *node) error {
 		fsync = ""
 	}
 	if r.plan.steps() {
-		command = []string{"env", "LD_PRELOAD=" + r.settings.clock, "CLOCK_OFFSET_FILE=" + r.offsetFile(), command[0]}
+		command = slices.Concat([]string{"env"}, r.clock().Env(), command)
 	}
 	if r.plan.cluster {
 		command = append(command, "--cluster-enabled", "yes", "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds()),

@@ -93,7 +93,7 @@ func runPlan(t *testing.T, bin string, p *plan) *result {
 
 func steppedClock(t *testing.T) (library string) {
 	t.Helper()
-	library, err := buildClock(t.Context(), "cc", t.TempDir())
+	library, err := proc.BuildClock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestTheClockOfRedisStepsAndARestartKeepsIt(t *testing.T) {
 	r := &setup{dir: t.TempDir(), plan: stepped, settings: settings{redisServer: "redis-server", clock: steppedClock(t)}}
 	t.Cleanup(r.close)
 	for _, ahead := range []time.Duration{0, 4 * time.Second, -4 * time.Second, 2500 * time.Millisecond} {
-		if err := r.setClock(ahead); err != nil {
+		if err := r.clock().Set(ahead); err != nil {
 			t.Fatal(err)
 		}
 		for _, started := range []bool{false, true} {

@@ -54,7 +54,7 @@ func newSetup(ctx context.Context, s settings, p *plan, progress func(string, ..
 	if err != nil {
 		return r, err
 	}
-	if err := r.setClock(0); err != nil {
+	if err := r.clock().Set(0); err != nil {
 		return r, err
 	}
 	if err := r.startStore(ctx); err != nil {

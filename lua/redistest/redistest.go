@@ -29,9 +29,11 @@ type Server struct {
 	tb   testing.TB
 	args []string // of redis-server
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{}
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	done  chan struct{}
+	clock *proc.Clock   // of StartWithClock
+	ahead time.Duration // of this machine's clock
 }
 
 // Start runs a redis-server with the extra arguments, as on its command line,
@@ -43,12 +45,16 @@ func Start(tb testing.TB, args ...string) *Server {
 
 func start(tb testing.TB, addr, dir string, args []string) *Server {
 	tb.Helper()
+	return run(&Server{Addr: addr, Dir: dir, tb: tb, args: arguments(addr, dir, args)})
+}
+
+func arguments(addr, dir string, more []string) []string {
 	_, port, _ := net.SplitHostPort(addr)
-	return run(&Server{Addr: addr, Dir: dir, tb: tb, args: append([]string{
+	return append([]string{
 		"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--daemonize", "no",
 		"--logfile", filepath.Join(dir, "redis.log"), "--enable-debug-command", "yes",
 		"--repl-diskless-sync-delay", "0", // a replica is in sync at once, not after 5s
-	}, args...)})
+	}, more...)
 }
 
 // run launches the server and ends it with the test.
@@ -79,6 +85,9 @@ func (s *Server) Launch() {
 		s.tb.Fatalf("redis-server is not installed; `make test` installs it, or see your package manager: %v", err)
 	}
 	cmd := exec.Command(bin, s.args...)
+	if s.clock != nil {
+		cmd.Env = append(os.Environ(), s.clock.Env()...)
+	}
 	proc.KillWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		s.tb.Fatalf("start redis-server: %v", err)

@@ -2,6 +2,8 @@ package redistest_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,4 +57,48 @@ func TestClusterPromotesTheReplica(t *testing.T) {
 		c.ReloadState(ctx) // which the client does not do by itself when a master cannot be dialled
 		return c.Set(ctx, "a", 2, 0).Err() == nil
 	})
+}
+
+func TestAServerGoesByItsOwnClock(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartWithClock(t)
+	ctx, c := context.Background(), s.Client()
+	byScript := redis.NewScript("return tonumber(redis.call('TIME')[1])")
+	for _, step := range []time.Duration{59 * time.Minute, -2 * time.Hour, 3 * time.Hour} {
+		before := byScript.Run(ctx, c, nil).Val().(int64)
+		s.Advance(step)
+		s.Kill()
+		s.Launch()
+		s.Advance(0)
+		after := c.Time(ctx).Val().Unix()
+		if passed := time.Duration(after-before) * time.Second; passed < step || passed > step+time.Minute {
+			t.Errorf("%v passed, want %v", passed, step)
+		}
+	}
+}
+
+func TestKeysEndAndBlockedClientsWakeByTheServersClock(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartWithClock(t)
+	ctx, c := context.Background(), s.Client()
+	if err := c.Set(ctx, "k", 1, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Advance(59 * time.Minute)
+	if n := c.Exists(ctx, "k").Val(); n != 1 {
+		t.Error("the key ended before its ttl")
+	}
+	s.Advance(time.Minute)
+	if n := c.Exists(ctx, "k").Val(); n != 0 {
+		t.Error("the key did not end with its ttl")
+	}
+	woken := make(chan error, 1)
+	go func() { woken <- c.Do(ctx, "blpop", "list", 3600).Err() }()
+	redistest.Until(t, 30*time.Second, "the client waits", func() bool {
+		return strings.Contains(c.Info(ctx, "clients").Val(), "blocked_clients:1")
+	})
+	s.Advance(time.Hour)
+	if err := <-woken; !errors.Is(err, redis.Nil) {
+		t.Errorf("BLPOP ended with %v", err)
+	}
 }
