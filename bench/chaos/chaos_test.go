@@ -3,37 +3,26 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
-// binary is the program, built once for all tests.
-var binary string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "spillway-chaos-test-")
-	if err == nil {
-		binary = filepath.Join(dir, "spillway")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", binary, "../../cmd/spillway").CombinedOutput(); err != nil {
-			err = fmt.Errorf("%w\n%s", err, out)
-		}
+// program is the path of a spillway. A test that plays faults on it is left out of a short run.
+func program(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("chaos takes minutes")
 	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-	} else {
-		_, _ = fmt.Fprintln(os.Stderr, "build the binary:", err)
+	path, err := proc.Build(t.TempDir(), "./cmd/spillway")
+	if err != nil {
+		t.Fatal(err)
 	}
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	return path
 }
 
 // The short form of `make chaos`. Three runs have every kind of fault, the second
@@ -43,6 +32,7 @@ func TestMain(m *testing.M) {
 // killed and whose slots move while shards change.
 func TestEveryCheckHoldsWhileEverythingBreaks(t *testing.T) {
 	t.Parallel()
+	binary := program(t)
 	turns := make(chan struct{}, 2) // runs at once: more of them measure the machine
 	for _, flags := range []string{"-seed 6", "-seed 7", "-seed 8", "-seed 6 -fsync none -only kill,lose-replies",
 		"-seed 3 -only reshard,failover,move-slots,lose-replies,kill"} {

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
@@ -70,7 +71,12 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	}
 	say := func(string, ...any) {}
 	if *verbose {
-		say = func(format string, args ...any) { _, _ = fmt.Fprintf(progress, format+"\n", args...) }
+		var one sync.Mutex // several faults last at a time
+		say = func(format string, args ...any) {
+			one.Lock()
+			defer one.Unlock()
+			_, _ = fmt.Fprintf(progress, format+"\n", args...)
+		}
 	}
 	if len(kinds) == 0 || slices.Contains(kinds, check.KindClockStep) {
 		if s.clock, err = proc.BuildClock(ctx); err != nil {

@@ -55,6 +55,7 @@ func TestEverySeededBugOfATestFailsIt(t *testing.T) {
 
 func TestThePlansOfTheSeededBugsHaveNoViolationWithoutThem(t *testing.T) {
 	t.Parallel()
+	binary := program(t)
 	for name, p := range map[string]*plan{"overflow": overflow, "stale": stale, "roomy": roomy, "outage": outage, "operated": operated, "stepped": stepped} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,19 +8,22 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 func TestEveryInputIsAnsweredAsDocumented(t *testing.T) {
 	t.Parallel()
-	bin := filepath.Join(t.TempDir(), "spillway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../cmd/spillway").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if testing.Short() {
+		t.Skip("the corpus takes minutes")
+	}
+	bin, err := proc.Build(t.TempDir(), "./cmd/spillway")
+	if err != nil {
+		t.Fatal(err)
 	}
 	var out, progress bytes.Buffer
 	if code := command(t.Context(), []string{"-bin", bin}, &out, &progress); code != 0 {

@@ -4,20 +4,31 @@ import (
 	"bytes"
 	"encoding/json"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/lua/proc"
 )
+
+// program is the path of a spillway. A test that measures with it is left out of a short run.
+func program(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a benchmark's test of itself")
+	}
+	path, err := proc.Build(t.TempDir(), "./cmd/spillway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
 // TestAShortRunKeepsEveryPromise runs both scenarios on the real binary and a
 // real Redis. At this rate it says nothing about speed.
 func TestAShortRunKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
-	bin := filepath.Join(t.TempDir(), "spillway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../cmd/spillway").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	bin := program(t)
 	var out, progress bytes.Buffer
 	code := 0
 	for _, scenario := range []string{"throughput", "memory"} {
@@ -50,10 +61,7 @@ func TestTheSidesOfATableAreAccountedFor(t *testing.T) {
 		settings: settings{redisServer: "redis-server", wrkPath: "wrk", partitions: 10, payload: 200, segment: 200 * time.Millisecond, sparseRate: 20_000},
 		fault:    t.Errorf,
 	}
-	m.bin = filepath.Join(t.TempDir(), "spillway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", m.bin, "../../cmd/spillway").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	m.bin = program(t)
 	some, err := chosen("a,sparse,e,bcd,adapters")
 	if err != nil {
 		t.Fatal(err)
@@ -98,10 +106,7 @@ func TestTheRowsOfJobsAreAccountedFor(t *testing.T) {
 		},
 		fault: t.Errorf,
 	}
-	m.bin = filepath.Join(t.TempDir(), "spillway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", m.bin, "../../cmd/spillway").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	m.bin = program(t)
 	groups, err := chosen("jobs")
 	if err != nil {
 		t.Fatal(err)

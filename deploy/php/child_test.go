@@ -160,7 +160,7 @@ func TestWorkRunsTheJobsOfAnApplication(t *testing.T) {
 		for range plain / 50 {
 			p.push(t, pushed{Class: "Note", Data: map[string]any{"acts": []string{"delete"}}, Count: 50})
 		}
-		work := run(t, binary(t), append([]string{"work", "shop", p.queue, "--server", "http://" + data, "--children", "4", "--tries", "2",
+		work := run(t, binary, append([]string{"work", "shop", p.queue, "--server", "http://" + data, "--children", "4", "--tries", "2",
 			"--timeout", "3s", "--backoff", "1ms..5ms", "--dir", p.dir, "--env", "LIBRARY", "--env", "SEEN", "--env", "REDIS_PORT", "--", "php"}, p.child...)...)
 		work.env = p.env
 		must(t, work.start())

@@ -61,7 +61,7 @@ func newReader(t *testing.T, f flavor) *reader {
 	must(t, err)
 	must(t, os.WriteFile(autoload, append(env.Bytes(), text...), 0o600))
 	return &reader{project: p, t: t, address: opt.Addr, out: filepath.Join(t.TempDir(), "out"),
-		env: append(os.Environ(), "PATH="+filepath.Dir(binary(t))+":"+os.Getenv("PATH"), "SPILLWAY_LISTEN="+data, "SPILLWAY_ADMIN_LISTEN="+admin,
+		env: append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "SPILLWAY_LISTEN="+data, "SPILLWAY_ADMIN_LISTEN="+admin,
 			"SPILLWAY_SERVER=http://"+data, "SPILLWAY_ADMIN=http://"+admin),
 		ports: strings.NewReplacer("127.0.0.1:6379", opt.Addr, "127.0.0.1:8080", data, "127.0.0.1:8081", admin)}
 }

@@ -13,39 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/cmd/spillway/app/apptest"
 	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-var binaryDir string // set by build, read when all tests have ended
+// binary is the path of the program.
+var binary string
 
-var build = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "spillway-php-")
-	if err != nil {
-		return "", err
-	}
-	binaryDir = dir
-	path := filepath.Join(dir, "spillway")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/spillway").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir := binaryDir; dir != "" {
-		_ = os.RemoveAll(dir) // a temp folder
-	}
-	os.Exit(code)
-}
-
-func binary(t testing.TB) string {
-	t.Helper()
-	path, err := build()
-	must(t, err)
-	return path
-}
+func TestMain(m *testing.M) { apptest.Main(m, &binary) }
 
 // serve starts the service over the queue of the project, and returns where its data port is.
 func (p *project) serve(t testing.TB) (data string) {
@@ -58,7 +34,7 @@ func (p *project) serve(t testing.TB) (data string) {
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "listen: %s\nadmin_listen: %s\npools: {shop: \"redis://%s\"}\n"+
 		"namespaces:\n  shop: {kind: php, pool: shop, flavor: %s, key_prefix: %q, queues: [%s]}\n",
 		data, admin, p.redis.Options().Addr, p.app, p.prefix(), p.queue), 0o600))
-	service := run(t, binary(t), "serve", "--config", config)
+	service := run(t, binary, "serve", "--config", config)
 	redistest.Until(t, time.Minute, "the service listens", func() bool {
 		select {
 		case <-service.done:

@@ -60,9 +60,9 @@ func startPipeline(t *testing.T) *pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, "spillway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../../cmd/spillway").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	binary, err := proc.Build(dir, "./cmd/spillway")
+	if err != nil {
+		t.Fatal(err)
 	}
 	serve := start(t, dir, binary, "serve", "--config", filepath.Join(dir, "spillway.yaml"), "--listen", ports[2], "--admin-listen", ports[3])
 	await(t, serve, "spillway", func(ctx context.Context) error { _, err := bench.Get(ctx, p.admin+"/readyz"); return err })

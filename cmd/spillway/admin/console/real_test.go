@@ -29,11 +29,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "spillway")
-	if out, err := exec.Command("go", "build", "-o", path, "../..").CombinedOutput(); err != nil {
-		return path, fmt.Errorf("build the program: %w\n%s", err, out)
-	}
-	return path, nil
+	return proc.Build(dir, "./cmd/spillway")
 })
 
 func TestMain(m *testing.M) {
