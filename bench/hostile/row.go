@@ -37,7 +37,6 @@ type slowRow struct {
 	pieces  []piece
 	want    string
 	connEnd connEnd
-	within  time.Duration // the answer has to be there; 0: any time
 }
 
 type piece struct {
