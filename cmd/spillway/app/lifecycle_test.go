@@ -156,7 +156,7 @@ func TestAReplayGoesOnDuringAReload(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
-	eventually(t, "the first is replayed", func() bool { return ledger().Accepted == 4 })
+	eventually(t, "the first is replayed", func() bool { return ledger().Accepted >= 4 })
 	write(base + "batch: 5\n")
 	if _, err := a.Reload(t.Context()); err != nil {
 		t.Error(err)
