@@ -54,41 +54,15 @@ func TestTheDocumentsWorkAsPasted(t *testing.T) {
 
 func TestEveryMetricOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
-	n := newcomer{t: t}
-	limited := filepath.Join(t.TempDir(), "limited.yaml")
-	config := `namespaces: {default: {sink: "null:", tokens: [{hash: "` + hashOfOne + `", rate: 1/s, new_partitions: 1/s}]}, mail: {kind: queue, push: [{sink: crm}]},
-  shop: {kind: php, pool: shop, flavor: laravel, queues: [default]}}
-pools: {shop: "` + redistest.Start(t).URL() + `"}
-sinks: {crm: "null:"}
-`
-	if err := os.WriteFile(limited, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n.serve("--config", limited)
-	// Some counts are there once they were used.
-	n.curl("curl -H 'Authorization: Bearer one' -H 'X-Client-Discards: stale=1' -d 1 http://127.0.0.1:8080/v1/default/any")
-	var known []string
-	missing := func(name string) bool { return !slices.Contains(known, name) }
-	for slices.ContainsFunc(counted, missing) && t.Context().Err() == nil {
-		known = found(`(?m)^# HELP (spillway_\w+) `, n.curl("curl http://127.0.0.1:8081/metrics"))
-	}
+	known := everySeries(t)
 	for _, file := range documents {
 		for _, name := range found(`(spillway_[a-z_]+)`, read(t, file)) {
-			if !slices.Contains(known, name) {
+			if known[name] == nil && known[name+"_bucket"] == nil {
 				t.Errorf("%s names %s, which is not at /metrics", file, name)
 			}
 		}
 	}
 }
-
-// counted are metrics that are read from the store now and then, so they are not there at once.
-var counted = []string{"spillway_account_partitions", "spillway_account_oldest_age_seconds",
-	"spillway_account_jobs", "spillway_account_queues",
-	"spillway_account_oldest_ready_job_seconds", "spillway_account_schedules",
-	"spillway_php_queue_jobs"}
-
-// hashOfOne is the hash of the token "one".
-const hashOfOne = "sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
 
 // newcomer is a reader who pastes: the server they started, and where it really listens.
 type newcomer struct {
@@ -395,7 +369,7 @@ func TestANamespaceGrowsWithItsCluster(t *testing.T) {
 		}
 		command := addresses.Replace(strings.TrimSpace(line))
 		if of, ok := strings.CutPrefix(command, "spillway "); ok {
-			command = binary(t) + " " + of + " --admin http://" + n.admin
+			command = binary + " " + of + " --admin http://" + n.admin
 		}
 		if strings.Contains(line, " reshard ") {
 			reshards++

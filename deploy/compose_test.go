@@ -78,7 +78,7 @@ func TestTheComposeFileChecksTheHealthOfSpillway(t *testing.T) {
 	}
 	n := newcomer{t: t}
 	n.serve("--sink", "null:")
-	output(t, binary(t), append(test[2:], "--admin", "http://"+n.admin)...)
+	output(t, binary, append(test[2:], "--admin", "http://"+n.admin)...)
 }
 
 func TestTheComposeFileConnectsPrometheusAndGrafana(t *testing.T) {

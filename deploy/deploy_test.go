@@ -21,7 +21,7 @@ const example = "deploy/spillway.example.yaml"
 func config(t *testing.T, args ...string) map[string]any {
 	t.Helper()
 	// The environment that the tests run in must not change the result.
-	cmd := exec.CommandContext(t.Context(), binary(t), append([]string{"config", "print"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), binary, append([]string{"config", "print"}, args...)...)
 	cmd.Dir, cmd.Env = root, []string{"PATH=" + os.Getenv("PATH")}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -41,7 +41,7 @@ func parse(t *testing.T, text string) map[string]any {
 
 func TestTheExampleConfigurationIsAccepted(t *testing.T) {
 	t.Parallel()
-	output(t, binary(t), "config", "check", "--config", example)
+	output(t, binary, "config", "check", "--config", example)
 }
 
 func TestTheExampleShowsEverySettingWithItsDefault(t *testing.T) {
@@ -122,7 +122,7 @@ func TestTheDockerfileNamesWhatExists(t *testing.T) {
 	if got := instructions(t, "CMD")[0]; got != `["serve"]` {
 		t.Errorf("CMD is %s, want [\"serve\"], the command that this test tries", got)
 	}
-	output(t, binary(t), "serve", "--help")
+	output(t, binary, "serve", "--help")
 	for _, line := range instructions(t, "COPY") {
 		words := strings.Fields(line)
 		if words[0] == "--from=build" {
@@ -159,7 +159,7 @@ func TestTheComposeFileConfiguresWhatExists(t *testing.T) {
 	if len(env) == 0 {
 		t.Fatal("spillway gets no environment")
 	}
-	cmd := exec.CommandContext(t.Context(), binary(t), "config", "print")
+	cmd := exec.CommandContext(t.Context(), binary, "config", "print")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value.(string))

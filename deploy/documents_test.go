@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,12 +61,20 @@ func section(t *testing.T, file, heading string) string {
 	return text
 }
 
+// helps are the help of commands that was printed already.
+var helps sync.Map
+
 // flagsOf are the flags that the help of commands lists.
 func flagsOf(t *testing.T, commands ...string) []string {
 	t.Helper()
 	var help strings.Builder
 	for _, c := range commands {
-		help.WriteString(output(t, binary(t), append(strings.Fields(c), "--help")...))
+		text, known := helps.Load(c)
+		if !known {
+			text = output(t, binary, append(strings.Fields(c), "--help")...)
+			helps.Store(c, text)
+		}
+		help.WriteString(text.(string))
 	}
 	return found(`(?m)^\s+(?:-\w, )?(--[a-z][a-z-]+)`, help.String())
 }
@@ -137,7 +146,7 @@ func TestEveryYAMLBlockIsAccepted(t *testing.T) {
 			if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			output(t, binary(t), "config", "check", "--config", path)
+			output(t, binary, "config", "check", "--config", path)
 		}
 	}
 	if blocks == 0 {
@@ -298,6 +307,9 @@ func TestEveryCodeAndReasonOfTheServerIsInTheAPI(t *testing.T) {
 // The code in the document builds in a module of one's own, with the command for a clone.
 func TestTheGoCodeOfTheQueuesBuildsInAModuleOfItsOwn(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("a build of another module")
+	}
 	code := found("(?ms)^```go\n(.*?)^```", read(t, queues))
 	edit := found("`go (mod edit [^`]+)`", read(t, queues))
 	path := found("import\\s`([^`]+)`", read(t, queues))

@@ -127,7 +127,7 @@ func TestHelmConfiguresWhatSpillwayAccepts(t *testing.T) {
 				continue
 			}
 			checked++
-			cmd := exec.CommandContext(t.Context(), binary(t), "config", "check")
+			cmd := exec.CommandContext(t.Context(), binary, "config", "check")
 			for _, e := range containerOf(t, o).Env {
 				value := e.Value
 				if value == "" {

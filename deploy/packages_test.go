@@ -49,7 +49,7 @@ var built struct {
 
 func buildPackages(t *testing.T) (dist string) {
 	t.Helper()
-	dist = filepath.Join(filepath.Dir(binary(t)), "dist")
+	dist = filepath.Join(filepath.Dir(binary), "dist")
 	output(t, "goreleaser", "release", "--snapshot", "--clean", "--skip=archive,sbom", "--config", onePlatform(t, dist))
 	return dist
 }

@@ -22,9 +22,13 @@ import (
 // pluginFolder is the module of the tutorial.
 const pluginFolder = "deploy/examples/plugin"
 
-// copyPlugin makes a copy of the module that uses this repository instead of a release.
+// copyPlugin makes a copy of the module that uses this repository instead of a release. A short run
+// leaves out what builds it.
 func copyPlugin(t *testing.T) (dir string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("another build of the program")
+	}
 	dir = t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, pluginFolder))); err != nil {
 		t.Fatal(err)
@@ -44,6 +48,9 @@ func copyPlugin(t *testing.T) (dir string) {
 // build of the repository did not need.
 func inPlugin(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
+	if err := reads(); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod")

@@ -106,7 +106,15 @@ func TestPrometheusAnswersEveryExpressionOfARunningService(t *testing.T) {
 	t.Parallel()
 	n := newcomer{t: t}
 	config := filepath.Join(t.TempDir(), "queues.yaml")
-	text := "sink: \"null:\"\nlinger: 0s\nnamespaces: {default: {}, mail: {kind: queue, push: [{sink: crm}]}}\nsinks: {crm: \"null:\"}\n"
+	text := fmt.Sprintf(`sink: "null:"
+linger: 0s
+pools: {shop: %q}
+namespaces:
+  default: {}
+  mail: {kind: queue, push: [{sink: crm}]}
+  shop: {kind: php, pool: shop, flavor: laravel, queues: [default]}
+sinks: {crm: "null:"}
+`, redistest.Start(t).URL())
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +124,10 @@ func TestPrometheusAnswersEveryExpressionOfARunningService(t *testing.T) {
 		n.curl("curl -d 1 http://127.0.0.1:8080/v1/default/any")
 		return results(address, "rate(spillway_drain_lag_seconds_count[5s]) > 0") == 1
 	})
-	variables := strings.NewReplacer("$__rate_interval", "30s", "$__range", "1m", "$job", "spillway", "$namespace", "default|mail", "$instance", ".*")
+	redistest.Until(t, time.Minute, "Prometheus has seen PHP's queues, and how many of its jobs ended, twice", func() bool {
+		return results(address, "spillway_php_queue_jobs") > 0 && results(address, "rate(spillway_php_jobs_total[30s])") > 0
+	})
+	variables := strings.NewReplacer("$__rate_interval", "30s", "$__range", "1m", "$job", "spillway", "$namespace", "default|mail|shop", "$instance", ".*")
 	for _, e := range expressions(t) {
 		dashboard := strings.HasPrefix(e.where, "panel ") || strings.HasPrefix(e.where, "variable ")
 		switch got := results(address, variables.Replace(e.expr)); {

@@ -1,47 +1,24 @@
 package deploy
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+
+	"github.com/spillway-io/spillway/cmd/spillway/app/apptest"
 )
 
 // root is the repository, seen from the folder tests run in.
 const root = ".."
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir := binaryDir; dir != "" {
-		_ = os.RemoveAll(dir) // a temp folder
-	}
-	os.Exit(code)
-}
+// binary is the path of the program.
+var binary string
 
-var binaryDir string // set by build, read when all tests have ended
-
-var build = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "spillway-deploy-")
-	if err != nil {
-		return "", err
-	}
-	binaryDir = dir
-	path := filepath.Join(dir, "spillway")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/spillway")
-	cmd.Dir, cmd.Stderr = root, os.Stderr
-	return path, cmd.Run()
-})
-
-// binary is the path of a spillway built for this run.
-func binary(t *testing.T) string {
-	t.Helper()
-	path, err := build()
-	if err != nil {
-		t.Fatalf("go build ./cmd/spillway: %v", err)
-	}
-	return path
-}
+func TestMain(m *testing.M) { apptest.Main(m, &binary) }
 
 // read is the text of a file of the repository.
 func read(t *testing.T, name string) string {
@@ -53,9 +30,23 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
+// reads opens every folder of the repository, for a test that runs a program there: go test keeps a
+// result until something changes that the test opened, and does not see what its programs read.
+var reads = sync.OnceValue(func() error {
+	return filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && slices.Contains([]string{".git", "bin", "tmp"}, d.Name()) {
+			return fs.SkipDir
+		}
+		return err
+	})
+})
+
 // output runs a program in the repository and returns what it prints.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
+	if err := reads(); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()

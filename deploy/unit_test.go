@@ -55,7 +55,7 @@ func TestTheUnitWaitsLongerThanTheShutdown(t *testing.T) {
 
 func TestTheConfigurationOfThePackagesIsAccepted(t *testing.T) {
 	t.Parallel()
-	checkPackaged(t, binary(t), read(t, "deploy/systemd/spillway.yaml"))
+	checkPackaged(t, binary, read(t, "deploy/systemd/spillway.yaml"))
 }
 
 // checkPackaged checks the configuration of the packages on a machine that has its folder

@@ -53,6 +53,9 @@ func (s stubs) with(t *testing.T, names ...string) stubs {
 // whether the script succeeded, what it printed and which stubs it called.
 func (s stubs) run(t *testing.T, script string, env ...string) (ok bool, said, calls string) {
 	t.Helper()
+	if err := reads(); err != nil {
+		t.Fatal(err)
+	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Fatal(err)
