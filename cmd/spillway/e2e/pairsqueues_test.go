@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -12,10 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/tidwall/gjson"
-
-	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // Options of both: how jobs are published, and where they lie.
@@ -315,155 +311,5 @@ func (s *space) check() {
 	}
 	if s.kind == "push" {
 		s.run.receiver.checkJobs(s)
-	}
-}
-
-// calls is how often Redis has run a command.
-func calls(t *testing.T, c *redis.Client, command string) (n int64) {
-	t.Helper()
-	text, err := c.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(text) {
-		if rest, found := strings.CutPrefix(line, "cmdstat_"+command+":calls="); found {
-			count, _, _ := strings.Cut(rest, ",")
-			n, _ = strconv.ParseInt(count, 10, 64)
-		}
-	}
-	return n
-}
-
-// polls opens n claims that wait in each of the rows, all of them on queues without jobs.
-func (r *optionsRun) polls(t *testing.T, n int, rows ...*space) (hangUp func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var polls sync.WaitGroup
-	for _, s := range rows {
-		for range n {
-			req, err := http.NewRequestWithContext(ctx, "POST", fmt.Sprintf("http://%s/v1/%s/%s/claim?wait=10m&count=%s", r.data, s.name, s.choices["queue"], s.choices["count"]), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", "Bearer "+s.token)
-			polls.Go(func() {
-				if resp, err := http.DefaultClient.Do(req); err == nil {
-					t.Errorf("%s (%v): a claim of an empty queue: %s", s.name, s.choices, resp.Status)
-					_ = resp.Body.Close()
-				}
-			})
-		}
-	}
-	return func() { cancel(); polls.Wait() }
-}
-
-// A claim of many jobs costs no more than one of one where there are none: while Redis is
-// slow, the claims of many clients gather, and then share calls.
-func (r *optionsRun) checkEmptyClaims(t *testing.T) {
-	const clients, rounds = 32, 10
-	done := map[string]bool{}
-	for _, s := range r.spaces {
-		if s.kind != "claim" || s.choices["count"] != "1000" || done[s.choices["layout"]] {
-			continue
-		}
-		done[s.choices["layout"]] = true
-		store := r.redis.Client()
-		if s.choices["pool"] != "default" {
-			store = r.other.Client()
-		}
-		for key, value := range map[string]any{"slowlog-log-slower-than": 0, "slowlog-max-len": 1_000_000} {
-			if err := store.ConfigSet(t.Context(), key, fmt.Sprint(value)).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var sleeper, claims sync.WaitGroup
-		sleeper.Go(func() {
-			for ctx.Err() == nil {
-				_ = store.Do(ctx, "debug", "sleep", "0.05").Err()
-			}
-		})
-		for range clients {
-			claims.Go(func() {
-				for range rounds {
-					s.send(200, "POST", fmt.Sprintf("/v1/%s/%s/claim?count=1000", s.name, s.choices["queue"]), "", "")
-				}
-			})
-		}
-		claims.Wait()
-		cancel()
-		sleeper.Wait()
-		log, err := store.SlowLogGet(t.Context(), -1).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		for _, entry := range log {
-			if entry.Args[0] == "evalsha" && strings.Contains(strings.Join(entry.Args, " "), "{"+s.name+".") {
-				n++
-			}
-		}
-		if n > clients*rounds/2 {
-			s.errorf("%d claims of an empty queue, count=1000, cost %d calls", clients*rounds, n)
-		}
-		if err := store.ConfigSet(t.Context(), "slowlog-log-slower-than", "-1").Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(done) != 3 {
-		t.Errorf("looked at %v", done)
-	}
-}
-
-// A namespace that somebody makes concerns no claim that waits in another.
-func (r *optionsRun) checkQuietClaims(t *testing.T) {
-	var rows []*space
-	for _, s := range r.spaces {
-		if s.kind == "claim" {
-			rows = append(rows, s)
-		}
-	}
-	const each = 10
-	hangUp := r.polls(t, each, rows...)
-	defer hangUp()
-	redistest.Until(t, 30*time.Second, "the claims wait", func() bool { return r.openPolls(t) == int64(each*len(rows)) })
-	stores := []*redis.Client{r.redis.Client(), r.other.Client()}
-	lpops := func() (n int64) {
-		for _, c := range stores {
-			n += calls(t, c, "lpop")
-		}
-		return n
-	}
-	// They have all asked when nobody but the barrier takes from a list.
-	rest := func() (n int64) {
-		for range 100 {
-			before := lpops()
-			for range 5 {
-				rows[0].barrier()
-			}
-			if n = lpops(); n <= before+5 {
-				break
-			}
-		}
-		return n
-	}
-	before := rest()
-	req, err := http.NewRequest("POST", "http://"+r.admin+"/api/v1/control/namespaces", strings.NewReader(`{"namespace":"made"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if status, text := r.do(t, req); status != 200 && status != 201 {
-		t.Fatalf("make a namespace: %d %s", status, text)
-	}
-	rows[0].eventually("the namespace is served", func() bool {
-		req, err := http.NewRequest("GET", "http://"+r.data+"/v1/made/queue", nil)
-		if err != nil {
-			panic(err)
-		}
-		status, _ := r.do(t, req)
-		return status != http.StatusNotFound
-	})
-	if n := rest() - before; n > int64(each*len(rows)/4) {
-		t.Errorf("%d claims wait, a namespace was made: Redis looked into %d queues", each*len(rows), n)
 	}
 }

@@ -1,4 +1,4 @@
-// Package e2e tests the built binary with a real redis-server, through its ports,
+// Package e2e tests the program with a real redis-server, through its ports,
 // signals and files.
 package e2e
 
@@ -10,36 +10,20 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/cmd/spillway/app/apptest"
 	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
+// binary is the path of the program.
 var binary string
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "spillway-e2e")
-	if err == nil {
-		binary = filepath.Join(dir, "spillway")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
-			err = fmt.Errorf("%w\n%s", err, out)
-		}
-	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-	} else {
-		fmt.Fprintln(os.Stderr, "build the binary:", err)
-	}
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { apptest.Main(m, &binary) }
 
 // server is a running `spillway serve`.
 type server struct {

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	sdk "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/lua/proc"
@@ -62,7 +63,12 @@ func workOn(t *testing.T, s *reloading, on string, env []string, args ...string)
 // mailJobs are the jobs of an embedded server's queues.
 func mailJobs(t *testing.T, extra string) (*reloading, *sdk.Queues) {
 	t.Helper()
-	s := serveFile(t, "redis: \"embedded:\"\nnamespaces:\n  mail: {kind: queue"+extra+"}\n")
+	return mailJobsIn(t, "embedded:", extra)
+}
+
+func mailJobsIn(t *testing.T, redis, extra string) (*reloading, *sdk.Queues) {
+	t.Helper()
+	s := serveFile(t, fmt.Sprintf("redis: %q\npools: {default: {volatile: true}}\nnamespaces:\n  mail: {kind: queue%s}\n", redis, extra))
 	s.ready(200)
 	token := ""
 	if extra != "" {
@@ -142,10 +148,11 @@ func TestWorkKeepsProcessesRunningThatGetJobsThemselves(t *testing.T) {
 // A worker that is killed leaves no child, and its jobs come again after their lease.
 func TestAKilledWorkerLeavesNoChildAndNoJobBehind(t *testing.T) {
 	t.Parallel()
-	s, jobs := mailJobs(t, "")
+	redis := redistest.StartWithClock(t)
+	s, jobs := mailJobsIn(t, redis.URL(), "")
 	out := filepath.Join(t.TempDir(), "done")
 	publishMail(t, jobs, 1, "hang")
-	cmd, wait, _ := workOn(t, s, "mail welcome", nil, "--ttr", "1s", "--", "/bin/sh", "-c", shellChild, out)
+	cmd, wait, _ := workOn(t, s, "mail welcome", nil, "--ttr", "1m", "--", "/bin/sh", "-c", shellChild, out)
 	var pid int
 	eventually(t, "the child has the job", func() bool {
 		text, _ := os.ReadFile(out + ".pid")
@@ -164,6 +171,7 @@ func TestAKilledWorkerLeavesNoChildAndNoJobBehind(t *testing.T) {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
+	redis.Advance(time.Hour)
 	got, err := jobs.Claim(t.Context(), []string{"welcome"}, sdk.ClaimOptions{Wait: 20e9})
 	if err != nil || len(got) != 1 || got[0].Attempt != 2 {
 		t.Errorf("got %+v, %v", got, err)

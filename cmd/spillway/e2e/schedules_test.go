@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,7 +61,11 @@ func TestSchedulesOfKilledProcessesFireEachTickOnce(t *testing.T) {
 			t.Fatal(status, text)
 		}
 	}
-	for range 12 {
+	kills := 12
+	if testing.Short() {
+		kills = 3
+	}
+	for range kills {
 		time.Sleep(time.Duration(200+rand.IntN(600)) * time.Millisecond) // what the processes do meanwhile is what is tested
 		i := rand.IntN(3)
 		procs[i].kill()
@@ -116,42 +119,4 @@ func TestSchedulesOfKilledProcessesFireEachTickOnce(t *testing.T) {
 	for _, p := range procs {
 		p.ready(200)
 	}
-}
-
-func TestSchedulesFromTheCommandLine(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	config, daily := filepath.Join(dir, "spillway.yaml"), filepath.Join(dir, "daily.yaml")
-	for path, text := range map[string]string{
-		config: "namespaces:\n  mail: {kind: queue}\n",
-		daily:  "cron: \"30 2 * * *\"\ntz: Europe/Berlin\ndata: {report: daily}\n",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := serve(t, "--config", config).ready(200)
-	run := func(want string, args ...string) {
-		t.Helper()
-		cmd := exec.Command(binary, append(append([]string{"schedules"}, args...), "--admin", "http://"+s.admin)...)
-		if out, _ := cmd.CombinedOutput(); !strings.Contains(string(out), want) {
-			t.Errorf("%v: got %s, want %s", args, out, want)
-		}
-	}
-	run("T02:30:00+0", "put", "mail", "reports", "daily", "-f", daily, "--dry-run")
-	run("no schedules", "ls", "mail")
-	run("reports/daily: created, rev 1, next 20", "put", "mail", "reports", "daily", "-f", daily)
-	run("reports/daily: unchanged, rev 1", "put", "mail", "reports", "daily", "-f", daily)
-	run("reports  daily     active", "ls", "mail")
-	run("reports/daily: paused", "pause", "mail", "reports", "daily")
-	run("reports/daily: published 1 job", "trigger", "mail", "reports", "daily")
-	run(`{"cron":"30 2 * * *","tz":"Europe/Berlin","data":{"report":"daily"}}`, "get", "mail", "reports", "daily")
-	run("reports/daily: published 31 jobs", "backfill", "mail", "reports", "daily", "--from=2026-10-01T00:00:00Z", "--to=2026-10-31T23:00:00Z", "--yes")
-	run("2026-10-25T02:30:00+02:00\n2026-10-26T02:30:00+01:00", "times", "mail", "reports", "daily", "--from=2026-10-24T12:00:00Z", "--count=2")
-	run("reports/daily: active", "resume", "mail", "reports", "daily")
-	run("reports/daily: deleted", "rm", "mail", "reports", "daily")
-	run("no_such_schedule", "get", "mail", "reports", "daily")
-	run("is not the name of a schedule", "get", "mail", "reports", "_daily")
-	run("no_such_schedule", "rm", "mail", "reports", "daily")
-	run("no such file", "put", "mail", "reports", "daily", "-f", filepath.Join(dir, "none"))
 }
