@@ -83,7 +83,7 @@ type Config struct {
 	IdleTimeout time.Duration
 	// MaxConns is how many connections may be open; default 4096. For a further one the
 	// oldest on which no request was admitted is closed; where there is none, it is answered
-	// 503 overloaded and closed. A quarter of them may be streams. Of those whose requests wait, a
+	// 503 overloaded and closed. Of those whose requests wait, a
 	// namespace has share.Greed times those that it leaves to all others, at most.
 	MaxConns int
 	// MaxConnsPerIP is how many connections an address may have open, of IPv6 a /64; default

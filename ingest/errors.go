@@ -82,7 +82,7 @@ func writeRejection(ctx *fasthttp.RequestCtx, r *rejection) {
 	body.Message = r.Text()
 	switch r.Code {
 	case wire.CodeTooManyPartitions, wire.CodeTooManyKeys, wire.CodeTooManyJobs, wire.CodeTooManyQueues,
-		wire.CodeTooManyGroups, wire.CodeTooManyListeners:
+		wire.CodeTooManyGroups:
 		if body.Scope == "" {
 			body.Scope = "namespace"
 		}

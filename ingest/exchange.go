@@ -1,13 +1,9 @@
 package ingest
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -173,17 +169,6 @@ func (x *Exchange) Reserve(n int) *Rejection { return x.reservation().Reserve(n)
 // namespace has at most share.Greed times those that it leaves to all others.
 func (x *Exchange) Wait(n int) *Rejection { return x.reservation().Wait(n) }
 
-// Hold reserves n bytes of the server's memory for what may outlive the request, until free.
-func (x *Exchange) Hold(n int) (free func(), rejected *Rejection) {
-	m := x.server.memory.Get(x.tenant)
-	free = func() { x.server.memory.Put(m) }
-	if rejected = m.Reserve(n); rejected != nil {
-		free()
-		return nil, rejected
-	}
-	return free, nil
-}
-
 // Release gives back the body and all that was reserved, before a long wait.
 func (x *Exchange) Release() { x.release() }
 
@@ -213,101 +198,6 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 	x.Ctx.Response.Header.SetContentType(contentType)
 	transport.Send(x.Ctx, x.memory.Account(), body)
 	return nil
-}
-
-// Stream is an answer without an end: once the handler has returned, run writes it to the connection, with
-// deadlines of its own. open makes run where the namespace may have one more stream. ended is called when the
-// connection is closed, also where run never is; what was reserved is held until then. A rejection of open is
-// that of Stream, and then there is no ended.
-func (x *Exchange) Stream(contentType string, open func() (run func(net.Conn), ended func(), rejected *Rejection)) *Rejection {
-	s := x.server
-	if rejected := s.enterStream(x.namespace); rejected != nil {
-		return rejected
-	}
-	opened := false
-	defer func() {
-		if !opened { // also where open panicked
-			s.leaveStream(x.namespace)
-		}
-	}()
-	run, ended, rejected := open()
-	if rejected != nil {
-		return rejected
-	}
-	opened = true
-	held := x.memory
-	s.active.Add(1)
-	leave := func() {
-		ended()
-		s.leaveStream(x.namespace)
-		s.leave()
-	}
-	if !transport.OnClose(x.Ctx, func() {
-		leave()
-		if held != nil {
-			s.memory.Put(held)
-		}
-	}) {
-		leave()
-		return reject(wire.CodeHungUp)
-	}
-	x.memory = nil
-	h := &x.Ctx.Response.Header
-	h.SetContentType(contentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold it back
-	h.SetConnectionClose()
-	s.allowOrigin(x.Ctx, &x.target, nil)
-	head := bytes.Clone(h.Header())
-	x.Ctx.HijackSetNoResponse(true)
-	x.Ctx.Hijack(func(c net.Conn) { // behind the answers to requests before; fasthttp closes it
-		defer func() { s.panicked(recover()) }()
-		_ = c.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout))
-		if _, err := c.Write(head); err == nil && c.SetWriteDeadline(time.Time{}) == nil {
-			run(c)
-		}
-	})
-	return nil
-}
-
-// streams counts the open ones of a server.
-type streams struct {
-	mu  sync.Mutex
-	all int
-	of  map[string]int // by namespace
-}
-
-// maxStreams is how many streams a server has at most, and a namespace. A stream has its connection for as
-// long as its client likes: most connections are for requests, and most streams for other namespaces.
-func (c *Config) maxStreams() (all, namespace int) {
-	all = max(1, c.MaxConns/4)
-	return all, min(1000, max(1, all/4))
-}
-
-func (s *Server) enterStream(namespace string) *Rejection {
-	all, most := s.cfg.maxStreams()
-	s.streams.mu.Lock()
-	defer s.streams.mu.Unlock()
-	switch {
-	case s.streams.of[namespace] >= most:
-		return reject(wire.CodeTooManyListeners)
-	case s.streams.all >= all:
-		rejected := reject(wire.CodeTooManyListeners)
-		rejected.Scope = "server"
-		return rejected
-	}
-	s.streams.all++
-	s.streams.of[namespace]++
-	return nil
-}
-
-func (s *Server) leaveStream(namespace string) {
-	s.streams.mu.Lock()
-	defer s.streams.mu.Unlock()
-	s.streams.all--
-	if s.streams.of[namespace]--; s.streams.of[namespace] == 0 {
-		delete(s.streams.of, namespace)
-	}
 }
 
 // OnLost, after an Answer, has lost called once if the connection ends before the system has

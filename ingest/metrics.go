@@ -109,7 +109,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 	}
 	gauge("inflight_bytes", "Bytes of memory reserved by requests, from the first bytes of a body to the answer.", inflight)
 	gauge("connections", "Connections that are open now.", conns)
-	gauge("waiting_connections", "Those of claims, of waits for the end of a job, and of streams.", waiting)
+	gauge("waiting_connections", "Those of claims, and of waits for the end of a job.", waiting)
 
 	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true,
 		fasthttp.StatusNoContent: true}

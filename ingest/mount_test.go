@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -139,65 +138,6 @@ func TestAMountReservesMemoryAndGivesItBack(t *testing.T) {
 	}))
 	if r := p.post("/api/x", "body"); r.status != 200 {
 		t.Error(r.raw)
-	}
-}
-
-// A stream keeps its connection. So a namespace has few of them, and all together have a quarter.
-func TestStreamsLeaveMostConnectionsToOthers(t *testing.T) {
-	t.Parallel()
-	var opened, ended atomic.Int64
-	p := listenTCP(t, newFake(), func(c *Config) {
-		c.MaxConns, c.Tokens = 48, map[string][]Token{"a": nil, "b": nil, "c": nil, "d": nil, "e": nil}
-		c.Mounts = []Mount{{Name: "streams", Owns: func(name string) bool { return len(name) == 1 }, Handler: func(x *Exchange) *Rejection {
-			name, rest, _ := strings.Cut(string(x.Path()), "/")
-			if _, rejected := x.Authenticate(name, nil); rejected != nil {
-				return rejected
-			}
-			return x.Stream("text/plain", func() (func(net.Conn), func(), *Rejection) {
-				if rest == "fails" {
-					return nil, nil, Reject(wire.CodeNotReady, "")
-				}
-				opened.Add(1)
-				return func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, func() { ended.Add(1) }, nil
-			})
-		}}}
-	})
-	open := func(path string) (resp *http.Response, rejected string) {
-		t.Helper()
-		resp = p.send("GET", "/v1/"+path, "")
-		if resp.StatusCode == 200 {
-			t.Cleanup(func() { _ = resp.Body.Close() })
-			return resp, ""
-		}
-		r := readReply(t, resp)
-		return nil, r.body.Error + " " + r.body.Scope
-	}
-	expect := func(path, want string) (resp *http.Response) {
-		t.Helper()
-		resp, rejected := open(path)
-		if rejected != want {
-			t.Errorf("%s: got %q, want %q", path, rejected, want)
-		}
-		return resp
-	}
-	var last *http.Response
-	for _, name := range []string{"a", "b", "c", "d"} {
-		for range 5 {
-			expect(name+"/fails", "not_ready ") // it takes no place
-		}
-		expect(name+"/q", "")
-		expect(name+"/q", "")
-		last = expect(name+"/q", "")
-		expect(name+"/q", "too_many_listeners namespace")
-	}
-	expect("e/q", "too_many_listeners server")
-	if got := p.metric("rejections_total", "too_many_listeners"); got != 5 {
-		t.Errorf("%v rejections are counted, want 5", got)
-	}
-	_ = last.Body.Close()
-	eventually(t, func() bool { _, rejected := open("e/q"); return rejected == "" })
-	if opened.Load() != 13 || ended.Load() != 1 {
-		t.Errorf("%d were opened, %d ended", opened.Load(), ended.Load())
 	}
 }
 

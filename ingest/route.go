@@ -151,11 +151,11 @@ func badPartition(namespace, name []byte) *rejection {
 	first, below, _ := bytes.Cut(name, []byte{'/'})
 	word, _, _ := bytes.Cut(below, []byte{'/'})
 	switch string(first) {
-	case "_times", "_owners", "_events":
+	case "_times", "_owners":
 		word = first
 	}
 	switch string(word) {
-	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times", "_owners", "_events":
+	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times", "_owners":
 		return rejectf(wire.CodeBadPartition, "%s is a route of queues, and %s is a buffer or no namespace of this server: such a route needs "+
 			"kind: queue", word, namespace)
 	}

@@ -45,7 +45,6 @@ type Server struct {
 	mounts     []*mount
 	requests   sync.Pool
 	memory     *memory.Budget
-	streams    streams
 	keyless    *share.Turns // of large bodies of SDKs whose key is not known
 	conns      atomic.Int64 // open connections
 	ready      atomic.Pointer[func() error]
@@ -94,7 +93,6 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		failed: make(chan error, 1),
 		ending: make(chan struct{}),
 	}
-	s.streams.of = map[string]int{}
 	s.end = sync.OnceFunc(func() { close(s.ending) })
 	s.keyless = share.NewTurns(min(4, runtime.GOMAXPROCS(0)), maxKeyless)
 	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)

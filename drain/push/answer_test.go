@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -213,42 +212,5 @@ func TestRedisDeferredCallbacksAndResults(t *testing.T) {
 		if seen[data] != n {
 			t.Errorf("%s was delivered %d times, want %d", data, seen[data], n)
 		}
-	}
-}
-
-// Who listens hears of each Write, though no rule keeps traces.
-func TestRedisAListenerHearsOfWritesWithoutTraces(t *testing.T) {
-	t.Parallel()
-	rule := DefaultRule()
-	rule.Match, rule.Sink = "*", "crm"
-	s := &fakeSink{write: func(context.Context, []*sink.Batch) error { return nil }}
-	x := startPush(t, "redis://"+redistest.Start(t).Addr, job.DefaultPolicy(), rule, s)
-	tracer, events := job.NewTracer(x.store), job.NewEvents(x.store)
-	if err := errors.Join(tracer.Start(t.Context()), events.Start(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	l := events.Listen(x.ns, nil, func(int) func() { return func() {} })
-	var words []string
-	heard := func(last string) func() bool {
-		return func() bool {
-			for word, data, ok := l.Next(); ok; word, data, ok = l.Next() {
-				words = append(words, word)
-				if word == "written" && !strings.Contains(data, `"attempt":1,"sink":"crm","outcome":"accepted"`) {
-					t.Errorf("got %s", data)
-				}
-			}
-			return slices.Contains(words, last)
-		}
-	}
-	until(t, 20*time.Second, "all processes tell", heard("ready"))
-	x.publish(t, "orders", 1, 3)
-	until(t, 20*time.Second, "it is acked", heard("acked"))
-	if !slices.Contains(words, "written") {
-		t.Errorf("heard %v", words)
-	}
-	l.Close()
-	x.stop(t)
-	if err := errors.Join(tracer.Stop(context.Background()), events.Stop(context.Background())); err != nil {
-		t.Error(err)
 	}
 }

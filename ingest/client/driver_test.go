@@ -65,7 +65,7 @@ type driverCommand struct {
 	Note                          string
 	Queues                        []string
 	Payloads                      [][]byte
-	Attempt, Progress, N          int
+	Attempt, Progress             int
 	MS                            int64
 	Result                        json.RawMessage
 	Options                       struct {
@@ -105,11 +105,10 @@ func shown(j spillway.Job) driverJob {
 }
 
 type driverReply struct {
-	Error            string   `json:"error,omitempty"`
-	IDs              []string `json:"ids,omitempty"`
-	Repeated, Exists bool     `json:",omitempty"`
-	Changed          bool     `json:",omitempty"`
-	Events           []json.RawMessage
+	Error            string        `json:"error,omitempty"`
+	IDs              []string      `json:"ids,omitempty"`
+	Repeated, Exists bool          `json:",omitempty"`
+	Changed          bool          `json:",omitempty"`
 	Jobs             []driverJob   `json:"jobs,omitempty"`
 	Handled          []driverEnded `json:"handled,omitempty"`
 
@@ -175,13 +174,6 @@ func (d *driver) run(c driverCommand) (r driverReply) {
 	case "get":
 		job, err = d.queues.Wait(d.ctx, c.Queue, c.ID, o.Wait.d())
 		r.Jobs = []driverJob{shown(job)}
-	case "events":
-		var e spillway.QueueEvent
-		for e, err = range d.queues.Events(d.ctx, c.Queues...) {
-			if r.Events = append(r.Events, e.Data); len(r.Events) == c.N || err != nil {
-				break
-			}
-		}
 	case "delete":
 		err = d.queues.Delete(d.ctx, c.Queue, c.ID)
 	case "counts":

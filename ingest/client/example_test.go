@@ -300,20 +300,6 @@ func ExampleResult() {
 	// Output: <nil> acked {"sum":2}
 }
 
-// What happens to jobs, until an error that stays.
-func ExampleQueues_Events() {
-	for e, err := range mail().Events(context.Background(), "reports") {
-		switch {
-		case err != nil:
-			fmt.Println(err)
-		case e.Event == "acked":
-			fmt.Println(e.ID, string(e.Result))
-		case e.Event == "dropped":
-			fmt.Println("look with List and Get: some events are missing")
-		}
-	}
-}
-
 // A job if and only if a transaction of your own ends well.
 func ExampleQueues_Prepare() {
 	j, ctx := mail(), context.Background()

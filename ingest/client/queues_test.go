@@ -254,112 +254,6 @@ func TestATraceIsRead(t *testing.T) {
 	}
 }
 
-// silence is a body that says nothing until its request ends.
-type silence struct{ context.Context }
-
-func (s silence) Read([]byte) (int, error) {
-	<-s.Done()
-	return 0, s.Err()
-}
-
-func (silence) Close() error { return nil }
-
-// stream is an answer of events, which ends with them.
-func stream(events string) *http.Response {
-	answer := clienttest.Answer(200, events)
-	answer.Header.Set("Content-Type", "text/event-stream")
-	return answer
-}
-
-func TestEventsAreToldAndAStreamThatBreaksIsOpenedAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		service := clienttest.NewQueues()
-		service.Fail = func(r *http.Request) (*http.Response, error) {
-			if r.URL.String() != "http://127.0.0.1:1/v1/mail/_events?queues=crm-eu%2Ccrm-us" {
-				t.Errorf("asked for %v", r.URL)
-			}
-			switch service.Requests() {
-			case 1:
-				return stream(": \n\nevent: ready\ndata: {\"event\":\"ready\"}\n\nevent: acked\n" +
-					`data: {"queue":"crm-eu","id":"0AT","at_ms":1764000000392,"event":"acked","by":"push","result":{"sum":42}}` +
-					"\n\nevent: nacked\ndata: {\"queue\":\"crm"), nil
-			case 2:
-				return clienttest.Answer(503, `{"error":"shutting_down","message":"m"}`), nil
-			case 3:
-				answer := stream("")
-				answer.Body = silence{r.Context()}
-				return answer, nil
-			case 4:
-				return clienttest.Answer(200, "<html>"), nil
-			case 5:
-				return stream("event: touched\ndata: {\"id_begins\":\"0AT\",\"event\":\"touched\",\"progress\":0,\"note\":\"n\",\"count\":2}\n\n"), nil
-			}
-			return clienttest.Answer(401, `{"error":"unauthorized","message":"m"}`), nil
-		}
-		var got []spillway.QueueEvent
-		var words []string
-		var last error
-		began := time.Now()
-		for e, err := range openJobs(t, service).Events(t.Context(), "crm-eu", "crm-us") {
-			got, words, last = append(got, e), append(words, e.Event), err
-			time.Sleep(time.Hour) // whoever listens may take its time
-		}
-		if want := "ready acked dropped dropped touched dropped "; strings.Join(words, " ") != want || !errors.Is(last, spillway.ErrUnauthorized) {
-			t.Fatalf("got %q, %v, want %q", words, last, want)
-		}
-		acked, touched := got[1], got[4]
-		if acked.ID != "0AT" || acked.Queue != "crm-eu" || acked.At.UnixMilli() != 1764000000392 || acked.By != "push" || string(acked.Result) != `{"sum":42}` ||
-			!strings.HasSuffix(string(acked.Data), `"result":{"sum":42}}`) {
-			t.Errorf("got %+v", acked)
-		}
-		if touched.IDBegins != "0AT" || *touched.Progress != 0 || touched.Note != "n" || touched.Count != 2 || !touched.At.IsZero() {
-			t.Errorf("got %+v", touched)
-		}
-		if silent := time.Since(began) - 7*time.Hour; silent < 45*time.Second || silent > 50*time.Second {
-			t.Errorf("the silent stream was left after %v", silent)
-		}
-	})
-}
-
-func TestEventsEndWithTheirLoopTheirContextOrWhereNothingAnswers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		service := clienttest.NewQueues()
-		service.Fail = func(*http.Request) (*http.Response, error) {
-			return clienttest.Answer(503, `{"error":"not_ready","message":"m"}`), nil
-		}
-		q := openJobs(t, service)
-		for e, err := range q.Events(t.Context()) {
-			if !errors.Is(err, spillway.ErrUnavailable) || service.Requests() != 4 {
-				t.Errorf("got %+v, %v after %d requests", e, err, service.Requests())
-			}
-		}
-		for _, err := range q.Events(t.Context(), "a,b") {
-			if !errors.Is(err, spillway.ErrInvalid) || service.Requests() != 4 {
-				t.Errorf("got %v after %d requests", err, service.Requests())
-			}
-		}
-		service.Fail = func(*http.Request) (*http.Response, error) { return stream(`data: {"event":"ready"}` + "\n\n"), nil }
-		for range q.Events(t.Context()) {
-			break
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		told := 0
-		for e, err := range q.Events(ctx) {
-			if told++; e.Event == "dropped" {
-				cancel()
-			} else if err != nil {
-				t.Error(err)
-			}
-		}
-		if told != 2 || service.Requests() != 6 {
-			t.Errorf("told %d times after %d requests", told, service.Requests())
-		}
-	})
-}
-
 // Every code of the service means one of the errors: a new code must be looked at.
 func TestEveryCodeHasAnError(t *testing.T) {
 	t.Parallel()
@@ -368,7 +262,7 @@ func TestEveryCodeHasAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	invalid := regexp.MustCompile(`^(bad_.*|no_such_(route|partition|queue)|foreign_type|method_not_allowed|schedule_ended|revision_mismatch|headers_too_large|unsupported_.*)$`)
-	others := []string{"too_many_partitions", "too_many_listeners", "version_unsupported"} // of buffers, of events, and of the admin port
+	others := []string{"too_many_partitions", "version_unsupported"} // of buffers, and of the admin port
 	found := 0
 	for _, match := range regexp.MustCompile(`Code\w+ +Code = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
 		code := match[1]

@@ -39,8 +39,6 @@ type Engine struct {
 	hangups *hangups
 	wakes   Wakes
 	workers workers
-	events  *job.Events // nil: the store has none
-	streams streams
 	// publishes counts those of queues over several shards.
 	publishes atomic.Uint64
 
@@ -80,9 +78,6 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 		awaits: map[string]int{},
 	}
 	e.wakes, e.hangups = newWakes(e.hear), newHangups(log)
-	if s, ok := store.(*job.Store); ok {
-		e.events = job.NewEvents(s)
-	}
 	var err error
 	if e.metrics, err = newMetrics(reg, e); err != nil {
 		return nil, err
@@ -120,11 +115,6 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 	if err := e.wakes.Start(ctx); err != nil {
 		return err
-	}
-	if e.events != nil {
-		if err := e.events.Start(ctx); err != nil {
-			return err
-		}
 	}
 	e.started = true
 	for _, l := range e.lanes {
@@ -172,9 +162,6 @@ func (e *Engine) Stop(ctx context.Context) error {
 		err = errors.Join(err, e.store.Revert(ctx, l.memory))
 	}
 	e.hangups.close()
-	if e.events != nil {
-		err = errors.Join(err, e.events.Stop(ctx))
-	}
 	return errors.Join(err, e.wakes.Stop(ctx))
 }
 

@@ -64,8 +64,6 @@ var routes = []route{
 		limited(writes, (*api).backfill)},
 	{"times", "POST", timesTail, []string{"count", "from"}, (*api).times},
 
-	{"events", "GET", eventsTail, []string{"queues"}, (*api).listen},
-
 	{"owners", "GET", ownersTail, nil, (*api).listOwners},
 	{"register", "PUT", ownersTail + "/{owner}", []string{"version", "ttl"}, limited(writes,
 		(*api).register)},
@@ -78,7 +76,6 @@ var routes = []route{
 const (
 	timesTail  = "_times"
 	ownersTail = "_owners"
-	eventsTail = "_events"
 )
 
 // api is the native routes over an engine.
@@ -187,8 +184,8 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 		if schedule, pattern = name, "schedules/{name}"; acts {
 			pattern += "/" + string(verb)
 		}
-	case string(rest) == timesTail, string(rest) == eventsTail:
-		pattern = string(rest)
+	case string(rest) == timesTail:
+		pattern = timesTail
 	case string(queues) == ownersTail:
 		if pattern = ownersTail; below {
 			owner, verb, acts := bytes.Cut(tail, []byte{'/'})
@@ -202,7 +199,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	var allowed []string
 	for i := range routes {
 		r := &routes[i]
-		if r.tail != pattern || below && (len(tail) == 0 || pattern == timesTail || pattern == eventsTail) {
+		if r.tail != pattern || below && (len(tail) == 0 || pattern == timesTail) {
 			continue
 		}
 		allowed = append(allowed, r.method)
@@ -232,7 +229,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 func (c *call) names(queues, id string) *ingest.Rejection {
 	c.id, c.queues = id, []string{queues}
 	switch {
-	case c.route.tail == timesTail, c.route.tail == eventsTail:
+	case c.route.tail == timesTail:
 		return nil
 	case strings.HasPrefix(c.route.tail, ownersTail):
 		if c.route.tail != ownersTail && !job.ValidScheduleName(c.owner) {
@@ -248,11 +245,6 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 			return rejected
 		}
 	}
-	return c.ownNames()
-}
-
-// ownNames checks the names of the queues.
-func (c *call) ownNames() *ingest.Rejection {
 	if len(c.queues) > job.MaxQueues {
 		return ingest.Reject(wire.CodeBadQueue,
 			fmt.Sprintf("a request names at most %d queues", job.MaxQueues))

@@ -37,7 +37,6 @@ type conn struct {
 
 	sending sync.Mutex // a server that stops closes TLS, with an alert, while the handler may run
 	unsent  []unsent   // in the order of the requests: a client may send the next before it has the answer
-	ended   func()     // see OnClose
 }
 
 // unsent is an answer that the client may not get.
@@ -108,38 +107,12 @@ func (c *conn) Close() error {
 	}
 	defer c.listener.remove(c)
 	defer c.releaseAnswer()
-	defer c.tellEnded()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Load() &&
 		half.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 	}
 	return c.Conn.Close()
-}
-
-func (c *conn) tellEnded() {
-	c.sending.Lock()
-	ended := c.ended
-	c.sending.Unlock()
-	if ended != nil {
-		ended()
-	}
-}
-
-// OnClose has ended called once the connection of a request is closed; false: it is, or it is none of a
-// Listener's, and ended is not called. Who calls it closes the connection behind this request.
-func OnClose(ctx *fasthttp.RequestCtx, ended func()) bool {
-	c := connOf(ctx.Conn())
-	if c == nil {
-		return false
-	}
-	c.sending.Lock()
-	defer c.sending.Unlock()
-	if c.closed.Load() {
-		return false
-	}
-	c.ended = ended
-	return true
 }
 
 // releaseAnswer gives back what a large answer had reserved.

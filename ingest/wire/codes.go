@@ -108,7 +108,6 @@ const (
 	CodeTooManyGroups       Code = "too_many_groups"
 	CodeTooManyQueues       Code = "too_many_queues"
 	CodeTooManySchedules    Code = "too_many_schedules"
-	CodeTooManyListeners    Code = "too_many_listeners"
 	CodeRateLimited         Code = "rate_limited"
 	CodeHeadersTooLarge     Code = "headers_too_large"
 

@@ -159,7 +159,6 @@ var Responses = map[Code]Response{
 	CodeTooManyGroups: {429, "10",
 		"the jobs of the queue that are leased have 10,000 values of the attribute that its concurrency_by names, the most: try again when some have ended"},
 	CodeTooManySchedules: {429, "10", "the namespace has max_schedules schedules: delete some, or raise max_schedules"},
-	CodeTooManyListeners: {429, "10", "as many clients as may listen here to events of the namespace, or of all: try again when some have left"},
 	CodeRateLimited:      {429, "1", "the token has used its rate: send fewer entries, read less often, or raise its rate"},
 	CodeHeadersTooLarge:  {431, "", "request line and headers are larger than 8 KiB together, or there are more than 128 headers"},
 

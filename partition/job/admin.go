@@ -85,7 +85,6 @@ func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
 				return deleted, c.Misread()
 			}
 			deleted += n
-			s.emitCount(ns, []string{queue}, n, "deleted", c.Now)
 			more = seen >= purgePage
 		}
 	}
@@ -189,7 +188,6 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 			}
 			n := c.Rest.Int()
 			done += int(n)
-			s.emitCount(a.Namespace, []string{a.Queue}, n, deadEvents[a.Verb], c.Now)
 			score = string(c.Rest.Bulk())
 			seq = string(c.Rest.Bulk())
 			if c.Rest.Broken {

@@ -280,9 +280,6 @@ func (s *Store) readClaims(pack backend.Pack[item], names []string) error {
 	}
 	s.metrics.expired.Add(float64(expired))
 	s.metrics.lost.Add(float64(lost))
-	ns := pack.Items[0].(*request).claims[0].Namespace
-	s.emitCount(ns, names, expired, Expired.String(), pack.Now)
-	s.emitCount(ns, names, lost, Lost.String(), pack.Now)
 	if jobs > 0 {
 		sh.answer.Store(int64(len(pack.Answer.Raw)))
 		pack.Answer.Raw = nil

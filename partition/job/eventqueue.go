@@ -2,47 +2,31 @@ package job
 
 import (
 	"context"
-	"strings"
 	"sync"
 
 	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
-// The bytes of texts that an eventQueue holds.
-const (
-	maxTexts   = 4 << 20
-	maxTextsOf = 1 << 20 // of a namespace
-)
-
 // An eventQueue delivers events in order, one at a time, on a goroutine of its own. What
 // was heard of a queue is joined while it waits, so the queue grows no longer than about
-// two events for each subscribed queue, and texts for which there is no room are counted.
+// two events for each subscribed queue.
 type eventQueue struct {
 	mu    sync.Mutex
 	list  []WakeEvent
 	heard map[WakeEvent]int // place in list of a WakeHeard, by the event without its count
-	held  map[string]int    // bytes of texts that are not delivered, by namespace
-	texts int               // all of them
 	some  lifecycle.Signal
 }
 
 func (q *eventQueue) init() {
-	q.heard, q.held, q.some = map[WakeEvent]int{}, map[string]int{}, lifecycle.NewSignal()
+	q.heard, q.some = map[WakeEvent]int{}, lifecycle.NewSignal()
 }
 
 func (q *eventQueue) add(e WakeEvent) {
 	q.mu.Lock()
-	if n := len(e.Text); q.texts+n > maxTexts || q.held[e.Namespace]+n > maxTextsOf {
-		e.Count, e.Text = strings.Count(e.Text, "\n"), ""
-	}
 	key := e
 	key.Count = 0
 	at, waits := q.heard[key]
 	switch {
-	case e.Text != "": // each says something else
-		q.list = append(q.list, e)
-		q.texts += len(e.Text)
-		q.held[e.Namespace] += len(e.Text)
 	case waits && (e.Kind == WakeHeard || e.Kind == WakeSubscribed):
 		q.list[at].Count += e.Count
 	default:
@@ -75,18 +59,6 @@ func (q *eventQueue) deliver(ctx context.Context, on func(WakeEvent)) {
 				return
 			}
 			on(e)
-			if e.Text != "" {
-				q.delivered(e)
-			}
 		}
-	}
-}
-
-func (q *eventQueue) delivered(e WakeEvent) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.texts -= len(e.Text)
-	if q.held[e.Namespace] -= len(e.Text); q.held[e.Namespace] == 0 {
-		delete(q.held, e.Namespace)
 	}
 }

@@ -299,7 +299,6 @@ func (e *Expirer) step(ctx context.Context, w *walk) (ended bool) {
 	}
 	w.cursor = cursor
 	s.metrics.expired.Add(float64(expired))
-	s.emitCount(w.ns, []string{w.queue}, expired, Expired.String(), c.Now)
 	if pushed > 0 {
 		s.metrics.repaired.Add(float64(pushed))
 		s.log.Warn("jobs had lost their place in the queue and are ready again",

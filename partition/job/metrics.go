@@ -21,8 +21,6 @@ type metrics struct {
 	outbox     prometheus.Gauge
 	outboxAge  prometheus.Gauge
 	untraced   prometheus.Counter
-
-	droppedEvents *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -51,12 +49,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		outbox: r.Gauge("outbox_jobs",
 			"Follow-ups of jobs that ended which are not in their queues yet. The store's figure: the same in every process."),
 		outboxAge: r.Gauge("outbox_age_seconds", "Age of the oldest of them."),
-		droppedEvents: r.Counters("jobs_events_dropped_total",
-			"Events of queues that listeners did not get from this process: it had too many to send (full), the store did not take them "+
-				"(store), or the listener was slow, counted for each (slow).", "reason"),
-	}
-	for _, reason := range []string{eventsFull, eventsStore, eventsSlow} {
-		m.droppedEvents.WithLabelValues(reason)
 	}
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())

@@ -196,8 +196,6 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 			p.store.metrics.promoted.WithLabelValues(Dead.String()).Add(float64(dead))
 			p.store.metrics.promoted.WithLabelValues(Expired.String()).Add(float64(expired))
 			p.store.metrics.lost.Add(float64(lost))
-			p.store.emitCount(of[i].ns, of[i].names, expired, Expired.String(), c.Now)
-			p.store.emitCount(of[i].ns, of[i].names, lost, Lost.String(), c.Now)
 		}
 		shards = shards[:0]
 		for _, page := range pages {
@@ -240,7 +238,7 @@ func (p *page) note(s *Store, now int64) {
 			if err != nil || z.Score > float64(now) || event == "promoted" && part > 0 { // one that waits for a slot is looked at again
 				continue
 			}
-			ref := Ref{p.sh.Number, seq, unknownID}
+			ref := Ref{Shard: p.sh.Number, Seq: seq}
 			s.note(p.ns, queue, ref, TraceEvent{AtMS: now, Event: event})
 			if event == "lapsed" && part >= 0.5 && p.ns.keeps(queue) == 1 {
 				s.note(p.ns, queue, ref, TraceEvent{AtMS: now, Event: Dead.String(), Reason: Lapsed.String()})

@@ -137,7 +137,7 @@ func (s *Store) acked(pack backend.Pack[item]) (later []*Ack) {
 			}
 			if event != "" && a.Namespace.Noted() {
 				s.note(a.Namespace, a.Queue, a.Ref,
-					TraceEvent{AtMS: pack.Now, Event: event, By: a.By, said: said{result: string(a.Result)}})
+					TraceEvent{AtMS: pack.Now, Event: event, By: a.By})
 			}
 			s.ended(a.Namespace, a.Ref.Shard)
 		}

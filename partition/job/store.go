@@ -62,7 +62,6 @@ type Store struct {
 	due        dueShards // with schedules
 	ends       dueShards // with follow-ups
 	traced     dueShards // with events of traces
-	events     events    // for listeners
 	reads      backend.ReadLimit
 	pace       *backend.Pace
 	opened     time.Time

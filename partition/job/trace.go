@@ -32,10 +32,7 @@ type TraceEvent struct {
 	Outcome string `json:"outcome,omitempty"` // of the write: accepted, rejected, retried
 	Status  int    `json:"status,omitempty"`  // that a webhook answered
 	MS      int64  `json:"ms,omitempty"`      // how long the write took
-	// Error is what a worker said with a nack or bury: maxTracedError of it in traces, MaxError in events.
-	Error string `json:"error,omitempty"`
-
-	said // of events for listeners; traces do not keep it
+	Error   string `json:"error,omitempty"`   // maxTracedError of what a worker said with a nack or bury
 }
 
 // settles reports whether it can only come after the writes of an attempt.
@@ -67,14 +64,10 @@ type traced struct {
 	events []any // of trace.lua
 }
 
-// note tells who listens what happened to a job, and adds it to the trace of the job, where its queue
-// has traces.
+// note adds what happened to a job to its trace, where its queue has traces.
 func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 	if e.Event == "" {
 		return // of an act that changes nothing
-	}
-	if ns.Heard() {
-		s.emit(ns, queue, ref, 0, e)
 	}
 	if !ns.traces {
 		return
@@ -112,20 +105,14 @@ func (s *Store) notePublished(ns *Namespace, queue, by string, ref Ref, count in
 	}
 }
 
-// noteSettled notes what a settle did, and how the job ended where it did. A touch is told where it says
-// something, and is in no trace: a worker that lives sends many.
+// noteSettled notes what a settle did, and how the job ended where it did. A touch is in no trace: a worker
+// that lives sends many.
 func (s *Store) noteSettled(t *Settle, now int64) {
-	if !t.Namespace.Noted() || t.State == Gone {
+	if !t.Namespace.Noted() || t.State == Gone || t.Verb == Touch {
 		return
 	}
-	events := [...]string{Nack: "nacked", Bury: "buried", Touch: "touched", Defer: "deferred", Requeue: "requeued"}
-	e := TraceEvent{AtMS: now, Event: events[t.Verb], By: t.By, Attempt: t.Attempt, Error: t.Error, said: said{progress: t.Progress}}
-	if t.Verb == Touch {
-		if t.Progress != nil && t.Namespace.Heard() {
-			s.emit(t.Namespace, t.Queue, t.Ref, 0, e)
-		}
-		return
-	}
+	events := [...]string{Nack: "nacked", Bury: "buried", Defer: "deferred", Requeue: "requeued"}
+	e := TraceEvent{AtMS: now, Event: events[t.Verb], By: t.By, Attempt: t.Attempt, Error: t.Error}
 	s.note(t.Namespace, t.Queue, t.Ref, e)
 	if t.State == Dead || t.State == Expired || t.State == Lost {
 		e = TraceEvent{AtMS: now, Event: t.State.String(), Error: t.Error}
@@ -136,8 +123,8 @@ func (s *Store) noteSettled(t *Settle, now int64) {
 	}
 }
 
-// Noted reports whether anybody wants to know what happens to jobs of the namespace.
-func (n *Namespace) Noted() bool { return n.traces || n.Heard() }
+// Noted reports whether some queue of the namespace has traces.
+func (n *Namespace) Noted() bool { return n.traces }
 
 func traceMember(seq int64, queue string) string { return strconv.FormatInt(seq, 10) + " " + queue }
 
@@ -149,8 +136,7 @@ func (s *Store) Note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 	}
 }
 
-// A Tracer writes the events of the traces of this process, forgets what is over, and tells who
-// listens.
+// A Tracer writes the events of the traces of this process, and forgets what is over.
 type Tracer struct {
 	*lifecycle.Loop
 	store *Store
@@ -184,7 +170,6 @@ func (t *Tracer) run(ctx context.Context) {
 			}
 		}
 		t.write()
-		t.store.events.send(t.store)
 	}
 }
 

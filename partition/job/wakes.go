@@ -48,8 +48,7 @@ type WakeEvent struct {
 	Namespace string
 	Shard     int
 	Queue     string
-	Count     int    // WakeHeard: jobs that became ready, at least; of Events: lines that were dropped
-	Text      string // WakeHeard of Events: lines of events, see emit
+	Count     int // WakeHeard: jobs that became ready, at least
 }
 
 // Wakes tells this process when queues have ready jobs again, by subscriptions: one
@@ -341,12 +340,6 @@ func (w *Wakes) received(link *wakeLink, message any) error {
 	switch m := message.(type) {
 	case *redis.Message:
 		if e := w.entries[m.Channel]; e != nil && e.link == link {
-			if e.event.Queue == eventsQueue {
-				event := e.event
-				event.Kind, event.Text = WakeHeard, m.Payload
-				w.events.add(event)
-				return nil
-			}
 			count, _ := strconv.Atoi(m.Payload)
 			w.tell(e, WakeHeard, max(1, count))
 		}

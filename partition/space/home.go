@@ -32,9 +32,6 @@ type Home struct {
 	listed   *backend.Backend // that server's, since this process entered there
 	roster   atomic.Pointer[roster]
 	drainers atomic.Int32 // of this process
-	// listeners are the clients of this process that listen to events, heard whether any process has some.
-	listeners atomic.Int32
-	heard     atomic.Bool
 	// Reordered is called when other processes drain it than before; nil: nobody asks. It is set
 	// before the home is adopted.
 	Reordered func()

@@ -32,13 +32,12 @@ const Whole = -1
 
 // Members of the list of a namespace: sw:{ns}:drainers, a zset by when they cease to count, in ms
 // of the clock of the Redis that holds it. A process enters as one that serves the namespace, and
-// while it drains it also as a drainer, and while clients of it listen to events as a listener.
+// while it drains it also as a drainer.
 // Where it has several pools, a further member names them.
 const (
-	servesAs  = "p:"
-	drainsAs  = "d:"
-	listensAs = "e:"
-	hasPools  = "k:"
+	servesAs = "p:"
+	drainsAs = "d:"
+	hasPools = "k:"
 )
 
 // poolsMember is what this process says of its pools; empty where there are no others.
@@ -148,24 +147,6 @@ func (h *Home) Draining(is bool) {
 	}
 }
 
-// HeardAfter is how long after Listening all processes have read of it, about: each enters, and then
-// reads, every second.
-const HeardAfter = 2*enterEvery + enterEvery/2
-
-// Listening says whether a client of this process listens to events of the namespace from now on.
-func (h *Home) Listening(is bool) {
-	if is {
-		h.listeners.Add(1)
-		h.heard.Store(true)
-	} else {
-		h.listeners.Add(-1) // enter notices
-	}
-}
-
-// Heard reports whether a client of any process listens to events of the namespace, as far as this one
-// knows. Who asks for each job pays a load.
-func (h *Home) Heard() bool { return h.heard.Load() }
-
 // enter says in the list of each home that this process is alive, and reads who else is. The
 // homes of one server share a pipeline. A process that leaves says so, see leave.
 func (s *Space) enter(ctx context.Context, homes []*Home) {
@@ -203,9 +184,6 @@ func (s *Space) enterAt(ctx context.Context, server redis.Cmdable, homes []*Home
 			if h.drainers.Load() > 0 {
 				members = append(members, redis.Z{Score: until, Member: drainsAs + s.id})
 			}
-			if h.listeners.Load() > 0 {
-				members = append(members, redis.Z{Score: until, Member: listensAs + s.id})
-			}
 			if pools := s.poolsMember(); pools != "" {
 				members = append(members, redis.Z{Score: until, Member: pools})
 			}
@@ -230,7 +208,6 @@ func (s *Space) enterAt(ctx context.Context, server redis.Cmdable, homes []*Home
 		if h.drainers.Load() > 0 {
 			r.draining = append(r.draining, h.self)
 		}
-		heard := false
 		for _, z := range reads[i].Val() {
 			member, _ := z.Member.(string)
 			id := member[min(len(member), len(servesAs)):]
@@ -243,13 +220,7 @@ func (s *Space) enterAt(ctx context.Context, server redis.Cmdable, homes []*Home
 				r.serving = append(r.serving, hashOf(id))
 			} else if strings.HasPrefix(member, drainsAs) {
 				r.draining = append(r.draining, hashOf(id))
-			} else if strings.HasPrefix(member, listensAs) {
-				heard = true
 			}
-		}
-		h.heard.Store(heard || h.listeners.Load() > 0)
-		if h.listeners.Load() > 0 { // Listening was called in between
-			h.heard.Store(true)
 		}
 		slices.Sort(r.draining)
 		before := h.known()
@@ -272,7 +243,7 @@ func (s *Space) leave(ctx context.Context, homes []*Home) {
 	for _, h := range homes {
 		leaving.Go(func() {
 			_ = h.Backend().ClientFor(ctx, h.list).ZRem(ctx, h.list, servesAs+s.id,
-				drainsAs+s.id, listensAs+s.id, s.poolsMember()).Err()
+				drainsAs+s.id, s.poolsMember()).Err()
 		})
 	}
 	leaving.Wait()

@@ -18,7 +18,6 @@ type Jobs struct {
 	Peek     JobsPeek     `cmd:"" help:"Print the job that a worker would get next. It stays where it is."`
 	Get      JobsGet      `cmd:"" help:"Print one job, in whatever state."`
 	Trace    JobsTrace    `cmd:"" help:"Print what happened to a job, where a rule with keep_trace keeps it."`
-	Events   JobsEvents   `cmd:"" help:"Follow what happens to the jobs of queues, in lines of JSON, until interrupted; by the data port and its tokens. A stream that breaks is opened again, with a line that events were dropped."`
 	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first."`
 	Publish  JobsPublish  `cmd:"" help:"Publish the lines of the input, each of which is JSON and becomes a job, and print their ids."`
 	Promote  JobsPromote  `cmd:"" help:"Make delayed jobs ready now, by id."`

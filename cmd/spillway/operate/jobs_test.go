@@ -1,12 +1,8 @@
 package operate
 
 import (
-	"io"
 	"maps"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 )
 
@@ -80,30 +76,6 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		if code != 0 || !strings.Contains(words(out), words(tt.want)) || !strings.Contains(stderr, tt.stderr) || !strings.Contains(api.requests(), tt.asked) {
 			t.Errorf("%s: exit %d\n%s%s", tt.args, code, out, stderr)
 		}
-	}
-}
-
-func TestJobsEventsPrintsALineAnEventUntilTheServiceEndsIt(t *testing.T) {
-	t.Parallel()
-	var asked atomic.Int64
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/mail/_events" || r.URL.Query().Get("queues") != "out,big" || r.Header.Get("Authorization") != "Bearer secret" {
-			t.Errorf("asked for %v with %v", r.URL, r.Header)
-		}
-		if asked.Add(1) > 1 {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, "event: ready\ndata: {\"event\":\"ready\"}\n\n: \n\nevent: nacked\ndata: {\"queue\":\"out\",\"event\":\"nacked\",\"error\":\"\u202e\"}\n\n")
-	}))
-	t.Cleanup(service.Close)
-	out, stderr, code := run(t, nil, "jobs", "events", "mail", "out", "big", "--server="+service.URL, "--token=secret")
-	if want := "{\"event\":\"ready\"}\n{\"queue\":\"out\",\"event\":\"nacked\",\"error\":\"\\u202e\"}\n{\"event\":\"dropped\"}\n"; out != want || code != 1 || !strings.Contains(stderr, "401") {
-		t.Errorf("exit %d\n%s%s", code, out, stderr)
-	}
-	if _, stderr, code = run(t, nil, "jobs", "events", "mail", "--server=ftp://x"); code != 2 {
-		t.Errorf("exit %d\n%s", code, stderr)
 	}
 }
 

@@ -29,34 +29,6 @@ func (d *DataPort) open(namespace, token string) (*sdk.Queues, error) {
 	return queues, nil
 }
 
-// JobsEvents follows what happens to jobs.
-type JobsEvents struct {
-	Namespace string   `arg:"" help:"The namespace."`
-	Queue     []string `arg:"" optional:"" help:"The queues; without one, all."`
-	DataPort  `embed:""`
-}
-
-// Settings are the flags with a name, which have an environment variable.
-func (c *JobsEvents) Settings() any { return c }
-
-// Run prints an event a line until ctx or the service ends it.
-func (c *JobsEvents) Run(ctx context.Context, s Streams) error {
-	queues, err := c.open(c.Namespace, c.Token)
-	if err != nil {
-		return err
-	}
-	defer queues.Close()
-	for e, err := range queues.Events(ctx, c.Queue...) {
-		if err == nil {
-			err = printJSON(s.Out, e.Data)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // JobsMove moves jobs: who may not publish cannot move.
 type JobsMove struct {
 	Namespace string `arg:"" help:"Namespace of the jobs."`

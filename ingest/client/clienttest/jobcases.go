@@ -25,8 +25,6 @@ var jobCases = map[string]func(*jobBench){
 	"progress is told with a touch, and read":                       progressIsTold,
 	"an ack tells a result, and who waits for the end reads it":     anAckTellsAResult,
 	"what a handler returns is the result of its job":               whatAHandlerReturnsIsTheResult,
-	"events are told in order":                                      eventsAreToldInOrder,
-	"a stream of events that breaks is opened again":                aStreamThatBreaksIsOpenedAgain,
 	"times that no service takes are taken for the nearest":         timesThatNoServiceTakesAreTakenForTheNearest,
 	"a publish whose answer is lost stores one job":                 aPublishWhoseAnswerIsLostStoresOneJob,
 	"a publish that may be stored says so":                          aPublishThatMayBeStoredSaysSo,

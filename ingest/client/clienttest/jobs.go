@@ -66,7 +66,6 @@ type jobCommand struct {
 	Progress int            `json:"progress,omitempty"`
 	Note     string         `json:"note,omitempty"`
 	Result   any            `json:"result,omitempty"`
-	N        int            `json:"n,omitempty"`
 }
 
 // jobReply is a line of the program.
@@ -76,7 +75,6 @@ type jobReply struct {
 	Repeated, Exists bool
 	Changed          bool
 	Jobs             []saidJob
-	Events           []saidEvent
 
 	Ready, Delayed, Leased, Dead int
 
@@ -91,11 +89,6 @@ type saidJob struct {
 	Payload          string // base64
 	Progress         int
 	Note             string
-	Result           any
-}
-
-type saidEvent struct {
-	Event, Queue, ID string
 	Result           any
 }
 
@@ -233,7 +226,6 @@ type jobServer struct {
 	url     string
 	service *Queues
 	gone    chan struct{}
-	listens chan struct{} // holds one for each stream of events that has begun
 
 	mu       sync.Mutex
 	scripts  map[string][]Step
@@ -250,12 +242,12 @@ type jobRequest struct {
 }
 
 func newJobServer(t testing.TB) *jobServer {
-	s := &jobServer{service: NewQueues(), gone: make(chan struct{}), listens: make(chan struct{}, 9), scripts: map[string][]Step{}}
+	s := &jobServer{service: NewQueues(), gone: make(chan struct{}), scripts: map[string][]Step{}}
 	s.url = serveHTTP(t, s.gone, http.HandlerFunc(s.serve))
 	return s
 }
 
-// script sets what becomes of the requests of a route from now on: publish, claim, settle, events or get.
+// script sets what becomes of the requests of a route from now on: publish, claim, settle or get.
 func (s *jobServer) script(route string, steps ...Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,8 +305,8 @@ func (s *jobServer) pass(r *http.Request) (status int, answer []byte) {
 }
 
 // enter notes a request, and returns what becomes of it.
-func (s *jobServer) enter(r *http.Request, body []byte) (q jobRequest, step Step) {
-	q = jobRequest{
+func (s *jobServer) enter(r *http.Request, body []byte) (step Step) {
+	q := jobRequest{
 		path: strings.TrimPrefix(r.URL.Path, "/v1/mail/"), body: string(body), at: time.Now(), query: map[string]string{},
 		key: r.Header.Get("Idempotency-Key"), token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
 	}
@@ -324,8 +316,6 @@ func (s *jobServer) enter(r *http.Request, body []byte) (q jobRequest, step Step
 	switch _, tail, _ := strings.Cut(q.path, "/"); {
 	case tail == "claim", tail == "settle":
 		q.route = tail
-	case q.path == "_events":
-		q.route = "events"
 	case r.Method == http.MethodPost:
 		q.route = "publish"
 	default:
@@ -337,12 +327,12 @@ func (s *jobServer) enter(r *http.Request, body []byte) (q jobRequest, step Step
 	s.requests = append(s.requests, q)
 	steps := s.scripts[q.route]
 	if len(steps) == 0 {
-		return q, Step{}
+		return Step{}
 	}
 	if len(steps) > 1 {
 		s.scripts[q.route] = steps[1:]
 	}
-	return q, steps[0]
+	return steps[0]
 }
 
 func (s *jobServer) serve(w http.ResponseWriter, r *http.Request) {
@@ -350,7 +340,7 @@ func (s *jobServer) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	q, step := s.enter(r, body)
+	step := s.enter(r, body)
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -374,18 +364,12 @@ func (s *jobServer) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	status, text := step.Status, []byte(step.Body)
-	if q.route == "events" {
-		w.Header().Set("Content-Type", "text/event-stream")
-	}
 	switch {
 	case step.Body != "":
 		status = max(status, http.StatusOK)
 	case status != 0:
 		w.Header().Set("Connection", "close") // as after a body that was not read
 		text = fmt.Appendf(nil, `{"error":%q,"message":"as the script says"}`, step.Code)
-	case q.route == "events":
-		s.stream(w, r)
-		return
 	default:
 		status, text = s.pass(r)
 	}
@@ -397,17 +381,4 @@ func (s *jobServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(text) // #nosec G705 -- JSON, to a client of tests
-}
-
-// stream sends events as they come, until the client goes.
-func (s *jobServer) stream(w http.ResponseWriter, r *http.Request) {
-	response, err := s.service.RoundTrip(r)
-	s.listens <- struct{}{}
-	for part := make([]byte, 4096); err == nil; {
-		var n int
-		if n, err = response.Body.Read(part); err == nil {
-			_, err = w.Write(part[:n]) // #nosec G705 -- events, to a client of tests
-			_ = http.NewResponseController(w).Flush()
-		}
-	}
 }

@@ -33,7 +33,6 @@ type Queues struct {
 	jobs      []*queueJob // in the order in which they became ready, or will
 	keys      map[string][]byte
 	uniques   map[string]string // ids, by queue and unique key
-	events    []queueEvent
 	requests  int
 	changed   chan struct{} // closes at the next change
 }
@@ -116,9 +115,6 @@ func (s *Queues) serve(r *http.Request, body []byte) (*http.Response, error) {
 	space, queue, tail := path[0], path[1], strings.Join(path[2:], "/")
 	if tail == "claim" {
 		return s.claim(r, space, strings.Split(queue, ","))
-	}
-	if queue == "_events" {
-		return s.listen(r, space), nil
 	}
 	if id, is := strings.CutPrefix(tail, "jobs/"); is && r.Method == http.MethodGet {
 		return s.await(r, space+"/"+queue, id)
@@ -258,7 +254,6 @@ func (s *Queues) publish(r *http.Request, name, queue string, body []byte) *http
 		}
 		s.jobs = append(s.jobs, j)
 		ids = append(ids, j.ID)
-		s.tell(j, "published")
 	}
 	if unique != "" {
 		s.uniques[unique] = ids[0]
@@ -301,7 +296,6 @@ func (s *Queues) claim(r *http.Request, space string, queues []string) (*http.Re
 					taken := *j
 					taken.State, taken.Deadline, taken.TTR = "", j.until.UnixMilli(), ttr.Milliseconds()
 					jobs = append(jobs, &taken)
-					s.tell(j, "claimed")
 				}
 			}
 		}
@@ -351,7 +345,6 @@ func (s *Queues) apply(name string, text []byte) string {
 	j := s.jobs[i]
 	if line.Do == "ack" {
 		j.State, j.Result, j.Acked = "acked", line.Result, time.Now().UnixMilli()
-		s.tell(j, "acked")
 		if line.Result == nil {
 			s.jobs = slices.Delete(s.jobs, i, i+1)
 		}

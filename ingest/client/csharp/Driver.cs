@@ -99,11 +99,6 @@ static class Driver
             case "get":
                 var wait = Ms("wait", TimeSpan.Zero);
                 return "{\"jobs\":[" + Shown(await (wait > TimeSpan.Zero ? queues.WaitAsync(Text("queue"), Text("id"), wait) : queues.GetAsync(Text("queue"), Text("id")))) + "]}";
-            case "events":
-                var told = new List<string>();
-                using (var events = queues.Events(Texts("queues").ToArray()))
-                    while (told.Count < Json.Whole(command, "n", 0)) told.Add((await events.NextAsync()).Data);
-                return "{\"events\":[" + string.Join(",", told) + "]}";
             case "delete": await queues.DeleteAsync(Text("queue"), Text("id")); break;
             case "work": Work(); break;
             case "worked":

@@ -785,170 +785,6 @@ namespace Spillway
     /// <summary>The jobs of a queue. Delayed and Leased are -1 where the service has too many of both to tell them apart; Pending is their sum.</summary>
     public sealed class Counts { public long Ready, Dead, Delayed, Leased, Pending, OldestAgeMs; }
 
-    /// <summary>What happened to a job, or to several. What does not apply to it is empty, or -1.</summary>
-    public sealed class QueueEvent
-    {
-        /// <summary>Such as published, claimed, acked; ready: from here on all processes tell; dropped: events are missing here.</summary>
-        public string Event, Queue, Id;
-        /// <summary>The first 13 characters of the id, where the rest is not known; why it failed; what its ack said, as JSON.</summary>
-        public string IdBegins, Error, Result;
-        /// <summary>Unix ms, the attempt, and of how many jobs.</summary>
-        public long AtMs, Attempt, Count;
-        /// <summary>All of it, as the service wrote it.</summary>
-        public string Data;
-
-        internal static QueueEvent Dropped() { return Read("{\"event\":\"dropped\"}"); }
-
-        internal static QueueEvent Read(string data)
-        {
-            var said = Json.Members(data);
-            if (said == null) return null;
-            Func<string, string> text = name => Json.Text(Json.Of(said, name)) ?? "";
-            return new QueueEvent
-            {
-                Event = text("event"), Queue = text("queue"), Id = text("id"), IdBegins = text("id_begins"), Error = text("error"), Result = Json.Of(said, "result") ?? "",
-                AtMs = Json.Whole(said, "at_ms", -1), Attempt = Json.Whole(said, "attempt", -1), Count = Json.Whole(said, "count", -1), Data = data,
-            };
-        }
-    }
-
-    /// <summary>
-    /// Tells what happens to jobs, from the first NextAsync on. It is best effort. A stream that breaks is opened again, and
-    /// that is a dropped. For one NextAsync at a time.
-    /// </summary>
-    public sealed class Events : IDisposable
-    {
-        const int MaxLine = 1 << 20; // bytes
-        const int MaxSilence = 45000; // ms; the service sends something each 15 s
-
-        readonly Queues queues;
-        readonly Queues.Call call;
-        HttpResponseMessage response; // null: no stream is open
-        System.IO.Stream stream;
-        byte[] part; // of which at to end is to be read
-        int at, end, attempt;
-        long began, pause; // ms
-        bool opened; // one was
-        bool missed; // a cancelled NextAsync left one
-        readonly CancellationTokenSource over = new CancellationTokenSource();
-
-        internal Events(Queues queues, Queues.Call call)
-        {
-            this.queues = queues;
-            this.call = call;
-        }
-
-        /// <summary>Ends the stream, from any thread: a NextAsync that waits throws ObjectDisposedException.</summary>
-        public void Dispose()
-        {
-            over.Cancel();
-            End();
-        }
-
-        void End()
-        {
-            var ends = response;
-            response = null;
-            if (ends != null) ends.Dispose();
-        }
-
-        /// <summary>Waits for the next event. Throws SpillwayException for what the service rejects. A cancelled one ends the stream, which is a dropped.</summary>
-        public async Task<QueueEvent> NextAsync(CancellationToken token = default(CancellationToken))
-        {
-            using (var either = CancellationTokenSource.CreateLinkedTokenSource(token, over.Token))
-            {
-                try { return await Next(either.Token).ConfigureAwait(false); }
-                catch (Exception) when (either.IsCancellationRequested)
-                {
-                    missed |= response != null;
-                    End();
-                    if (over.IsCancellationRequested) throw new ObjectDisposedException("Events");
-                    token.ThrowIfCancellationRequested();
-                    throw;
-                }
-            }
-        }
-
-        async Task<QueueEvent> Next(CancellationToken token)
-        {
-            for (; ; )
-            {
-                token.ThrowIfCancellationRequested();
-                if (missed)
-                {
-                    missed = false;
-                    return QueueEvent.Dropped();
-                }
-                if (response == null)
-                {
-                    await Open(token).ConfigureAwait(false);
-                    continue;
-                }
-                var line = await Line(token).ConfigureAwait(false);
-                var e = line != null && line.StartsWith("data: ", StringComparison.Ordinal) ? QueueEvent.Read(line.Substring(6)) : null;
-                if (e != null) return e;
-                token.ThrowIfCancellationRequested();
-                if (line != null && !line.StartsWith("data: ", StringComparison.Ordinal)) continue; // the word, which data has, or a comment
-                End(); // it broke here
-                if (Transport.Clock() - began > queues.Longest) attempt = 1; // it lasted
-                pause = queues.Backoff(attempt);
-                return QueueEvent.Dropped();
-            }
-        }
-
-        async Task Open(CancellationToken token)
-        {
-            SpillwayException failed;
-            await Transport.Sleep(pause, token).ConfigureAwait(false);
-            attempt++;
-            began = Transport.Clock();
-            try
-            {
-                var r = await queues.Open(call, token).ConfigureAwait(false);
-                var type = r.Content == null ? null : r.Content.Headers.ContentType;
-                if (type == null || type.MediaType != "text/event-stream")
-                {
-                    r.Dispose();
-                    throw SpillwayException.Foreign();
-                }
-                stream = await r.Content.ReadAsStreamAsync().ConfigureAwait(false);
-                response = r;
-                part = new byte[4096];
-                at = end = 0;
-                opened = true;
-                return;
-            }
-            catch (SpillwayException e) { failed = e; }
-            token.ThrowIfCancellationRequested();
-            if (!failed.Temporary || !opened && attempt >= queues.Attempts) throw failed;
-            pause = Math.Max(queues.Backoff(attempt), (long)failed.RetryAfter.TotalMilliseconds);
-        }
-
-        // Line is the next line; null: the stream broke.
-        async Task<string> Line(CancellationToken token)
-        {
-            for (var line = new MemoryStream(); line.Length < MaxLine;)
-            {
-                for (; at < end; line.WriteByte(part[at++])) if (part[at] == '\n')
-                {
-                    at++;
-                    return Encoding.UTF8.GetString(line.ToArray());
-                }
-                using (var limit = CancellationTokenSource.CreateLinkedTokenSource(token))
-                {
-                    var silence = Task.Delay(MaxSilence, limit.Token); // a read of Mono's does not end with its token
-                    var read = stream.ReadAsync(part, 0, part.Length, limit.Token);
-                    await Task.WhenAny(read, silence).ConfigureAwait(false);
-                    limit.Cancel();
-                    if (read.Status != TaskStatus.RanToCompletion || read.Result == 0) break;
-                    at = 0;
-                    end = read.Result;
-                }
-            }
-            return null;
-        }
-    }
-
     /// <summary>Publishes and claims jobs. Each call is a request, and throws SpillwayException. Safe for concurrent use.</summary>
     public sealed class Queues : IDisposable
     {
@@ -1121,15 +957,6 @@ namespace Spillway
             return Read(await Do(c, token).ConfigureAwait(false));
         }
 
-        /// <summary>What happens to the jobs of queues, or of all. Dispose of it.</summary>
-        public Events Events(params string[] queues)
-        {
-            foreach (var queue in queues) Check(queue);
-            var c = new Call { Method = HttpMethod.Get, Path = "_events" };
-            c.Set("queues", string.Join(",", queues));
-            return new Events(this, c);
-        }
-
         /// <summary>The job that is claimed next.</summary>
         public async Task<Job> PeekAsync(string queue, CancellationToken token = default(CancellationToken))
         {
@@ -1225,8 +1052,6 @@ namespace Spillway
         }
 
         internal string Url { get { return target; } }
-        internal int Attempts { get { return o.Attempts; } }
-        internal double Longest { get { return o.BackoffMax.TotalMilliseconds; } } // ms
         internal long Backoff(int n) { return Transport.Backoff(o.BackoffBase, o.BackoffMax, n); }
 
         static string Check(string queue)
@@ -1289,23 +1114,13 @@ namespace Spillway
             using (var limit = CancellationTokenSource.CreateLinkedTokenSource(token))
             {
                 limit.CancelAfter((int)Math.Min(timeout, int.MaxValue));
-                using (var r = await Send(c, HttpCompletionOption.ResponseContentRead, limit.Token).ConfigureAwait(false))
+                using (var r = await Send(c, limit.Token).ConfigureAwait(false))
                     return r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false);
             }
         }
 
-        // Open is one attempt to get an answer that is read as it comes.
-        internal async Task<HttpResponseMessage> Open(Call c, CancellationToken token)
-        {
-            using (var limit = CancellationTokenSource.CreateLinkedTokenSource(token))
-            {
-                limit.CancelAfter(o.Timeout);
-                return await Send(c, HttpCompletionOption.ResponseHeadersRead, limit.Token).ConfigureAwait(false);
-            }
-        }
-
         // Send sends a request, and ends with an answer that says yes.
-        async Task<HttpResponseMessage> Send(Call c, HttpCompletionOption until, CancellationToken token)
+        async Task<HttpResponseMessage> Send(Call c, CancellationToken token)
         {
             using (var m = new HttpRequestMessage(c.Method, target + c.Path + (c.Query.Count > 0 ? "?" + string.Join("&", c.Query) : "")))
             {
@@ -1316,7 +1131,7 @@ namespace Spillway
                     m.Headers.ExpectContinue = false;
                     if (c.Key != null) m.Headers.TryAddWithoutValidation("Idempotency-Key", c.Key);
                     if (!string.IsNullOrEmpty(o.Token)) m.Headers.TryAddWithoutValidation("Authorization", "Bearer " + o.Token);
-                    var r = await http.SendAsync(m, until, token).ConfigureAwait(false);
+                    var r = await http.SendAsync(m, token).ConfigureAwait(false);
                     if ((int)r.StatusCode == 200 || (int)r.StatusCode == 201) return r;
                     using (r) throw Refused(r, r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false));
                 }

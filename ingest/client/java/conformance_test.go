@@ -61,51 +61,7 @@ func TestConformance(t *testing.T) {
 		t.Parallel()
 		clienttest.RunQueues(t, clienttest.Program("java", java(classes)...))
 	})
-	t.Run("close ends events", func(t *testing.T) { closeEndsEvents(t, classes) })
 	t.Run("no repeat of the JDK's", func(t *testing.T) { noRepeatOfTheJDK(t, classes) })
-}
-
-// closeEndsEvents closes streams that wait for an event, for another attempt and for an answer.
-func closeEndsEvents(t *testing.T, classes string) {
-	t.Parallel()
-	const program = `
-import io.spillway.Queues;
-import java.net.InetAddress;
-import java.net.ServerSocket;
-import java.time.Duration;
-import java.util.List;
-
-class Close {
-    public static void main(String[] args) throws Exception {
-        try (ServerSocket silent = new ServerSocket(0, 9, InetAddress.getLoopbackAddress())) {
-            for (String url : new String[] {args[0], "http://127.0.0.1:9", "http://127.0.0.1:" + silent.getLocalPort()}) {
-                Queues.Config c = new Queues.Config();
-                c.namespace = "mail";
-                c.timeout = c.backoffBase = c.backoffMax = Duration.ofHours(9);
-                Queues.Events events = new Queues(url, c).events(List.of());
-                if (url == args[0]) System.out.println(events.next().event);
-                Thread closes = new Thread(() -> {
-                    try {
-                        Thread.sleep(200);
-                    } catch (InterruptedException e) {
-                        return;
-                    }
-                    events.close();
-                });
-                closes.start();
-                System.out.println(events.hasNext());
-            }
-        }
-    }
-}`
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "Close.java"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	path := classes + string(os.PathListSeparator) + compile(t, classes, dir)
-	if out := run(t, "java", "-cp", path, "Close", clienttest.NewQueues().Serve(t)); out != "ready\nfalse\nfalse\nfalse" {
-		t.Errorf("got %q", out)
-	}
 }
 
 // noRepeatOfTheJDK tells the JDK to repeat a POST where a connection was closed without an answer.
@@ -137,7 +93,7 @@ func TestTheExamplesOfTheReadmeRunFromTheJar(t *testing.T) {
 	events := clienttest.NewServer(t)
 	jobs := clienttest.NewQueues().Serve(t)
 	for name, want := range map[string]struct{ url, out string }{
-		"Laps": {events.URL, "true 1"}, "Mails": {jobs, "true\nada 1\nready\nsent to ada\n{\"sent\":true}"},
+		"Laps": {events.URL, "true 1"}, "Mails": {jobs, "true\nada 1\nsent to ada\n{\"sent\":true}"},
 	} {
 		dir := t.TempDir()
 		for _, block := range regexp.MustCompile("(?s)```java\n(.*?)```").FindAllStringSubmatch(string(text), -1) {

@@ -26,11 +26,6 @@ const commands = {
   claim: async c => ({ jobs: (await queues.claim(c.queues, camel(c.options))).map(shown) }),
   settle: ({ do: act, ms, error, progress, note, result, ...job }) => queues[act](job, ...{ ack: [result], nack: [ms, error], bury: [error], touch: [ms], progress: [progress, note, { ttr: ms }] }[act] ?? []),
   get: async ({ queue, id }, { wait }) => ({ jobs: [shown(await (wait ? queues.wait(queue, id, wait) : queues.get(queue, id)))] }),
-  async events(c) {
-    const events = []
-    for await (const e of queues.events(c.queues)) if (events.push(e) === c.n) break
-    return { events }
-  },
   delete: ({ queue, id }) => queues.delete(queue, id),
   work(c, { noHook, ...o }) {
     calls = {}

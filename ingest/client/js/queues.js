@@ -31,8 +31,7 @@ const kinds = Object.fromEntries(Object.entries({
 const unconnected = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
 const maxWait = 240000 // Node gives up a request that is not answered for 300 s
 const maxAfter = 30 * 24 * 3600000
-const maxError = 1024, maxResult = 4096, maxLine = 1 << 20 // bytes
-const maxSilence = 45000 // of a stream, to which the service sends something each 15 s
+const maxError = 1024, maxResult = 4096 // bytes
 const lastSettle = 2000 // of a worker without patience
 const temporary = e => e.kind === "unknown" || e.kind === "unavailable" || e.kind === "rate_limited"
 const barred = e => e.kind === "unauthorized" || e.kind === "no_namespace"
@@ -102,31 +101,6 @@ export class Queues {
   async delete(queue, id, call) {
     const { said, error } = await this.#call({ method: "DELETE", path: `${check(queue)}/jobs/${encodeURIComponent(id)}`, lost: "no_job", ...only(call) })
     if (!error && typeof said?.state !== "string") throw foreign()
-  }
-
-  // events tells what happens to the jobs of queues, or of all, from now on, as the service writes it. It is best effort:
-  // from "ready" on all processes tell, "dropped" says that events are missing. A stream that breaks is opened again, and
-  // that is a dropped. It ends with the loop or signal, and throws what the service rejects.
-  async *events(queues = [], { signal } = {}) {
-    const r = { method: "GET", path: "_events", query: { queues: queues.map(check).join() } }
-    for (let attempt = 1, opened = false; ; attempt++) {
-      const began = now()
-      let after = 0
-      try {
-        for await (const event of this.#stream(r, signal)) {
-          opened = true
-          if (event) yield event
-        }
-        if (signal?.aborted) return
-        if (now() - began > this.#o.backoffMax) attempt = 1 // it lasted
-        yield { event: "dropped" }
-      } catch (error) {
-        if (signal?.aborted) return
-        if (!temporary(error) || !opened && attempt >= this.#o.attempts) throw error
-        after = error.retryAfter
-      }
-      if (!await sleep(Math.max(backoff(this.#o, attempt), after), signal)) return
-    }
   }
 
   async counts(queue, call) {
@@ -201,34 +175,11 @@ export class Queues {
   }
 
   async #post(r, timeout, signal) {
-    const limit = limited(signal)
-    limit.within(timeout)
+    const limit = limited(signal, timeout)
     try {
       const answer = await (await this.#fetch(r, limit.signal)).text()
       try { return JSON.parse(answer) } catch { throw foreign() }
     } catch (error) { throw notAnswered(error) } finally { limit.end() }
-  }
-
-  // #stream opens a stream of events: first null, then each until it breaks.
-  async *#stream(r, signal) {
-    const limit = limited(signal), text = new TextDecoder()
-    let reader, rest = ""
-    limit.within(this.#o.timeout)
-    try {
-      const { headers, body } = await this.#fetch(r, limit.signal)
-      if (!headers.get("Content-Type")?.startsWith("text/event-stream")) throw foreign()
-      reader = body.getReader()
-      yield null
-      while (rest.length < maxLine) {
-        limit.within(maxSilence)
-        const { value, done } = await reader.read()
-        limit.within(0) // the time of the caller's loop is not the service's
-        if (done) return
-        const lines = (rest + text.decode(value, { stream: true })).split("\n")
-        rest = lines.pop()
-        for (const line of lines) if (line.startsWith("data: ")) yield JSON.parse(line.slice(6))
-      }
-    } catch (error) { if (!reader) throw notAnswered(error) } finally { limit.end() }
   }
 
   // #fetch sends a request once, and resolves to an answer that says yes.
@@ -434,18 +385,14 @@ export class Worker {
 
 function end(lease, kind, why) { lease.told.abort(new SpillwayError(kind, why)) }
 
-// limited is a signal that aborts with another, and once the time that within gives is over; 0: it has time.
-function limited(signal) {
+// limited is a signal that aborts with another, and once the time is over.
+function limited(signal, time) {
   const abort = new AbortController(), stop = () => abort.abort(signal.reason)
-  let timer
+  const timer = setTimeout(() => abort.abort(new Error(`no answer within ${time} ms`)), time)
   if (signal?.aborted) stop()
   signal?.addEventListener("abort", stop)
   return {
     signal: abort.signal,
-    within(time) {
-      clearTimeout(timer)
-      if (time) timer = setTimeout(() => abort.abort(new Error(`no answer within ${time} ms`)), time)
-    },
     end() {
       clearTimeout(timer)
       signal?.removeEventListener("abort", stop)

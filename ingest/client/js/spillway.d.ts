@@ -188,22 +188,6 @@ export interface Counts {
   oldestAge: number
 }
 
-/** What happened to a job, or to several, as the service writes it. */
-export interface QueueEvent {
-  /** Such as published, claimed, acked; ready: from here on all processes tell; dropped: events are missing here. */
-  event: string
-  queue?: string
-  id?: string
-  /** The first 13 characters of the id, where the rest is not known. */
-  id_begins?: string
-  at_ms?: number
-  attempt?: number
-  /** Of jobs without their ids; of dropped, 0: nobody knows how many. */
-  count?: number
-  result?: any
-  [more: string]: any
-}
-
 /** Each call is a request, and rejects with a SpillwayError. */
 export class Queues {
   /** Throws a TypeError or RangeError for a URL or an option that cannot work. */
@@ -234,8 +218,6 @@ export class Queues {
    * default, in the state that it is in; or no_job, also of one that ended unkept before. So look at state first.
    */
   wait(queue: string, id: string, wait?: number, call?: CallOptions): Promise<Job>
-  /** What happens to the jobs of queues, or of all, from now on: best effort. A stream that breaks is opened again. */
-  events(queues?: string[], call?: { signal?: AbortSignal }): AsyncGenerator<QueueEvent, void>
   /** The job that is claimed next. */
   peek(queue: string, call?: CallOptions): Promise<Job>
   delete(queue: string, id: string, call?: CallOptions): Promise<void>

@@ -57,13 +57,6 @@ class Driver:
     def get(self, c, o):
         return {"jobs": [shown(self.queues_.wait(c["queue"], c["id"], **o) if o else self.queues_.get(c["queue"], c["id"]))]}
 
-    def events(self, c, o):
-        events = self.queues_.events(c["queues"])
-        try:
-            return {"events": list(itertools.islice(events, c["n"]))}
-        finally:
-            events.close()
-
     def delete(self, c, o):
         self.queues_.delete(c["queue"], c["id"])
 

@@ -222,25 +222,6 @@ class Connection:
             response.close()
         return Answer(response.status, response.headers, answer)
 
-    def stream(self, path: str, timeout: float, silence: float) -> Iterator[bytes]:
-        """Yields the lines of an answer of events as they come, until it breaks or nothing comes for so long."""
-        response = self._ask("GET", path, {}, b"", time.monotonic() + timeout)
-        if response.status != 200:
-            with self._answering():
-                raise Answer(response.status, response.headers, response.read(1 << 20)).error()
-        if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
-            raise foreign()
-        try:
-            self._sock.settimeout(silence)
-            line = b": open\n"
-            while line:
-                yield line
-                line = response.readline(1 << 20)
-        except (OSError, http.client.HTTPException, ValueError):
-            return
-        finally:
-            response.close()
-
     def abort(self) -> None:
         """Ends the request of another thread, and those that follow."""
         self._aborted = True

@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.parse
 import uuid
-from typing import Any, Dict, Generator, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from ._http import (
     CODES, Connection, Empty, Endpoint, Gone, Invalid, NoJob, SpillwayError, Temporary, Unknown, backoff, buffer, compact, encode, foreign,
@@ -22,7 +22,6 @@ MAX_ANSWER = 64 << 20
 MAX_AFTER = 30 * 24 * 3600.0  # the longest time that a nack may give
 MAX_ERROR = 1 << 10  # bytes of an error that are sent
 MAX_RESULT = 4 << 10  # bytes of a result
-SILENCE = 45.0  # of a stream, to which the service sends something each 15 s
 
 
 class Job:
@@ -229,10 +228,6 @@ class Queues:
         path = f"{_checked(queue)}/jobs/{urllib.parse.quote(id, '')}"
         return _job(self._call("GET", path, {"wait": _duration(wait)}, wait=wait)[0], queue)
 
-    def events(self, queues: Sequence[str] = ()) -> Events:
-        """Tells what happens to the jobs of some queues, or of all, from now on, as the service writes it."""
-        return Events(self, "/_events" + ("?queues=" + ",".join(map(_checked, queues)) if queues else ""))
-
     def peek(self, queue: str) -> Job:
         """Returns the job that is claimed next, without claiming it, or raises NoJob."""
         return _job(self._call("GET", _checked(queue) + "/peek")[0], queue)
@@ -308,59 +303,6 @@ class Queues:
                 if connection is None:
                     self._idle.append(c)
             time.sleep(pause)
-
-
-class Events(Iterator[Dict[str, Any]]):
-    """Events of jobs, best effort: from "ready" on all processes tell, "dropped" says that events are missing.
-
-    A stream that breaks is opened again, and that is a dropped. It raises what the service rejects.
-    """
-
-    def __init__(self, queues: Queues, path: str) -> None:
-        self._connection, self._over = Connection(queues._endpoint), threading.Event()
-        self._events = _listen(queues, path, self._connection, self._over)
-
-    def __next__(self) -> dict[str, Any]:
-        return next(self._events)
-
-    def close(self) -> None:
-        """Ends it, from any thread."""
-        self._over.set()
-        self._connection.abort()
-        try:
-            self._events.close()
-        except ValueError:  # another thread waits in it, and closes it
-            pass
-
-
-def _listen(queues: Queues, path: str, connection: Connection, over: threading.Event) -> Generator[dict[str, Any], None, None]:
-    """What Events tells. It does not hold those, so that it ends with them."""
-    opened, attempt = False, 0
-    while True:
-        attempt, began, after = attempt + 1, time.monotonic(), 0.0
-        try:
-            for line in connection.stream(path, queues._timeout, SILENCE):
-                opened = True
-                event = parse(line[6:]) if line.startswith(b"data: ") else line
-                if isinstance(event, dict):
-                    yield event
-                elif event is not line:
-                    break  # it broke here
-            if over.is_set():
-                return
-            if time.monotonic() - began > queues.backoff[1]:
-                attempt = 1  # it lasted
-            yield {"event": "dropped"}
-        except Temporary as e:
-            if over.is_set():
-                return
-            if not opened and attempt >= queues._attempts:
-                raise
-            after = e.retry_after
-        finally:
-            connection.close()
-        if over.wait(max(backoff(*queues.backoff, attempt), after)):
-            return
 
 
 def settlement(job: Job, do: str, after: float = 0.0, error: object = None, result: object = None) -> dict[str, Any]:

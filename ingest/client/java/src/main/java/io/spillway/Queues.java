@@ -3,7 +3,6 @@ package io.spillway;
 import io.spillway.Reporter.Json;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.InputStream;
 import java.net.ConnectException;
 import java.net.URI;
 import java.net.URLEncoder;
@@ -20,21 +19,17 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Base64;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import java.util.NoSuchElementException;
 import java.util.UUID;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Flow;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
@@ -214,135 +209,6 @@ public final class Queues {
         }
     }
 
-    /** What happened to a job, or to several. What does not apply to it is empty, or -1. */
-    public static final class QueueEvent {
-        /** Such as published, claimed, acked; ready: from here on all processes tell; dropped: events are missing here. */
-        public final String event;
-        /** Of which job; the first 13 characters of its id where the rest is not known; why; what its ack said, as JSON. */
-        public final String queue, id, idBegins, error, result;
-        /** Unix ms, the attempt, and of how many jobs. */
-        public final long atMs, attempt, count;
-        /** All of it, as the service wrote it. */
-        public final String data;
-
-        private QueueEvent(String data, Map<String, Object> said) {
-            this.data = data;
-            event = Job.text(said, "event");
-            queue = Job.text(said, "queue");
-            id = Job.text(said, "id");
-            idBegins = Job.text(said, "id_begins");
-            error = Job.text(said, "error");
-            result = Job.text(said, "result");
-            atMs = Json.whole(said.get("at_ms"));
-            attempt = Json.whole(said.get("attempt"));
-            count = Json.whole(said.get("count"));
-        }
-    }
-
-    /**
-     * Tells what happens to jobs, from now on. It is best effort. A stream that breaks is opened again, and that is a dropped.
-     * It ends when it is closed, by any thread, and throws a Failure for what the service rejects.
-     */
-    public final class Events implements Iterator<QueueEvent>, AutoCloseable {
-        private final String url;
-        private QueueEvent next;
-        private volatile InputStream in; // null: no stream is open
-        private final CountDownLatch over = new CountDownLatch(1); // counted down by close
-        private final Http.Abort abort = new Http.Abort();
-        private boolean opened; // one was
-        private int attempt;
-        private long began, pause; // ms
-
-        private Events(List<String> queues) {
-            queues.forEach(Queues::checked);
-            url = base + "_events" + (queues.isEmpty() ? "" : "?queues=" + String.join(",", queues));
-        }
-
-        @Override
-        public boolean hasNext() {
-            while (next == null && over.getCount() > 0) {
-                if (in == null) open();
-                else next = read();
-            }
-            return next != null;
-        }
-
-        @Override
-        public QueueEvent next() {
-            if (!hasNext()) throw new NoSuchElementException();
-            QueueEvent e = next;
-            next = null;
-            return e;
-        }
-
-        @Override
-        public void close() {
-            over.countDown();
-            abort.end();
-            InputStream stream = in;
-            if (stream != null) end(stream);
-        }
-
-        private void end(InputStream stream) {
-            try {
-                stream.close();
-            } catch (IOException e) {
-                return; // it has ended
-            }
-        }
-
-        private void open() {
-            Http.Answer a = new Http.Answer();
-            try {
-                if (over.await(pause, TimeUnit.MILLISECONDS)) return;
-                attempt++;
-                began = Http.clock();
-                InputStream body = http.open(url, Http.millis(config.timeout), abort, a);
-                if (a.status == 200 && a.events) {
-                    opened = true;
-                    in = body;
-                    if (over.getCount() == 0) close();
-                    return;
-                }
-                if (body != null) end(body);
-                if (over.getCount() == 0) return;
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-                throw new Failure(Kind.UNKNOWN, 0, "", "interrupted", 0);
-            }
-            Failure f = failure(a);
-            if (!f.temporary() || !opened && attempt >= config.attempts) throw f;
-            pause = Math.max(Http.backoff(config.backoffBase, config.backoffMax, attempt), f.retryAfter.toMillis());
-        }
-
-        /** The next event; null: there is none in this line. */
-        private QueueEvent read() {
-            InputStream stream = in;
-            CompletableFuture<Void> read = new CompletableFuture<Void>().orTimeout(SILENCE, TimeUnit.MILLISECONDS);
-            read.whenComplete((v, silent) -> {
-                if (silent != null) end(stream);
-            });
-            ByteArrayOutputStream line = new ByteArrayOutputStream();
-            int b = -1;
-            try {
-                while (line.size() < MAX_LINE && (b = stream.read()) >= 0 && b != '\n') line.write(b);
-            } catch (IOException e) {
-                b = -1;
-            }
-            read.complete(null);
-            String text = new String(line.toByteArray(), StandardCharsets.UTF_8);
-            boolean data = text.startsWith("data: ");
-            Map<String, Object> said = data ? Json.read(text.substring(6).getBytes(StandardCharsets.UTF_8)) : null;
-            if (said != null) return new QueueEvent(text.substring(6), said);
-            if (b == '\n' && !data || over.getCount() == 0) return null;
-            end(stream); // it broke here
-            in = null;
-            if (Http.clock() - began > config.backoffMax.toMillis()) attempt = 1; // it lasted
-            pause = Http.backoff(config.backoffBase, config.backoffMax, attempt);
-            return new QueueEvent("{\"event\":\"dropped\"}", Map.of("event", "dropped"));
-        }
-    }
-
     /** One request, the same on each attempt. */
     private static final class Call {
         String method = "POST", path, query = "", type = "", key = "";
@@ -379,9 +245,9 @@ public final class Queues {
             Map.entry("store_full", Kind.UNAVAILABLE), Map.entry("overloaded", Kind.UNAVAILABLE),
             Map.entry("shutting_down", Kind.UNAVAILABLE), Map.entry("not_ready", Kind.UNAVAILABLE));
 
-    /** Bytes of an answer at most, of an error's text, a result, an event; ms of a nack's wait, and of a stream that says nothing. */
-    private static final int MAX_ANSWER = 64 << 20, MAX_ERROR = 1 << 10, MAX_RESULT = 4 << 10, MAX_LINE = 1 << 20;
-    private static final long MAX_AFTER = Duration.ofDays(30).toMillis(), SILENCE = 45_000;
+    /** Bytes of an answer at most, of an error's text, a result; ms of a nack's wait. */
+    private static final int MAX_ANSWER = 64 << 20, MAX_ERROR = 1 << 10, MAX_RESULT = 4 << 10;
+    private static final long MAX_AFTER = Duration.ofDays(30).toMillis();
 
     final Config config;
     final String base; // with a slash at its end
@@ -589,11 +455,6 @@ public final class Queues {
         return Job.read(run(c.set("wait", wait)));
     }
 
-    /** Tells what happens to the jobs of queues, or of all where none is named. Close it. */
-    public Events events(List<String> queues) {
-        return new Events(queues);
-    }
-
     /** The job that is claimed next, or NO_JOB. */
     public Job peek(String queue) {
         return Job.read(run(method("GET", checked(queue) + "/peek")));
@@ -697,7 +558,6 @@ public final class Queues {
             Map<String, Object> said; // null: no JSON object
             Throwable failed; // no answer
             boolean unsent; // because there was no connection
-            boolean events; // it is a stream of those
 
             private void fail(Throwable why) {
                 failed = why;
@@ -707,7 +567,6 @@ public final class Queues {
             private void head(HttpResponse<?> r) {
                 status = r.statusCode();
                 after = r.headers().firstValue("Retry-After").map(Http::seconds).orElse(0L);
-                events = r.headers().firstValue("Content-Type").orElse("").startsWith("text/event-stream");
             }
         }
 
@@ -770,28 +629,6 @@ public final class Queues {
             for (String[] h : headers) if (h.length == 2) r.header(h[0], h[1]);
             if (!token.isEmpty()) r.header("Authorization", "Bearer " + token);
             return r.build();
-        }
-
-        /** One GET, whose answer is read as it comes where it is one of events. */
-        InputStream open(String url, long timeout, Abort abort, Answer a) throws InterruptedException {
-            long own = Runtime.version().feature() < 26 ? timeout : LONGEST.toMillis(); // from there on it bounds the body, too
-            CompletableFuture<HttpResponse<InputStream>> f =
-                    client.sendAsync(request("GET", url, new byte[0], own), HttpResponse.BodyHandlers.ofInputStream());
-            abort.hold(f);
-            InputStream body = null;
-            try {
-                HttpResponse<InputStream> r = f.get(timeout, TimeUnit.MILLISECONDS);
-                body = r.body();
-                a.head(r);
-                if (a.status != 200) a.said = Json.read(body.readNBytes(1 << 20));
-            } catch (IOException | CancellationException | TimeoutException e) {
-                a.fail(e);
-            } catch (ExecutionException e) {
-                a.fail(e.getCause());
-            } finally {
-                if (body == null) f.cancel(true); // from Java 16 on this ends the request
-            }
-            return body;
         }
 
         /** One attempt, which reads limit bytes of the answer at most. */

@@ -90,12 +90,6 @@ public final class Driver {
             case "settle": return settle(job);
             case "get":
                 return jobs(List.of(options.isEmpty() ? queues.get(job.queue, job.id) : queues.wait(job.queue, job.id, ms("wait", null))));
-            case "events":
-                List<String> told = new ArrayList<>();
-                try (Queues.Events events = queues.events((List<String>) line.get("queues"))) {
-                    while (told.size() < (Long) line.get("n")) told.add(events.next().data);
-                }
-                return "{\"events\":[" + String.join(",", told) + "]}";
             case "delete":
                 queues.delete(job.queue, job.id);
                 return "{}";
