@@ -18,7 +18,7 @@ type Letter struct {
 	Seq       int64  // the entry's sequence
 	EntryID   string // the client's id of the entry; empty: none
 	Occurred  int64  // when the event happened, Unix ms
-	DeadAt    int64  // when it was dead-lettered, Unix ms; 0 = not known: an older version wrote it
+	DeadAt    int64  // when it was dead-lettered, Unix ms; 0: it is unreadable
 	Reason    string // why; ReasonUnreadable for a value that is no dead letter
 	Error     string // what the sink said
 	Detail    string // more of it, as the receiver's answer; empty: none

@@ -118,16 +118,14 @@ func TestForeignKeysOfLimitsRejectClaims(t *testing.T) {
 	}
 }
 
-// A shard without limits has neither keys nor commands of them, and one with them is not for programs from before.
+// A shard without limits has neither keys nor commands of them.
 func TestOnlyLimitedShardsCountLeases(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
-		s.do("hset", s.ledger(), "format", "2")
 		s.put("a", bodies(3)...)
 		s.ack("a", s.claim("a", 1)[0].seq)
 		s.same("asked", s.spared, 0)
 		seqs, left := s.limited("a", 2, 1, "")
 		s.same("jobs and left", []int64{int64(len(seqs)), left}, []int64{1, noSlot})
-		s.same("format", s.c.HGet(ctx, s.ledger(), "format").Val(), "5")
 		s.ack("a", seqs[0])
 		s.same("asked", s.spared, 1)
 		s.same("counted", s.c.HGetAll(ctx, s.key("slots")).Val(), map[string]string{})

@@ -48,7 +48,7 @@ try('GET', seen)
 try(ARGV[2], ARGV[1], '')
 
 try('HGETALL', j)
-try('HSETNX', j, 'format', 2)
+try('HSETNX', j, 'format', 1)
 try('PEXPIRE', j, 1000)
 try('PTTL', j)
 try('ZCOUNT', d, 0, 1)

@@ -32,13 +32,13 @@ if #KEYS ~= 5 or #ARGV ~= 11 or not (first and look and max and given_up and ope
   return redis.error_reply('ERR put_schedule: bad arguments')
 end
 local now = time()
-local v = redis.call('HMGET', ledger, 'closed', 'format', 'fence', 'held')
+local v = redis.call('HMGET', ledger, 'closed', 'fence', 'held')
 local text = redis.call('HGET', states, ARGV[1])
 if (text or '') ~= ARGV[3] then
   return { now, 0, 0 }
 elseif (tonumber(v[1] or 0) or 0) > now then
   return { now, 7, 0 }
-elseif v[3] or (tonumber(v[4] or 0) or 0) > now then
+elseif v[2] or (tonumber(v[3] or 0) or 0) > now then
   return { now, 10, 0 }
 end
 local owned = ARGV[11] ~= ''
@@ -90,8 +90,5 @@ if s.flag == 'a' then
   redis.call('ZADD', due, int(look), ARGV[1])
 else
   redis.call('ZREM', due, ARGV[1])
-end
-if v[2] == '2' then
-  redis.call('HSET', ledger, 'format', '3') -- a program from before there were schedules fires none
 end
 return { now, status, s.rev }

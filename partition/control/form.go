@@ -22,8 +22,8 @@ type namespaceForm struct {
 	Spread       map[string]int `json:"spread,omitempty"`
 	MaxJobs      int64          `json:"max_jobs"`
 	MaxQueues    int64          `json:"max_queues"`
-	MaxSchedules int64          `json:"max_schedules"` // absent in entries from before: the default
-	Dead         string         `json:"dead"`          // keep or drop
+	MaxSchedules int64          `json:"max_schedules"`
+	Dead         string         `json:"dead"` // keep or drop
 	ReplyTTL     string         `json:"reply_ttl"`
 	CreatedMS    int64          `json:"created_ms"`
 	CreatedBy    string         `json:"created_by,omitempty"`
@@ -88,7 +88,7 @@ func decodeEntry(name, value string) (any, error) {
 func decodeNamespace(name, value string) (*Namespace, error) {
 	n := NewNamespace(name, "", "")
 	p := &n.Policy
-	f := namespaceForm{MaxSchedules: p.MaxSchedules}
+	var f namespaceForm
 	if err := decodeForm(value, &f); err != nil {
 		return nil, err
 	}

@@ -52,14 +52,6 @@ func TestTheFormOfEntries(t *testing.T) {
 	}
 }
 
-func TestANamespaceFromBeforeSchedulesHasTheDefaultOfThem(t *testing.T) {
-	t.Parallel()
-	e, err := decodeEntry("ns:mail", `{"kind":"queue","pool":"default","shards":1,"max_jobs":1,"max_queues":1,"dead":"keep","reply_ttl":"10m0s","created_ms":1}`)
-	if n, ok := e.(*Namespace); err != nil || !ok || n.Policy.MaxSchedules != job.DefaultPolicy().MaxSchedules {
-		t.Errorf("got %+v, %v", e, err)
-	}
-}
-
 func FuzzDecodeEntry(f *testing.F) {
 	hash := strings.Repeat("0f", 32)
 	f.Add("ns:mail", `{"kind":"queue","pool":"default","shards":2,"spread":{"q":2},"max_jobs":1,"max_queues":1,"dead":"keep","reply_ttl":"10m0s","created_ms":1}`)

@@ -17,7 +17,6 @@ import (
 // The hash tells an id of another queue or namespace from one of this queue without asking
 // Redis. The mark tells an id that Spillway made, and so the name of a reply queue, from any
 // other text of that form, such as a ULID: one in 10^12 of these has it. Neither is a secret.
-// Ids of earlier versions have 60 bits of the hash and no mark.
 const idLen = 26
 
 // maxNumber is the highest number of a shard that an id has room for.
@@ -106,8 +105,7 @@ func (n *Namespace) ParseID(queue, id string) (Ref, bool) {
 	if high>>6&1023 > 999 || r.Seq < 1 || r.Seq >= 1<<53 {
 		return Ref{}, false
 	}
-	unmarked := low&^hashMask | n.hash(r.Shard, queue, r.Seq, r.CallerID)
-	return r, low == unmarked || low == marked(high, unmarked, r.CallerID)
+	return r, low == marked(high, low&^hashMask|n.hash(r.Shard, queue, r.Seq, r.CallerID), r.CallerID)
 }
 
 // IsReplyQueue reports whether a queue is named as the id of a job: its jobs live for at

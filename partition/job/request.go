@@ -207,8 +207,7 @@ func (s State) String() string {
 // Reason is why a job died, or why a delayed one waits.
 type Reason uint8
 
-// The reasons. UnknownReason is that of other jobs, or of one that died under an earlier version,
-// which did not keep it.
+// The reasons. UnknownReason is that of other jobs.
 const (
 	UnknownReason Reason = iota
 	Nacked               // its last try was given back

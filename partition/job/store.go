@@ -251,17 +251,15 @@ func (s *Store) Embedded() bool { return s.backend.Embedded() }
 // probeQueue is a name that no caller can use.
 const probeQueue = "!permission-probe"
 
-// newestFormat is that of a shard whose leases were counted; 4 is that of one of another layout, 3 that
-// of one that has had a schedule.
-const newestFormat = 5
+// storedFormat is that of what queues store. A change that programs of before cannot read raises it.
+const storedFormat = 1
 
-// kind is what a Space has to know of queues. A program of before there were queues rejects
-// format 2. What wakes need beside the probe shows when they subscribe.
+// kind is what a Space has to know of queues. What wakes need beside the probe shows when they subscribe.
 func (s *Store) kind() *space.Kind {
 	return &space.Kind{
 		Name:     "queue",
-		Format:   2,
-		Newest:   newestFormat,
+		Format:   storedFormat,
+		Newest:   4, // of a further layout
 		Layouts:  openLayouts,
 		Named:    true,
 		Total:    "published",

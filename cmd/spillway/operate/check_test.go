@@ -54,7 +54,6 @@ func TestCheckExitsWithTheWorstStatus(t *testing.T) {
 		{"a reading that was missed", "--since=20s", history(`"dead":[0,` + nulls + `2]`), 1, "dropped 62 in the last 20s: dead 62 (the sink rejects them; dead letters are kept)"},
 		{"dead letters dropped", "", history(`"dead":[80],"dead_letters_evicted":[80]`), 2, "dead letters dropped 80 (more than max_dead"},
 		{"its pool is away", "", change(`"read_at_ms":1699999999000`, `"read_at_ms":1699999970000`), 2, "critical  default: its Redis has not answered for 30.0s"},
-		{"an older process, which does not say when it read", "", change(`"read_at_ms":1699999999000,`, ""), 0, "OK"},
 		{"its pool never answered", "", change(`"read_at_ms":1699999999000`, `"read_at_ms":0`), 2, "critical  default: its Redis has not answered yet"},
 		{"a full store", "", change(`"ready":true`, `"ready":true,"degraded":["store_full"],"warnings":["r:1: its memory is full"]`), 2, "critical  the store's memory is full: what clients send is rejected with store_full; what is stored is still delivered, which makes room; r:1: its memory is full"},
 		{"drops that are allowed", "--drops-warning=1", history(`"dead":[0,50]`), 0, "dropped 50;"},

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -59,13 +58,6 @@ func (r *rates) lost() float64 { return r.Evicted + r.Expired + r.Lost + r.Lette
 type namespaceState struct {
 	admin.NamespaceOverview
 	Rates rates `json:"rates"`
-}
-
-// UnmarshalJSON reads the answer of an older process, which does not say when it read, as current.
-func (n *namespaceState) UnmarshalJSON(text []byte) error {
-	type plain namespaceState
-	n.ReadAtMS = math.MaxInt64
-	return json.Unmarshal(text, (*plain)(n))
 }
 
 // ageShare is the age of the oldest entry as a share of max_age, 0 if unknown.

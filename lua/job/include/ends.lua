@@ -81,10 +81,7 @@ local function open_ends(ledger, n)
   return e
 end
 
--- watch_jobs: note in the ledger that ends of jobs of the shard set something off. A program from before would end them without.
+-- watch_jobs: note in the ledger that ends of jobs of the shard set something off.
 local function watch_jobs(ledger)
   redis.call('HSET', ledger, 'watched', '1')
-  if redis.call('HGET', ledger, 'format') == '2' then
-    redis.call('HSET', ledger, 'format', '3')
-  end
 end

@@ -263,8 +263,8 @@ local function open_limits(slots, parked, delay, all)
         marks[#marks + 1], marks[#marks + 2] = '?' .. limit.name, limit.how
       end
     end
-    if first and redis.call('HSETNX', ledger, 'limited', '1') == 1 and (tonumber(redis.call('HGET', ledger, 'format')) or 5) < 5 then
-      redis.call('HSET', ledger, 'format', '5') -- a program from before would end leases and not count down
+    if first then
+      redis.call('HSET', ledger, 'limited', '1')
     end
     in_pieces(redis.call, 'ZADD', delay, waits)
     in_pieces(redis.call, 'ZADD', parked, places)
