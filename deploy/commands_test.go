@@ -99,7 +99,7 @@ func (n *newcomer) run(line string) string {
 		if !ok {
 			n.t.Fatalf("%s: %q does not run spillway serve", n.file, line)
 		}
-		return output(n.t, binary(n.t), append([]string{"config", "check"}, strings.Fields(args)...)...)
+		return output(n.t, binary, append([]string{"config", "check"}, strings.Fields(args)...)...)
 	case words[0] == "curl":
 		return n.curl(line)
 	case words[0] == "redis-server":
@@ -108,15 +108,15 @@ func (n *newcomer) run(line string) string {
 		line = strings.ReplaceAll(line, "127.0.0.1:6379", n.redis)
 		n.serve(strings.Fields(strings.ReplaceAll(line, "/tmp/", n.tmp+"/"))[2:]...)
 	case strings.HasPrefix(line, "bin/spillway config "):
-		return output(n.t, binary(n.t), words[1:]...)
+		return output(n.t, binary, words[1:]...)
 	case line == "bin/spillway token":
-		return output(n.t, binary(n.t), "token")
+		return output(n.t, binary, "token")
 	case strings.HasPrefix(line, "printf ") && strings.Contains(line, "> /tmp/"):
 		return output(n.t, "sh", "-c", strings.ReplaceAll(line, "/tmp/", n.tmp+"/"))
 	case strings.HasPrefix(line, "cat /tmp/"):
 		return n.await(filepath.Join(n.tmp, strings.TrimPrefix(line, "cat /tmp/")))
 	case strings.Contains(line, "bin/spillway report"):
-		cmd := exec.CommandContext(n.t.Context(), "sh", "-c", strings.ReplaceAll(line, "bin/spillway", binary(n.t)))
+		cmd := exec.CommandContext(n.t.Context(), "sh", "-c", strings.ReplaceAll(line, "bin/spillway", binary))
 		cmd.Env = append(os.Environ(), "SPILLWAY_SERVER=http://"+n.data)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -133,7 +133,7 @@ func (n *newcomer) run(line string) string {
 func (n *newcomer) serve(args ...string) {
 	n.t.Helper()
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"}, args...)
-	cmd := exec.Command(binary(n.t), args...)
+	cmd := exec.Command(binary, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	logs, err := cmd.StderrPipe()
 	if err == nil {
