@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -289,70 +288,4 @@ func TestTheGoClientWorksOnQueuesOfPHP(t *testing.T) {
 	if _, err := j.PublishPHP(t.Context(), "default", []sdk.PHPJob{{Data: 1}}, sdk.PublishOptions{}); !errors.Is(err, sdk.ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
-}
-
-// A worker that says what it is shows, and a restart reaches PHP's workers and ours.
-func TestWorkersOfPHPAreListedAndToldToRestart(t *testing.T) {
-	t.Parallel()
-	s := servePHP(t, "laravel", "  orders: {kind: queue}\n")
-	claim := func(worker string) string {
-		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.data+"/v1/shop/mail,default/claim", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer reader")
-		r.Header.Set("X-Spillway-Worker", worker)
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = answer.Body.Close()
-		return answer.Header.Get("X-Spillway-Restart")
-	}
-	run := func(want string, args ...string) {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), binary, append(args, "--admin", "http://"+s.admin)...).CombinedOutput()
-		if !strings.Contains(string(out), want) {
-			t.Errorf("%v: %s, %v; want %s", args, out, err, want)
-		}
-	}
-	run("no worker said", "workers", "ls", "shop")
-	for _, hostile := range []string{"{", `{"name":""}`, `{"name":"../x"}`, `{"name":"` + strings.Repeat("x", 2000) + `"}`, `{"name":1}`} {
-		claim(hostile)
-	}
-	run("no worker said", "workers", "ls", "shop")
-	before := claim(`{"name":"host-1","children":8,"busy":3,"memory":104857600,"version":"v1"}`)
-	run("host-1  mail,default         8     3  100 MiB  v1       reader", "workers", "ls", "shop")
-	run("told", "workers", "restart", "shop")
-	if s.redis.Exists(t.Context(), "illuminate:queue:restart").Val() != 1 {
-		t.Error("PHP's workers are not told")
-	}
-	eventually(t, "claims have another signal", func() bool { return claim(`{"name":"host-1"}`) != before })
-	run("of kind queue, whose workers have no restart signal", "workers", "restart", "orders")
-}
-
-// A restart ends the claims that wait, so a worker without jobs restarts, too: told by us, and by PHP.
-func TestAWorkerThatWaitsForJobsIsRestarted(t *testing.T) {
-	t.Parallel()
-	s := servePHP(t, "think3", "")
-	born := filepath.Join(t.TempDir(), "born")
-	workOn(t, s.reloading, "shop default", []string{"SPILLWAY_TOKEN=reader"}, "--children", "1", "--",
-		"sh", "-c", `echo x >>"$0"; echo '{"do":"ready"}' >&3; read -r line`, born)
-	children := func(want int) {
-		t.Helper()
-		eventually(t, fmt.Sprintf("%d children were started", want), func() bool {
-			text, _ := os.ReadFile(born)
-			return strings.Count(string(text), "x") == want
-		})
-	}
-	children(1)
-	waits := func() bool { return s.metric(`spillway_jobs_polls{pool="shop"}`) == 1 }
-	eventually(t, "a claim waits", waits)
-	if out, err := exec.CommandContext(t.Context(), binary, "workers", "restart", "shop", "--admin", "http://"+s.admin).CombinedOutput(); err != nil {
-		t.Fatalf("%s, %v", out, err)
-	}
-	children(2)
-	eventually(t, "a claim waits", waits)
-	s.redis.Set(t.Context(), "think:queue:restart", "1", 0)
-	children(3)
 }
