@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestStaleEntriesAreExpiredAndNeverWritten(t *testing.T) {
@@ -100,7 +101,7 @@ func TestBacklogAtTheAgeLimitIsWrittenOnceAndNotCutOff(t *testing.T) {
 		r.start()
 		for range 600 { // a minute of 1,000 entries a second; the sink takes 640
 			r.store.produce(r.ns, "p", 100, 0)
-			time.Sleep(100 * time.Millisecond)
+			clocktest.Pass(100 * time.Millisecond)
 		}
 		r.drained(time.Minute)
 		r.stop()
@@ -124,7 +125,7 @@ func TestEntryExpiredBeforeItsTimeIsNotWrittenAfterItsSuccessors(t *testing.T) {
 				return errDown
 			}
 			if !quick.Load() {
-				time.Sleep(2 * time.Second)
+				clocktest.Take(2 * time.Second)
 			}
 			return nil
 		}
@@ -136,7 +137,7 @@ func TestEntryExpiredBeforeItsTimeIsNotWrittenAfterItsSuccessors(t *testing.T) {
 		r.store.produce(r.ns, "p", 1, 0)
 		for range 20 {
 			r.store.produce(r.ns, "other", 1, 0)
-			time.Sleep(110 * time.Millisecond)
+			clocktest.Pass(110 * time.Millisecond)
 		}
 		r.drained(time.Minute)
 		r.stop()
@@ -154,7 +155,7 @@ func TestSinkThatWasSlowOnceStillGetsEntriesThatComeDueLate(t *testing.T) {
 		r.sink.write = func(context.Context, []*sink.Batch) error {
 			if slow {
 				slow = false
-				time.Sleep(3 * time.Second)
+				clocktest.Take(3 * time.Second)
 			}
 			return nil
 		}
@@ -163,7 +164,7 @@ func TestSinkThatWasSlowOnceStillGetsEntriesThatComeDueLate(t *testing.T) {
 		r.drained(4 * time.Second)
 		for i := range 120 { // each comes due with a second of life
 			r.store.produce(r.ns, fmt.Sprint("p", i), 1, 0)
-			time.Sleep(time.Second)
+			clocktest.Pass(time.Second)
 		}
 		r.drained(time.Minute)
 		r.stop()
@@ -193,7 +194,7 @@ func TestSinkThatStaysTooSlowForItsEntriesGetsOnlyTrialWrites(t *testing.T) {
 			for p := range 40 {
 				r.store.produce(r.ns, fmt.Sprintf("p%d.%d", i, p), 1, 0)
 			}
-			time.Sleep(time.Second)
+			clocktest.Pass(time.Second)
 		}
 		r.drained(time.Minute)
 		r.stop()
@@ -215,7 +216,7 @@ func TestNothingExpiresWhileAFallbackTakesEntries(t *testing.T) {
 		return nil
 	}
 	throttles := func(context.Context, []*sink.Batch) error { return sink.Throttle(errDown, time.Hour) }
-	slow := func(context.Context, []*sink.Batch) error { time.Sleep(3 * time.Second); return errDown }
+	slow := func(context.Context, []*sink.Batch) error { clocktest.Take(3 * time.Second); return errDown }
 	for _, tt := range []struct {
 		name   string
 		first  func(context.Context, []*sink.Batch) error
@@ -245,16 +246,18 @@ func TestNothingExpiresWhileAFallbackTakesEntries(t *testing.T) {
 				if err := d.Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				const rounds, partitions = 240, 20
+				const partitions = 20
+				rounds := size(240, 80)
 				for range rounds {
 					for p := range partitions {
 						r.store.produce(r.ns, fmt.Sprintf("p%0*d", p%2+2, p), 2, 0)
 					}
-					time.Sleep(time.Second)
+					clocktest.Pass(time.Second)
 				}
 				r.drained(2 * tt.maxAge)
 				r.stop()
-				r.wantLedger(partition.Ledger{Accepted: 2 * rounds * partitions, Delivered: 2 * rounds * partitions})
+				all := int64(2 * rounds * partitions)
+				r.wantLedger(partition.Ledger{Accepted: all, Delivered: all})
 				if len(r.sink.seen()) == 0 || first.stale+first.late > 0 {
 					t.Errorf("%d Writes to the second tier, %d stale and %d late in the first", len(r.sink.seen()), first.stale, first.late)
 				}

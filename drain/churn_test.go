@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // The same where one Write has all of them.
@@ -22,7 +23,7 @@ func TestHealthyPartitionsAreServedAmongFailingOnesAlsoWhenAllAreNewAndCoalesced
 				r := newGroupRig(t)
 				r.sink.caps.MaxInFlight = 0
 				r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
-					time.Sleep(10 * time.Millisecond)
+					clocktest.Take(10 * time.Millisecond)
 					if startsWith(batches, "bad") {
 						return bad(ctx, batches)
 					}
@@ -37,9 +38,9 @@ func TestHealthyPartitionsAreServedAmongFailingOnesAlsoWhenAllAreNewAndCoalesced
 					for p := range healthy {
 						r.store.produce(r.ns, fmt.Sprintf("ok%d.%d", second, p), 1, 0)
 					}
-					time.Sleep(time.Second)
+					clocktest.Pass(time.Second)
 				}
-				time.Sleep(time.Minute)
+				clocktest.Pass(time.Minute)
 				r.stop()
 				if l := r.store.ledger(r.ns); l.Delivered != seconds*healthy {
 					t.Errorf("%d of %d healthy partitions were delivered", l.Delivered, seconds*healthy)
@@ -57,7 +58,7 @@ func TestHealthyPartitionsAreServedAmongFailingOnesAlsoWhenAllAreNew(t *testing.
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, func(p *partition.Policy) { p.MaxAge = 15 * time.Second })
 				r.sink.write = func(_ context.Context, b []*sink.Batch) error {
-					time.Sleep(10 * time.Millisecond)
+					clocktest.Take(10 * time.Millisecond)
 					if strings.HasPrefix(b[0].Partition, "bad") {
 						return errDown
 					}
@@ -72,7 +73,7 @@ func TestHealthyPartitionsAreServedAmongFailingOnesAlsoWhenAllAreNew(t *testing.
 					for p := range healthy {
 						r.store.produce(r.ns, fmt.Sprintf("ok%d.%d", second, p), 1, 0)
 					}
-					time.Sleep(time.Second)
+					clocktest.Pass(time.Second)
 				}
 				r.drained(time.Minute)
 				r.stop()
@@ -108,7 +109,7 @@ func TestDeadSinkSeesABoundedNumberOfWritesASecondHoweverManyPartitionsThereAre(
 						}
 						r.store.produce(r.ns, fmt.Sprint("p", id), 1, 0)
 					}
-					time.Sleep(time.Second)
+					clocktest.Pass(time.Second)
 				}
 				first := r.sink.seen()[0].at
 				var perSecond [120]int

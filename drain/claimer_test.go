@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestNeverClaimsMoreThanCanStart(t *testing.T) {
@@ -19,7 +20,7 @@ func TestNeverClaimsMoreThanCanStart(t *testing.T) {
 			if got := len(r.store.leased()); got > 4 {
 				t.Errorf("%d leases for 4 workers", got)
 			}
-			time.Sleep(100 * time.Millisecond)
+			clocktest.Take(100 * time.Millisecond)
 			return nil
 		}
 		for p := range 40 {
@@ -42,7 +43,7 @@ func TestMaxInFlightBoundsWritesBeforeTheLeaseIsTaken(t *testing.T) {
 			if got := len(r.store.leased()); got > 2 {
 				t.Errorf("%d leases", got)
 			}
-			time.Sleep(100 * time.Millisecond)
+			clocktest.Take(100 * time.Millisecond)
 			return nil
 		}
 		for p := range 10 {
@@ -61,12 +62,12 @@ func TestHotPartitionIsDrainedWithoutPauses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.store.roundTrip = time.Millisecond
-		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(time.Millisecond); return nil }
+		r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(time.Millisecond); return nil }
 		r.store.produce(r.ns, "hot", 10_000, 0)
 		r.start()
 		start := time.Now()
 		for r.store.ledger(r.ns).Buffered > 128 {
-			time.Sleep(time.Millisecond)
+			clocktest.Pass(time.Millisecond)
 		}
 		// 79 batches of 1 ms, and a claim and a commit a lease of 8.
 		if took := time.Since(start); took > 200*time.Millisecond {
@@ -84,7 +85,7 @@ func TestEmptyRoundsOfClaimsDoNotSpin(t *testing.T) {
 		p := r.store.spaces["games"].partitions["p"]
 		r.store.claimFault = func(partition.ClaimRequest) fault { p.due += 1; return fault{} } // never quite due
 		r.start()
-		time.Sleep(11 * time.Second)
+		clocktest.Pass(11 * time.Second)
 		if got := r.store.counts().claim; got > 500 {
 			t.Errorf("%d claims in 10 s", got)
 		}
@@ -98,7 +99,7 @@ func TestIdleClaimerAsksOnceAPoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.start()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if got := r.store.counts().due; got > 62 {
 			t.Errorf("%d Due calls in a minute", got)
 		}
@@ -123,14 +124,14 @@ func TestPartitionThatTheStoreRejectsDoesNotHoldUpTheOthers(t *testing.T) {
 		for p := range 10 {
 			r.store.produce(r.ns, fmt.Sprintf("b%d", p), 1, 0)
 		}
-		time.Sleep(time.Millisecond)
+		clocktest.Pass(time.Millisecond)
 		r.store.produce(r.ns, "whole", 10, 0)
 		r.start()
-		time.Sleep(2 * time.Second)
+		clocktest.Pass(2 * time.Second)
 		if got := len(r.sink.of("whole")); got != 1 {
 			t.Errorf("%d writes behind ten broken partitions", got)
 		}
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if got := r.store.counts().claim; got > 30 {
 			t.Errorf("%d claim calls in a minute", got)
 		}
@@ -158,14 +159,14 @@ func TestDueCallsListPastManyQuarantinedPartitions(t *testing.T) {
 		for i := range 600 {
 			r.store.produce(r.ns, fmt.Sprintf("bad%04d", i), 1, 0)
 		}
-		time.Sleep(10 * time.Millisecond)
+		clocktest.Pass(10 * time.Millisecond)
 		const healthy = 3000
 		for i := range healthy {
 			r.store.produce(r.ns, fmt.Sprintf("good%04d", i), 1, 0)
 		}
-		time.Sleep(2 * time.Second) // all are due
+		clocktest.Pass(2 * time.Second) // all are due
 		r.start()
-		time.Sleep(20 * time.Second)
+		clocktest.Pass(20 * time.Second)
 		if l, dueCalls := r.store.ledger(r.ns), r.store.counts().due; l.Delivered != healthy || dueCalls > 500 {
 			t.Errorf("%d of %d healthy entries delivered, %d Due calls", l.Delivered, healthy, dueCalls)
 		}

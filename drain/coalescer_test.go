@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 var largeWrites = sink.Caps{MaxBatches: 10_000, PreferEntries: 10_000, MaxInFlight: 4, Linger: time.Second}
@@ -201,7 +202,7 @@ func TestPoisonEntryOfAGroupCostsOneRecord(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newGroupRig(t)
 		r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
-			time.Sleep(10 * time.Millisecond)
+			clocktest.Take(10 * time.Millisecond)
 			for _, b := range batches {
 				for _, e := range b.Entries {
 					if string(e.Payload) == "poison" {
@@ -252,12 +253,13 @@ func TestBadPartitionsAreSoonWrittenApart(t *testing.T) {
 					if startsWith(batches, "bad") {
 						return bad(ctx, batches)
 					}
-					time.Sleep(20 * time.Millisecond)
+					clocktest.Take(20 * time.Millisecond)
 					return nil
 				}
 				r.start()
 				begun := time.Now()
-				const healthy, rounds = 200, 90
+				const healthy = 200
+				rounds := size(90, 60)
 				for round := range rounds {
 					for p := range healthy {
 						r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
@@ -267,10 +269,10 @@ func TestBadPartitionsAreSoonWrittenApart(t *testing.T) {
 							r.store.produce(r.ns, fmt.Sprintf("bad%d", p), 1, 0)
 						}
 					}
-					time.Sleep(time.Second)
+					clocktest.Pass(time.Second)
 				}
 				begin := len(r.sink.seen())
-				time.Sleep(15 * time.Second)
+				clocktest.Pass(15 * time.Second)
 				if got := len(r.sink.seen()) - begin; got > 20*30 {
 					t.Errorf("%d batches in 15 s", got)
 				}
@@ -311,13 +313,13 @@ func TestWhatGoesStaleWhileItWaitsExpiresUnwritten(t *testing.T) {
 		slow.Store(true)
 		r.sink.write = func(context.Context, []*sink.Batch) error {
 			if slow.Swap(false) {
-				time.Sleep(3500 * time.Millisecond)
+				clocktest.Take(3500 * time.Millisecond)
 			}
 			return nil
 		}
 		r.store.produce(r.ns, "first", 1, 0)
 		r.start()
-		time.Sleep(1100 * time.Millisecond) // first is being written, alone
+		clocktest.Pass(1100 * time.Millisecond) // first is being written, alone
 		r.store.produce(r.ns, "old", 1, 2*time.Second)
 		r.store.produce(r.ns, "mixed", 2, 2*time.Second)
 		r.store.produce(r.ns, "mixed", 2, 0)
@@ -340,7 +342,7 @@ func TestGroupDoesNotWaitLongerThanItsOldestEntryCan(t *testing.T) {
 		r.sink.caps.Linger = 8 * time.Second
 		r.cfg.Lease = time.Minute
 		r.start()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		begin := time.Now()
 		r.store.produce(r.ns, "old", 1, r.ns.Policy.MaxAge-2*time.Second)
 		r.store.produce(r.ns, "young", 1, 0)
@@ -378,7 +380,7 @@ func TestStopWritesWhatWaitsAtOnce(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
 		}
 		r.start()
-		time.Sleep(100 * time.Millisecond)
+		clocktest.Pass(100 * time.Millisecond)
 		begin := time.Now()
 		r.stop()
 		if took := time.Since(begin); took > 100*time.Millisecond {
@@ -400,7 +402,7 @@ func TestStopOutOfPatienceReleasesWhatWaits(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
 		}
 		r.start()
-		time.Sleep(100 * time.Millisecond)
+		clocktest.Pass(100 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := r.d.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -431,12 +433,12 @@ func TestFailedGroupCountsOnceForTheBreaker(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
 		}
 		r.start()
-		time.Sleep(r.ns.Policy.Linger + r.sink.caps.Linger + time.Millisecond)
+		clocktest.Pass(r.ns.Policy.Linger + r.sink.caps.Linger + time.Millisecond)
 		g := r.d.namespaces[0].guard
 		if sizes, _ := r.sink.writesMade(); len(sizes) != 1 || g.Tripped() {
 			t.Errorf("tripped %t after Writes of %v entries", g.Tripped(), sizes)
 		}
-		time.Sleep(2 * time.Minute)
+		clocktest.Pass(2 * time.Minute)
 		if sizes, _ := r.sink.writesMade(); !g.Tripped() || len(sizes) > 1024+64+400 {
 			t.Errorf("tripped %t after %d Writes to a dead sink", g.Tripped(), len(sizes))
 		}
@@ -453,14 +455,14 @@ func TestGroupOfASinkThatIsNotConnectedIsNotPresented(t *testing.T) {
 		var calls atomic.Int64
 		r.sink.write = func(context.Context, []*sink.Batch) error {
 			if calls.Add(1) == 1 {
-				time.Sleep(2 * time.Second) // meanwhile the others gather
+				clocktest.Take(2 * time.Second) // meanwhile the others gather
 				return sink.ErrNotConnected
 			}
 			return nil
 		}
 		r.store.produce(r.ns, "first", 1, 0)
 		r.start()
-		time.Sleep(2500 * time.Millisecond)
+		clocktest.Pass(2500 * time.Millisecond)
 		for p := range 10 {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 128, 0)
 		}
@@ -498,7 +500,7 @@ func TestConcurrentWritesOfGroupsStayWithinMaxInFlight(t *testing.T) {
 		r.sink.caps = sink.Caps{MaxBatches: 10, MaxInFlight: 3, Linger: 100 * time.Millisecond}
 		var calls atomic.Int64
 		r.sink.write = func(context.Context, []*sink.Batch) error {
-			time.Sleep(50 * time.Millisecond)
+			clocktest.Take(50 * time.Millisecond)
 			if calls.Add(1)%3 == 0 {
 				return errDown
 			}
@@ -521,7 +523,7 @@ func TestPanicOfTheCoalescerStrandsNobody(t *testing.T) {
 		r := newGroupRig(t)
 		r.store.produce(r.ns, "p", 1, 0)
 		r.start()
-		time.Sleep(time.Millisecond)
+		clocktest.Pass(time.Millisecond)
 		c := r.d.namespaces[0].groups
 		later := time.Now().Add(time.Hour)
 		m := &member{Write: guard.Write{End: later, Pending: guard.Pending{Entries: 1, Stale: later}}, done: make(chan struct{})}
@@ -541,11 +543,11 @@ func TestLeasesThatWaitAreBoundedByTheirPayload(t *testing.T) {
 		r := newGroupRig(t)
 		r.sink.caps.MaxBytes = 1 << 20
 		r.sink.write = hang
-		for p := range 2000 {
+		for p := range size(2000, 500) {
 			r.store.produceAll(r.ns, fmt.Sprintf("p%d", p), 0, strings.Repeat("x", 100_000))
 		}
 		r.start()
-		time.Sleep(r.ns.Policy.Linger + 5*time.Second)
+		clocktest.Pass(r.ns.Policy.Linger + 5*time.Second)
 		// 42 for four Writes of 1 MiB, and what the last round of claims brought.
 		if got := r.value(r.metrics().leases); got > 42+maxClaims {
 			t.Errorf("%v leases of 100 kB in hand", got)
@@ -572,7 +574,7 @@ func TestWhatWaitsForAWriteIsHandedBackThoughOthersJoin(t *testing.T) {
 		c := r.d.namespaces[0].groups
 		for p := range 60 {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
-			time.Sleep(500 * time.Millisecond)
+			clocktest.Pass(500 * time.Millisecond)
 			c.mu.Lock()
 			for _, m := range c.queues[trusted].waiting {
 				if late := time.Since(m.End); late > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestLeasesCoverMoreBatchesWhereNoPartitionWaitsLongForIt(t *testing.T) {
@@ -32,12 +33,12 @@ func TestLeasesCoverMoreBatchesWhereNoPartitionWaitsLongForIt(t *testing.T) {
 					deepest = max(deepest, claim.MaxBatches)
 					return fault{}
 				}
-				r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(c.write); return nil }
+				r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(c.write); return nil }
 				for p := range c.partitions {
 					r.store.produce(r.ns, fmt.Sprintf("p%d", p), 128*20, 0)
 				}
 				r.start()
-				time.Sleep(c.write * time.Duration(10*c.partitions/c.workers+10))
+				clocktest.Pass(c.write * time.Duration(10*c.partitions/c.workers+10))
 				r.store.set(func() { // while there still is a backlog
 					if deepest != c.wantMax {
 						t.Errorf("leases of up to %d batches, want %d", deepest, c.wantMax)
@@ -103,7 +104,7 @@ func TestLosingToAnotherDrainerMovesToARandomOffset(t *testing.T) {
 				return fault{}
 			}
 		})
-		time.Sleep(2 * time.Second)
+		clocktest.Pass(2 * time.Second)
 		moved := false
 		for _, offset := range r.store.dueOffsets() {
 			moved = moved || offset > 0
@@ -156,9 +157,9 @@ func TestARoundEndsWhenOthersHaveWonMostOfIt(t *testing.T) {
 			r.store.spaces["games"].partitions[c.Partition].due += 60_000 // somebody else has it
 			return fault{}
 		}
-		time.Sleep(2 * time.Second) // all are due
+		clocktest.Pass(2 * time.Second) // all are due
 		r.start()
-		time.Sleep(time.Millisecond)
+		clocktest.Pass(time.Millisecond)
 		dueCalls := len(r.store.dueOffsets())
 		r.store.set(func() {
 			if claims == 0 || claims > dueCalls*claimsAtOnce {

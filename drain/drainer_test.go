@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
@@ -45,12 +46,12 @@ func TestHangingSinkOfOneNamespaceDoesNotHoldUpAnother(t *testing.T) {
 func TestStopLetsLeasesFinish(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(3 * time.Second); return nil }
+		r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(3 * time.Second); return nil }
 		for p := range 10 {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 10, 0)
 		}
 		r.start()
-		time.Sleep(1500 * time.Millisecond)
+		clocktest.Pass(1500 * time.Millisecond)
 		r.stop()
 		r.wantLedger(partition.Ledger{Accepted: 100, Delivered: 100})
 		if r.sink.closes != 1 {
@@ -67,7 +68,7 @@ func TestStopReleasesLeasesForOthersWhenItsContextEnds(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 10, 0)
 		}
 		r.start()
-		time.Sleep(1500 * time.Millisecond)
+		clocktest.Pass(1500 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -99,7 +100,7 @@ func TestStopReturnsEvenWhenASinkDoesNot(t *testing.T) {
 		r.sink.write = func(context.Context, []*sink.Batch) error { <-let; return nil }
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
-		time.Sleep(1500 * time.Millisecond)
+		clocktest.Pass(1500 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -149,7 +150,7 @@ func TestStopBeforeStartAndTwice(t *testing.T) {
 		if d.Start(t.Context()) == nil {
 			t.Error("Start after Stop: got no error")
 		}
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		if r.sink.opens > 0 || r.sink.closes > 0 || r.store.counts().due > 0 {
 			t.Error("something ran after Stop")
 		}
@@ -159,13 +160,13 @@ func TestStopBeforeStartAndTwice(t *testing.T) {
 func TestStopTwiceAtOnceWaitsForTheEndEachTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(3 * time.Second); return nil }
+		r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(3 * time.Second); return nil }
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
 		if r.d.Start(t.Context()) == nil {
 			t.Error("a second Start: got no error")
 		}
-		time.Sleep(1500 * time.Millisecond)
+		clocktest.Pass(1500 * time.Millisecond)
 		done := make(chan error, 2)
 		for range 2 {
 			go func() { done <- r.d.Stop(context.Background()) }()
@@ -189,7 +190,7 @@ func TestStopReportsWhatCloseSays(t *testing.T) {
 		r := newRig(t)
 		r.sink.close = func(context.Context) error { return errDown }
 		r.start()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		if err := r.d.Stop(t.Context()); !errors.Is(err, errDown) {
 			t.Errorf("stop: %v", err)
 		}
@@ -201,7 +202,7 @@ func TestStopDoesNotWaitForASinkThatDoesNotOpen(t *testing.T) {
 		r := newRig(t)
 		r.sink.open = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		r.start()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		start := time.Now()
 		r.stop()
 		if took := time.Since(start); took > 10*time.Millisecond {
@@ -219,7 +220,7 @@ func TestStopDuringAClaimDoesNotLoseTheLease(t *testing.T) {
 		r.store.roundTrip = 100 * time.Millisecond
 		r.store.produce(r.ns, "p", 128, 0)
 		r.start()
-		time.Sleep(150 * time.Millisecond) // the claim is on the wire
+		clocktest.Pass(150 * time.Millisecond) // the claim is on the wire
 		if r.store.counts().due != 1 || r.store.counts().claim != 0 {
 			t.Fatalf("not at the moment that was meant: %+v", r.store.counts())
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestRetryNeverWaitsBeyondTheLifeOfTheBatch(t *testing.T) {
@@ -44,7 +45,7 @@ func TestBackoffOfANamespaceIsItsOwn(t *testing.T) {
 		r.store.produce(r.ns, "p", 1, 0)
 		r.store.produce(slow, "p", 1, 0)
 		r.start()
-		time.Sleep(2 * time.Minute)
+		clocktest.Pass(2 * time.Minute)
 		r.stop()
 		if quick, rare := len(r.sink.seen()), len(other.seen()); rare < 5 || rare > 25 || quick < 6 {
 			t.Errorf("%d attempts, and %d with 20 s between them at most", quick, rare)
@@ -67,14 +68,14 @@ func TestDeadSinkGetsOnlyProbes(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 2, 0)
 		}
 		r.start()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		// 256 partitions newly fail, those of the workers' last round too, and then
 		// come 232 probes until they are a second apart.
 		if got := len(r.sink.seen()); got > 256+64+232+60 {
 			t.Errorf("%d writes to a dead sink in a minute", got)
 		}
 		before := len(r.sink.seen())
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if got := len(r.sink.seen()) - before; got > 100 {
 			t.Errorf("%d writes to a dead sink in the next minute", got)
 		}
@@ -109,7 +110,7 @@ func TestHealthyPartitionIsFoundAmongManyThatFailFromTheStart(t *testing.T) {
 		r.store.produce(r.ns, "ok", 1, 0)
 		r.start()
 		// 200 new partitions do not trip the breaker.
-		time.Sleep(2 * r.ns.Policy.Linger)
+		clocktest.Pass(2 * r.ns.Policy.Linger)
 		if got := len(r.sink.accepted("ok")); got != 1 {
 			t.Fatalf("the healthy partition was delivered %d times", got)
 		}
@@ -117,7 +118,7 @@ func TestHealthyPartitionIsFoundAmongManyThatFailFromTheStart(t *testing.T) {
 	})
 }
 
-// Six hours of service in a bubble: processes start and stop, half of them with a
+// Six hours of service in a bubble, two of them with -short: processes start and stop, half of them with a
 // context that ends first; the sink is down for minutes, the store for seconds, replies are
 // lost all the time. Scheduler, leases, back-off and shutdown leave nothing
 // behind, write nothing stale, and once all is well everything is drained.
@@ -149,10 +150,10 @@ func sixHours(t *testing.T, caps sink.Caps) {
 		}
 		r.store.claimFault = func(partition.ClaimRequest) fault { return lose() }
 		r.store.settleFault = func(*partition.Lease) fault { return lose() }
-		produced, stops := 0, 0
-		for time.Since(began) < 6*time.Hour {
+		produced, stops, hours := 0, 0, size(6, 2)
+		for time.Since(began) < time.Duration(hours)*time.Hour {
 			r.start()
-			for end := time.Now().Add(20 * time.Minute); time.Now().Before(end); time.Sleep(10 * time.Second) {
+			for end := time.Now().Add(20 * time.Minute); time.Now().Before(end); clocktest.Pass(10 * time.Second) {
 				minute := time.Since(began) % (15 * time.Minute)
 				down.Store(minute >= 5*time.Minute && minute < 9*time.Minute)
 				n := 1 + produced%200
@@ -163,7 +164,7 @@ func sixHours(t *testing.T, caps sink.Caps) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 				_ = r.d.Stop(ctx) // out of patience: whatever is in hand is given back
 				cancel()
-				time.Sleep(time.Minute)
+				clocktest.Pass(time.Minute)
 				r.verify()
 			} else {
 				r.stop()
@@ -181,7 +182,7 @@ func sixHours(t *testing.T, caps sink.Caps) {
 		if l.Accepted != int64(produced) || l.Delivered == 0 || l.Expired == 0 || l.Dead+l.Lost+l.Evicted+l.Buffered != 0 {
 			t.Errorf("produced %d: %+v", produced, l)
 		}
-		if stops < 17 {
+		if stops < 3*hours-1 {
 			t.Errorf("only %d processes came and went", stops)
 		}
 		t.Logf("%v: %d processes, %+v", time.Since(began).Round(time.Minute), stops+1, l)

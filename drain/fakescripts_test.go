@@ -16,7 +16,7 @@ import (
 // accepted: whatever takes those, they are delivered.
 func (p *fakePartition) pop(n int64) (done int64) {
 	done = p.doneIn(p.head, p.head+n)
-	p.entries = slices.Clone(p.entries[n:])
+	p.entries = p.entries[n:]
 	p.head += n
 	return done
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // A fault is what goes wrong with one script: it does not run, or it runs and
@@ -209,7 +210,7 @@ func (s *fakeStore) Due(ctx context.Context, ns *partition.Namespace, shard, off
 // trip is the time on the wire.
 func (s *fakeStore) trip(context.Context) {
 	if s.roundTrip > 0 {
-		time.Sleep(s.roundTrip)
+		clocktest.Take(s.roundTrip)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestFailingPartitionCostsOnlyItself(t *testing.T) {
@@ -30,7 +31,7 @@ func TestFailingPartitionCostsOnlyItself(t *testing.T) {
 			r.store.produce(r.ns, "good", 5, 0)
 			<-good
 			late = max(late, time.Since(born)-r.ns.Policy.Linger)
-			time.Sleep(time.Millisecond) // the commit
+			clocktest.Pass(time.Millisecond) // the commit
 		}
 		r.drained(4 * time.Minute)
 		r.stop()
@@ -70,12 +71,12 @@ func TestManyFailingPartitionsCostOnlyThemselves(t *testing.T) {
 					r.store.produce(r.ns, fmt.Sprintf("bad%d", p), 1, 0)
 				}
 			}
-			time.Sleep(time.Second)
+			clocktest.Pass(time.Second)
 			if second > 60 && r.value(r.metrics().Tripped) != 0 {
 				t.Fatalf("partitions that are known to fail tripped the breaker in second %d", second)
 			}
 		}
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		if got := len(flat(r.sink.of("ok"))); got != 120 {
 			t.Errorf("%d of 120 entries of the healthy partition got through", got)
 		}
@@ -101,7 +102,7 @@ func TestSinkThatHangsOnOnePartitionForEverCostsOneWorker(t *testing.T) {
 		r.start()
 		for range 20 {
 			r.store.produce(r.ns, "good", 5, 0)
-			time.Sleep(10 * time.Second)
+			clocktest.Pass(10 * time.Second)
 		}
 		if got := len(r.sink.of("bad")); got != 1 {
 			t.Errorf("%d workers hang on one partition", got)
@@ -131,7 +132,7 @@ func TestFlappingSinkMakesTwoLogLines(t *testing.T) {
 		r.start()
 		for p := range 200 {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
-			time.Sleep(100 * time.Millisecond)
+			clocktest.Pass(100 * time.Millisecond)
 		}
 		r.drained(time.Minute)
 		r.stop()
@@ -160,18 +161,18 @@ func TestSinkThatHoldsOnlySoManyWritesIsNotGivenMore(t *testing.T) {
 				running--
 			}()
 			if n > 24 {
-				time.Sleep(time.Millisecond)
+				clocktest.Take(time.Millisecond)
 				return sink.Throttle(errDown, 100*time.Millisecond)
 			}
-			time.Sleep(20 * time.Millisecond)
+			clocktest.Take(20 * time.Millisecond)
 			return nil
 		}
 		r.start()
-		for range 40 {
+		for range size(40, 20) {
 			for p := range 400 {
 				r.store.produce(r.ns, fmt.Sprintf("p%d", p), 2, 0)
 			}
-			time.Sleep(time.Second / 2)
+			clocktest.Pass(time.Second / 2)
 		}
 		if got := r.metrics().Concurrency; r.value(got) > 40 {
 			t.Errorf("%v Writes at once to a sink that holds 24", r.value(got))
@@ -192,7 +193,7 @@ func TestPartitionsThatAreThrottledOrHangDoNotLowerTheLimitForOthers(t *testing.
 			case 'h':
 				return hang(ctx, batches)
 			}
-			time.Sleep(20 * time.Millisecond)
+			clocktest.Take(20 * time.Millisecond)
 			return nil
 		}
 		r.start()
@@ -204,7 +205,7 @@ func TestPartitionsThatAreThrottledOrHangDoNotLowerTheLimitForOthers(t *testing.
 				r.store.produce(r.ns, fmt.Sprintf("t%d", p), 1, 0)
 				r.store.produce(r.ns, fmt.Sprintf("h%d", p), 1, 0)
 			}
-			time.Sleep(time.Second / 2)
+			clocktest.Pass(time.Second / 2)
 		}
 		if got := r.metrics().Concurrency; r.value(got) < 50 {
 			t.Errorf("%v Writes at once", r.value(got))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 var numbers = regexp.MustCompile("[0-9]+")
@@ -34,7 +35,7 @@ func TestEachKindOfDeadLetterIsLoggedAtMostOnceAMinute(t *testing.T) {
 		r.drained(time.Minute)
 		r.store.produce(r.ns, "q", 1, 0)
 		r.drained(time.Minute)
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		r.store.produce(r.ns, "p", 1, 0)
 		r.drained(time.Minute)
 		r.stop()
@@ -65,7 +66,7 @@ func TestRecoveryIsLoggedAlthoughNoWriteFollows(t *testing.T) {
 		r.store.produce(r.ns, "p", 1, 0)
 		r.start()
 		r.drained(time.Minute)
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		if s := r.d.Status().Targets[0]; r.lines("sink recovered") != 1 || !s.FailingSince.IsZero() {
 			t.Errorf("%+v, log %v", s, r.logs.All())
 		}
@@ -84,11 +85,11 @@ func TestAnOpenEndsAFailureToOpen(t *testing.T) {
 			return nil
 		}
 		r.start()
-		time.Sleep(19 * time.Second)
+		clocktest.Pass(19 * time.Second)
 		if r.value(r.metrics().Failing) != 1 {
 			t.Error("sink_failing is 0 while the sink cannot be opened")
 		}
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if r.value(r.metrics().Failing) != 0 || r.lines("sink recovered") != 1 {
 			t.Errorf("nothing was written, and the sink is open: %v", r.logs.All())
 		}
@@ -109,7 +110,7 @@ func TestFailingGaugeFallsWithTheFirstSuccess(t *testing.T) {
 		}
 		r.store.produce(r.ns, "p", 1, 0)
 		r.start()
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		if got := r.value(r.metrics().Failing); got != 1 {
 			t.Errorf("sink_failing is %v while the sink is down", got)
 		}
@@ -135,7 +136,7 @@ func TestStopDoesNotWaitForAnUnreachableStore(t *testing.T) {
 		}
 		r.store.produce(r.ns, "p", 128, 0)
 		r.start()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		began := time.Now()
 		r.stop()
 		if took := time.Since(began); took > 4*time.Second {
@@ -185,12 +186,12 @@ func TestFailingGaugeIsUpWhileEverythingWaitsForARetry(t *testing.T) {
 						r.store.produce(r.ns, fmt.Sprint("p", p), 1000, 0)
 					}
 					r.start()
-					time.Sleep(20 * time.Second)
+					clocktest.Pass(20 * time.Second)
 					for range 60 {
 						if got := r.value(r.metrics().Failing); got != 1 {
 							t.Fatalf("sink_failing is %v while nothing is delivered", got)
 						}
-						time.Sleep(500 * time.Millisecond)
+						clocktest.Pass(500 * time.Millisecond)
 					}
 					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()

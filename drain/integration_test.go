@@ -49,7 +49,14 @@ func startProcess(t *testing.T, url string, policy partition.Policy, cfg Config,
 
 func (p *process) produce(t *testing.T, name string, n int) {
 	t.Helper()
+	p.produceOld(t, name, n, 0)
+}
+
+// produceOld appends n entries that happened some time ago.
+func (p *process) produceOld(t *testing.T, name string, n int, age time.Duration) {
+	t.Helper()
 	now, _ := p.store.Now()
+	now -= age.Milliseconds()
 	g := &partition.Group{Namespace: p.ns, Partition: name}
 	for i := range n {
 		g.Entries = append(g.Entries, partition.AppendEntry(nil, now, nil, fmt.Appendf(nil, `{"i":%d}`, i)))
@@ -127,13 +134,13 @@ func TestRedisTwoDrainersAndAFailingSink(t *testing.T) {
 			return ctx.Err()
 		}
 		for i, e := range batches[0].Entries {
-			if string(e.Payload) == `{"i":700}` {
+			if string(e.Payload) == `{"i":200}` {
 				if len(batches[0].Entries) > 1 && rand.IntN(2) == 0 {
 					var one sink.BatchError
-					one.Fail(0, i, sink.Permanent(errors.New("700")))
+					one.Fail(0, i, sink.Permanent(errors.New("200")))
 					return &one
 				}
-				return sink.Permanent(errors.New("700"))
+				return sink.Permanent(errors.New("200"))
 			}
 		}
 		switch rand.IntN(15) {
@@ -158,7 +165,8 @@ func TestRedisTwoDrainersAndAFailingSink(t *testing.T) {
 	two := startProcess(t, server.URL(), policy, cfg, shared)
 	one.start(t)
 	two.start(t)
-	const partitions, entries = 20, 1000
+	const partitions = 20
+	entries := size(1000, 250)
 	for p := range partitions {
 		one.produce(t, fmt.Sprintf("p%d", p), entries)
 	}
@@ -167,7 +175,7 @@ func TestRedisTwoDrainersAndAFailingSink(t *testing.T) {
 	one.stop(t)
 
 	l := one.ledger(t)
-	if want := (partition.Ledger{Accepted: partitions * entries, Delivered: partitions * (entries - 1), Dead: partitions}); l != want {
+	if want := (partition.Ledger{Accepted: partitions * int64(entries), Delivered: partitions * int64(entries-1), Dead: partitions}); l != want {
 		t.Errorf("ledger\n got %+v\nwant %+v", l, want)
 	}
 	if residual, err := one.store.Audit(t.Context(), one.ns); residual != 0 || err != nil {
@@ -325,7 +333,8 @@ func TestRedisTwoDrainersAndAFailingSinkThatCoalesces(t *testing.T) {
 	two := startProcess(t, server.URL(), policy, cfg, shared)
 	one.start(t)
 	two.start(t)
-	const partitions, entries = 200, 100
+	const entries = 100
+	partitions := size(200, 60)
 	for p := range partitions {
 		one.produce(t, fmt.Sprintf("p%d", p), entries)
 	}
@@ -334,7 +343,7 @@ func TestRedisTwoDrainersAndAFailingSinkThatCoalesces(t *testing.T) {
 	one.stop(t)
 
 	l := one.ledger(t)
-	if want := (partition.Ledger{Accepted: partitions * entries, Delivered: partitions * (entries - 1), Dead: partitions}); l != want {
+	if want := (partition.Ledger{Accepted: int64(partitions) * entries, Delivered: int64(partitions) * (entries - 1), Dead: int64(partitions)}); l != want {
 		t.Errorf("ledger\n got %+v\nwant %+v", l, want)
 	}
 	if residual, err := one.store.Audit(t.Context(), one.ns); residual != 0 || err != nil {
@@ -357,15 +366,17 @@ func TestRedisTwoDrainersAndAFailingSinkThatCoalesces(t *testing.T) {
 	}
 }
 
-// One entry each of 10,000 partitions: as many leases wait at once.
+// One entry each of as many partitions as a Write may have entries: as many leases wait
+// at once.
 func TestRedisSparsePartitionsFillLargeWrites(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	policy := partition.DefaultPolicy()
 	policy.Linger = 0
-	s := &fakeSink{caps: sink.Caps{MaxBatches: 10_000, PreferEntries: 10_000, Linger: 20 * time.Second}}
+	write := size(10_000, 2_000)
+	partitions := 2 * write
+	s := &fakeSink{caps: sink.Caps{MaxBatches: write, PreferEntries: write, Linger: 20 * time.Second}}
 	p := startProcess(t, server.URL(), policy, DefaultConfig(), s)
-	const partitions = 20_000
 	now, _ := p.store.Now()
 	for lo := 0; lo < partitions; lo += 500 {
 		groups := make([]*partition.Group, 500)
@@ -378,7 +389,7 @@ func TestRedisSparsePartitionsFillLargeWrites(t *testing.T) {
 	p.start(t)
 	p.drained(t, 60*time.Second)
 	p.stop(t)
-	if l := p.ledger(t); l != (partition.Ledger{Accepted: partitions, Delivered: partitions}) {
+	if l := p.ledger(t); l != (partition.Ledger{Accepted: int64(partitions), Delivered: int64(partitions)}) {
 		t.Errorf("ledger %+v", l)
 	}
 	// Two full ones, if claiming them takes less than the linger.

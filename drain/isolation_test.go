@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // What a target does to some partitions must cost the others nothing measurable, and
@@ -35,7 +36,7 @@ func TestBadPartitionsAndDeadSinksCostTheOthersNothingMeasurable(t *testing.T) {
 			return nil
 		},
 		"answers late": func(context.Context, []*sink.Batch) error {
-			time.Sleep(time.Second)
+			clocktest.Take(time.Second)
 			return nil
 		},
 	}
@@ -80,7 +81,7 @@ func drainTime(t *testing.T, caps sink.Caps, bad func(context.Context, []*sink.B
 				return bad(ctx, batches)
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
+		clocktest.Take(20 * time.Millisecond)
 		return nil
 	}
 	dead := space("dead")
@@ -104,16 +105,12 @@ func drainTime(t *testing.T, caps sink.Caps, bad func(context.Context, []*sink.B
 	// What the drain learns of the bad partitions costs something once.
 	for range 40 {
 		produce(1)
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 	}
 	produce(entries)
 	until := func(share float64) {
-		for left := partitions * entries; float64(left) > share*partitions*entries; {
-			time.Sleep(time.Millisecond)
-			left = 0
-			for p := range partitions {
-				left += r.store.depth(r.ns, fmt.Sprintf("p%d", p))
-			}
+		for float64(r.store.ledger(r.ns).Buffered) > share*partitions*entries {
+			clocktest.Pass(time.Millisecond)
 		}
 	}
 	until(0.9) // the first Writes wait for what lingers

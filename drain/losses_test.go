@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
@@ -62,7 +63,7 @@ func TestEntriesThatExpireInALeaseAreSampled(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.MaxAge = 40 * time.Second; p.Linger = 100 * time.Millisecond })
 		log := drops.NewLog()
 		r.cfg.Drops = log
-		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(5 * time.Second); return nil }
+		r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(5 * time.Second); return nil }
 		r.store.produce(r.ns, "p", 1, 0)
 		r.start()
 		r.drained(time.Minute) // the pace is known
@@ -112,7 +113,7 @@ func TestAtMostOnceWritesEachBatchOnce(t *testing.T) {
 				t.Error("two batches of a partition side by side")
 			}
 			defer func() { running-- }()
-			time.Sleep(50 * time.Millisecond)
+			clocktest.Take(50 * time.Millisecond)
 			switch calls++; calls {
 			case 2:
 				return errDown
@@ -145,7 +146,7 @@ func TestAtMostOnceWritesEachBatchOnce(t *testing.T) {
 func TestAtMostOnceCountsOnlyWhatTheSinkAcceptedAsDelivered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, atMostOnce, func(p *partition.Policy) { p.MaxAge = 10 * time.Second })
-		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(time.Second); return nil }
+		r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(time.Second); return nil }
 		r.store.produce(r.ns, "p", 128, 0)
 		r.start()
 		r.drained(5 * time.Second) // the pace is known
@@ -192,7 +193,7 @@ func TestAtMostOnceWritesOnlyWhatIsKnownToBeCommitted(t *testing.T) {
 				}
 				r.store.produce(r.ns, "p", 128, 0)
 				r.start()
-				time.Sleep(time.Minute)
+				clocktest.Pass(time.Minute)
 				r.stop()
 				r.wantLedger(c.ledger)
 				if got := len(r.sink.seen()); got != c.writes {
@@ -277,7 +278,7 @@ func TestAtMostOnceLearnsHowLongACommitTakes(t *testing.T) {
 		r.start()
 		for i := range 50 { // each has 200 ms of life when its commit begins
 			r.store.produce(r.ns, fmt.Sprint("p", i), 1, 0)
-			time.Sleep(time.Second)
+			clocktest.Pass(time.Second)
 		}
 		r.drained(time.Minute)
 		r.stop()
@@ -295,7 +296,7 @@ func TestAtMostOnceReleasesWhatIsNotCommittedWhenTheContextOfStopEnds(t *testing
 		p := r.store.spaces["games"].partitions["p"]
 		p.held, p.to, p.cuts = true, p.head+30, []int64{p.head + 10, p.head + 20, p.head + 30}
 		r.start()
-		time.Sleep(100 * time.Millisecond)
+		clocktest.Pass(100 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_ = r.d.Stop(ctx)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestNothingIsClaimedBeforeTheSinkIsOpen(t *testing.T) {
@@ -27,7 +28,7 @@ func TestNothingIsClaimedBeforeTheSinkIsOpen(t *testing.T) {
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
 		r.drained(2 * time.Minute)
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		r.store.produce(r.ns, "p", 1, 0)
 		r.drained(10 * time.Second)
 		r.stop()
@@ -70,7 +71,7 @@ func TestSinkThatLostItsConnectionIsReopenedWhenNoWriteRuns(t *testing.T) {
 			}
 			if opens > 1 {
 				before := r.store.counts().claim
-				time.Sleep(3 * time.Second)
+				clocktest.Take(3 * time.Second)
 				if r.store.counts().claim != before {
 					t.Error("claimed while the sink was not connected")
 				}
@@ -85,7 +86,7 @@ func TestSinkThatLostItsConnectionIsReopenedWhenNoWriteRuns(t *testing.T) {
 				connected.Store(false)
 			}
 			ok := connected.Load()
-			time.Sleep(time.Duration(n) * time.Millisecond)
+			clocktest.Take(time.Duration(n) * time.Millisecond)
 			if !ok {
 				return fmt.Errorf("write: %w", sink.ErrNotConnected)
 			}

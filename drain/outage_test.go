@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestStoreOutageIsLoggedOnceAndUnknownClaimsAreReleased(t *testing.T) {
@@ -28,7 +29,7 @@ func TestStoreOutageIsLoggedOnceAndUnknownClaimsAreReleased(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprintf("%0*d", p%4+1, p), 10, 0)
 		}
 		r.start()
-		time.Sleep(29 * time.Second)
+		clocktest.Pass(29 * time.Second)
 		if got := r.store.counts().claim; got > 4*100 {
 			t.Errorf("%d claim calls in 28 s of outage", got)
 		}
@@ -56,7 +57,7 @@ func TestStoreThatIsDownAtTheStartIsWaitedFor(t *testing.T) {
 		}
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
-		time.Sleep(19 * time.Second)
+		clocktest.Pass(19 * time.Second)
 		if got := r.store.counts().due; got > 60 || got < 8 {
 			t.Errorf("%d Due calls in 19 s", got)
 		}
@@ -79,7 +80,7 @@ func TestIncompatibleStoreIsAnOutageAndNoRejectionOfItsPartitions(t *testing.T) 
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
 		}
 		r.start()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if got := r.store.counts().claim; got < 20 || got > 100 {
 			t.Errorf("%d claim calls in a minute", got)
 		}
@@ -90,7 +91,7 @@ func TestIncompatibleStoreIsAnOutageAndNoRejectionOfItsPartitions(t *testing.T) 
 			misfit = false
 			r.store.dueFault = func() error { return partition.ErrIncompatible }
 		})
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		r.store.set(func() { r.store.dueFault = nil })
 		r.drained(maxStorePause + time.Second)
 		r.stop()
@@ -106,7 +107,7 @@ func TestIncompatibleStoreIsAnOutageAndNoRejectionOfItsPartitions(t *testing.T) 
 // batch that could not be committed comes once more, and the account is exact.
 func TestRedisThatRejectsWritesPausesTheDrain(t *testing.T) {
 	t.Parallel()
-	for _, rejection := range redistest.Rejections {
+	for _, rejection := range redistest.Rejections[:size(len(redistest.Rejections), 1)] {
 		t.Run(rejection.Word, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)

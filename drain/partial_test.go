@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // retries names the entries at the given positions of a Write's first batch.
@@ -161,7 +162,7 @@ func TestDeliveredIsWhatTheSinkAccepted(t *testing.T) {
 				mu.Lock()
 				wait := time.Duration(rng.IntN(20)) * time.Millisecond
 				mu.Unlock()
-				time.Sleep(wait)
+				clocktest.Take(wait)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -202,7 +203,7 @@ func TestDeliveredIsWhatTheSinkAccepted(t *testing.T) {
 				name, n, pause := strings.Repeat("p", rng.IntN(partitions)+1), rng.IntN(40)+1, rng.IntN(800)
 				mu.Unlock()
 				r.store.produce(r.ns, name, n, 0)
-				time.Sleep(time.Duration(pause) * time.Millisecond)
+				clocktest.Pass(time.Duration(pause) * time.Millisecond)
 			}
 			r.drained(time.Minute)
 			r.stop()

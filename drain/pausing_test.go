@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // claimed is how many partitions were claimed, by the outcome.
@@ -23,7 +24,7 @@ func (r *rig) feed(seconds, n int, names ...string) {
 		for _, name := range names {
 			r.store.produce(r.ns, name, n, 0)
 		}
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 	}
 }
 
@@ -34,12 +35,13 @@ func numbered(prefix string, n int) (names []string) {
 	return names
 }
 
-// 2,000 paused partitions came due before 10 healthy ones, and keep being fed: they are
+// Many paused partitions came due before 10 healthy ones, and keep being fed: they are
 // claimed once, and then at the pace at which their entries go stale.
 func TestPausedPartitionsInFrontCostTheOthersNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		calls := map[int]int{}
-		for _, paused := range []int{0, 2000} {
+		many := size(2000, 300)
+		for _, paused := range []int{0, many} {
 			r := newRig(t, func(p *partition.Policy) { p.Linger = 100 * time.Millisecond })
 			r.cfg.Workers = 4
 			healthy, stopped := numbered("healthy", 10), numbered("paused", paused)
@@ -47,7 +49,7 @@ func TestPausedPartitionsInFrontCostTheOthersNothing(t *testing.T) {
 				r.store.pause(name)
 				r.store.produce(r.ns, name, 10, 0)
 			}
-			time.Sleep(time.Second)
+			clocktest.Pass(time.Second)
 			r.start()
 			r.feed(1, 1, healthy...)
 			if got := r.store.ledger(r.ns).Delivered; got != 10 {
@@ -68,18 +70,18 @@ func TestPausedPartitionsInFrontCostTheOthersNothing(t *testing.T) {
 					r.feed(1, 1, append(healthy, stopped...)...)
 				}
 				// Once in 11.25 s each, a sixteenth of max_age, and each time a batch is complete.
-				if got := r.claimed(claimPaused) - before; got < 2000*60/12 || got > 2000*(240/11+2) {
+				if got := r.claimed(claimPaused) - before; got < many*60/12 || got > many*(240/11+2) {
 					t.Errorf("%d claims of paused partitions in 240 s", got)
 				}
 				l := r.store.ledger(r.ns)
-				if l.Expired < 2000*40 || l.Delivered < 10*300 {
+				if l.Expired < int64(many)*40 || l.Delivered < 10*300 {
 					t.Errorf("ledger: %+v", l)
 				}
 			}
 			r.stop()
 		}
-		if calls[2000] > calls[0]+calls[0]/10 {
-			t.Errorf("the healthy ones cost %d claim calls a minute beside paused ones, %d without", calls[2000], calls[0])
+		if calls[many] > calls[0]+calls[0]/10 {
+			t.Errorf("the healthy ones cost %d claim calls a minute beside paused ones, %d without", calls[many], calls[0])
 		}
 	})
 }
@@ -105,7 +107,7 @@ func TestAPausedNamespaceCostsOneCallAPollAndShard(t *testing.T) {
 		}
 
 		r.store.resume(r.ns, "")
-		time.Sleep(2 * time.Second)
+		clocktest.Pass(2 * time.Second)
 		if got := r.value(r.metrics().paused); got != 0 {
 			t.Errorf("spillway_drain_paused is %v after it was resumed", got)
 		}
@@ -125,19 +127,19 @@ func TestTheEndOfAPauseIsSeenWhereNothingIsDue(t *testing.T) {
 		r.store.produce(r.ns, "p", 10, 0)
 		r.store.pause("")
 		r.start()
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		r.store.remove(r.ns, "p", 10)
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		if got := r.value(r.metrics().paused); got != 1 {
 			t.Errorf("spillway_drain_paused is %v while it is paused", got)
 		}
 		r.store.resume(r.ns, "")
-		time.Sleep(2 * time.Second)
+		clocktest.Pass(2 * time.Second)
 		if got := r.value(r.metrics().paused); got != 0 {
 			t.Errorf("spillway_drain_paused is %v after it was resumed", got)
 		}
 		before := r.store.counts().claim
-		time.Sleep(10 * time.Second)
+		clocktest.Pass(10 * time.Second)
 		if got := r.store.counts().claim - before; got != 0 {
 			t.Errorf("%d claims of nothing", got)
 		}
@@ -156,20 +158,20 @@ func TestLeasesInHandFinishWhenThePauseComes(t *testing.T) {
 				failing := false
 				r.sink.write = func(context.Context, []*sink.Batch) error {
 					r.store.pause(name)
-					time.Sleep(3 * time.Second)
+					clocktest.Take(3 * time.Second)
 					if failing {
 						return errDown
 					}
 					return nil
 				}
 				r.start()
-				time.Sleep(30 * time.Second)
+				clocktest.Pass(30 * time.Second)
 				if got := r.store.ledger(r.ns); got != (partition.Ledger{Accepted: 300, Delivered: 128, Buffered: 172}) {
 					t.Errorf("ledger: %+v", got)
 				}
 				failing = true // it is released, and must not come again either
 				r.store.resume(r.ns, name)
-				time.Sleep(30 * time.Second)
+				clocktest.Pass(30 * time.Second)
 				if got := len(r.sink.seen()); got != 2 {
 					t.Errorf("%d writes, want 2", got)
 				}
@@ -199,7 +201,7 @@ func TestAnOutageDuringAPauseIsNoEndOfIt(t *testing.T) {
 		r.start()
 		for _, f := range []fault{{}, unavailable, {}, lostReply, {}} {
 			r.store.set(func() { down = f })
-			time.Sleep(10 * time.Second)
+			clocktest.Pass(10 * time.Second)
 			if got := r.value(r.metrics().paused); got != 1 {
 				t.Errorf("after %v: spillway_drain_paused is %v", f.err, got)
 			}
@@ -220,7 +222,7 @@ func TestADrainerThatWasStoppedDoesNotCountAsPaused(t *testing.T) {
 		r.store.pause("")
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		r.stop()
 		if got := r.value(r.metrics().paused); got != 0 {
 			t.Errorf("spillway_drain_paused is %v after the end", got)
@@ -261,7 +263,7 @@ func TestPausedEntriesAreAccountedForOverRestarts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	policy := partition.DefaultPolicy()
-	policy.Linger, policy.Capacity, policy.MaxAge, policy.Shards = 10*time.Millisecond, 100, 4*time.Second, 2
+	policy.Linger, policy.Capacity, policy.MaxAge, policy.Shards = 10*time.Millisecond, 100, 8*time.Second, 2
 	cfg := DefaultConfig()
 	cfg.SinkTimeout, cfg.Lease, cfg.Poll = 500*time.Millisecond, 2500*time.Millisecond, 50*time.Millisecond
 	s := &fakeSink{}
@@ -283,11 +285,13 @@ func TestPausedEntriesAreAccountedForOverRestarts(t *testing.T) {
 	p, janitor := start()
 	p.pause(t, "kart")
 	p.pause(t, "ski")
-	for _, name := range []string{"kart", "ski", "run"} {
-		p.produce(t, name, 50)
-	}
+	// What is to expire is as old as it may be, so nobody waits for that.
+	p.produce(t, "kart", 20)
+	p.produceOld(t, "kart", 30, policy.MaxAge)
+	p.produceOld(t, "ski", 50, policy.MaxAge)
+	p.produce(t, "run", 50)
 	p.until(t, "what is not paused is delivered", func(l partition.Ledger) bool { return l.Delivered == 50 })
-	p.produce(t, "kart", 70) // evicts 20
+	p.produceOld(t, "kart", 70, policy.MaxAge) // evicts the 20 young ones
 	p.until(t, "paused entries expire", func(l partition.Ledger) bool {
 		return l == partition.Ledger{Accepted: 220, Delivered: 50, Evicted: 20, Expired: 150}
 	})
@@ -297,8 +301,8 @@ func TestPausedEntriesAreAccountedForOverRestarts(t *testing.T) {
 	server.Launch()
 	stop(p, janitor)
 	p, janitor = start()
-	p.produce(t, "run", 60)
-	p.produce(t, "kart", 60)
+	p.produceOld(t, "run", 60, policy.MaxAge)
+	p.produceOld(t, "kart", 60, policy.MaxAge)
 	p.until(t, "entries of the paused namespace expire", func(l partition.Ledger) bool {
 		return l == partition.Ledger{Accepted: 340, Delivered: 50, Evicted: 20, Expired: 270}
 	})
@@ -327,7 +331,7 @@ func TestPausedEntriesAreAccountedForOverRestarts(t *testing.T) {
 	}
 }
 
-// 1,000 paused partitions stand first in the queue of a real Redis. They cost one claim
+// Many paused partitions stand first in the queue of a real Redis. They cost one claim
 // each, 32 a call, and none afterwards.
 func TestRedisPausedPartitionsInFront(t *testing.T) {
 	t.Parallel()
@@ -340,7 +344,8 @@ func TestRedisPausedPartitionsInFront(t *testing.T) {
 	if _, err := p.store.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i := range partition.MaxPauses {
+	paused := size(partition.MaxPauses, 200)
+	for i := range paused {
 		name := fmt.Sprint("paused", i)
 		p.pause(t, name)
 		p.produce(t, name, 3)
@@ -360,14 +365,14 @@ func TestRedisPausedPartitionsInFront(t *testing.T) {
 		p.until(t, "it is delivered", func(l partition.Ledger) bool { return l.Delivered == int64(i+1) })
 	}
 	// A produce, a claim and a commit each; the paused ones in calls of 32.
-	if got, want := evals()-before, 3*100+2*partition.MaxPauses/claimsAtOnce+50; got > want {
+	if got, want := evals()-before, 3*100+2*paused/claimsAtOnce+50; got > want {
 		t.Errorf("%d script calls, want %d at most", got, want)
 	}
-	if got := r.value(claims); got != partition.MaxPauses {
-		t.Errorf("%v claims of %d paused partitions", got, partition.MaxPauses)
+	if got := r.value(claims); got != float64(paused) {
+		t.Errorf("%v claims of %d paused partitions", got, paused)
 	}
 	p.stop(t)
-	if l := p.ledger(t); l != (partition.Ledger{Accepted: 3100, Delivered: 100, Buffered: 3000}) {
+	if l := p.ledger(t); l != (partition.Ledger{Accepted: int64(3*paused) + 100, Delivered: 100, Buffered: int64(3 * paused)}) {
 		t.Errorf("ledger: %+v", l)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // A chaos is a sink and a store that misbehave at random until a moment, and a
@@ -265,12 +266,12 @@ func TestEntriesAreAccountedForWhateverFails(t *testing.T) {
 					r.store.produceAll(r.ns, name, age, payloads[:n]...)
 					payloads = payloads[n:]
 				}
-				time.Sleep(time.Duration(c.roll(3000)) * time.Millisecond)
+				clocktest.Pass(time.Duration(c.roll(3000)) * time.Millisecond)
 				if c.roll(5) == 0 && r.store.depth(r.ns, name) > 3 {
 					r.store.remove(r.ns, name, 3)
 				}
 			}
-			time.Sleep(time.Until(c.until))
+			clocktest.Pass(time.Until(c.until))
 			r.drained(2 * time.Minute)
 			r.stop()
 			for p := range partitions {

@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // poison rejects as a whole any batch with the payload in it.
@@ -63,7 +64,7 @@ func TestBisectionGoesOnInTheNextLease(t *testing.T) {
 		r := newRig(t)
 		bad := poison("poison")
 		r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
-			time.Sleep(3 * time.Second)
+			clocktest.Take(3 * time.Second)
 			return bad(ctx, batches)
 		}
 		payloads := make([]string, 128)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestCommitWithALostReplyCountsOnceAndIsNotWrittenAgain(t *testing.T) {
@@ -46,7 +47,7 @@ func TestCommitOfAPrefixWithALostReplyIsNotCountedTwice(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.Batch = 10 })
 		calls, settles := 0, 0
 		r.sink.write = func(context.Context, []*sink.Batch) error {
-			time.Sleep(time.Millisecond)
+			clocktest.Take(time.Millisecond)
 			if calls++; calls == 5 {
 				return errDown
 			}
@@ -115,14 +116,14 @@ func TestFencedWorkerStopsAndCountsIt(t *testing.T) {
 			if calls.Add(1) == 2 {
 				r.store.fence(r.ns, "p")
 			}
-			time.Sleep(10 * time.Millisecond)
+			clocktest.Take(10 * time.Millisecond)
 			return nil
 		}
 		r.store.produce(r.ns, "p", 80, 0)
 		r.cfg.MaxLeaseBatches = 8
 		r.start()
 		// The first lease is of one batch, for the sink's pace is unknown.
-		time.Sleep(2 * time.Second)
+		clocktest.Pass(2 * time.Second)
 		if n := calls.Load(); n > 4 {
 			t.Errorf("%d writes: the worker went on with a lease that is gone", n)
 		}
@@ -166,7 +167,7 @@ func TestEntriesRemovedBeforeTheirWriteAreNeitherWrittenNorCounted(t *testing.T)
 					if calls++; calls == 2 {
 						r.store.remove(r.ns, "p", n)
 					}
-					time.Sleep(time.Millisecond)
+					clocktest.Take(time.Millisecond)
 					return nil
 				}
 				r.store.produce(r.ns, "p", 100, 0)
@@ -197,7 +198,7 @@ func TestStoreThatLostItsNewestWritesIsToldAgain(t *testing.T) {
 		var before fakePartition
 		var ledger partition.Ledger
 		r.sink.write = func(context.Context, []*sink.Batch) error {
-			time.Sleep(time.Millisecond)
+			clocktest.Take(time.Millisecond)
 			p := r.store.spaces["games"].partitions["p"]
 			r.store.mu.Lock()
 			defer r.store.mu.Unlock()
@@ -232,7 +233,7 @@ func TestRejectedSettlementLeavesThePartitionAlone(t *testing.T) {
 		r.store.produce(r.ns, "broken", 10, 0)
 		r.store.produce(r.ns, "whole", 10, 0)
 		r.start()
-		time.Sleep(2 * time.Minute)
+		clocktest.Pass(2 * time.Minute)
 		r.stop()
 		if got := len(r.sink.of("broken")); got > 5 {
 			t.Errorf("a partition that cannot be settled was written %d times in 2 minutes", got)
@@ -258,7 +259,7 @@ func TestLeaseLapsesWhenTheStoreKeepsMovingItsRange(t *testing.T) {
 		}
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
-		time.Sleep(10 * time.Second)
+		clocktest.Pass(10 * time.Second)
 		r.stop()
 		if got := r.value(r.metrics().lapsed); got != 1 {
 			t.Errorf("lapsed %v", got)

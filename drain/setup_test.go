@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestMain(m *testing.M) {
@@ -134,7 +135,9 @@ func (s *fakeSink) seen() []written {
 
 // of is what the sink saw of one partition.
 func (s *fakeSink) of(partition string) (list []written) {
-	for _, w := range s.seen() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.writes {
 		if w.partition == partition {
 			list = append(list, w)
 		}
@@ -197,7 +200,7 @@ func (r *rig) drained(limit time.Duration) {
 		if time.Now().After(end) {
 			r.t.Fatalf("still buffered after %v: %+v", limit, r.store.ledger(r.ns))
 		}
-		time.Sleep(10 * time.Millisecond)
+		clocktest.Pass(10 * time.Millisecond)
 	}
 }
 
@@ -277,6 +280,14 @@ func (s *fakeSink) accepted(partition string) (seqs []int64) {
 		}
 	}
 	return seqs
+}
+
+// size is how much of something a test needs: less of it with -short.
+func size(whole, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return whole
 }
 
 // hang blocks until ctx ends.

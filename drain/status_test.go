@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestStatusFollowsTheSink(t *testing.T) {
@@ -22,14 +23,14 @@ func TestStatusFollowsTheSink(t *testing.T) {
 		closed := fmt.Errorf("nobody listens on port 1")
 		openError.Store(&closed)
 		r.sink.open = func(context.Context) error {
-			time.Sleep(time.Second)
+			clocktest.Take(time.Second)
 			if e := openError.Load(); e != nil {
 				return *e
 			}
 			return nil
 		}
 		r.sink.write = func(context.Context, []*sink.Batch) error {
-			time.Sleep(40 * time.Millisecond)
+			clocktest.Take(40 * time.Millisecond)
 			if e := writeError.Load(); e != nil {
 				return *e
 			}
@@ -40,12 +41,12 @@ func TestStatusFollowsTheSink(t *testing.T) {
 		if s := state(); s.State != guard.Opening || s.Type != "fake" || s.Namespace != "games" || s.LastError != "" || s.P99 != 0 {
 			t.Errorf("before the first Open ends: %+v", s)
 		}
-		time.Sleep(1500 * time.Millisecond)
+		clocktest.Pass(1500 * time.Millisecond)
 		if s := state(); s.State != guard.Failing || s.LastError != closed.Error() || s.FailingSince.IsZero() || s.Retries < 1 {
 			t.Errorf("after a failed Open: %+v", s)
 		}
 		openError.Store(nil)
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		for p := range 100 {
 			r.store.produce(r.ns, fmt.Sprint("p", p), 100, 0)
 		}
@@ -63,7 +64,7 @@ func TestStatusFollowsTheSink(t *testing.T) {
 		for p := range 2000 {
 			r.store.produce(r.ns, fmt.Sprint("p", p), 1, 0)
 		}
-		time.Sleep(30 * time.Second)
+		clocktest.Pass(30 * time.Second)
 		if got := state(); got.State != guard.Tripped || len(got.LastError) > 310 || !utf8.ValidString(got.LastError) || time.Since(got.FailingSince) > 30*time.Second {
 			t.Errorf("while all Writes fail: %+v", got)
 		}
@@ -88,7 +89,7 @@ func TestStatusOfACoalescingSinkHasItsFill(t *testing.T) {
 		r.sink.caps = sink.Caps{MaxBatches: 100, PreferEntries: 100, Linger: 5 * time.Second}
 		r.store.produce(r.ns, "p", 25, 0)
 		r.start()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		s := r.d.Status().Targets[0]
 		if !s.Coalesces || s.Fill != 0.25 || s.Workers.Busy != 1 {
 			t.Errorf("while 25 of 100 entries wait: %+v", s)

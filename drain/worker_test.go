@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestDeliversEverythingInOrderInBatches(t *testing.T) {
@@ -48,7 +49,7 @@ func TestPartFilledBatchWaitsForTheLingerOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.start()
-		time.Sleep(400 * time.Millisecond)
+		clocktest.Pass(400 * time.Millisecond)
 		r.store.produce(r.ns, "p", 3, 0)
 		born := time.Now()
 		r.drained(5 * time.Second)
@@ -191,9 +192,9 @@ func TestWriteThatItsLeaseWouldCutOffIsNotBegun(t *testing.T) {
 		writes := 0
 		r.sink.write = func(ctx context.Context, _ []*sink.Batch) error {
 			if writes++; writes == 1 {
-				time.Sleep(time.Millisecond) // the next lease is of eight
+				clocktest.Take(time.Millisecond) // the next lease is of eight
 			} else {
-				time.Sleep(3 * time.Second)
+				clocktest.Take(3 * time.Second)
 			}
 			return ctx.Err()
 		}
@@ -237,20 +238,20 @@ func TestRestOfALeaseIsReleasedWhenTheSinkLosesItsConnection(t *testing.T) {
 			case b[0].Partition == "bad" && b[0].Attempt == 1:
 				return sink.ErrNotConnected
 			case n == 1:
-				time.Sleep(time.Millisecond) // the next lease is of eight
+				clocktest.Take(time.Millisecond) // the next lease is of eight
 			case b[0].Partition == "p":
-				time.Sleep(600 * time.Millisecond)
+				clocktest.Take(600 * time.Millisecond)
 			}
 			return nil
 		}
 		r.store.produce(r.ns, "p", 90, 0)
 		r.start()
-		time.Sleep(300 * time.Millisecond) // p's lease of eight is under way
+		clocktest.Pass(300 * time.Millisecond) // p's lease of eight is under way
 		if got := r.store.leased(); len(got) != 1 {
 			t.Errorf("leased %v", got)
 		}
 		r.store.produce(r.ns, "bad", 10, 0)
-		time.Sleep(3 * time.Second)
+		clocktest.Pass(3 * time.Second)
 		if got := len(r.sink.of("p")); got != 2 {
 			t.Errorf("%d batches were written to a sink that is not connected", got-2)
 		}
@@ -275,7 +276,7 @@ func TestProcessThatWasStoppedDoesNotWriteAfterItsLease(t *testing.T) {
 		begin := time.Now()
 		r.store.stall = func() {
 			if time.Since(begin) < 5*time.Second && len(r.store.leased()) > 0 {
-				time.Sleep(r.cfg.Lease + time.Second) // after it judged what is fresh
+				clocktest.Take(r.cfg.Lease + time.Second) // after it judged what is fresh
 			}
 		}
 		r.start()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -268,17 +269,15 @@ func TestAKilledMasterStopsOnlyItsOwnShards(t *testing.T) {
 }
 
 // 512 clients that each wait for their answer before they send again would all wait for the
-// frozen master, and send nothing for the others, until its shards are rejected. The figure that
-// the test prints is how long that takes; a flush to the master takes 2 s to time out.
+// frozen master, and send nothing for the others, until its shards are rejected.
 func TestAClosedPoolOfClientsIsServedWhileAMasterIsFrozen(t *testing.T) {
 	t.Parallel()
-	const clients, watched = 512, 5 * time.Second
+	const clients = 512
 	c := newClusterLanes(t)
 	if err := c.all(append(slices.Clone(c.lost), c.served...)); err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex
-	var answered []time.Time
+	var confirmed atomic.Int64
 	all, stop := append(slices.Clone(c.lost), c.served...), make(chan struct{})
 	var running sync.WaitGroup
 	for i := range clients {
@@ -289,11 +288,8 @@ func TestAClosedPoolOfClientsIsServedWhileAMasterIsFrozen(t *testing.T) {
 					return
 				default:
 				}
-				err := <-c.put(all[n%len(all)], "x")
-				if err == nil {
-					mu.Lock()
-					answered = append(answered, time.Now())
-					mu.Unlock()
+				if <-c.put(all[n%len(all)], "x") == nil {
+					confirmed.Add(1)
 				}
 				time.Sleep(time.Millisecond) // what a client takes between two requests
 			}
@@ -302,22 +298,11 @@ func TestAClosedPoolOfClientsIsServedWhileAMasterIsFrozen(t *testing.T) {
 	frozen := c.servers.Masters[c.stopped]
 	frozen.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { frozen.Signal(syscall.SIGCONT) })
-	began := time.Now()
-	time.Sleep(watched)
+	before := confirmed.Load()
+	// Two for each client, so they are not only what was under way.
+	redistest.Until(t, 30*time.Second, "entries are confirmed while the master is frozen", func() bool { return confirmed.Load() > before+2*clients })
 	frozen.Signal(syscall.SIGCONT)
 	redistest.Until(t, 20*time.Second, "the master is used again", func() bool { return c.all(c.lost) == nil })
 	close(stop)
 	running.Wait()
-	slices.SortFunc(answered, time.Time.Compare)
-	longest, last, served := time.Duration(0), began, 0
-	for _, at := range answered {
-		if at.After(began) && at.Before(began.Add(watched)) {
-			longest, last, served = max(longest, at.Sub(last)), at, served+1
-		}
-	}
-	longest = max(longest, began.Add(watched).Sub(last))
-	t.Logf("the longest time without service of %v: %v; %d entries confirmed meanwhile", watched, longest, served)
-	if served == 0 {
-		t.Error("nothing was confirmed while the master was frozen")
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -116,11 +117,11 @@ func TestTheQuotaOfNewPartitionsRefillsAndPartitionsInUseAreNotCharged(t *testin
 		admit("a", true)
 		admit("b", true)
 		admit("c", false)
-		time.Sleep(31 * time.Second) // the quota has refilled by one
+		clocktest.Pass(31 * time.Second) // the quota has refilled by one
 		admit("c", true)
 		admit("d", false)
 		for range 20 { // kept in use over several generations
-			time.Sleep(4 * time.Minute)
+			clocktest.Pass(4 * time.Minute)
 			admit("a", true)
 		}
 		// b was forgotten long ago, so it is new, and the burst of two is used up.
@@ -138,7 +139,7 @@ func TestTheNamesThatATokenRemembersAreBounded(t *testing.T) {
 		for i := range 3 * n.maxNames {
 			n.admit(strconv.Itoa(i), time.Now())
 			if i%50_000 == 0 {
-				time.Sleep(time.Second)
+				clocktest.Pass(time.Second)
 			}
 		}
 		if kept := len(n.current) + len(n.previous); kept > 2*n.maxNames || kept < n.maxNames {
@@ -165,7 +166,7 @@ func TestNamesInUseAreNotChargedHoweverManyThereAre(t *testing.T) {
 			for known < names && n.admit(strconv.Itoa(known), time.Now()) {
 				known++
 			}
-			time.Sleep(5 * time.Minute)
+			clocktest.Pass(5 * time.Minute)
 		}
 		if known != names {
 			t.Errorf("%d names were admitted, want %d", known, names)

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestRates(t *testing.T) {
@@ -38,13 +40,13 @@ func TestFailingProducesAreLoggedOnceWhenTheyBeginAndOnceWhenTheyEnd(t *testing.
 			alert.observe(good)
 			for range 100 {
 				alert.observe(bad)
-				time.Sleep(time.Second)
+				clocktest.Pass(time.Second)
 				alert.observe(good) // some still pass
 			}
 			if n := lines.Len(); n != 1 {
 				t.Fatalf("%v: %d lines while it lasts, want 1", cause, n)
 			}
-			time.Sleep(quietTime)
+			clocktest.Pass(quietTime)
 			alert.observe(good)
 			alert.observe(good)
 			if all := lines.All(); len(all) != 2 || all[1].Message != "produces work again" {

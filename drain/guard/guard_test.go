@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // The last failure is not the end of an outage: after a long back-off nobody tries.
@@ -24,11 +25,11 @@ func TestFailedForLastsUntilTheFirstAnswer(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		h := &health{log: zap.New(core), metrics: newTestMetrics()}
 		h.failed(reasonError, errTestDown)
-		time.Sleep(4 * time.Second)
+		clocktest.Pass(4 * time.Second)
 		h.failed(reasonError, errTestDown)
-		time.Sleep(26 * time.Second)
+		clocktest.Pass(26 * time.Second)
 		h.succeeded()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		h.succeeded()
 		line := logs.FilterMessage("sink recovered").All()
 		if len(line) != 1 || line[0].ContextMap()["failed_for"] != 30*time.Second {
@@ -51,7 +52,7 @@ func TestASinkFailsSinceNothingSucceeded(t *testing.T) {
 		}
 		for range 100 {
 			h.failed(reasonError, errTestDown)
-			time.Sleep(time.Second)
+			clocktest.Pass(time.Second)
 			h.failed(reasonError, errTestDown)
 			if d, failing := since(); !failing || d != time.Second {
 				t.Fatalf("fails %v for %v, 1 s after its last answer", failing, d)

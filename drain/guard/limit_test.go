@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func newTestLimit(n int) (*limit, *Slots) {
@@ -14,7 +16,7 @@ func newTestLimit(n int) (*limit, *Slots) {
 
 // answer makes the limit see Writes of a duration for a time, with all slots taken.
 func answer(l *limit, each, lasting time.Duration) {
-	for end := time.Now().Add(lasting); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(lasting); time.Now().Before(end); clocktest.Pass(5 * time.Millisecond) {
 		n := l.slots.More(l.slots.Size())
 		l.answered(each)
 		l.slots.Put(n)
@@ -75,7 +77,7 @@ func TestLimitFallsToOneWhenEverythingIsThrottledAndNoFurther(t *testing.T) {
 		l, s := newTestLimit(64)
 		for range 60 * 100 {
 			l.throttled()
-			time.Sleep(10 * time.Millisecond)
+			clocktest.Pass(10 * time.Millisecond)
 		}
 		if l.get() != 1 || s.Available() != 1 {
 			t.Errorf("%d Writes, %d slots", l.get(), s.Available())
@@ -94,11 +96,11 @@ func TestWriteThatLastsLendsItsSlotWhileOthersAreWithdrawn(t *testing.T) {
 			t.Fatal("more than one slot")
 		}
 		end := l.begin()
-		time.Sleep(minLendAfter - time.Millisecond)
+		clocktest.Pass(minLendAfter - time.Millisecond)
 		if s.Available() != 0 {
 			t.Error("lent too early")
 		}
-		time.Sleep(2 * time.Millisecond)
+		clocktest.Pass(2 * time.Millisecond)
 		if s.More(4) != 1 {
 			t.Fatal("no slot was lent")
 		}

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestRecentWritesForgetsAfterAMinute(t *testing.T) {
@@ -26,16 +28,16 @@ func TestRecentWritesForgetsAfterAMinute(t *testing.T) {
 		if _, p99, perSecond := w.figures(); !near(p99, time.Second) || perSecond != 101 {
 			t.Errorf("p99 %v, %v a second", p99, perSecond)
 		}
-		time.Sleep(30 * time.Second)
+		clocktest.Pass(30 * time.Second)
 		w.took(time.Minute)
 		if p50, _, perSecond := w.figures(); !near(p50, time.Millisecond) || perSecond != 0.1 {
 			t.Errorf("p50 %v, %v a second", p50, perSecond)
 		}
-		time.Sleep(45 * time.Second)
+		clocktest.Pass(45 * time.Second)
 		if p50, _, _ := w.figures(); !near(p50, time.Minute) {
 			t.Errorf("p50 %v", p50)
 		}
-		time.Sleep(time.Hour)
+		clocktest.Pass(time.Hour)
 		if p50, p99, perSecond := w.figures(); p50 != 0 || p99 != 0 || perSecond != 0 {
 			t.Errorf("after an hour: %v %v %v", p50, p99, perSecond)
 		}
@@ -85,7 +87,7 @@ func TestKindsOfDeadLettersThatEndedMakeRoom(t *testing.T) {
 		for i := range 2 * maxLetterKinds {
 			l.add("p", zap.Int64("seq", int64(i)), errors.New(strings.Repeat("x", 1+i/2)))
 		}
-		time.Sleep(letterPause)
+		clocktest.Pass(letterPause)
 		for i := range maxLetterKinds - 1 { // the shared kind takes one place
 			l.add("p", zap.Int64("seq", int64(i)), errors.New(strings.Repeat("y", 1+i)))
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -24,14 +25,14 @@ func TestIdleQueuesCostNoCommands(t *testing.T) {
 		r := newRig(t)
 		r.rule.Match = "welcome"
 		r.start()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		runs, lists := r.store.figures()
-		time.Sleep(time.Hour)
+		clocktest.Pass(time.Hour)
 		if nowRuns, nowLists := r.store.figures(); nowRuns != runs || nowLists != lists || lists > 0 {
 			t.Errorf("an hour cost %d calls and %d lists", nowRuns-runs, nowLists-lists)
 		}
 		r.store.publish("welcome", 3, 1)
-		time.Sleep(10 * time.Millisecond)
+		clocktest.Pass(10 * time.Millisecond)
 		if got := r.store.acked(); got != 3 {
 			t.Errorf("%d acked 10 ms after the publish", got)
 		}
@@ -42,9 +43,9 @@ func TestIdleQueuesCostNoCommands(t *testing.T) {
 			r := newRig(t)
 			r.start()
 			r.store.publish("welcome", 1, 1)
-			time.Sleep(5 * time.Second)
+			clocktest.Pass(5 * time.Second)
 			runs, lists := r.store.figures()
-			time.Sleep(time.Minute)
+			clocktest.Pass(time.Minute)
 			nowRuns, nowLists := r.store.figures()
 			if nowRuns != runs || nowLists-lists < 45 || nowLists-lists > 85 || r.store.acked() != 1 {
 				t.Errorf("a minute cost %d calls and %d lists", nowRuns-runs, nowLists-lists)
@@ -64,14 +65,14 @@ func TestQueuesThatMatchAppearAndVanish(t *testing.T) {
 			r.store.publish("mail-eu", 10, 1)
 			r.store.publish("sms", 1, 1)
 			r.store.publish(reply, 1, 1)
-			time.Sleep(2 * time.Second)
+			clocktest.Pass(2 * time.Second)
 			if got := len(r.sink.of("mail-eu")); got%10 != 0 || len(r.sink.seen()) != got {
 				t.Errorf("%d Writes of the queue, %d in all", got, len(r.sink.seen()))
 			}
 			if n := r.p.Status().Targets[0].Queues; n != 1 || r.store.Wakes[0].Wanted() != 1 {
 				t.Errorf("%d queues, %d subscriptions", n, r.store.Wakes[0].Wanted())
 			}
-			time.Sleep(2 * time.Minute)
+			clocktest.Pass(2 * time.Minute)
 			if n := r.p.Status().Targets[0].Queues; n != 0 || r.store.Wakes[0].Wanted() != 0 {
 				t.Errorf("%d queues, %d subscriptions after they were idle for long", n, r.store.Wakes[0].Wanted())
 			}
@@ -99,11 +100,11 @@ func TestJobsAreFoundWithoutWakes(t *testing.T) {
 		r := newRig(t)
 		r.rule.Match = "welcome"
 		r.start()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		r.store.Wakes[0].SetDeaf(true, true)
 		for range 10 {
 			r.store.publish("welcome", 5, 1)
-			time.Sleep(1300 * time.Millisecond)
+			clocktest.Pass(1300 * time.Millisecond)
 		}
 		if got := r.store.acked(); got != 50 {
 			t.Errorf("%d of 50 acked", got)
@@ -116,7 +117,7 @@ func TestJobsAreFoundWithoutWakes(t *testing.T) {
 // within 30 s, also where it rises or falls, and the gauge says what it found.
 func TestWritesFollowWhatTheSinkAnswers(t *testing.T) {
 	beyond := map[string]func(ctx context.Context, batches []*sink.Batch) error{
-		"slow":      func(context.Context, []*sink.Batch) error { time.Sleep(400 * time.Millisecond); return nil },
+		"slow":      func(context.Context, []*sink.Batch) error { clocktest.Take(400 * time.Millisecond); return nil },
 		"throttles": func(context.Context, []*sink.Batch) error { return sink.Throttle(errDown, time.Millisecond) },
 		"hangs":     hang,
 	}
@@ -131,7 +132,7 @@ func TestWritesFollowWhatTheSinkAnswers(t *testing.T) {
 					if _, running := r.sink.state(); int64(running) > knee.Load() {
 						return write(ctx, batches)
 					}
-					time.Sleep(200 * time.Millisecond)
+					clocktest.Take(200 * time.Millisecond)
 					return nil
 				}
 				r.store.publish("welcome", 10_000, 10_000)
@@ -139,9 +140,9 @@ func TestWritesFollowWhatTheSinkAnswers(t *testing.T) {
 					if knee.Store(takes); i == 0 {
 						r.start()
 					}
-					time.Sleep(30 * time.Second)
+					clocktest.Pass(30 * time.Second)
 					for range 10 {
-						time.Sleep(time.Second)
+						clocktest.Pass(time.Second)
 						got := testutil.ToFloat64(r.p.targets[0].metrics.limit)
 						if got < 0.8*float64(takes) || got > 1.2*float64(takes) {
 							t.Errorf("%v Writes at once, and the sink takes %d", got, takes)
@@ -158,7 +159,7 @@ func TestWritesFollowWhatTheSinkAnswers(t *testing.T) {
 			r.rule.Match, r.rule.MinWrites, r.rule.Writes, r.rule.Target = "welcome", 2, 64, 300*time.Millisecond
 			r.start()
 			for range 1000 {
-				time.Sleep(50 * time.Millisecond)
+				clocktest.Pass(50 * time.Millisecond)
 				r.store.publish("welcome", 1, 1)
 			}
 			if got := testutil.ToFloat64(r.p.targets[0].metrics.limit); got != 2 {
@@ -180,7 +181,7 @@ func TestTheFirstRuleThatMatchesCounts(t *testing.T) {
 		r.store.publish("order-1", 5, 1)
 		r.store.publish("mail", 7, 1)
 		r.start()
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		s := r.p.Status()
 		if len(other.seen()) != 5 || len(r.sink.seen()) != 7 || len(s.Targets) != 2 || s.Targets[0].Sink != "erp" || s.Targets[1].State != guard.Open {
 			t.Errorf("%d and %d Writes, %+v", len(other.seen()), len(r.sink.seen()), s)

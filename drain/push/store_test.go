@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -18,15 +19,15 @@ func TestStopEndsWritesAndGivesTheRestBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.rule.Writes = 4
-		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(2 * time.Second); return nil }
+		r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(2 * time.Second); return nil }
 		r.store.publish("welcome", 4, 1)
 		r.start()
-		time.Sleep(time.Second) // four Writes run
+		clocktest.Pass(time.Second) // four Writes run
 		r.store.slow(time.Second)
 		rest := r.store.publish("other", 4, 1)
-		time.Sleep(100 * time.Millisecond)
+		clocktest.Pass(100 * time.Millisecond)
 		r.p.targets[0].list(r.store.ns, "other", &r.p.spaces[0].rules[0]) // a claim begins
-		time.Sleep(100 * time.Millisecond)
+		clocktest.Pass(100 * time.Millisecond)
 		r.stop()
 		r.wantOutcomes(map[string]int{acked: 4, requeued: 4})
 		for _, j := range rest {
@@ -46,7 +47,7 @@ func TestStopCutsWritesOffWhenItsTimeIsOver(t *testing.T) {
 		r.sink.write = hang
 		jobs := r.store.publish("welcome", 4, 2)
 		r.start()
-		time.Sleep(2 * time.Second)
+		clocktest.Pass(2 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := r.p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -98,7 +99,7 @@ func TestAStoreThatFailsLosesAndDoublesNothing(t *testing.T) {
 		r.store.lost = every(5, partition.ErrUnknown)
 		jobs := r.store.publish("welcome", 500, 1)
 		r.start()
-		time.Sleep(5 * time.Minute)
+		clocktest.Pass(5 * time.Minute)
 		r.stop()
 		for _, j := range jobs {
 			if !j.Acked || len(j.Claims) != 1 {
@@ -118,7 +119,7 @@ func TestAClaimWithAnUnknownOutcomeIsRevertedAtTheEnd(t *testing.T) {
 		r.store.lost = func(b *job.Batch) error { return partition.ErrUnknown }
 		jobs := r.store.publish("welcome", 3, 1)
 		r.start()
-		time.Sleep(20 * time.Millisecond)
+		clocktest.Pass(20 * time.Millisecond)
 		r.stop()
 		if r.store.reverts != 1 || jobs[0].State != job.Ready || jobs[0].Attempt != 0 {
 			t.Errorf("%d reverts, %v", r.store.reverts, jobs[0].State)
@@ -139,7 +140,7 @@ func TestAClaimWithAnUnknownOutcomeIsRevertedSoon(t *testing.T) {
 			return nil
 		}
 		r.sink.write = func(context.Context, []*sink.Batch) error {
-			time.Sleep(20 * time.Millisecond)
+			clocktest.Take(20 * time.Millisecond)
 			return sink.ErrNotConnected
 		}
 		failures := 0
@@ -151,10 +152,10 @@ func TestAClaimWithAnUnknownOutcomeIsRevertedSoon(t *testing.T) {
 		}
 		first := r.store.publish("welcome", 1, 2)
 		r.start()
-		time.Sleep(10 * time.Millisecond)
+		clocktest.Pass(10 * time.Millisecond)
 		jobs := r.store.publish("lost", 1, 1)
 		r.p.targets[0].list(r.store.ns, "lost", &r.p.spaces[0].rules[0])
-		time.Sleep(5 * time.Millisecond)
+		clocktest.Pass(5 * time.Millisecond)
 		r.store.Mu.Lock()
 		if jobs[0].State != job.Leased || first[0].State != job.Leased {
 			t.Errorf("%v and %v, want both leased", jobs[0].State, first[0].State)
@@ -166,7 +167,7 @@ func TestAClaimWithAnUnknownOutcomeIsRevertedSoon(t *testing.T) {
 			return nil
 		}
 		r.store.Mu.Unlock()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		r.store.Mu.Lock()
 		if jobs[0].State != job.Ready || jobs[0].Attempt != 0 || r.store.reverts != 3 {
 			t.Errorf("%v, attempt %d, %d reverts", jobs[0].State, jobs[0].Attempt, r.store.reverts)
@@ -182,9 +183,9 @@ func TestACallThatTheStoreDoesNotAnswerEnds(t *testing.T) {
 		r.store.slow(time.Hour)
 		r.store.publish("welcome", 10, 1)
 		r.start()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		r.store.slow(time.Millisecond)
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		if n := r.store.acked(); n != 10 {
 			t.Errorf("%d acked", n)
 		}
@@ -206,7 +207,7 @@ func TestAQueueThatTheStoreRejectsRests(t *testing.T) {
 		}
 		r.rule.Match = "bad"
 		r.start()
-		time.Sleep(10 * time.Minute)
+		clocktest.Pass(10 * time.Minute)
 		if runs, _ := r.store.figures(); runs > 22 {
 			t.Errorf("%d calls", runs)
 		}

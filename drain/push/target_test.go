@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -17,12 +18,12 @@ func TestAQueueHasItsWritesAndItsRate(t *testing.T) {
 		r := newRig(t)
 		r.rule.Writes = 3
 		r.store.Pause = 50 * time.Millisecond
-		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(100 * time.Millisecond); return nil }
+		r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(100 * time.Millisecond); return nil }
 		r.store.publish("welcome", 1000, 1)
 		other := &fakeSink{write: r.sink.write}
 		second := r.pusher(other)
 		r.start()
-		time.Sleep(10 * time.Second)
+		clocktest.Pass(10 * time.Second)
 		if n := r.store.acked(); n < 195 || n > 201 {
 			t.Errorf("%d of a rate of 20/s in 10 s", n)
 		}
@@ -51,7 +52,7 @@ func TestAQueueThatIsSlowHoldsUpNoOther(t *testing.T) {
 			r.sink.mu.Lock()
 			order = append(order, batches[0].Partition)
 			r.sink.mu.Unlock()
-			time.Sleep(20 * time.Millisecond)
+			clocktest.Take(20 * time.Millisecond)
 			return nil
 		}
 		r.store.publish("hangs", 1000, 9)
@@ -59,7 +60,7 @@ func TestAQueueThatIsSlowHoldsUpNoOther(t *testing.T) {
 			r.store.publish(fmt.Sprintf("q%02d", i), 50, 1)
 		}
 		r.start()
-		time.Sleep(9 * time.Second)
+		clocktest.Pass(9 * time.Second)
 		if got := r.store.acked(); got != 2000 {
 			t.Errorf("%d of 2000 acked while a queue hangs", got)
 		}
@@ -112,14 +113,14 @@ func TestAQueueWhoseSinkHangsTakesNoWriteOfAnother(t *testing.T) {
 					return 0
 				}
 				r.store.publish("hangs", 1000, 9)
-				time.Sleep(2 * time.Second)
+				clocktest.Pass(2 * time.Second)
 				r.store.publish("well", 1000, 1)
-				time.Sleep(2 * time.Second)
+				clocktest.Pass(2 * time.Second)
 				if n, others := len(r.sink.of("well")), running("hangs"); n != 8 || others != 8 {
 					t.Errorf("%d Writes of the queue run while %d of the other hang, want 8 and 8", n, others)
 				}
 				close(release)
-				time.Sleep(2 * time.Second)
+				clocktest.Pass(2 * time.Second)
 				if n := len(r.sink.of("well")); n != 1000 {
 					t.Errorf("%d of 1000 Writes were made while the other queue hangs", n)
 				}
@@ -158,11 +159,11 @@ func TestADeadSinkUsesUpFewTries(t *testing.T) {
 					r.store.publish(fmt.Sprintf("q%03d", i), 4000/row.queues, 5)
 				}
 				r.start()
-				time.Sleep(10 * time.Minute)
+				clocktest.Pass(10 * time.Minute)
 				if n := len(r.sink.seen()); n > row.writes {
 					t.Errorf("%d Writes to a dead sink", n)
 				}
-				time.Sleep(15 * time.Minute)
+				clocktest.Pass(15 * time.Minute)
 				if got := r.store.acked(); got != 4000 {
 					t.Errorf("%d acked after the sink is back, %d dead", got, r.store.count(job.Dead))
 				}
@@ -184,7 +185,7 @@ func TestASinkThatIsNotOpenUsesUpNoTry(t *testing.T) {
 		}
 		r.store.publish("welcome", 100, 1)
 		r.start()
-		time.Sleep(2 * time.Hour)
+		clocktest.Pass(2 * time.Hour)
 		r.stop()
 		r.wantOutcomes(map[string]int{acked: 100})
 	})
@@ -204,7 +205,7 @@ func TestASinkThatLosesItsConnectionIsOpenedAgain(t *testing.T) {
 		}
 		r.store.publish("welcome", 100, 2)
 		r.start()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		r.stop()
 		r.wantOutcomes(map[string]int{acked: 100, retried: 1})
 		if opens, _ := r.sink.state(); opens != 2 {
@@ -219,12 +220,12 @@ func TestTwoPushersShareAQueue(t *testing.T) {
 		r.store.latency = time.Millisecond
 		r.rule.Match = "welcome"
 		second := &fakeSink{}
-		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(5 * time.Millisecond); return nil }
+		r.sink.write = func(context.Context, []*sink.Batch) error { clocktest.Take(5 * time.Millisecond); return nil }
 		second.write = r.sink.write
 		r.start()
 		other := r.pusher(second)
 		jobs := r.store.publish("welcome", 1000, 1)
-		time.Sleep(10 * time.Second)
+		clocktest.Pass(10 * time.Second)
 		r.stop()
 		r.stopOne(other)
 		for _, j := range jobs {
@@ -271,7 +272,7 @@ func TestAQueueThatWaitsHasOneTimerHoweverItIsSpread(t *testing.T) {
 					}
 					r.store.publish("welcome", 4000, 1000)
 					r.start()
-					time.Sleep(10 * time.Second)
+					clocktest.Pass(10 * time.Second)
 					r.store.Mu.Lock()
 					if r.store.looks > 1500 {
 						t.Errorf("%d looks at what can be claimed", r.store.looks)
@@ -319,7 +320,7 @@ func TestAnAnswerUnderARuleOfBeforeHoldsNothingBack(t *testing.T) {
 			})
 		}
 		r.store.publish("welcome", 5, 1)
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if n := r.store.acked(); n != 5 {
 			t.Errorf("%d of 5 acked a minute after the rate was removed", n)
 		}
@@ -335,7 +336,7 @@ func TestNothingOfAQueueOnHoldOutlivesStop(t *testing.T) {
 		r.sink.write = func(context.Context, []*sink.Batch) error { return sink.Throttle(errDown, 24*time.Hour) }
 		r.store.publish("welcome", 100, 9)
 		r.start()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		target := r.p.targets[0]
 		target.mu.Lock()
 		if len(target.waits) == 0 {

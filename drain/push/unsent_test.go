@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/drain/sink/webhook"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -46,9 +47,9 @@ func TestATargetThatIsNotReachedUsesUpNoTry(t *testing.T) {
 				}
 				jobs := r.store.publish("welcome", 100, 1)
 				r.start()
-				time.Sleep(time.Minute)
+				clocktest.Pass(time.Minute)
 				first := len(r.sink.seen())
-				time.Sleep(59*time.Minute - time.Second)
+				clocktest.Pass(59*time.Minute - time.Second)
 				if n := len(r.sink.seen()); first < 60 || first > 120 || n < 3600 || n > 2*3600 {
 					t.Errorf("%d Writes in the first minute, %d in the hour", first, n)
 				}
@@ -62,7 +63,7 @@ func TestATargetThatIsNotReachedUsesUpNoTry(t *testing.T) {
 					}
 				}
 				r.store.Mu.Unlock()
-				time.Sleep(5 * time.Second)
+				clocktest.Pass(5 * time.Second)
 				given := r.outcome(unsent)
 				r.stop()
 				r.wantOutcomes(map[string]int{acked: 100, unsent: given})
@@ -87,7 +88,7 @@ func TestATargetThatIsBackIsUsedAtOnce(t *testing.T) {
 		}
 		r.store.publish("welcome", 100, 1)
 		r.start()
-		time.Sleep(200 * time.Millisecond)
+		clocktest.Pass(200 * time.Millisecond)
 		if n := r.store.acked(); n != 100 {
 			t.Errorf("%d acked", n)
 		}
@@ -127,7 +128,7 @@ func TestADeliveryThatTheTargetMayHaveSeenCounts(t *testing.T) {
 				r.sink.write = func(_ context.Context, batches []*sink.Batch) error { return row.write(len(batches[0].Entries)) }
 				r.store.publish("welcome", 2, 1)
 				r.start()
-				time.Sleep(50 * time.Millisecond)
+				clocktest.Pass(50 * time.Millisecond)
 				got := map[string]int{}
 				for _, o := range outcomes {
 					got[o] = r.outcome(o)
@@ -156,7 +157,7 @@ func TestAJobGoesToTheFallbackOfATargetThatIsNotReached(t *testing.T) {
 		both := fallback.New(cfg, []fallback.Tier{{Sink: first, Label: "first:"}, {Sink: r.sink, Label: "second:"}}, zap.NewNop())
 		r.store.publish("welcome", 10, 3)
 		r.p = r.pusher(both)
-		time.Sleep(2 * time.Hour)
+		clocktest.Pass(2 * time.Hour)
 		given := r.outcome(unsent)
 		r.stop()
 		if given == 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -40,7 +41,7 @@ func TestAcceptedJobsAreAcked(t *testing.T) {
 			j.Attributes, j.Expires = []byte("{\n\"kind\":\"a\"}"), time.Now().Add(time.Hour).UnixMilli()
 		})
 		r.store.publish("bulk", 300, 3, func(j *fakeJob) { j.Seq = (j.Seq + 3) / 4 }) // each shard has its own
-		time.Sleep(5 * time.Second)
+		clocktest.Pass(5 * time.Second)
 		r.stop()
 		if got := r.store.acked(); got != 600 || r.sink.maxWrites > 8*2 {
 			t.Errorf("%d acked, %d Writes at once", got, r.sink.maxWrites)
@@ -60,7 +61,7 @@ func TestAFailedJobComesAgainWithFullJitterUntilItsTriesAreUsedUp(t *testing.T) 
 		r.sink.write = func(context.Context, []*sink.Batch) error { return errDown }
 		r.start()
 		jobs := r.store.publish("welcome", 5, 6)
-		time.Sleep(time.Hour)
+		clocktest.Pass(time.Hour)
 		r.stop()
 		for _, j := range jobs {
 			if len(j.Claims) != 6 || j.State != job.Dead {
@@ -95,14 +96,14 @@ func TestAThrottledQueueIsLeftAloneForAsLongAsTheSinkSays(t *testing.T) {
 		r.start()
 		slow := r.store.publish("slow", 100, 2)
 		r.store.publish("quick", 100, 1)
-		time.Sleep(10 * time.Second)
+		clocktest.Pass(10 * time.Second)
 		if got := r.store.acked(); got != 100 {
 			t.Errorf("%d acked, want the 100 quick ones", got)
 		}
 		if n := len(r.sink.of("slow")); n != 1 {
 			t.Errorf("%d Writes to a throttled queue", n)
 		}
-		time.Sleep(2 * time.Minute)
+		clocktest.Pass(2 * time.Minute)
 		r.stop()
 		if got := r.store.acked(); got != 200 || len(slow[0].Claims) != 2 {
 			t.Errorf("%d acked, first job %v", got, slow[0].Claims)
@@ -127,7 +128,7 @@ func TestARejectedJobIsDeadAtOnceAndAloneOfItsBatch(t *testing.T) {
 				}
 				r.store.publish("welcome", 64, 3)
 				r.start()
-				time.Sleep(time.Second)
+				clocktest.Pass(time.Second)
 				r.stop()
 				r.wantOutcomes(map[string]int{acked: 62, dead: 2})
 				if n := len(r.sink.seen()); n > 64+2*8 {
@@ -145,7 +146,7 @@ func TestASlowBisectionGoesOnInTheNextLeases(t *testing.T) {
 		r := newRig(t)
 		r.rule.Batch, r.rule.Writes, r.rule.BackoffMax = 16, 1, 2*time.Second
 		r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
-			time.Sleep(6 * time.Second)
+			clocktest.Take(6 * time.Second)
 			for _, e := range batches[0].Entries {
 				if e.Seq == 7 {
 					return sink.Permanent(errDown)
@@ -155,7 +156,7 @@ func TestASlowBisectionGoesOnInTheNextLeases(t *testing.T) {
 		}
 		r.store.publish("welcome", 16, 5)
 		r.start()
-		time.Sleep(5 * time.Minute)
+		clocktest.Pass(5 * time.Minute)
 		r.stop()
 		if got := r.store.acked(); got != 15 || r.outcome(dead) != 1 || r.outcome(gone) != 0 {
 			t.Errorf("%d acked, %d dead, %d gone", got, r.outcome(dead), r.outcome(gone))
@@ -186,7 +187,7 @@ func TestJobsThatTheSinkNamesEndEachByItself(t *testing.T) {
 		}
 		jobs := r.store.publish("welcome", 100, 2)
 		r.start()
-		time.Sleep(2 * time.Minute)
+		clocktest.Pass(2 * time.Minute)
 		r.stop()
 		r.wantOutcomes(map[string]int{acked: 90, dead: 10, retried: 20})
 		if wait := jobs[6].Claims[1].Sub(jobs[6].Claims[0]); wait < time.Minute || wait > 62*time.Second {
@@ -204,7 +205,7 @@ func TestAJobSaysWhatTheTargetAnswered(t *testing.T) {
 		}
 		r.store.publish("welcome", 1, 2)
 		r.start()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		r.stop()
 		j, state, err := r.store.Get(t.Context(), r.store.ns, "welcome", job.Ref{Seq: 1})
 		if len(j.Errors) != 2 || j.Errors[0].Attempt != 2 || j.Errors[0].Error != "post to crm: status 500: no such user" {
@@ -219,7 +220,7 @@ func TestASinkThatPanicsFails(t *testing.T) {
 		r.sink.write = func(context.Context, []*sink.Batch) error { panic("secret") }
 		r.store.publish("welcome", 1, 1)
 		r.start()
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		r.stop()
 		r.wantOutcomes(map[string]int{dead: 1})
 	})
@@ -233,7 +234,7 @@ func TestAJobGoesToTheFallbackAtItsLastDelivery(t *testing.T) {
 		both := fallback.New(cfg, []fallback.Tier{{Sink: first, Label: "first:"}, {Sink: r.sink, Label: "second:"}}, zap.NewNop())
 		r.store.publish("welcome", 10, 3)
 		r.p = r.pusher(both)
-		time.Sleep(10 * time.Minute)
+		clocktest.Pass(10 * time.Minute)
 		r.stop()
 		r.wantOutcomes(map[string]int{acked: 10, retried: 20})
 	})

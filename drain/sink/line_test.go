@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func batchOf(payloads ...string) *Batch {
@@ -278,13 +279,13 @@ func TestLineWriterTakesTurns(t *testing.T) {
 				if running++; running != 1 {
 					t.Errorf("%d at once", running)
 				}
-				time.Sleep(time.Second)
+				clocktest.Take(time.Second)
 				running--
 				return nil
 			})
 		}
 		start := time.Now()
-		time.Sleep(time.Millisecond)
+		clocktest.Pass(time.Millisecond)
 		if err := w.Do(t.Context(), func() error { return nil }); err != nil {
 			t.Error(err)
 		}

@@ -277,11 +277,11 @@ func (d *driver) handle(ctx context.Context, job spillway.Job) error {
 		return spillway.Permanent(failed)
 	case "retry":
 		return spillway.RetryIn(failed, act.MS.d())
-	case "not_begun":
-		time.Sleep(act.MS.d())
-		return spillway.ErrNotBegun
-	case "sleep":
-		time.Sleep(act.MS.d())
+	case "not_begun", "sleep":
+		time.Sleep(act.MS.d()) // PROTOCOL.md has a handler that works so long, whatever becomes of its lease
+		if act.Do == "not_begun" {
+			return spillway.ErrNotBegun
+		}
 	case "hang":
 		<-ctx.Done()
 		return ctx.Err()

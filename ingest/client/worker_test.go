@@ -20,6 +20,7 @@ import (
 
 	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // work runs a worker in the background. stop ends it and returns its error.
@@ -66,7 +67,7 @@ func TestWorkSettlesJobsByWhatTheHandlerReturns(t *testing.T) {
 		for _, payload := range []string{"fine", "permanent", "panic", "in a minute", "once more"} {
 			publish(t, j, "welcome", payload, spillway.PublishOptions{})
 		}
-		time.Sleep(10 * time.Minute)
+		clocktest.Pass(10 * time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -91,7 +92,7 @@ func TestAHandlerCanGiveAJobBackUnbegun(t *testing.T) {
 		var attempts []int
 		stop := work(t, j, func(_ context.Context, job spillway.Job) error {
 			if attempts = append(attempts, job.Attempt); len(attempts) == 2 { // its lease is another then
-				time.Sleep(time.Second)
+				clocktest.Take(time.Second)
 				if err := j.Progress(context.Background(), job, 0, 1, ""); err != nil {
 					t.Error(err)
 				}
@@ -102,7 +103,7 @@ func TestAHandlerCanGiveAJobBackUnbegun(t *testing.T) {
 			return nil
 		}, spillway.WorkerConfig{OnError: func(_ spillway.Job, err error) { t.Error(err) }})
 		publish(t, j, "welcome", "1", spillway.PublishOptions{})
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if err := stop(); err != nil || !slices.Equal(attempts, []int{1, 1, 1, 1}) {
 			t.Errorf("got the attempts %v, %v", attempts, err)
 		}
@@ -119,7 +120,7 @@ func TestAResultBesideAnErrorIsAnError(t *testing.T) {
 			return spillway.Permanent(errors.Join(spillway.Result(1), broken))
 		}, spillway.WorkerConfig{OnError: func(_ spillway.Job, err error) { told = err }})
 		publish(t, j, "welcome", "1", spillway.PublishOptions{})
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if err := stop(); err != nil || !errors.Is(told, broken) || counts(t, j).Dead != 1 {
 			t.Errorf("%v, told %v, %+v", err, told, counts(t, j))
 		}
@@ -138,7 +139,7 @@ func TestWorkAsksForAsManyJobsAsThereArePlaces(t *testing.T) {
 			running++
 			most = max(most, running)
 			mu.Unlock()
-			time.Sleep(time.Second)
+			clocktest.Take(time.Second)
 			mu.Lock()
 			defer mu.Unlock()
 			places, running, done = places+1, running-1, done+1
@@ -152,13 +153,13 @@ func TestWorkAsksForAsManyJobsAsThereArePlaces(t *testing.T) {
 					return n
 				}
 				mu.Unlock()
-				time.Sleep(10 * time.Millisecond)
+				clocktest.Take(10 * time.Millisecond)
 			}
 		}})
 		for range 10 {
 			publish(t, j, "welcome", "1", spillway.PublishOptions{})
 		}
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if err := stop(); err != nil || done != 10 || most != 3 {
 			t.Errorf("%d jobs are done, %d at once, %v", done, most, err)
 		}
@@ -181,11 +182,11 @@ func TestWorkRunsSoManyHandlersAndTakesUrgentJobsFirst(t *testing.T) {
 			mu.Lock()
 			order = append(order, job.Queue)
 			mu.Unlock()
-			time.Sleep(time.Second)
+			clocktest.Take(time.Second)
 			running.Add(-1)
 			return nil
 		}, spillway.WorkerConfig{Concurrency: 3})
-		time.Sleep(7500 * time.Millisecond)
+		clocktest.Pass(7500 * time.Millisecond)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -206,9 +207,9 @@ func TestWorkRunsSoManyHandlersAndTakesUrgentJobsFirst(t *testing.T) {
 func TestWorkWithAutoRunsAsManyHandlersAsEndInTime(t *testing.T) {
 	t.Parallel()
 	for name, beyond := range map[string]func() error{
-		"slow":         func() error { time.Sleep(400 * time.Millisecond); return nil },
+		"slow":         func() error { clocktest.Take(400 * time.Millisecond); return nil },
 		"throttled":    func() error { return spillway.RetryIn(errors.New("busy"), time.Second) },
-		"not answered": func() error { time.Sleep(2 * time.Second); return fmt.Errorf("crm: %w", context.DeadlineExceeded) },
+		"not answered": func() error { clocktest.Take(2 * time.Second); return fmt.Errorf("crm: %w", context.DeadlineExceeded) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -229,7 +230,7 @@ func TestWorkWithAutoRunsAsManyHandlersAsEndInTime(t *testing.T) {
 					if n > knee.Load() {
 						return beyond()
 					}
-					time.Sleep(200 * time.Millisecond)
+					clocktest.Take(200 * time.Millisecond)
 					return nil
 				}, spillway.WorkerConfig{Concurrency: spillway.Auto(4, 64, 300*time.Millisecond), BackoffMax: time.Second})
 				knees := []int64{10, 20, 10}
@@ -238,10 +239,10 @@ func TestWorkWithAutoRunsAsManyHandlersAsEndInTime(t *testing.T) {
 				}
 				for _, ends := range knees {
 					knee.Store(ends)
-					time.Sleep(30 * time.Second)
+					clocktest.Pass(30 * time.Second)
 					for range 10 {
 						most.Store(running.Load())
-						time.Sleep(time.Second)
+						clocktest.Pass(time.Second)
 						if n := most.Load(); 10*n < 8*ends || 10*n > 12*ends {
 							t.Errorf("%d handlers at once, where %d end in time", n, ends)
 						}
@@ -293,7 +294,7 @@ func TestAHandlerThatEndsItsGoroutineFails(t *testing.T) {
 				told.Add(1)
 			}
 		}})
-		time.Sleep(10 * time.Second)
+		clocktest.Pass(10 * time.Second)
 		if n := counts(t, j); n.Dead != 1 || calls.Load() != 2 || told.Load() != 2 {
 			t.Errorf("got %+v after %d calls, %d errors", n, calls.Load(), told.Load())
 		}
@@ -323,12 +324,12 @@ func TestAnAnswerWithMoreJobsThanWereAskedForIsNone(t *testing.T) {
 		var running, most, done, failed atomic.Int64
 		stop := work(t, j, func(context.Context, spillway.Job) error {
 			most.Store(max(most.Load(), running.Add(1)))
-			time.Sleep(time.Second)
+			clocktest.Take(time.Second)
 			running.Add(-1)
 			done.Add(1)
 			return nil
 		}, spillway.WorkerConfig{Concurrency: 2, OnRequestError: func(error) { failed.Add(1) }})
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if err := stop(); err != nil || most.Load() != 2 || done.Load() != 10 || failed.Load() != 1 {
 			t.Errorf("%v; %d at once, %d done, %d errors", err, most.Load(), done.Load(), failed.Load())
 		}
@@ -352,10 +353,10 @@ func TestALeaseIsProlongedWhileItsHandlerRuns(t *testing.T) {
 		var deliveries atomic.Int64
 		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
 			deliveries.Add(1)
-			time.Sleep(10 * time.Minute)
+			clocktest.Take(10 * time.Minute)
 			return ctx.Err()
 		}, spillway.WorkerConfig{Concurrency: 2})
-		time.Sleep(11 * time.Minute)
+		clocktest.Pass(11 * time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -381,13 +382,13 @@ func TestATouchThatHangsDoesNotCostTheLease(t *testing.T) {
 		publish(t, j, "welcome", "x", spillway.PublishOptions{Tries: 1})
 		var cause atomic.Value
 		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
-			time.Sleep(time.Minute)
+			clocktest.Take(time.Minute)
 			if err := context.Cause(ctx); err != nil {
 				cause.Store(err)
 			}
 			return nil
 		}, spillway.WorkerConfig{TTR: 9 * time.Second})
-		time.Sleep(65 * time.Second)
+		clocktest.Pass(65 * time.Second)
 		if err := stop(); err != nil || cause.Load() != nil || counts(t, j) != (spillway.Counts{}) {
 			t.Errorf("%v, %v, %+v", err, cause.Load(), counts(t, j))
 		}
@@ -412,7 +413,7 @@ func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
 				}
 				return ctx.Err()
 			}, spillway.WorkerConfig{})
-			time.Sleep(time.Minute)
+			clocktest.Pass(time.Minute)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
@@ -442,7 +443,7 @@ func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
 				}
 				return ctx.Err()
 			}, spillway.WorkerConfig{})
-			time.Sleep(11 * time.Minute)
+			clocktest.Pass(11 * time.Minute)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
@@ -459,10 +460,10 @@ func TestWorkStopsWhenItsHandlersHaveEnded(t *testing.T) {
 		j := openJobs(t, clienttest.NewQueues())
 		publish(t, j, "welcome", "x", spillway.PublishOptions{})
 		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
-			time.Sleep(20 * time.Second)
+			clocktest.Take(20 * time.Second)
 			return ctx.Err()
 		}, spillway.WorkerConfig{})
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		began := time.Now()
 		if err := stop(); err != nil || time.Since(began) != 19*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -482,7 +483,7 @@ func TestAHandlerThatDoesNotEndIsCutOffAndItsJobGivenBack(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}, spillway.WorkerConfig{StopTimeout: 5 * time.Second, TTR: time.Hour})
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		began := time.Now()
 		if err := stop(); err != nil || time.Since(began) != 5*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -509,12 +510,12 @@ func TestWorkOutlivesOutagesWithBackoff(t *testing.T) {
 		down.Store(true)
 		var done atomic.Int64
 		stop := work(t, j, func(context.Context, spillway.Job) error { done.Add(1); return nil }, spillway.WorkerConfig{})
-		time.Sleep(10 * time.Minute)
+		clocktest.Pass(10 * time.Minute)
 		if n := service.Requests(); n > 600 || n < 100 {
 			t.Errorf("%d requests in 10 minutes", n)
 		}
 		down.Store(false)
-		time.Sleep(6 * time.Second)
+		clocktest.Pass(6 * time.Second)
 		if err := stop(); err != nil || done.Load() != 1 {
 			t.Errorf("%v, %d done", err, done.Load())
 		}
@@ -566,9 +567,9 @@ func TestWorkOutlivesARejectedTokenForAsLongAsItIsTold(t *testing.T) {
 				OnRequestError: func(error) { claims.Add(1) },
 			})
 			for range 2 {
-				time.Sleep(30 * time.Second)
+				clocktest.Pass(30 * time.Second)
 				rejects.Store(false)
-				time.Sleep(30 * time.Second)
+				clocktest.Pass(30 * time.Second)
 			}
 			if err := stop(); err != nil || counts(t, j) != (spillway.Counts{}) || settlements.Load() < 4 {
 				t.Errorf("%v, %+v, %d settlements and %d claims failed", err, counts(t, j), settlements.Load(), claims.Load())
@@ -589,7 +590,7 @@ func TestJobsThatEndTogetherAreSettledTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := clienttest.NewQueues()
 		service.Fail = func(r *http.Request) (*http.Response, error) {
-			time.Sleep(time.Millisecond)
+			clocktest.Take(time.Millisecond)
 			return nil, nil
 		}
 		j := openJobs(t, service)
@@ -598,7 +599,7 @@ func TestJobsThatEndTogetherAreSettledTogether(t *testing.T) {
 		}
 		before := service.Requests()
 		stop := work(t, j, func(context.Context, spillway.Job) error { return nil }, spillway.WorkerConfig{Concurrency: 128})
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		if n := service.Requests() - before; n > 5 || counts(t, j) != (spillway.Counts{}) {
 			t.Errorf("%d requests for 128 jobs, %+v", n, counts(t, j))
 		}
@@ -619,7 +620,7 @@ func (s *shaky) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Path, "/settle") {
 		return s.Queues.RoundTrip(r)
 	}
-	time.Sleep(time.Millisecond) // others end meanwhile
+	clocktest.Take(time.Millisecond) // others end meanwhile
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
@@ -673,7 +674,7 @@ func TestASettlementThatFailsCostsItsNeighboursNothing(t *testing.T) {
 				var told, done atomic.Int64
 				stop := work(t, j, func(context.Context, spillway.Job) error { done.Add(1); return nil },
 					spillway.WorkerConfig{Concurrency: 20, OnError: func(spillway.Job, error) { told.Add(1) }})
-				time.Sleep(30 * time.Second)
+				clocktest.Pass(30 * time.Second)
 				if n := counts(t, j); n.Pending != row.left || n.Ready+n.Dead != 0 || told.Load() != row.told || done.Load() != 20 {
 					t.Errorf("%d errors, %d done, %+v", told.Load(), done.Load(), n)
 				}
@@ -709,10 +710,10 @@ func TestATimeThatNoServiceTakesIsTakenForTheNearest(t *testing.T) {
 				if job.Attempt == 1 {
 					return spillway.RetryIn(errors.New("busy"), row.after)
 				}
-				time.Sleep(time.Hour)
+				clocktest.Take(time.Hour)
 				return nil
 			}, spillway.WorkerConfig{StopTimeout: time.Nanosecond})
-			time.Sleep(time.Second)
+			clocktest.Pass(time.Second)
 			if job, err := j.Get(t.Context(), "welcome", id); err != nil || (job.State == "delayed") != (row.want.Delayed == 1) || job.Attempt != 2-int(row.want.Delayed) {
 				t.Errorf("retry in %v: %+v, %v", row.after, job, err)
 			}
@@ -731,7 +732,7 @@ type claims struct{ left, requests atomic.Int64 }
 
 func (c *claims) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.requests.Add(1)
-	time.Sleep(200 * time.Microsecond) // a network
+	time.Sleep(200 * time.Microsecond) // a network; only the benchmark is here
 	var body strings.Builder
 	if strings.HasSuffix(r.URL.Path, "/claim") {
 		n, _ := strconv.Atoi(r.URL.Query().Get("count"))

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/job/jobtest"
 )
@@ -84,7 +85,7 @@ func (s *fakeStore) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 	delay, flies := s.delay, s.flies
 	s.Mu.Unlock()
 	if delay > 0 {
-		time.Sleep(delay)
+		clocktest.Take(delay)
 	}
 	if flies != nil {
 		flies(b)
@@ -111,7 +112,7 @@ func (s *fakeStore) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 	after, held := s.after, s.held
 	s.Mu.Unlock()
 	if after > 0 {
-		time.Sleep(after)
+		clocktest.Take(after)
 	}
 	if held != nil {
 		<-held

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -37,7 +38,7 @@ func TestAWaitThatEndsBeforeTheFirstLookLooks(t *testing.T) {
 			before := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour}) // the lane is in a flush
 			synctest.Wait()
 			p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Millisecond})
-			time.Sleep(500 * time.Millisecond)
+			clocktest.Pass(500 * time.Millisecond)
 			s.With(func() {
 				s.Fail = func(b *job.Batch) error {
 					s.Fail = func(*job.Batch) error { return err } // of the second flush
@@ -116,8 +117,7 @@ func TestAPanicEndsNoReverts(t *testing.T) {
 					t.Fatalf("got %+v", r)
 				}
 				s.With(func() { s.panics = false })
-				time.Sleep(3 * minPause) // of the bubble's clock
-				synctest.Wait()
+				clocktest.Pass(3 * minPause) // of the bubble's clock
 				s.With(func() {
 					if s.reverts != with.want || s.lost > 0 {
 						t.Errorf("%d reverts, %d jobs are still leased", s.reverts, s.lost)
@@ -137,8 +137,7 @@ func TestAClaimWithAnUnknownOutcomeIsTakenBackByItself(t *testing.T) {
 		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); !errors.Is(r.err, partition.ErrUnknown) {
 			t.Fatalf("got %+v", r)
 		}
-		time.Sleep(minPause) // of the bubble's clock
-		synctest.Wait()
+		clocktest.Pass(minPause) // of the bubble's clock
 		s.With(func() {
 			if s.lost > 0 {
 				t.Error("the job is still leased")

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/job/jobtest"
 )
@@ -67,9 +68,9 @@ func TestIdlePollsCostNoCommand(t *testing.T) {
 		for i := range 1000 {
 			polls = append(polls, claims(e, Claim{Namespace: ns, Queues: []string{fmt.Sprint("q", i%10), "all"}, Wait: 10 * time.Minute}))
 		}
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		before, claimed := s.ran()
-		time.Sleep(9 * time.Minute)
+		clocktest.Pass(9 * time.Minute)
 		if after, _ := s.ran(); after != before || claimed > 2000 {
 			t.Errorf("%d calls while all waited; %d claims before", after-before, claimed)
 		}
@@ -114,9 +115,9 @@ func TestClaimsThatARateStopsWaitForIt(t *testing.T) {
 		for range 100 {
 			polls = append(polls, claims(e, Claim{Namespace: ns, Queues: []string{"q", "empty"}, Wait: 150 * time.Second}))
 		}
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		_, before := s.ran()
-		time.Sleep(140 * time.Second)
+		clocktest.Pass(140 * time.Second)
 		_, after := s.ran()
 		got := map[time.Duration]int{}
 		for _, p := range polls {
@@ -146,7 +147,7 @@ func TestNoPollSleepsBesideAJobThatCameWhileItSubscribed(t *testing.T) {
 				s.With(func() { s.delay, s.after = 7*time.Millisecond, 9*time.Millisecond })
 				s.wakes.SetLatency(latency * time.Millisecond)
 				p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
-				time.Sleep(time.Duration(at) * time.Millisecond)
+				clocktest.Pass(time.Duration(at) * time.Millisecond)
 				s.arrives(ns, "q", "a")
 				if r := <-p; payloads(r.jobs) != "a" || r.took > 200*time.Millisecond {
 					t.Errorf("published after %d ms: got %+v", at, r)
@@ -246,7 +247,7 @@ func TestAWokenPollThatLeavesWakesTheNext(t *testing.T) {
 		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 			first := wait(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
 			second := wait(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
-			time.Sleep(time.Minute)
+			clocktest.Pass(time.Minute)
 			push(s, ns, "q")
 			one := <-first
 			if len(one.jobs) == 0 {
@@ -268,9 +269,9 @@ func TestPollsAskAgainAfterTheirSubscriptionsWereLost(t *testing.T) {
 		synctest.Wait()
 		s.With(func() { s.Fail = func(*job.Batch) error { return errAway } })
 		s.wakes.SetDeaf(true, true)
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		before, _ := s.ran()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if after, _ := s.ran(); after-before > 60 {
 			t.Errorf("asked %d times in a minute of an outage", after-before)
 		}
@@ -290,7 +291,7 @@ func TestPollsFindJobsAlsoWhereNoSubscriptionWorks(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 		s.wakes.SetDeaf(true, true)
 		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if runs, _ := s.ran(); runs > 60 {
 			t.Errorf("asked %d times in a minute", runs)
 		}
@@ -361,7 +362,7 @@ func TestAClaimSaysThatThereIsNoJobOnlyIfTheStoreDoes(t *testing.T) {
 							}
 							if flown++; flown-1 == at {
 								end(e, stopping)
-								time.Sleep(time.Second)
+								clocktest.Take(time.Second)
 							}
 						}
 					})
@@ -382,7 +383,7 @@ func TestAClaimSaysThatThereIsNoJobOnlyIfTheStoreDoes(t *testing.T) {
 		stopping := make(chan struct{})
 		retired := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Stopping: stopping})
 		stopped := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		close(stopping)
 		if r := <-retired; !errors.Is(r.err, errAway) {
 			t.Errorf("retired in an outage: got %+v", r)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -56,7 +57,7 @@ func TestAFailingPollPassesOnWhatWokeIt(t *testing.T) {
 			for range failing {
 				claims(e, Claim{Namespace: ns, Queues: []string{bad, good}, Wait: 10 * time.Minute})
 			}
-			time.Sleep(time.Minute)
+			clocktest.Pass(time.Minute)
 			healthy := claims(e, Claim{Namespace: ns, Queues: []string{good}, Wait: 8 * time.Minute})
 			synctest.Wait()
 			before := time.Now()
@@ -67,12 +68,12 @@ func TestAFailingPollPassesOnWhatWokeIt(t *testing.T) {
 			// There is none that does not fail: they do not wake each other.
 			runs, _ := s.ran()
 			publish(t, e, ns, good, "b")
-			time.Sleep(time.Minute)
+			clocktest.Pass(time.Minute)
 			if after, _ := s.ran(); after-runs > 40*failing {
 				t.Errorf("%d fail: asked %d times in a minute", failing, after-runs)
 			}
 			s.With(func() { s.Fail = nil })
-			time.Sleep(maxPause)
+			clocktest.Pass(maxPause)
 			if ready, _ := s.ready(good); ready != 0 {
 				t.Errorf("%d fail: %d are ready after the outage", failing, ready)
 			}
@@ -87,11 +88,11 @@ func TestAWakeIsNotSpentOnAPollThatAsks(t *testing.T) {
 	bubble(t, ofShards(4), func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
 		good, slow := on(e, ns, 0), on(e, ns, 1)
 		first := on(e, ns, 2, good)
-		s.With(func() { s.flies = claimsOf(1, func() { time.Sleep(3 * time.Second) }) })
+		s.With(func() { s.flies = claimsOf(1, func() { clocktest.Take(3 * time.Second) }) })
 		busy := claims(e, Claim{Namespace: ns, Queues: []string{first, good, slow}, Wait: time.Minute})
-		time.Sleep(3500 * time.Millisecond) // it asks again, and is past good
+		clocktest.Pass(3500 * time.Millisecond) // it asks again, and is past good
 		idle := claims(e, Claim{Namespace: ns, Queues: []string{good}, Wait: time.Minute})
-		time.Sleep(500 * time.Millisecond)
+		clocktest.Pass(500 * time.Millisecond)
 		publish(t, e, ns, good, "a")
 		if r := <-idle; payloads(r.jobs) != "a" || r.took != 500*time.Millisecond {
 			t.Errorf("idle: got %+v", r)
@@ -118,17 +119,17 @@ func TestAPollEndsWithinAPass(t *testing.T) {
 			s.With(func() {
 				s.flies = func(b *job.Batch) {
 					if len(b.Claims) > 0 && b.Claims[0].TTR == time.Minute {
-						time.Sleep(flush)
+						clocktest.Take(flush)
 					}
 				}
 			})
 			began := time.Now()
 			first := claims(e, c)
-			time.Sleep(20 * flush) // its two passes
+			clocktest.Pass(20 * flush) // its two passes
 			second := claims(e, Claim{Namespace: ns, Queues: []string{last}, Wait: time.Hour, TTR: time.Hour})
 			synctest.Wait()
 			publish(t, e, ns, last, "a") // wakes the first, which asks other shards before
-			time.Sleep(flush / 2)
+			clocktest.Pass(flush / 2)
 			end(e)
 			if r := <-first; len(r.jobs) > 0 || !errors.Is(r.err, wantErr) || time.Since(began) != 21*flush {
 				t.Errorf("%s: got %+v, %v after it began", name, r, time.Since(began))

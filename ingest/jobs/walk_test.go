@@ -5,10 +5,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -55,7 +55,7 @@ func walk(t *testing.T, seed uint64) {
 			})
 		}
 		for range 120 {
-			time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
+			clocktest.Pass(time.Duration(r.IntN(3)) * time.Millisecond)
 			switch r.IntN(6) {
 			case 0, 1:
 				q := append([]string(nil), queues...)
@@ -87,16 +87,14 @@ func walk(t *testing.T, seed uint64) {
 		s.With(func() { s.Fail, s.lose = nil, nil })
 		s.wakes.SetDeaf(false, true)
 		polls.Wait()
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		// All are asked for once more: each queue by as many as there can be.
 		for range published {
 			for _, q := range queues {
 				poll([]string{q}, 10*time.Second)
 			}
 		}
-		synctest.Wait()
-		time.Sleep(time.Second)
-		synctest.Wait()
+		clocktest.Pass(time.Second)
 		if int(delivered.Load()) != published {
 			ready := 0
 			for _, q := range queues {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,7 +160,7 @@ func TestALeaseThatNeverAcceptedCloses(t *testing.T) {
 		}
 	})
 	for len(l.accepting) == 0 {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	go func() {
 		_, err := before.Accept()

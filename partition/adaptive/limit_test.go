@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // A server answers within 200 ms while no more than knee calls run. Beyond, a tenth more of them take
@@ -29,7 +31,7 @@ func (s *server) call() (throttled bool) {
 	if throttled {
 		took = time.Millisecond
 	}
-	time.Sleep(took)
+	clocktest.Take(took)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
@@ -85,11 +87,11 @@ func TestLimitFindsTheKneeOfAServerAndFollowsIt(t *testing.T) {
 					for i, knee := range knees {
 						if s.move(knee); i == 0 {
 							stop = use(s, l)
-							time.Sleep(30 * time.Second) // it begins with one call
+							clocktest.Pass(30 * time.Second) // it begins with one call
 						}
-						time.Sleep(30 * time.Second)
+						clocktest.Pass(30 * time.Second)
 						for range 300 {
-							time.Sleep(100 * time.Millisecond)
+							clocktest.Pass(100 * time.Millisecond)
 							if got := l.Get(); 10*got < 8*knee || 10*got > 12*knee {
 								t.Errorf("%d calls at once, and the knee is at %d", got, knee)
 								break
@@ -109,7 +111,7 @@ func TestLimitStaysInItsBounds(t *testing.T) {
 		l := New(4, 16, time.Second)
 		feed := func(call func(began time.Time)) {
 			for range 1000 {
-				time.Sleep(50 * time.Millisecond)
+				clocktest.Take(50 * time.Millisecond)
 				l.Wanted()
 				call(time.Now())
 			}
@@ -130,7 +132,7 @@ func TestLimitRisesOnlyWhenMoreCallsAreWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(4, 16, time.Second)
 		for range 1000 {
-			time.Sleep(50 * time.Millisecond)
+			clocktest.Pass(50 * time.Millisecond)
 			l.Answered(time.Now())
 		}
 		if got := l.Get(); got != 4 {
@@ -146,7 +148,7 @@ func TestLimitFallsOnceForManyCallsThatFailTogether(t *testing.T) {
 		l := New(1, 100, time.Second)
 		l.limit = 100
 		began := time.Now()
-		time.Sleep(10 * time.Second)
+		clocktest.Pass(10 * time.Second)
 		for range 100 {
 			l.Overloaded(began)
 		}
@@ -169,7 +171,7 @@ func TestLimitFallsByTheSlowestTenthOfTheCalls(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := New(1, 100, time.Second)
 			l.limit = 10
-			time.Sleep(time.Minute)
+			clocktest.Pass(time.Minute)
 			l.Wanted()
 			for i := range 10 {
 				if l.Get() != 10 {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 var (
@@ -54,21 +56,19 @@ func TestABreakerOpensAfterAFewFailuresInARowAndClosesAtTheFirstAnswer(t *testin
 		if b.Allow() || b.prober.unreachable() != 1 {
 			t.Errorf("closed after three failures, %d unreachable", b.prober.unreachable())
 		}
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		before := probes.Load()
-		time.Sleep(10 * probeEvery)
-		synctest.Wait()
+		clocktest.Pass(10 * probeEvery)
 		if n := probes.Load() - before; n != 10 || before < 120 || b.Allow() {
 			t.Errorf("%d probes in the first minute, then %d in ten intervals; allow %v", before, n, b.Allow())
 		}
 		before = probes.Load()
 		up.Store(true)
-		time.Sleep(probeEvery)
-		synctest.Wait()
+		clocktest.Pass(probeEvery)
 		if !b.Allow() || b.Suspect() || b.prober.unreachable() != 0 || returns.Load() != 1 {
 			t.Errorf("one interval after the server is back: allow %v, %d unreachable, returned %d times", b.Allow(), b.prober.unreachable(), returns.Load())
 		}
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if n := probes.Load() - before; n > 1 {
 			t.Errorf("%d probes: they go on although the server is back", n)
 		}
@@ -90,17 +90,17 @@ func TestABreakerOpensBeforeACallTimesOutAndClosesSoonAfterTheServerIsBack(t *te
 			}
 		}}
 		b.sent()
-		time.Sleep(silentFor + answerWithin - time.Millisecond)
+		clocktest.Pass(silentFor + answerWithin - time.Millisecond)
 		if !b.Allow() {
 			t.Error("open before the question was answered")
 		}
-		time.Sleep(2 * time.Millisecond)
+		clocktest.Pass(2 * time.Millisecond)
 		if b.Allow() {
 			t.Error("closed although neither a call nor the question was answered")
 		}
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		close(up)
-		time.Sleep(3 * probeFirst)
+		clocktest.Pass(3 * probeFirst)
 		if !b.Allow() {
 			t.Errorf("open %v after the server was back", 3*probeFirst)
 		}
@@ -119,7 +119,7 @@ func TestASlowCallOpensNoBreakerWhileTheServerAnswers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, _ := newBreaker(t, answer)
 				b.sent()
-				time.Sleep(time.Minute)
+				clocktest.Pass(time.Minute)
 				if !b.Allow() {
 					t.Error("open")
 				}
@@ -136,7 +136,7 @@ func TestASlowCallOpensNoBreakerWhileTheServerAnswers(t *testing.T) {
 			b.sent()
 			for range 100 {
 				b.sent()
-				time.Sleep(silentFor / 2)
+				clocktest.Pass(silentFor / 2)
 				b.answered(nil)
 			}
 			if asked {
@@ -161,8 +161,7 @@ func TestAProbeThatHangsIsGivenUpAndRepeated(t *testing.T) {
 		for range breakerThreshold {
 			b.Done(errNoAnswer)
 		}
-		time.Sleep(10 * ProbeTimeout)
-		synctest.Wait()
+		clocktest.Pass(10 * ProbeTimeout)
 		if n := probes.Load(); n < 9 || b.Allow() {
 			t.Errorf("%d probes in ten times their timeout, allow %v", n, b.Allow())
 		}
@@ -223,8 +222,7 @@ func TestABreakerThatOpensWhileItIsAnsweredClosesAgain(t *testing.T) {
 		if b.open.CompareAndSwap(false, true) { // the failure goes on where it was
 			b.prober.opened(b)
 		}
-		time.Sleep(2 * probeEvery)
-		synctest.Wait()
+		clocktest.Pass(2 * probeEvery)
 		if !b.Allow() {
 			t.Error("it is open, though every probe is answered")
 		}
@@ -254,15 +252,14 @@ func TestARetiredBreakerIsNotUnreachableAndIsProbedNowAndThen(t *testing.T) {
 			if n := b.prober.unreachable(); b.Allow() || n != 0 {
 				t.Errorf("%s first: it allows %v, %d unreachable", first, b.Allow(), n)
 			}
-			time.Sleep(time.Second)
+			clocktest.Pass(time.Second)
 			before := probes.Load()
-			time.Sleep(10 * retiredEvery)
+			clocktest.Pass(10 * retiredEvery)
 			if n := probes.Load() - before; n < 9 || n > 11 {
 				t.Errorf("%s first: %d probes in %v", first, n, 10*retiredEvery)
 			}
 			up.Store(true)
-			time.Sleep(2 * retiredEvery)
-			synctest.Wait()
+			clocktest.Pass(2 * retiredEvery)
 			if n := b.prober.unreachable(); !b.Allow() || n != 0 {
 				t.Errorf("%s first, once it answers: it allows %v, %d unreachable", first, b.Allow(), n)
 			}
@@ -279,14 +276,13 @@ func TestABreakerThatClosesAndOpensBetweenTwoProbesIsProbedOnce(t *testing.T) {
 				for range breakerThreshold {
 					b.Done(errRejected)
 				}
-				time.Sleep(probeFirst / 10)
+				clocktest.Pass(probeFirst / 10)
 				b.Done(nil)
 			}
 			for range breakerThreshold {
 				b.Done(errRejected)
 			}
-			time.Sleep(10 * probeEvery)
-			synctest.Wait()
+			clocktest.Pass(10 * probeEvery)
 			b.prober.stop()
 		})
 		return probes

@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestTheClientsLinesAreLoggedAtDebugLevel(t *testing.T) {
@@ -33,7 +35,7 @@ func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 			for i := range 3 { // parts
 				o.Begin(zap.Int("part", i))
 			}
-			time.Sleep(time.Minute)
+			clocktest.Pass(time.Minute)
 			for range 3 {
 				if o.Failing() == 0 {
 					t.Error("no part fails before the last one ended")

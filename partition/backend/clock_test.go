@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestClockIsUnknownAtFirst(t *testing.T) {
@@ -36,15 +38,15 @@ func TestClockFollowsTheStore(t *testing.T) {
 				var c Clock
 				began := time.Now()
 				c.Observe(began, began, 5000)
-				time.Sleep(row.sent)
+				clocktest.Pass(row.sent)
 				sent := time.Now()
-				time.Sleep(row.received - row.sent)
+				clocktest.Pass(row.received - row.sent)
 				c.Observe(sent, time.Now(), row.store)
 				got, ok := c.Now()
 				if !ok || got < row.want-1 || got > row.want+1 {
 					t.Errorf("reads %d, want %d", got, row.want)
 				}
-				time.Sleep(time.Hour)
+				clocktest.Pass(time.Hour)
 				if later, _ := c.Now(); later != got+time.Hour.Milliseconds() {
 					t.Errorf("an hour later it reads %d more", later-got)
 				}
@@ -64,9 +66,9 @@ func TestClockStaysWithinTheUncertaintyOfItsReplies(t *testing.T) {
 			sent := time.Now()
 			there := time.Duration(i*7919%40) * time.Millisecond
 			back := time.Duration(i*104729%40) * time.Millisecond
-			time.Sleep(there)
+			clocktest.Pass(there)
 			said := store()
-			time.Sleep(back)
+			clocktest.Pass(back)
 			c.Observe(sent, time.Now(), said)
 			if got, _ := c.Now(); got < store()-there.Milliseconds()-back.Milliseconds()-1 || got > store()+there.Milliseconds()+back.Milliseconds()+1 {
 				t.Fatalf("reply %d: off by %d ms after %v there and %v back", i, got-store(), there, back)

@@ -21,6 +21,9 @@ func TestEachClientFollowsAFailoverOfACluster(t *testing.T) {
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "frozen": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && signal == syscall.SIGSTOP {
+				t.Skip("takes longer than a master that is gone")
+			}
 			const key = "{k}"
 			servers := redistest.StartCluster(t)
 			b, err := Open(Config{URL: servers.URL()}, prometheus.NewRegistry(), zap.NewNop())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // window is a stand-in for the script: one process's view of a shared window.
@@ -63,7 +64,7 @@ func TestALimiterAsksRedisOnceASlice(t *testing.T) {
 		if w.asked != 64 {
 			t.Errorf("asked %d times about a window that was used up, want 64", w.asked)
 		}
-		time.Sleep(time.Minute) // of the bubble's clock
+		clocktest.Pass(time.Minute) // of the bubble's clock
 		take(t, l, 640, 0)
 		if w.asked != 65 {
 			t.Errorf("asked %d times, want 65", w.asked)
@@ -96,7 +97,7 @@ func TestARefundIsOfItsWindowOnly(t *testing.T) {
 		take(t, l, 1, time.Minute)
 		first.RefundPart(-1)
 		take(t, l, 1, time.Minute)
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		take(t, l, 10, 0)
 		first.Refund()
 		take(t, l, 1, time.Minute)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestTotalsAreExactAndSamplesBounded(t *testing.T) {
@@ -30,14 +32,14 @@ func TestTotalsAreExactAndSamplesBounded(t *testing.T) {
 		if n.Open(Evicted) || !n.Open(Expired) {
 			t.Error("a reason that is used up is open, or another is not")
 		}
-		time.Sleep(5 * sampleEvery)
+		clocktest.Pass(5 * sampleEvery)
 		if !n.Open(Evicted) {
 			t.Error("the allowance does not come back")
 		}
 		if got := n.Count(Evicted, 50, 50); got != 5 {
 			t.Errorf("%d samples after five times 10 ms", got)
 		}
-		time.Sleep(time.Hour)
+		clocktest.Pass(time.Hour)
 		if got := n.Count(Evicted, 5000, 5000); got != ringSize {
 			t.Errorf("%d samples after an hour: the allowance is %d", got, ringSize)
 		}
@@ -61,7 +63,7 @@ func TestSamplesThatNameNothingLeaveRoom(t *testing.T) {
 		if unnamed != ringSize/2 || named != ringSize/2 {
 			t.Errorf("%d and %d samples of a burst", unnamed, named)
 		}
-		time.Sleep(5 * sampleEvery)
+		clocktest.Pass(5 * sampleEvery)
 		if unnamed, named = count(n.CountOneUnnamed), count(n.CountOne); unnamed != 0 || named != 5 {
 			t.Errorf("%d and %d samples after five times 10 ms", unnamed, named)
 		}

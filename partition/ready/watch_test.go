@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
@@ -95,8 +96,7 @@ func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); w.run(ctx) }()
-		time.Sleep(10*time.Second + time.Millisecond) // of the bubble
-		synctest.Wait()
+		clocktest.Pass(10*time.Second + time.Millisecond) // of the bubble
 		if checks.Load() != 10 || w.Ready() != nil {
 			t.Errorf("after 10 s: %d checks, ready: %v", checks.Load(), w.Ready())
 		}
@@ -104,8 +104,7 @@ func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 			t.Errorf("got %d gauges, %v", n, err)
 		}
 		w.ShutDown()
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		clocktest.Pass(2 * time.Second)
 		if !errors.Is(w.Ready(), ErrShuttingDown) {
 			t.Errorf("got %v, want shutting down for good", w.Ready())
 		}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // failures are the entries that an error names, by sequence.
@@ -196,7 +197,7 @@ func TestATierThatIsDownIsTriedOnceASecondUntilItAnswers(t *testing.T) {
 			return s.Write(t.Context(), []*sink.Batch{batch(next, 1, 2*time.Minute)})
 		}
 		grace := config().MaxAge / 8
-		for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		for end := time.Now().Add(grace); time.Now().Before(end); clocktest.Pass(500 * time.Millisecond) {
 			if err := write(); err == nil {
 				t.Fatal("an entry went on before the tier is down")
 			}
@@ -209,13 +210,13 @@ func TestATierThatIsDownIsTriedOnceASecondUntilItAnswers(t *testing.T) {
 			if testutil.ToFloat64(s.tiers[0].Down) != 1 {
 				t.Fatal("the gauge does not say that the tier is down")
 			}
-			time.Sleep(100 * time.Millisecond)
+			clocktest.Pass(100 * time.Millisecond)
 		}
 		if n, _ := first.counts(); n-before < 9 || n-before > 11 {
 			t.Errorf("%d Writes to a tier that is down in 10 s, want one a second", n-before)
 		}
 		first.set(nil)
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		taken := len(second.seqs())
 		for range 10 {
 			if err := write(); err != nil {
@@ -246,7 +247,7 @@ func TestATierThatAnswersNowAndThenIsNotDown(t *testing.T) {
 				first.set(answers[i/10%len(answers)])
 			}
 			_ = s.Write(t.Context(), []*sink.Batch{batch(1, 2, 2*time.Minute)})
-			time.Sleep(2 * time.Second)
+			clocktest.Pass(2 * time.Second)
 		}
 		if s.tiers[0].isDown() {
 			t.Error("a tier that answers every 20 s is down")
@@ -254,7 +255,7 @@ func TestATierThatAnswersNowAndThenIsNotDown(t *testing.T) {
 		// Nor are two failures with an hour between them.
 		for range 2 {
 			first.set(always(errDead))
-			time.Sleep(time.Hour)
+			clocktest.Pass(time.Hour)
 			if err := s.Write(t.Context(), []*sink.Batch{batch(1, 2, 2*time.Minute)}); err == nil {
 				t.Error("an entry went on at the first failure")
 			}
@@ -268,7 +269,7 @@ func TestAnEntryThatOnlyTheNextTierRejectsWaitsUnlessItsLifeEnds(t *testing.T) {
 		first, second := &box{fail: always(errDead)}, &box{fail: everything}
 		s := newSink(config(), zap.NewNop(), first, second)
 		_ = s.Write(t.Context(), []*sink.Batch{batch(1, 1, 2*time.Minute)})
-		time.Sleep(config().MaxAge / 8)
+		clocktest.Pass(config().MaxAge / 8)
 		for left, rejected := range map[time.Duration]bool{2 * time.Minute: false, 40 * time.Second: true} {
 			b := batch(1, 1, left)
 			if err := failures(t, s.Write(t.Context(), []*sink.Batch{b}), b)[1]; sink.IsPermanent(err) != rejected {
@@ -300,7 +301,7 @@ func TestUnderAtMostOnceOnlyWhatWasNotSentOrRejectedGoesOn(t *testing.T) {
 		}
 		want(t, "the second tier", second.seqs(), 3, 4)
 		first.set(poisoned(5))
-		time.Sleep(time.Second)
+		clocktest.Pass(time.Second)
 		if err := write(5, time.Minute); err != nil {
 			t.Errorf("a rejected batch: %v", err)
 		}
@@ -330,7 +331,7 @@ func TestOneTierThatOpensIsEnough(t *testing.T) {
 			t.Errorf("an entry that ends: %v", err)
 		}
 		first.open = nil
-		time.Sleep(probePause)
+		clocktest.Pass(probePause)
 		if err := s.Write(t.Context(), []*sink.Batch{batch(3, 1, 2*time.Minute)}); err != nil {
 			t.Errorf("after the first tier came: %v", err)
 		}
@@ -393,7 +394,7 @@ func TestTheNextTierGetsWritesAsItWantsThem(t *testing.T) {
 			if len(batches) > 2 {
 				t.Errorf("%d batches in a Write, want 2 at most", len(batches))
 			}
-			time.Sleep(time.Second)
+			clocktest.Take(time.Second)
 			return nil
 		}
 		second := &box{caps: sink.Caps{MaxBatches: 2, MaxInFlight: 2}, fail: slow}
@@ -414,7 +415,7 @@ func TestTheNextTierGetsWritesAsItWantsThem(t *testing.T) {
 				}
 			}()
 		}
-		time.Sleep(time.Minute)
+		clocktest.Pass(time.Minute)
 		if writes, most := second.counts(); writes != 5*4 || most != 2 || len(second.seqs()) != 60 {
 			t.Errorf("%d Writes, %d at once, %d entries; want 20, 2 and 60", writes, most, len(second.seqs()))
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // fake is a sink of functions; good makes one that keeps the contract, and each
@@ -203,7 +204,7 @@ var broken = []struct {
 		f.close = failsAt(2)
 	}},
 	{"opens and closes in any order", "Close hangs", "Close without Open has not returned", func(_ *Fixture, f *fake, _ *memory) {
-		f.close = func(context.Context) error { time.Sleep(time.Hour); return nil }
+		f.close = func(context.Context) error { clocktest.Take(time.Hour); return nil }
 	}},
 	{"says its capabilities once", "they change", "Caps changed", func(_ *Fixture, f *fake, _ *memory) {
 		calls := 0
@@ -295,7 +296,7 @@ var broken = []struct {
 				return errors.New("busy")
 			}
 			defer lock.Unlock()
-			time.Sleep(time.Second) // of the bubble: until the others have come
+			clocktest.Take(time.Second) // of the bubble: until the others have come
 			return m.write(ctx, batches)
 		}
 	}},
@@ -312,7 +313,7 @@ var broken = []struct {
 		f.write = func(context.Context, []*sink.Batch) error { return nil }
 	}},
 	{"rejects an ended context at once", "hangs", "has not returned", func(_ *Fixture, f *fake, _ *memory) {
-		f.write = func(context.Context, []*sink.Batch) error { time.Sleep(time.Hour); return errDown }
+		f.write = func(context.Context, []*sink.Batch) error { clocktest.Take(time.Hour); return errDown }
 	}},
 	{"rejects an ended context at once", "looks too late", "unexpected:", func(_ *Fixture, f *fake, m *memory) {
 		f.write = func(ctx context.Context, batches []*sink.Batch) error {
@@ -338,7 +339,7 @@ var broken = []struct {
 	}},
 	{"reports failures by the rules", "claims success", "returned nil", onlyFault(false, func(*sink.Batch) error { return nil })},
 	{"reports failures by the rules", "hangs", "has not returned", func(_ *Fixture, f *fake, _ *memory) {
-		f.write = func(context.Context, []*sink.Batch) error { time.Sleep(time.Hour); return nil }
+		f.write = func(context.Context, []*sink.Batch) error { clocktest.Take(time.Hour); return nil }
 	}},
 	{"reports failures by the rules", "gives up on what would pass", "permanent is true, want false", onlyError(sink.Permanent(errDown))},
 	{"reports failures by the rules", "gives up on an entry that would pass", "permanent is true, want false", onlyFault(false, nameThe3rd(sink.Permanent(errDown)))},
@@ -397,7 +398,7 @@ func TestEveryCheckFindsWhatItLooksFor(t *testing.T) {
 					row.breakIt(&x, f, m)
 					return x
 				})
-				time.Sleep(24 * time.Hour) // of the bubble: calls that hang come back
+				clocktest.Pass(24 * time.Hour) // of the bubble: calls that hang come back
 				if err == nil || !strings.Contains(err.Error(), row.want) {
 					t.Errorf("got %v, want an error with %q", err, row.want)
 				}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 func TestConformance(t *testing.T) {
@@ -70,9 +71,7 @@ func TestTheExamplesOfTheReadmeRunAsPrinted(t *testing.T) {
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); service.Requests() < before+3 && time.Now().Before(end); { // claim, settle, claim
-		time.Sleep(10 * time.Millisecond)
-	}
+	redistest.Until(t, time.Minute, "it claims, settles and claims", func() bool { return service.Requests() >= before+3 })
 	if err := worker.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
