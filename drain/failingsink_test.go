@@ -95,29 +95,6 @@ func TestDeadSinkGetsOnlyProbes(t *testing.T) {
 	})
 }
 
-func TestHealthyPartitionIsFoundAmongManyThatFailFromTheStart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		r.sink.write = func(_ context.Context, b []*sink.Batch) error {
-			if b[0].Partition != "ok" {
-				return errDown
-			}
-			return nil
-		}
-		for p := range 200 {
-			r.store.produce(r.ns, fmt.Sprintf("bad%d", p), 1, 0)
-		}
-		r.store.produce(r.ns, "ok", 1, 0)
-		r.start()
-		// 200 new partitions do not trip the breaker.
-		clocktest.Pass(2 * r.ns.Policy.Linger)
-		if got := len(r.sink.accepted("ok")); got != 1 {
-			t.Fatalf("the healthy partition was delivered %d times", got)
-		}
-		r.stop()
-	})
-}
-
 // Six hours of service in a bubble, two of them with -short: processes start and stop, half of them with a
 // context that ends first; the sink is down for minutes, the store for seconds, replies are
 // lost all the time. Scheduler, leases, back-off and shutdown leave nothing

@@ -12,36 +12,6 @@ import (
 	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
-func TestFailingPartitionCostsOnlyItself(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		good := make(chan struct{})
-		r.sink.write = func(_ context.Context, b []*sink.Batch) error {
-			if b[0].Partition == "bad" {
-				return errDown
-			}
-			good <- struct{}{}
-			return nil
-		}
-		r.store.produce(r.ns, "bad", 10, 0)
-		r.start()
-		var late time.Duration
-		for range 60 {
-			born := time.Now()
-			r.store.produce(r.ns, "good", 5, 0)
-			<-good
-			late = max(late, time.Since(born)-r.ns.Policy.Linger)
-			clocktest.Pass(time.Millisecond) // the commit
-		}
-		r.drained(4 * time.Minute)
-		r.stop()
-		if late > 10*time.Millisecond {
-			t.Errorf("a neighbour waited %v beyond the linger", late)
-		}
-		r.wantLedger(partition.Ledger{Accepted: 310, Delivered: 300, Expired: 10})
-	})
-}
-
 func TestManyFailingPartitionsCostOnlyThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -114,90 +114,6 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// On a real Redis, two drainers side by side, a sink that is slow and fails now
-// and then in every way it may: the ledger is exact and the order is kept.
-func TestRedisTwoDrainersAndAFailingSink(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	policy := partition.DefaultPolicy()
-	policy.Linger = 50 * time.Millisecond
-	policy.Shards = 2
-	cfg := DefaultConfig()
-	cfg.BackoffMax = 500 * time.Millisecond
-	cfg.Poll = 50 * time.Millisecond
-	write := func(ctx context.Context, batches []*sink.Batch) error {
-		wait := time.NewTimer(time.Duration(rand.IntN(8)) * time.Millisecond)
-		defer wait.Stop()
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		for i, e := range batches[0].Entries {
-			if string(e.Payload) == `{"i":200}` {
-				if len(batches[0].Entries) > 1 && rand.IntN(2) == 0 {
-					var one sink.BatchError
-					one.Fail(0, i, sink.Permanent(errors.New("200")))
-					return &one
-				}
-				return sink.Permanent(errors.New("200"))
-			}
-		}
-		switch rand.IntN(15) {
-		case 0:
-			return errDown
-		case 1:
-			var some sink.BatchError
-			some.Fail(0, rand.IntN(len(batches[0].Entries)), errDown)
-			return &some
-		case 2:
-			return sink.Throttle(errDown, 30*time.Millisecond)
-		case 3:
-			return sink.ErrNotConnected
-		case 4:
-			panic(errDown)
-		}
-		return nil
-	}
-	// One sink stands for the one target that both processes write to.
-	shared := &fakeSink{write: write}
-	one := startProcess(t, server.URL(), policy, cfg, shared)
-	two := startProcess(t, server.URL(), policy, cfg, shared)
-	one.start(t)
-	two.start(t)
-	const partitions = 20
-	entries := size(1000, 250)
-	for p := range partitions {
-		one.produce(t, fmt.Sprintf("p%d", p), entries)
-	}
-	one.drained(t, 60*time.Second)
-	two.stop(t)
-	one.stop(t)
-
-	l := one.ledger(t)
-	if want := (partition.Ledger{Accepted: partitions * int64(entries), Delivered: partitions * int64(entries-1), Dead: partitions}); l != want {
-		t.Errorf("ledger\n got %+v\nwant %+v", l, want)
-	}
-	if residual, err := one.store.Audit(t.Context(), one.ns); residual != 0 || err != nil {
-		t.Errorf("audit: %d %v", residual, err)
-	}
-	if shared.stale > 0 {
-		t.Errorf("%d stale entries were written", shared.stale)
-	}
-	r := &rig{t: t, sink: shared}
-	for p := range partitions {
-		name := fmt.Sprintf("p%d", p)
-		r.ordered(name)
-		seen := map[int64]bool{}
-		for _, seq := range flat(shared.of(name)) {
-			seen[seq] = true
-		}
-		if len(seen) != entries {
-			t.Errorf("%s: the sink saw %d of %d entries", name, len(seen), entries)
-		}
-	}
-}
-
 // A Redis that is killed while batches are leased comes back with what its AOF
 // holds: what was not settled is written again, and the ledger stays exact.
 func TestRedisKilledUnderLoad(t *testing.T) {
@@ -234,38 +150,6 @@ func TestRedisKilledUnderLoad(t *testing.T) {
 	r := &rig{t: t, sink: s}
 	for i := range 20 {
 		r.ordered(fmt.Sprintf("p%d", i))
-	}
-}
-
-// At-most-once on a real Redis: one write a batch, and order.
-func TestRedisAtMostOnce(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	policy := partition.DefaultPolicy()
-	policy.Linger, policy.Delivery = 20*time.Millisecond, partition.AtMostOnce
-	s := &fakeSink{}
-	p := startProcess(t, server.URL(), policy, DefaultConfig(), s)
-	p.start(t)
-	for range 5 {
-		for i := range 20 {
-			p.produce(t, fmt.Sprintf("p%d", i), 300)
-		}
-	}
-	p.drained(t, 30*time.Second)
-	p.stop(t)
-	if l := p.ledger(t); l != (partition.Ledger{Accepted: 30_000, Delivered: 30_000}) {
-		t.Errorf("ledger %+v", l)
-	}
-	for i := range 20 {
-		seqs := flat(s.of(fmt.Sprintf("p%d", i)))
-		if len(seqs) != 1500 {
-			t.Errorf("p%d: %d entries written", i, len(seqs))
-		}
-		for j := 1; j < len(seqs); j++ {
-			if seqs[j] <= seqs[j-1] {
-				t.Fatalf("p%d: %d after %d", i, seqs[j], seqs[j-1])
-			}
-		}
 	}
 }
 
@@ -363,39 +247,5 @@ func TestRedisTwoDrainersAndAFailingSinkThatCoalesces(t *testing.T) {
 		if len(seen) != entries {
 			t.Errorf("%s: the sink saw %d of %d entries", name, len(seen), entries)
 		}
-	}
-}
-
-// One entry each of as many partitions as a Write may have entries: as many leases wait
-// at once.
-func TestRedisSparsePartitionsFillLargeWrites(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	policy := partition.DefaultPolicy()
-	policy.Linger = 0
-	write := size(10_000, 2_000)
-	partitions := 2 * write
-	s := &fakeSink{caps: sink.Caps{MaxBatches: write, PreferEntries: write, Linger: 20 * time.Second}}
-	p := startProcess(t, server.URL(), policy, DefaultConfig(), s)
-	now, _ := p.store.Now()
-	for lo := 0; lo < partitions; lo += 500 {
-		groups := make([]*partition.Group, 500)
-		for i := range groups {
-			groups[i] = &partition.Group{Namespace: p.ns, Partition: fmt.Sprintf("p%d", lo+i),
-				Entries: [][]byte{partition.AppendEntry(nil, now, nil, []byte("x"))}}
-		}
-		p.store.Produce(t.Context(), groups)
-	}
-	p.start(t)
-	p.drained(t, 60*time.Second)
-	p.stop(t)
-	if l := p.ledger(t); l != (partition.Ledger{Accepted: int64(partitions), Delivered: int64(partitions)}) {
-		t.Errorf("ledger %+v", l)
-	}
-	// Two full ones, if claiming them takes less than the linger.
-	if sizes, _ := s.writesMade(); len(sizes) > 8 {
-		t.Errorf("%d Writes: %v", len(sizes), sizes)
-	} else {
-		t.Logf("Writes of %v entries", sizes)
 	}
 }

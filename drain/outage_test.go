@@ -175,37 +175,6 @@ func TestRedisThatRejectsWritesPausesTheDrain(t *testing.T) {
 	}
 }
 
-// Entries that something removes from Redis while the sink has them are lost, in the
-// metrics as in the ledger, although the sink took them.
-func TestEntriesRemovedFromRedisWhileLeasedAreLostNotDelivered(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	c := server.Client()
-	policy := partition.DefaultPolicy()
-	policy.Linger, policy.Batch = 10*time.Millisecond, 5
-	cfg := DefaultConfig()
-	cfg.MaxLeaseBatches = 1
-	var writes atomic.Int64
-	s := &fakeSink{write: func(ctx context.Context, _ []*sink.Batch) error {
-		if writes.Add(1) == 1 {
-			return c.LTrim(ctx, "sw:{games.0}:q:p0", 5, -1).Err()
-		}
-		return nil
-	}}
-	p := startProcess(t, server.URL(), policy, cfg, s)
-	p.produce(t, "p0", 12)
-	p.start(t)
-	p.drained(t, 30*time.Second)
-	p.stop(t)
-	if l := p.ledger(t); l != (partition.Ledger{Accepted: 12, Delivered: 7, Lost: 5}) {
-		t.Errorf("ledger %+v", l)
-	}
-	m := p.d.namespaces[0].metrics
-	if lost, delivered := testutil.ToFloat64(m.entries.WithLabelValues(outcomeLost)), testutil.ToFloat64(m.delivered); lost != 5 || delivered != 7 {
-		t.Errorf("metrics say %v lost and %v delivered, want 5 and 7", lost, delivered)
-	}
-}
-
 // A store that is full still drains, and so makes room.
 func TestRedisThatIsFullIsDrained(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package drain
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -328,51 +327,5 @@ func TestPausedEntriesAreAccountedForOverRestarts(t *testing.T) {
 	}
 	if s.stale > 0 {
 		t.Errorf("%d stale entries were written", s.stale)
-	}
-}
-
-// Many paused partitions stand first in the queue of a real Redis. They cost one claim
-// each, 32 a call, and none afterwards.
-func TestRedisPausedPartitionsInFront(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	policy := partition.DefaultPolicy()
-	policy.Linger = 10 * time.Millisecond
-	cfg := DefaultConfig()
-	cfg.Poll = 50 * time.Millisecond
-	p := startProcess(t, server.URL(), policy, cfg, &fakeSink{})
-	if _, err := p.store.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	paused := size(partition.MaxPauses, 200)
-	for i := range paused {
-		name := fmt.Sprint("paused", i)
-		p.pause(t, name)
-		p.produce(t, name, 3)
-	}
-	evals := func() (n int) {
-		if _, rest, ok := strings.Cut(server.Client().Info(t.Context(), "commandstats").Val(), "cmdstat_evalsha:calls="); ok {
-			_, _ = fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &n)
-		}
-		return n
-	}
-	claims := p.d.namespaces[0].metrics.claims.WithLabelValues(claimPaused)
-	r := &rig{t: t}
-	p.start(t)
-	before := evals()
-	for i := range 100 { // 10 partitions, one after the other, each entry delivered before the next
-		p.produce(t, fmt.Sprint("healthy", i%10), 1)
-		p.until(t, "it is delivered", func(l partition.Ledger) bool { return l.Delivered == int64(i+1) })
-	}
-	// A produce, a claim and a commit each; the paused ones in calls of 32.
-	if got, want := evals()-before, 3*100+2*paused/claimsAtOnce+50; got > want {
-		t.Errorf("%d script calls, want %d at most", got, want)
-	}
-	if got := r.value(claims); got != float64(paused) {
-		t.Errorf("%v claims of %d paused partitions", got, paused)
-	}
-	p.stop(t)
-	if l := p.ledger(t); l != (partition.Ledger{Accepted: int64(3*paused) + 100, Delivered: 100, Buffered: int64(3 * paused)}) {
-		t.Errorf("ledger: %+v", l)
 	}
 }

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"errors"
+	"flag"
 	"slices"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // most of them wait for Redis, or for a time
 	goleak.VerifyTestMain(m,
 		// ants makes a pool of its own when it is imported.
 		goleak.IgnoreTopFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
@@ -93,14 +95,16 @@ func (s *fakeSink) Write(ctx context.Context, batches []*sink.Batch) (err error)
 	deadline, _ := ctx.Deadline()
 	s.maxWrites = max(s.maxWrites, s.running)
 	first := len(s.writes)
+	now, left := s.now(), time.Until(deadline)
 	for _, b := range batches {
 		w := written{partition: b.Partition, id: b.ID(), attempt: b.Attempt, at: time.Now(), deadline: deadline, together: len(batches)}
 		for _, e := range b.Entries {
 			w.seqs = append(w.seqs, e.Seq)
-			if e.Occurred+s.maxAge.Milliseconds() <= s.now() {
+			life := time.Duration(e.Occurred+s.maxAge.Milliseconds()-now) * time.Millisecond
+			if life <= 0 {
 				s.stale++
 			}
-			if life := time.Duration(e.Occurred+s.maxAge.Milliseconds()-s.now()) * time.Millisecond; time.Until(deadline) > life+2*time.Millisecond {
+			if left > life+2*time.Millisecond {
 				s.late++
 			}
 		}

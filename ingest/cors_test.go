@@ -132,13 +132,13 @@ func TestOPTIONSWithoutAPageListsTheMethods(t *testing.T) {
 func TestEveryAnswerIsReadableForAListedPage(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	p := listenTCP(t, store, func(c *Config) {
+	edit := func(c *Config) {
 		withTokens(store)(c)
 		c.CORSOrigins = map[string][]string{"default": {game}, "small": {game}, "open": {AnyOrigin}}
 		c.Tokens["small"] = []Token{{Hash: hashOf("slow"), Name: "slow", Rate: Quota{1, time.Hour}}}
 		c.MaxBody, c.MaxDecompressed, c.MaxEntries = 20<<10, 40<<10, 2
-		c.ReadTimeout = time.Second
-	})
+	}
+	p, late := listenTCP(t, store, edit), listenTCP(t, store, func(c *Config) { edit(c); hasty(c) })
 	first, fromGame := bearerHeader("first"), "Origin: "+game
 	readable := func(name string, r *reply, status int, origin string) {
 		t.Helper()
@@ -176,7 +176,7 @@ func TestEveryAnswerIsReadableForAListedPage(t *testing.T) {
 		limited = p.post("/v1/small/p", "1\n2", asNDJSON, slow, fromGame)
 	}
 	readable("429", limited, 429, game)
-	r, _ := p.raw(request11("POST /v1/default/p", fromGame+"\r\n"+first+"\r\nContent-Length: 10000\r\n", strings.Repeat("x", 9000)))
+	r, _ := late.raw(request11("POST /v1/default/p", fromGame+"\r\n"+first+"\r\nContent-Length: 10000\r\n", strings.Repeat("x", 9000)))
 	readable("408", r, 408, game)
 	r, _ = p.raw(request11("POST /v1/default/p", fromGame+"\r\nExpect: 100-continue\r\nContent-Length: 1\r\n", ""))
 	readable("401 before the body", r, 401, game)

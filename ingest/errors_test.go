@@ -79,7 +79,6 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	store := newFake()
 	p := listenTCP(t, store, func(c *Config) {
 		c.MaxBody, c.MaxEntry, c.MaxEntries = 5000, 1000, 2
-		c.ReadTimeout = 300 * time.Millisecond
 		c.Mounts = []Mount{{Name: "reject", Prefix: "/reject/", Handler: func(x *Exchange) *Rejection {
 			return Reject(wire.Code(strings.TrimPrefix(string(x.Path()), "/reject/")), "")
 		}}}
@@ -104,7 +103,8 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	note(p.do("GET", "/v1/default/p", ""))
 	note(p.post("/nowhere", "x"))
 	note(p.do("PUT", "/v1/default/p", "x"))
-	note(raw(request11("POST /v1/default/p", "Content-Length: 9\r\n", "x")))
+	late, _ := listenTCP(t, newFake(), hasty).raw(request11("POST /v1/default/p", "Content-Length: 9\r\n", "x"))
+	note(late)
 	note(p.post("/v1/default/p", strings.Repeat("x", 5001)))
 	note(p.post("/v1/default/p", "1\n2\n3", asNDJSON))
 	note(p.post("/v1/default/p", strings.Repeat("x", 1001)))

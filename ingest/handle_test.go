@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -57,7 +56,7 @@ func TestAPanicOutsideOfAHandlerIs500Too(t *testing.T) {
 
 func TestSlowRequestsAre408(t *testing.T) {
 	t.Parallel()
-	p := listenTCP(t, newFake(), func(c *Config) { c.ReadTimeout = 200 * time.Millisecond })
+	p := listenTCP(t, newFake(), hasty)
 	for name, text := range map[string]string{
 		"in the head":  "POST /v1/default/p HTTP/1.1\r\nHost: x\r\nConte",
 		"in the body":  request11("POST /v1/default/p", "Content-Length: 10\r\n", "x"),

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // most of them wait for Redis, or for a time
 	goleak.VerifyTestMain(m,
 		// fasthttp's own: one clock for Date headers, and cleaners that sleep
 		// up to 10 s after their server or client has ended.
@@ -56,6 +58,9 @@ func listenTCP(t testing.TB, store Store, edit func(*Config)) *port {
 	dial := func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
 	return listenOn(t, store, edit, ln, dial, zap.NewNop())
 }
+
+// hasty waits for so little that only what tests of a 408 send may come to it.
+func hasty(c *Config) { c.ReadTimeout = 200 * time.Millisecond }
 
 // listenRead is listenTCP that says when the server has read from a connection and waits for
 // more.

@@ -223,7 +223,7 @@ func TestOldTLSIsRejected(t *testing.T) {
 
 func TestAStalledHandshakeDelaysNoOtherAndTimesOut(t *testing.T) {
 	t.Parallel()
-	p, dial := listenTLS(t, func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
+	p, dial := listenTLS(t, func(c *Config) { c.ReadTimeout = 4 * time.Second })
 	hello := firstFlight(t)
 	var stalled []net.Conn
 	for _, sent := range [][]byte{nil, hello[:1], hello[:50], hello} { // hello, and then nothing

@@ -59,7 +59,7 @@ func TestEntriesThatWaitToBeStoredHaveHalfOfTheMemoryAndNoNamespaceAllOfThat(t *
 
 func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 	t.Parallel()
-	p := listenTCP(t, newFake(), func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
+	p, late := listenTCP(t, newFake(), nil), listenTCP(t, newFake(), hasty)
 	body := strings.Repeat(strings.Repeat("x", 999)+"\n", 200)
 	length := fmt.Sprintf("Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n", len(body))
 	for name, c := range map[string]struct {
@@ -75,12 +75,16 @@ func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 		"a stalled chunk": {request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "9c40\r\n"+body[:40_000]+"\r\n1"), 408},
 		"too large":       {request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "200000\r\n"+strings.Repeat("x", 2<<20)), 413},
 	} {
+		to := p
+		if c.want == 408 {
+			to = late
+		}
 		for range 3 {
-			if got := status(t, p.sends(c.text)); got != c.want {
+			if got := status(t, to.sends(c.text)); got != c.want {
 				t.Errorf("%s: got %d, want %d", name, got, c.want)
 			}
 		}
-		eventually(t, func() bool { return p.memory.Held.Used() == 0 && p.memory.Arriving.Used() == 0 })
+		eventually(t, func() bool { return to.memory.Held.Used() == 0 && to.memory.Arriving.Used() == 0 })
 	}
 
 	ctx := contextFor("/v1/default/p", ndjsonType, nil)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -189,36 +188,6 @@ func TestRedisTwoPushersAndAFailingSink(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A job of a queue that is known is delivered at once; the wake tells, not the poll.
-func TestRedisAWakeBringsAJobAtOnce(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rule := DefaultRule()
-	rule.Match, rule.Sink = "welcome", "crm"
-	delivered := make(chan time.Time, 100)
-	s := &fakeSink{write: func(context.Context, []*sink.Batch) error { delivered <- time.Now(); return nil }}
-	x := startPush(t, "redis://"+server.Addr, job.DefaultPolicy(), rule, s)
-	x.publish(t, "welcome", 1, 1)
-	<-delivered
-	until(t, 10*time.Second, "the wakes are heard", func() bool {
-		q := x.p.targets[0].queues
-		x.p.targets[0].mu.Lock()
-		defer x.p.targets[0].mu.Unlock()
-		return q["welcome"].sources[0].subscribed && !q["welcome"].sources[0].due
-	})
-	var took []time.Duration
-	for range 20 {
-		began := time.Now()
-		x.publish(t, "welcome", 1, 1)
-		took = append(took, (<-delivered).Sub(began))
-	}
-	slices.Sort(took)
-	if median := took[len(took)/2]; median > 500*time.Millisecond { // by polls, which come each 750 ms at least, all would wait
-		t.Errorf("half of them took %v and more", median)
-	}
-	x.stop(t)
 }
 
 // BenchmarkPush measures pushed jobs a second on a real Redis, with a sink that takes them at

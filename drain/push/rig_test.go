@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"errors"
+	"flag"
 	"slices"
 	"sync"
 	"testing"
@@ -107,7 +108,10 @@ func (r *rig) wantOutcomes(want map[string]int) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // most of them wait for Redis, or for a time
+	goleak.VerifyTestMain(m)
+}
 
 // bubble runs f in a bubble of its own, beside other tests.
 func bubble(t *testing.T, f func(t *testing.T)) {

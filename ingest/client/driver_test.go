@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +15,11 @@ import (
 	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
 )
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // most of them wait for a time
+	os.Exit(m.Run())
+}
 
 func TestConformanceOfQueues(t *testing.T) {
 	t.Parallel()

@@ -3,13 +3,17 @@ package spillway_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,6 +21,7 @@ import (
 
 	spillway "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest"
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // answers is a transport that answers every request with a status and a body.
@@ -116,6 +121,59 @@ func TestNoneIsADurationOfZero(t *testing.T) {
 		synctest.Wait()
 		if s := c.Stats(); s.Acked != 1 || time.Since(began) != 0 {
 			t.Errorf("after %v: %+v", time.Since(began), s)
+		}
+	})
+}
+
+// agesSent is a service that comes back at a time, and knows how old each entry is that it is sent.
+type agesSent struct {
+	back time.Time
+
+	mu       sync.Mutex
+	reported map[string]time.Time
+	oldest   time.Duration
+}
+
+var lap = regexp.MustCompile("lap [0-9]+")
+
+func (a *agesSent) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range lap.FindAllString(string(body), -1) {
+		a.oldest = max(a.oldest, time.Since(a.reported[name]))
+	}
+	if time.Now().Before(a.back) {
+		return clienttest.Answer(503, `{"error":"store_unavailable","message":"m"}`), nil
+	}
+	return clienttest.Answer(204, ""), nil
+}
+
+func TestNothingIsSentOnceItIsStale(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const laps, maxAge = 300, 10 * time.Second
+		service := &agesSent{back: time.Now().Add(15 * time.Second), reported: map[string]time.Time{}}
+		c := open(t, spillway.ReporterConfig{Transport: service, InFlight: 1, MaxAge: maxAge, Attempts: 1000, BreakAfter: 1000, CompressFrom: 1 << 20})
+		for i := range laps {
+			name := fmt.Sprint("lap ", i)
+			service.mu.Lock()
+			service.reported[name] = time.Now()
+			service.mu.Unlock()
+			if err := c.Report("kart", []byte(strconv.Quote(name))); err != nil {
+				t.Fatal(err)
+			}
+			clocktest.Pass(100 * time.Millisecond)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s := c.Stats()
+		if stale := s.Dropped[spillway.Stale]; service.oldest > maxAge || service.oldest < maxAge/2 || stale < 50 || s.Acked+stale != laps {
+			t.Errorf("one was sent at %v: %+v", service.oldest, s)
 		}
 	})
 }

@@ -2,12 +2,14 @@ package jobs
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -34,6 +36,29 @@ func TestARevokedTokenEndsItsPolls(t *testing.T) {
 		e.Refresh()
 		if r := <-third; !errors.Is(r.err, ErrRevoked) || r.took != 0 {
 			t.Errorf("the third got %+v", r)
+		}
+	})
+}
+
+// Each change of the control document replaces the namespaces and refreshes the engine.
+func TestAChangeOfAnotherNamespaceAsksTheStoreForNobodyWhoWaits(t *testing.T) {
+	t.Parallel()
+	other := job.DefaultPolicy()
+	bubble(t, map[string]job.Policy{"mail": job.DefaultPolicy(), "other": other}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		for i := range 100 {
+			claims(e, Claim{Namespace: ns, Queues: []string{fmt.Sprint("idle", i)}, Wait: time.Hour})
+		}
+		clocktest.Pass(time.Second)
+		_, before := s.ran()
+		other.MaxJobs--
+		s.Set(t, "other", other)
+		e.Refresh()
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"idle0"}}); len(r.jobs) > 0 || r.err != nil {
+			t.Errorf("got %+v", r)
+		}
+		clocktest.Pass(time.Minute)
+		if _, after := s.ran(); after-before != 1 {
+			t.Errorf("%d claims, and one came", after-before)
 		}
 	})
 }

@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -9,6 +11,11 @@ import (
 )
 
 const pollText = "POST /v1/mail/q/claim?wait=10m HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // most of them wait for Redis, or for a time
+	os.Exit(m.Run())
+}
 
 // eventually waits until another goroutine makes a condition true.
 func eventually(t testing.TB, what string, holds func() bool) {

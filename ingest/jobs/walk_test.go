@@ -14,7 +14,11 @@ import (
 
 func TestWalksOfPollsPublishersAndFaults(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(150) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 40
+	}
+	for seed := range seeds {
 		walk(t, seed)
 	}
 }

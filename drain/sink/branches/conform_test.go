@@ -111,7 +111,11 @@ func (x *target) set(t testing.TB, name, value string) {
 
 func TestConforms(t *testing.T) {
 	t.Parallel()
-	for _, branch := range []string{"a", "b"} {
+	seen := []string{"b", "a"}
+	if testing.Short() {
+		seen = seen[:1]
+	}
+	for _, branch := range seen {
 		t.Run("as seen in "+branch, func(t *testing.T) {
 			t.Parallel()
 			sinktest.Run(t, sinktest.Harness{New: func(t testing.TB) sinktest.Fixture {

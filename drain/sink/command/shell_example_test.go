@@ -17,6 +17,9 @@ const examples = "../../../deploy/examples/exec/"
 
 func TestTheShellExampleConforms(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("an example, and some processes a batch")
+	}
 	sinktest.Run(t, sinktest.Harness{New: func(t testing.TB) sinktest.Fixture {
 		dir := filepath.Join(t.TempDir(), "batches")
 		must(t, os.Mkdir(dir, 0o700))
