@@ -119,13 +119,9 @@ func TestTheEndOfTheContextKillsTheWholeGroup(t *testing.T) {
 func TestAChildThatKeepsThePipesIsKilledAndNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	start := time.Now()
 	_, err := shell(`sleep 1000 & echo $! >"$1/child"; exit 0`, dir).Run(t.Context())
 	must(t, err)
 	awaitGone(t, dir+"/child")
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("took %s", took)
-	}
 }
 
 func TestAChildInASessionOfItsOwnDoesNotHoldTheEnd(t *testing.T) {

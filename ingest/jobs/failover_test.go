@@ -73,7 +73,11 @@ func (l *scheduleLoad) spec(i, tries int) string {
 
 func (l *scheduleLoad) use(w int, p *process) {
 	r := rand.New(rand.NewPCG(uint64(w), 22))
-	pause := time.NewTicker(5 * time.Millisecond)
+	every := 5 * time.Millisecond
+	if testing.Short() {
+		every = 20 * time.Millisecond
+	}
+	pause := time.NewTicker(every)
 	defer pause.Stop()
 	for n := 0; ; n++ {
 		select {

@@ -279,10 +279,10 @@ func TestAPollOverTLSSeesItsClientLeave(t *testing.T) {
 func TestAPollOutlivesTheTimeoutsOfItsConnection(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, func(c *ingest.Config) {
-		c.ReadTimeout, c.WriteTimeout, c.IdleTimeout = time.Second, time.Second, time.Second
+		c.ReadTimeout, c.WriteTimeout, c.IdleTimeout = 4*time.Second, 4*time.Second, 4*time.Second
 	})
 	began := time.Now()
-	if r := p.do("POST", "/v1/mail/q/claim?wait=2s", ""); r.raw != "{\"jobs\":[]}\n" || time.Since(began) < 2*time.Second {
+	if r := p.do("POST", "/v1/mail/q/claim?wait=5s", ""); r.raw != "{\"jobs\":[]}\n" || time.Since(began) < 5*time.Second {
 		t.Errorf("after %v: got %d %s", time.Since(began), r.status, r.raw)
 	}
 }

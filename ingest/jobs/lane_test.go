@@ -45,7 +45,9 @@ func holdFlushes(t *testing.T, s *fakeStore) *flushes {
 func startTwo(t *testing.T) (*fakeStore, *Engine, *job.Namespace, *job.Namespace) {
 	t.Helper()
 	s := newFake(t, map[string]job.Policy{"noisy": job.DefaultPolicy(), "calm": job.DefaultPolicy()})
-	return s, start(t, s), s.Namespace("noisy"), s.Namespace("calm")
+	e := start(t, s)
+	e.cfg.FlushTimeout = time.Minute // tests hold flushes, and a machine may stand still
+	return s, e, s.Namespace("noisy"), s.Namespace("calm")
 }
 
 // queued waits until the lane of a publish holds n more works than its flush.

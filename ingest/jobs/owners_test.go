@@ -11,9 +11,7 @@ import (
 
 func TestSchedulesOfAServiceFireWhileItLives(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]string{
-		"embedded": "embedded:", "redis": redistest.Start(t).URL(), "sentinel": redistest.StartSentinel(t).URL(), "cluster": redistest.StartCluster(t).URL(),
-	} {
+	for name, url := range storesOf(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startFiring(t, url, func(p *job.Policy) { p.Shards = 3 })

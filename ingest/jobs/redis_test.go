@@ -138,10 +138,9 @@ func TestAPollHearsOfJobsOfAnotherProcess(t *testing.T) {
 		answer := make(chan *reply, 1)
 		go func() { answer <- a.do("POST", "/v1/mail/other,"+queue+"/claim?wait=20s", "") }()
 		eventually(t, "the poll waits", func() bool { return a.waiting() == 1 })
-		began := time.Now()
 		b.do("POST", "/v1/mail/"+queue, "x")
-		if r := <-answer; r.data() != "x" || time.Since(began) > 4*time.Second {
-			t.Errorf("%s, after %v: got %s", queue, time.Since(began), r.raw)
+		if r := <-answer; r.data() != "x" { // without the wake it would end empty
+			t.Errorf("%s: got %s", queue, r.raw)
 		}
 	}
 }

@@ -74,11 +74,19 @@ func (p *process) expect(status int, part, method, path, body string, headers ..
 	return r
 }
 
+// storesOf starts a store of each kind; with -short the two that differ most.
+func storesOf(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{"embedded": "embedded:", "cluster": redistest.StartMasters(t, 2).URL()}
+	if !testing.Short() {
+		all["redis"], all["sentinel"] = redistest.Start(t).URL(), redistest.StartSentinel(t).URL()
+	}
+	return all
+}
+
 func TestASchedulePublishesItsJobs(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]string{
-		"embedded": "embedded:", "redis": "redis://" + redistest.Shared(t), "sentinel": redistest.StartSentinel(t).URL(), "cluster": redistest.StartCluster(t).URL(),
-	} {
+	for name, url := range storesOf(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startFiring(t, url, func(p *job.Policy) { p.Shards, p.Spread = 3, map[string]int{"reports": 2} })

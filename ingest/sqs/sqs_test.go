@@ -431,7 +431,6 @@ func TestALongPollIsWokenAndListsQueues(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil)
 	got := make(chan reply, 1)
-	began := time.Now()
 	go func() { got <- p.json("ReceiveMessage", `,"WaitTimeSeconds":20`) }()
 	for _, body := range []string{`{"QueueName":"q2"}`, `{"QueueName":"q"}`} {
 		if r := p.do(p.request("/", "GetQueueUrl", body)); r.status != 200 {
@@ -439,8 +438,8 @@ func TestALongPollIsWokenAndListsQueues(t *testing.T) {
 		}
 	}
 	p.json("SendMessageBatch", `,"Entries":[{"Id":"1","MessageBody":"x"},{"Id":"2","MessageBody":"y"}]`)
-	if r := <-got; r.get("Messages.#") != "1" || time.Since(began) > 15*time.Second {
-		t.Errorf("after %v: %s", time.Since(began), r.body)
+	if r := <-got; r.get("Messages.#") != "1" { // without the wake it would end empty
+		t.Errorf("got %s", r.body)
 	}
 	if r := p.do(p.request("/", "ListQueues", `{"QueueNamePrefix":"q"}`)); r.body != `{"QueueUrls":["http://`+p.addr+`/sqs/mail/q"]}` {
 		t.Errorf("list: %s", r.body)

@@ -114,7 +114,7 @@ func TestOpenWithoutAServerEndsWithItsContext(t *testing.T) {
 			t.Errorf("%s: got %v, want an error without the address", name, err)
 		}
 		cancel()
-		if took := time.Since(start); took > 2*time.Second {
+		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("%s: took %s", name, took)
 		}
 		if err := s.Write(t.Context(), []*sink.Batch{{Partition: "p", Entries: []sink.Entry{{Seq: 1}}}}); !errors.Is(err, sink.ErrNotConnected) {

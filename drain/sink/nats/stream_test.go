@@ -170,7 +170,7 @@ func TestAServerThatReadsNothingHoldsWritesUpForSecondsOnly(t *testing.T) {
 			defer cancel()
 			start := time.Now()
 			err := s.Write(ctx, []*sink.Batch{b})
-			if took := time.Since(start); err == nil || took > 4*time.Second {
+			if took := time.Since(start); err == nil || took > 20*time.Second {
 				t.Errorf("took %s, got %v", took, err)
 			}
 		})
