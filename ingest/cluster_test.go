@@ -155,7 +155,7 @@ func (c *clusterLanes) awaitRejections() {
 	// One after the other: with a timeout of 2 s each they would take minutes.
 	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
 	defer cancel()
-	for range 100 {
+	for range 25 {
 		for _, name := range c.lost {
 			if err := c.produce(name); !errors.Is(err, partition.ErrUnavailable) {
 				c.t.Fatalf("got %v, want a rejection", err)
@@ -248,24 +248,6 @@ func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
 		t.Errorf("accepted %d, confirmed %d, unknown %d, %v", got, confirmed, unknown, err)
 	}
 	t.Logf("confirmed %d, unknown %d, %d zones", confirmed, unknown, c.store.Zones())
-}
-
-func TestAKilledMasterStopsOnlyItsOwnShards(t *testing.T) {
-	t.Parallel()
-	c := newClusterLanes(t)
-	if err := c.all(append(slices.Clone(c.lost), c.served...)); err != nil {
-		t.Fatal(err)
-	}
-	c.servers.Masters[c.stopped].Kill()
-	for round := range 20 {
-		go func() { _ = c.all(c.lost) }()
-		if err := c.all(c.served); err != nil {
-			t.Fatalf("round %d: %v", round, err)
-		}
-	}
-	c.awaitRejections()
-	c.servers.Masters[c.stopped].Launch()
-	redistest.Until(t, 20*time.Second, "the master is used again", func() bool { return c.all(c.lost) == nil })
 }
 
 // 512 clients that each wait for their answer before they send again would all wait for the
