@@ -74,9 +74,6 @@ func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	if rejected := transport.CheckFraming(h); rejected != nil {
 		return rejected
 	}
-	if pattern, found := t.parseAmazonTarget(ctx); found {
-		return t.matchRoute(pattern, ctx.Method(), nil)
-	}
 	if len(s.mounts) > 0 {
 		if rejected, found := s.matchMount(ctx, t); found {
 			return rejected

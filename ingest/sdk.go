@@ -85,8 +85,7 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	} else {
 		s.commit(r)
 	}
-	itemizer, ok := t.adapter.(protocol.Itemizer)
-	if rejected := r.rejectUnstored(ok && itemizer.Itemizes(answer.Request)); rejected != nil {
+	if rejected := r.rejectUnstored(); rejected != nil {
 		return to, rejected
 	}
 	answer.Notes, answer.Count = batch.Notes, r.count
@@ -110,14 +109,6 @@ func answerSDK(ctx *fasthttp.RequestCtx, adapter protocol.Adapter, r protocol.Re
 		dresser.Dress(r, ctx.Response.Header.Set)
 	}
 	ctx.Response.SetBodyRaw(text)
-}
-
-// greet answers what clients of a protocol ask before they send.
-func (s *Server) greet(ctx *fasthttp.RequestCtx, t target) *rejection {
-	r := sdkRequest(ctx, &t)
-	status, text := t.adapter.(protocol.Greeter).Greet(nil, r)
-	answerSDK(ctx, t.adapter, r, status, text)
-	return nil
 }
 
 // payBySDK notes whose request it is, and when it came, by the clock of the namespace's
@@ -153,9 +144,6 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 	// and forms, which never begin like gzip. The data of others may.
 	if coding == "" && len(t.adapter.BodyKeys()) > 0 && bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
 		coding = "gzip"
-	}
-	if snappier, ok := t.adapter.(protocol.Snappier); ok && coding == "" && snappier.Snappy(about) {
-		coding = "snappy"
 	}
 	if to == nil {
 		head := body
@@ -285,19 +273,11 @@ func rejectForm(err error) *rejection {
 // request of which an entry may be stored at the next attempt, although others are stored:
 // these may double, under their ids. Entries of partitions beyond max_partitions, or new ones
 // beyond the key's quota, would be rejected again, so they are dropped unless nothing was
-// stored. itemized: the answer says which entries to repeat, unless nothing was stored.
-func (r *request) rejectUnstored(itemized bool) *rejection {
+// stored.
+func (r *request) rejectUnstored() *rejection {
 	stored := r.sumResults()
 	if len(r.spans) > 0 && stored == 0 {
 		return rejectParts(r)
-	}
-	if itemized {
-		for i := range r.answer.Results {
-			if result := &r.answer.Results[i]; result.Reason == wire.ReasonTooManyPartitions {
-				result.Disposition = wire.Drop
-			}
-		}
-		return nil
 	}
 	for i := range r.parts {
 		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) &&

@@ -416,11 +416,11 @@ func TestSettingsOfSDKsAreChecked(t *testing.T) {
 
 func TestAWriteKeyIsShownNowhere(t *testing.T) {
 	t.Parallel()
-	const secret = "s3cr3t-of-a-shipper"
+	const secret = "s3cr3t-of-an-exporter"
 	limited := WriteKey{Key: secret, Rate: Quota{1, time.Hour}, NewPartitions: Quota{1, time.Hour}}
 	p := listen(t, newFake(), func(c *Config) { c.MaxEntries, c.SDKs = 1, map[string]SDK{"default": {WriteKeys: []WriteKey{limited}}} })
 	for range 2 {
-		p.post("/services/collector/event", `{"event":1}`, "Authorization: Splunk "+secret)
+		p.post("/cloudevents", `{}`, "Content-Type: application/cloudevents+json", "Authorization: Bearer "+secret)
 	}
 	families, err := p.reg.Gather()
 	if err != nil || p.metric("token_limited_total", "rate_limited", "default", keyLabel(secret)) != 1 {

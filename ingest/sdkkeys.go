@@ -121,7 +121,7 @@ func (c Config) validateSDKs() error {
 	return v.Err()
 }
 
-// keyLabel stands for a write key, which may be a shipper's secret, where people read it: the first
+// keyLabel stands for a write key, which may be an exporter's secret, where people read it: the first
 // 8 hexadecimal digits of its SHA-256, after sha256:.
 func keyLabel(key string) string {
 	sum := sha256.Sum256([]byte(key))

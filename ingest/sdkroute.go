@@ -11,15 +11,11 @@ import (
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/protocol/amplitude"
 	"github.com/spillway-io/spillway/ingest/protocol/cloudevents"
-	"github.com/spillway-io/spillway/ingest/protocol/elastic"
-	"github.com/spillway-io/spillway/ingest/protocol/firehose"
-	"github.com/spillway-io/spillway/ingest/protocol/loki"
 	"github.com/spillway-io/spillway/ingest/protocol/mixpanel"
 	"github.com/spillway-io/spillway/ingest/protocol/otlp"
 	"github.com/spillway-io/spillway/ingest/protocol/posthog"
 	"github.com/spillway-io/spillway/ingest/protocol/segment"
 	"github.com/spillway-io/spillway/ingest/protocol/snowplow"
-	"github.com/spillway-io/spillway/ingest/protocol/splunk"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -34,13 +30,13 @@ type sdkProtocol struct {
 }
 
 // sdkRoute is a route for some calls of a protocol: what follows its prefix, without a / at
-// the end. * stands for one word at the beginning.
+// the end.
 type sdkRoute struct {
 	route
 	calls []string
 }
 
-// takes is a route that takes events, and greets one that answers a question before.
+// takes is a route whose events are in the body.
 func takes(name, pattern string, calls ...string) sdkRoute {
 	return sdkRoute{route{name, fasthttp.MethodPost, pattern, (*Server).sdk}, calls}
 }
@@ -48,10 +44,6 @@ func takes(name, pattern string, calls ...string) sdkRoute {
 // asks is a route whose events are in the query.
 func asks(name, pattern string, calls ...string) sdkRoute {
 	return sdkRoute{route{name, fasthttp.MethodGet, pattern, (*Server).sdk}, calls}
-}
-
-func greets(name, pattern string, calls ...string) sdkRoute {
-	return sdkRoute{route{name, fasthttp.MethodGet, pattern, (*Server).greet}, calls}
 }
 
 // Segment's is first.
@@ -69,12 +61,6 @@ var sdkProtocols = []sdkProtocol{
 		takes("amplitude_batch", "/amplitude/batch", "batch"),
 	}},
 	{"/otlp/", "", otlp.Adapter{}, []sdkRoute{takes("otlp", "/otlp/v1/logs", "v1/logs")}},
-	{"/loki/", "", loki.Adapter{}, []sdkRoute{takes("loki", "/loki/api/v1/push", "api/v1/push")}},
-	{"/splunk/", "services/collector", splunk.Adapter{}, []sdkRoute{
-		takes("splunk", "/splunk/services/collector/event", "services/collector", "services/collector/event",
-			"services/collector/event/1.0", "services/collector/raw", "services/collector/raw/1.0"),
-		greets("splunk_health", "/splunk/services/collector/health", "services/collector/health", "services/collector/health/1.0"),
-	}},
 	{"/cloudevents/", "", cloudevents.Adapter{}, []sdkRoute{takes("cloudevents", "/cloudevents", "")}},
 	{"/mixpanel/", "", mixpanel.Adapter{}, []sdkRoute{
 		takes("mixpanel", "/mixpanel/{call}", "track", "engage", "groups", "import"),
@@ -83,12 +69,6 @@ var sdkProtocols = []sdkProtocol{
 	{"/snowplow/", "com.snowplowanalytics.snowplow/", snowplow.Adapter{}, []sdkRoute{
 		takes("snowplow", "/snowplow/com.snowplowanalytics.snowplow/tp2", "com.snowplowanalytics.snowplow/tp2"),
 		asks("snowplow_pixel", "/snowplow/i", "i"),
-	}},
-	{"/firehose/", "", firehose.Adapter{}, []sdkRoute{takes("firehose", "/firehose", "")}},
-	{"/kinesis/", "", firehose.Adapter{}, []sdkRoute{takes("kinesis", "/kinesis", "")}},
-	{"/elastic/", "", elastic.Adapter{}, []sdkRoute{
-		takes("elastic", "/elastic/{index}/_bulk", "_bulk", "*/_bulk"),
-		greets("elastic_greeting", "/elastic/", "", "_license"),
 	}},
 }
 
@@ -123,9 +103,8 @@ func (p *sdkProtocol) callOf(path []byte) (call string, below bool) {
 
 // pattern finds that of a call.
 func (p *sdkProtocol) pattern(call string) (pattern string, found bool) {
-	_, rest, _ := strings.Cut(call, "/")
 	for i := range p.routes {
-		if calls := p.routes[i].calls; slices.Contains(calls, call) || rest != "" && slices.Contains(calls, "*/"+rest) {
+		if slices.Contains(p.routes[i].calls, call) {
 			return p.routes[i].route.pattern, true
 		}
 	}
@@ -151,22 +130,6 @@ func (t *target) parseSDKPath(path []byte) (pattern string, found bool) {
 			t.adapter, t.call = p.adapter, call
 			return pattern, true
 		}
-	}
-	return "", false
-}
-
-// parseAmazonTarget finds the route of records that Amazon's SDKs post to /, where their endpoint
-// has no path. What else comes there is of a mount.
-func (t *target) parseAmazonTarget(ctx *fasthttp.RequestCtx) (pattern string, found bool) {
-	if string(ctx.RequestURI()) != "/" || !ctx.IsPost() {
-		return "", false
-	}
-	service, _, _ := bytes.Cut(ctx.Request.Header.Peek("X-Amz-Target"), []byte{'.'})
-	switch string(service) {
-	case "Firehose_20150804":
-		return t.parseSDKPath([]byte("/firehose"))
-	case "Kinesis_20131202":
-		return t.parseSDKPath([]byte("/kinesis"))
 	}
 	return "", false
 }

@@ -4,22 +4,16 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
-
-	"github.com/klauspost/compress/snappy"
 )
 
 // Routes of other vendors' protocols, of which the key is in a header or in an event.
 const (
 	otlp        = "/otlp/v1/logs"
-	elastic     = "/elastic/_bulk"
-	loki        = "/loki/api/v1/push"
-	splunk      = "/services/collector/event"
 	cloudEvents = "/cloudevents"
 	mixpanel    = "/mixpanel/track?verbose=1"
 	snowplow    = "/com.snowplowanalytics.snowplow/tp2"
 
 	asProtobuf = "Content-Type: application/x-protobuf\r\n"
-	toKinesis  = "X-Amz-Target: Kinesis_20131202.PutRecords\r\n"
 	good       = "200 accepted=1"
 	status400  = "400"
 	asText     = "400 text"
@@ -31,14 +25,13 @@ var (
 	emptyRecord   = "\x0a\x04\x12\x02\x12\x00"
 	largeResource = `{"resourceLogs":[{"resource":{"attributes":[{"key":"` + x(30<<10) + `"}]},"scopeLogs":[{"logRecords":[` +
 		strings.Repeat("{},", 900) + `{}]}]}]}`
-	index = `{"index":{"_index":"p"}}` + "\n"
 )
 
 func otlpJSON(records string) string {
 	return `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + records + `]}]}]}`
 }
 
-// adapters are bodies and keys on the routes of shippers and of further SDKs.
+// adapters are bodies and keys on the routes of OpenTelemetry and of further SDKs.
 var adapters = []row{
 	{"a log record", post(otlp, byKey, otlpJSON(`{}`)), good, kept},
 	{"a log record in protobuf", post(otlp, byKey+asProtobuf, emptyRecord), good, kept},
@@ -59,27 +52,6 @@ var adapters = []row{
 	{"GET of logs", aimed("GET", otlp), "405 Allow=POST,OPTIONS", kept},
 	{"traces", post("/otlp/v1/traces", byKey, `{}`), "404", kept},
 
-	{"a document without a line end", post(elastic, byKey, index+`{}`), good, kept},
-	{"documents among bad ones", post(elastic, byKey, index+"{\n"+index+"{}\n"+`{"delete":{}}`+"\n"+index+"{}\n"), "200 accepted=2", kept},
-	{"an action alone", post(elastic, byKey, index), "200", kept},
-	{"an action that is none", post(elastic, byKey, "{}\n{}\n"), status400, kept},
-	{"an index that goes up", post("/elastic/../_bulk", byKey, index+`{}`), "400 bad_request", kept},
-	{"1,001 documents", post(elastic, byKey, strings.Repeat(index+"{}\n", 1001)), "413", kept},
-	{"the greeting of Elasticsearch", request("GET /elastic/", byKey, ""), "200", kept},
-
-	{"a block of snappy that is none", post(loki, byKey+asProtobuf, "\x05hello"), asText, kept},
-	{"a block of snappy of 4 GiB", post(loki, byKey+asProtobuf, "\xff\xff\xff\xff\x0f\x00"), "413 text", kept},
-	{"a block of snappy of nothing", post(loki, byKey+asProtobuf, "\x00"), asText, kept},
-	{"a block of snappy that copies from before its begin", post(loki, byKey+asProtobuf, "\x08\x0d\x01"), asText, kept},
-	{"a line", post(loki, byKey+asJSON, `{"streams":[{"values":[["1","x"]]}]}`), "204", kept},
-	{"lines that are none", post(loki, byKey+asJSON, `{"streams":[{"values":[[1],7]}]}`), asText, kept},
-
-	{"an event of Splunk", post(splunk, "Authorization: Splunk default\r\n", `{"event":1}`), good, kept},
-	{"a good event among bad ones", post(splunk, byKey, `{}{"event":1}{"event":null}`), good, kept},
-	{"an event without an end", post(splunk, byKey, `{"event":1}{"event":"}`), status400, kept},
-	{"100,000 levels of events", post(splunk, byKey, strings.Repeat(`{"event":`, 100_000)), status400, kept},
-	{"Splunk's token that is none", post(splunk, "Authorization: Splunk nobody\r\n", `{"event":1}`), "401", kept},
-
 	{"a CloudEvent", post(cloudEvents, byKey+"Content-Type: application/cloudevents+json\r\n", `{}`), "204", kept},
 	{"a CloudEvent in headers", post(cloudEvents, byKey+"Ce-Specversion: 1.0\r\nCe-Source: %zz%00\r\n", "\x00"), "204", kept},
 	{"a CloudEvent without a version", post(cloudEvents, byKey, `{}`), badJSON, kept},
@@ -92,11 +64,6 @@ var adapters = []row{
 	{"an event of Snowplow", post(snowplow, "", `{"data":[{"aid":"default"}]}`), good, kept},
 	{"a pixel", request("GET /snowplow/i?aid=default&e=%00%ff", "", ""), good, kept},
 	{"a pixel without a key", request("GET /snowplow/i?e=pv", "", ""), "401 text", kept},
-
-	{"a record of Kinesis", post("/kinesis", byKey+toKinesis, `{"Records":[{"Data":"AP8="}]}`), good, kept},
-	{"records of Kinesis, one good", post("/kinesis", byKey+toKinesis, `{"Records":[{"Data":"*"},7,{"Data":""},{"Data":{}}]}`), good, kept},
-	{"a record of 900 KB", post("/firehose", byKey+"X-Amz-Firehose-Request-Id: \"\r\n", `{"records":[{"data":"`+strings.Repeat("AAAA", 225_000)+`"},{"data":""}]}`), good, kept},
-	{"a signature that is none", post("/kinesis", "Authorization: AWS4-HMAC-SHA256 Credential=/////\r\n"+toKinesis, `{}`), asText, kept},
 }
 
 // A way is a protocol with two requests: of one good event, and of that and an item that is not one.
@@ -105,25 +72,15 @@ type way struct {
 	isJSON                           bool // so are its errors, without our codes
 }
 
-const (
-	fieldOfLog = "\x0a\x0a\x12\x08\x12\x06\x2a\x04\x0a\x02hi" // resource, scope, record, body
-	// A stream with labels and an entry.
-	streamOfLoki = "\x0a\x18\x0a\x0c{app=\"game\"}\x12\x08\x0a\x02\x08\x01\x12\x02hi"
-)
+const fieldOfLog = "\x0a\x0a\x12\x08\x12\x06\x2a\x04\x0a\x02hi" // resource, scope, record, body
 
 var ways = []way{
 	{"OTLP", otlp, byKey, otlpJSON(`{"a":1}`), otlpJSON(`{},7`), true},
 	{"OTLP in protobuf", otlp, byKey + asProtobuf, fieldOfLog, fieldOfLog + "\x0a\x04\x12\x02\x12\x01", false},
-	{"Elasticsearch", elastic, byKey, index + "{}\n", index + "{\n" + index + "{}\n", true},
-	{"Loki", loki, byKey + asJSON, `{"streams":[{"values":[["1","y"]]}]}`, `{"streams":[{"values":[["1","x"],[1]]}]}`, false},
-	{"Loki in protobuf", loki, byKey + asProtobuf, string(snappy.Encode(nil, []byte(streamOfLoki))), string(snappy.Encode(nil, []byte(streamOfLoki+"\x0a\x01\x12"))), false},
-	{"Splunk", splunk, byKey, `{"event":1}`, `{"event":1}{"event":null}`, true},
 	{"CloudEvents", cloudEvents, byKey + "Content-Type: application/cloudevents+json\r\n", `{"a":1}`, `7`, false},
 	{"CloudEvents in batches", cloudEvents, byKey + "Content-Type: application/cloudevents-batch+json\r\n", `[{}]`, `[{},7]`, false},
 	{"Mixpanel", "/mixpanel/import?strict=1", basic("default:"), `[{"properties":{}}]`, `[{"properties":{}},7]`, true},
 	{"Snowplow", snowplow, byKey, `{"data":[{"aid":"default"}]}`, `{"data":[{"aid":"default"},7]}`, false},
-	{"Kinesis", "/kinesis", byKey + toKinesis, `{"Records":[{"PartitionKey":"p","Data":"AA=="}]}`, `{"Records":[{"PartitionKey":"p","Data":"AA=="},{"PartitionKey":"p","Data":"*"}]}`, false},
-	{"Firehose", "/firehose", byKey + "X-Amz-Firehose-Request-Id: r\r\n", `{"requestId":"r","records":[{"data":"AA=="}]}`, `{"records":[{"data":"AA=="},{"data":"*"}]}`, true},
 }
 
 // damages are what befalls a request on its way.
@@ -152,10 +109,6 @@ var damages = []struct {
 
 // otherwise are the answers of single ways; "" is none that tells how many entries were taken.
 var otherwise = map[string]string{
-	"Loki, with nothing":                                          "204",
-	"Loki, with an item that is none beside it":                   "204",
-	"Loki in protobuf, with nothing":                              "204",
-	"Loki in protobuf, with an item that is none beside it":       asText,
 	"OTLP in protobuf, with an item that is none beside it":       asText,
 	"OTLP in protobuf, with no body":                              "",
 	"CloudEvents, with nothing":                                   "204",
@@ -168,7 +121,6 @@ var otherwise = map[string]string{
 	"Snowplow, with a gzip bomb":                                  "422 text",
 	"Snowplow, with an encoding that nobody knows":                "422 text Accept-Encoding=gzip,zstd",
 	"Snowplow, with 1 GiB announced":                              "422 text",
-	"Kinesis, with a key of nobody":                               asText,
 }
 
 // damaged are all ways with all damages.

@@ -39,7 +39,7 @@ func corpus() []category {
 		onData("json", "grammar, depth, size, types of fields, envelopes and items", jsons, plain),
 		onData("names", "partitions with braces, patterns, controls, look-alikes, of other types", names, plain),
 		onData("sdks", "keys, events, batches and forms on the routes of other vendors' SDKs", sdks, plain),
-		onData("adapters", "bodies, keys and batches with bad items on the routes of shippers and further SDKs", slices.Concat(adapters, damaged()), plain),
+		onData("adapters", "bodies, keys and batches with bad items on the routes of OpenTelemetry and further SDKs", slices.Concat(adapters, damaged()), plain),
 		onData("sdks without keys", "the same routes where no write key opens anything", locked, guarded),
 		onData("cardinality", "more partitions than a namespace may have", cardinality, plain),
 		{"admin", "names that were re-pointed, other origins, methods, writes, names and numbers in queries, the command line", len(admins), nil,

@@ -134,7 +134,7 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	var b struct {
 		Scope, Outcome string
-		Error          any    // a text, an object of Elasticsearch
+		Error          any    // a text; of others anything
 		Status         any    // text of a probe, 1 of PostHog and Mixpanel
 		Code           any    // text of Segment and PostHog, the status of Amplitude, whose error is prose
 		Success        *bool  // of Segment

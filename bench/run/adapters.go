@@ -19,7 +19,7 @@ const (
 )
 
 // adapters measures requests of Segment's SDKs, then the same number of entries of the
-// same size on the route that mixes partitions; and with wrk what shippers send.
+// same size on the route that mixes partitions; and with wrk what exporters of OTLP send.
 func adapters(ctx context.Context, m *measurement) error {
 	sized := *m
 	sized.payload = adapterPayload
@@ -39,7 +39,7 @@ func adapters(ctx context.Context, m *measurement) error {
 		return nil
 	}
 	m.wrkPath = path
-	for i, s := range shippers {
+	for i, s := range exporters {
 		ours, err := m.batchesByWrk(ctx, s.path, s.contentType, s.batch)
 		if err != nil {
 			return err
@@ -55,8 +55,8 @@ func adapters(ctx context.Context, m *measurement) error {
 	return nil
 }
 
-// shipper sends batches of adapterEntries lines of text.
-type shipper struct {
+// exporter sends batches of adapterEntries lines of text.
+type exporter struct {
 	name, path, contentType string
 	batch, entry            func(partition string) string // a body; what the sink gets of a line
 }
@@ -65,7 +65,7 @@ var lineText = strings.Repeat("lap done ", 25)
 
 const otlpTime = `{"timeUnixNano":"1763629675000000000","body":{"stringValue":"`
 
-var shippers = []shipper{
+var exporters = []exporter{
 	{"OTLP in JSON", "/otlp/v1/logs", "application/json", func(partition string) string {
 		record := otlpTime + lineText + `"}}`
 		return `{"resourceLogs":[{"resource":` + otlpResource(partition) + `,"scopeLogs":[{"logRecords":[` + repeated(record) + `]}]}]}`
@@ -76,17 +76,6 @@ var shippers = []shipper{
 		attribute := field(1, "service.name") + field(2, field(1, partition))
 		return field(1, field(1, field(1, attribute))+field(2, strings.Repeat(field(2, record), adapterEntries)))
 	}, otlpEntry},
-	{"Loki in JSON", "/loki/api/v1/push", "application/json", func(partition string) string {
-		return `{"streams":[{"stream":{"app":"` + partition + `"},"values":[` + repeated(`["1763629675000000000","`+lineText+`"]`) + `]}]}`
-	}, func(partition string) string {
-		return `{"stream":{"app":"` + partition + `"},"ts":"1763629675000000000","line":"` + lineText + `"}`
-	}},
-	{"Elasticsearch _bulk", "/elastic/_bulk", "application/x-ndjson", func(partition string) string {
-		return strings.Repeat(`{"index":{"_index":"`+partition+`"}}`+"\n"+`{"text":"`+lineText+"\"}\n", adapterEntries)
-	}, func(string) string { return `{"text":"` + lineText + `"}` }},
-	{"Splunk HEC", "/services/collector", "application/json", func(partition string) string {
-		return strings.Repeat(`{"source":"`+partition+`","event":"`+lineText+`"}`, adapterEntries)
-	}, func(partition string) string { return `{"source":"` + partition + `","event":"` + lineText + `"}` }},
 }
 
 func otlpResource(partition string) string {

@@ -62,7 +62,7 @@ var groups = append([]group{
 		all := []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
 			Note: "role ingest, 64 connections, closed loop, 100 partitions, entries of 400 bytes as the sink gets them; Segment's name the " +
 				"partition in properties.game. The others by wrk, lines of 225 bytes, a partition a request, against NDJSON that stores the same"}}
-		for _, s := range shippers {
+		for _, s := range exporters {
 			goal := 0.6
 			if s.contentType == "application/x-protobuf" {
 				goal = 0.8

@@ -58,7 +58,7 @@ type wrkResult struct {
 
 func (w wrkResult) rate() float64 { return float64(w.Requests) / float64(w.Elapsed) * 1e6 }
 
-// wrkRequest is a POST, of a shipper with its key.
+// wrkRequest is a POST, with a key.
 type wrkRequest struct{ path, contentType, key, body string }
 
 // wrk loads a data port with requests, one after the other. It takes whole seconds.

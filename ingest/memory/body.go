@@ -161,12 +161,12 @@ func (b *Body) ReceiveSent(ctx *fasthttp.RequestCtx, maxBody int) (sent []byte, 
 	return sent, coding, rejected
 }
 
-// contentCoding is gzip, zstd, snappy (a block), or empty for a body that is not compressed.
+// contentCoding is gzip, zstd, or empty for a body that is not compressed.
 func contentCoding(headers [][]byte) (name string, known bool) {
 	if len(headers) == 0 {
 		return "", true
 	}
-	for _, name := range []string{"gzip", "zstd", "snappy"} {
+	for _, name := range []string{"gzip", "zstd"} {
 		if strings.EqualFold(name, unsafe.String(unsafe.SliceData(headers[0]), len(headers[0]))) {
 			return name, true
 		}

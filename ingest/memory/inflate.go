@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -175,30 +174,7 @@ func (f *inflater) unzstd(dst, body []byte, reserve reserveFunc) ([]byte, error)
 	return dst, reserve(cap(dst))
 }
 
-// unsnappy decompresses a block of snappy, which says its size before. Three bytes become 64 at most.
-func (f *inflater) unsnappy(dst, body []byte, reserve reserveFunc) ([]byte, error) {
-	n, err := snappy.DecodedLen(body)
-	switch {
-	case err != nil:
-		return dst, err
-	case n > f.limit:
-		return dst, errTooLarge
-	case n/64 > len(body)/3:
-		return dst, snappy.ErrCorrupt
-	case n > cap(dst):
-		dst = nil
-	}
-	if err := reserve(max(n, cap(dst))); err != nil {
-		return dst, err
-	}
-	out, err := snappy.Decode(dst[:cap(dst)], body)
-	if err != nil {
-		return dst, err
-	}
-	return out, nil
-}
-
-// Inflate decompresses what was sent: gzip, zstd, or a block of snappy.
+// Inflate decompresses what was sent: gzip or zstd.
 func (b *Body) Inflate(coding string, sent []byte) ([]byte, *wire.Rejection) {
 	f, received := b.budget.inflater, int(b.reserved)
 	reserve := func(n int) error {
@@ -209,12 +185,9 @@ func (b *Body) Inflate(coding string, sent []byte) ([]byte, *wire.Rejection) {
 	}
 	err := errNoRoom
 	f.turns.DoFor(b.payer.namespace, f.wait, func() {
-		switch coding {
-		case "zstd":
+		if coding == "zstd" {
 			b.inflated, err = f.unzstd(b.inflated[:0], sent, reserve)
-		case "snappy":
-			b.inflated, err = f.unsnappy(b.inflated[:0], sent, reserve)
-		default:
+		} else {
 			b.inflated, err = f.gunzip(b.inflated[:0], sent, reserve)
 		}
 	})

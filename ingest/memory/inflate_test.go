@@ -3,13 +3,11 @@ package memory
 import (
 	"bytes"
 	stdgzip "compress/gzip"
-	"errors"
 	"io"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -110,31 +108,5 @@ func TestBodyBuffersAreKeptUpToABound(t *testing.T) {
 	}
 	if buffer := b.get(20_000); len(buffer) != 0 || cap(buffer) != 32<<10 {
 		t.Errorf("got a buffer of length %d, capacity %d", len(buffer), cap(buffer))
-	}
-}
-
-// Ten bytes may say that they are megabytes.
-func TestABlockOfSnappyReservesNoMoreThanItCanHold(t *testing.T) {
-	t.Parallel()
-	const limit = 4 << 20
-	in, err := newInflater(Config{MaxInflightBytes: 64 << 20, MaxDecompressed: limit, Wait: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := snappy.Encode(nil, bytes.Repeat([]byte{'x'}, limit))
-	for name, row := range map[string]struct {
-		body     []byte
-		reserved int
-		err      error
-	}{
-		"as much as it can": {run, limit, nil},
-		"less":              {run[:len(run)/2], 0, snappy.ErrCorrupt},
-		"more than may be":  {append(run[:0:0], 0x81, 0x80, 0x80, 0x02), 0, errTooLarge},
-	} {
-		reserved := 0
-		got, err := in.unsnappy(nil, row.body, func(n int) error { reserved = n; return nil })
-		if !errors.Is(err, row.err) || reserved != row.reserved || err == nil && len(got) != limit {
-			t.Errorf("%s: got %d bytes, %v, and %d reserved", name, len(got), err, reserved)
-		}
 	}
 }

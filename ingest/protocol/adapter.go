@@ -1,4 +1,4 @@
-// Package protocol lets SDKs and shippers of other vendors send to Spillway unmodified. Each
+// Package protocol lets SDKs of other vendors send to Spillway unmodified. Each
 // family has an Adapter in a package below this one. An adapter knows bodies and answers; it
 // knows neither HTTP nor the store.
 //
@@ -71,9 +71,9 @@ func (HeaderKeyed) BodyKeys() []string { return nil }
 // Paths are none.
 func (HeaderKeyed) Paths() Paths { return nil }
 
-// HeaderKey is the key of Authorization: see AuthorizationKey.
+// HeaderKey is the key of Authorization: see authorizationKey.
 func (HeaderKeyed) HeaderKey(header Values) string {
-	return AuthorizationKey(header.Peek("Authorization"))
+	return authorizationKey(header.Peek("Authorization"))
 }
 
 // Dresser is an Adapter whose answers are not JSON, or have headers.
@@ -82,22 +82,8 @@ type Dresser interface {
 	Dress(r Request, set func(name, value string))
 }
 
-// Itemizer is an Adapter whose answers name single events, so that a client repeats those.
-type Itemizer interface {
-	// Itemizes reports whether the answer to a call does.
-	Itemizes(r Request) bool
-}
-
-// Snappier is an Adapter of which some bodies are a block of snappy whatever the headers say.
-type Snappier interface{ Snappy(r Request) bool }
-
 // Emptier is an Adapter that takes a request without events as one that is stored.
 type Emptier interface{ TakesEmpty() }
-
-// Greeter is an Adapter that answers what clients ask before they send.
-type Greeter interface {
-	Greet(dst []byte, r Request) (status int, text []byte)
-}
 
 // Answer is what became of the events of a request.
 type Answer struct {
@@ -122,20 +108,6 @@ func (a *Answer) FirstReason() wire.Reason {
 
 // AllDropped reports whether events were dropped, and none was stored.
 func (a *Answer) AllDropped() bool { return a.Accepted == 0 && a.FirstReason() != "" }
-
-// Failed returns, of each event, its exception; nil: it was stored.
-func (a *Answer) Failed() func(index int) *wire.Result {
-	next := a.Results
-	return func(index int) *wire.Result {
-		for len(next) > 0 && next[0].Index < index {
-			next = next[1:]
-		}
-		if len(next) == 0 || next[0].Index > index || next[0].Disposition == wire.Warning {
-			return nil
-		}
-		return &next[0]
-	}
-}
 
 // Failure is why a request was rejected.
 type Failure struct {

@@ -34,7 +34,7 @@ type Batch struct {
 	Key       string // empty: none
 	SentAt    int64  // Unix ms on the device's clock, with HasSentAt
 	HasSentAt bool
-	Notes     []byte // what Answer wants to know: of Open, then of the events that Each has read
+	Notes     []byte // what Answer wants to know: of Open
 	names     *Names
 	events    gjson.Result // an array, or one event
 	made      Maker        // instead of names and events; nil: none
@@ -57,7 +57,6 @@ type Event struct {
 	SentAt    int64 // the event's own, else the batch's; with HasSentAt
 	HasSentAt bool
 	Partition string // of PartitionName, or empty; Paths count first
-	Note      byte   // what Answer wants to know of it; 0: nothing
 }
 
 // FindKey looks for the value of one of these names in a part of a body; empty: there is
@@ -166,9 +165,6 @@ func (b *Batch) Each(paths Paths, maxEntry int, yield func(e Event, why wire.Rea
 	err := b.made(maxEntry, func(e Event, why wire.Reason) bool {
 		if why == "" && len(paths) > 0 && len(e.Data) <= maxEntry && wire.ValidJSON(e.Data) {
 			e.Partition = cmp.Or(paths.Of(e.Data), e.Partition)
-		}
-		if e.Note != 0 {
-			b.Notes = append(b.Notes, e.Note)
 		}
 		return yield(e, why)
 	})

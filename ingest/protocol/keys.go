@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"strings"
 )
@@ -9,37 +10,22 @@ import (
 // maxCredentials bounds the base64 of a header, in bytes.
 const maxCredentials = 1 << 10
 
-// AuthorizationKey is the key in the value of an Authorization header, which each vendor
-// writes in a way of its own; empty: none.
+// authorizationKey is the key in the value of an Authorization header; empty: none.
 //
-//	Basic       the user, or the password where the user is empty
-//	ApiKey      the text, or the id of id:secret in base64
-//	Bearer, Splunk   the text
-//	AWS4-HMAC-SHA256  the id of Credential=; the signature does not count
-func AuthorizationKey(authorization []byte) string {
+//	Basic   the user, or the password where the user is empty
+//	Bearer  the text
+func authorizationKey(authorization []byte) string {
 	scheme, text, _ := bytes.Cut(authorization, []byte{' '})
 	text = bytes.TrimSpace(text)
 	if len(text) > maxCredentials {
 		return ""
 	}
-	user, password, decoded := decodePair(text)
 	switch strings.ToLower(string(scheme)) {
 	case "basic":
-		if user == "" {
-			return password
-		}
-		return user
-	case "apikey":
-		if decoded {
-			return user
-		}
+		user, password := decodePair(text)
+		return cmp.Or(user, password)
+	case "bearer":
 		return string(text)
-	case "bearer", "splunk":
-		return string(text)
-	case "aws4-hmac-sha256":
-		_, credential, _ := bytes.Cut(text, []byte("Credential="))
-		id, _, _ := bytes.Cut(credential, []byte{'/'})
-		return string(id)
 	}
 	return ""
 }
@@ -50,15 +36,16 @@ func BasicUser(authorization []byte) string {
 	if !bytes.EqualFold(scheme, []byte("Basic")) || len(text) > maxCredentials {
 		return ""
 	}
-	user, _, _ := decodePair(bytes.TrimSpace(text))
+	user, _ := decodePair(bytes.TrimSpace(text))
 	return user
 }
 
-// decodePair decodes user:password in base64. paired: there is a colon.
-func decodePair(text []byte) (user, password string, paired bool) {
+// decodePair decodes user:password in base64. Both are empty where it is none.
+func decodePair(text []byte) (user, password string) {
 	decoded, err := base64.StdEncoding.DecodeString(string(text))
 	if err != nil {
-		return "", "", false
+		return "", ""
 	}
-	return strings.Cut(string(decoded), ":")
+	user, password, _ = strings.Cut(string(decoded), ":")
+	return user, password
 }

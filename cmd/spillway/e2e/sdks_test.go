@@ -29,8 +29,8 @@ import (
 // unmodifiedSDKs are SDKs of other vendors and the metric that counts their requests.
 var unmodifiedSDKs = map[string]string{
 	"segment": "segment", "rudderstack": "segment", "posthog": "posthog", "amplitude": "amplitude", "analytics-go": "segment",
-	"otlp-json": "otlp", "otlp-proto": "otlp", "elastic": "elastic", "loki-json": "loki", "loki-proto": "loki", "splunk": "splunk",
-	"cloudevents": "cloudevents", "mixpanel": "mixpanel", "snowplow": "snowplow", "firehose": "firehose", "kinesis": "kinesis",
+	"otlp-json": "otlp", "otlp-proto": "otlp",
+	"cloudevents": "cloudevents", "mixpanel": "mixpanel", "snowplow": "snowplow",
 }
 
 const sdkConfig = `

@@ -120,17 +120,17 @@ func (w writer) appendFields(dst, text []byte, m *message, depth int) ([]byte, e
 	var last protowire.Number // of the field before
 	seen, inList := uint64(0), false
 	for len(text) > 0 {
-		value, rest, err := protocol.NextField(text)
+		value, rest, err := nextField(text)
 		if err != nil {
 			return dst, err
 		}
 		text = rest
-		f, known := m.fields[value.Number]
-		if !known || types[f.form] != value.Type {
+		f, known := m.fields[value.number]
+		if !known || types[f.form] != value.kind {
 			continue
 		}
-		switch bit := uint64(1) << value.Number; {
-		case inList && value.Number == last:
+		switch bit := uint64(1) << value.number; {
+		case inList && value.number == last:
 			dst = append(dst, ',')
 		case seen&bit != 0:
 			return dst, protocol.ErrBytes
@@ -145,9 +145,9 @@ func (w writer) appendFields(dst, text []byte, m *message, depth int) ([]byte, e
 			if inList = f.list; inList {
 				dst = append(dst, '[')
 			}
-			seen, last = seen|bit, value.Number
+			seen, last = seen|bit, value.number
 		}
-		if len(dst)+len(value.Bytes) > w.limit {
+		if len(dst)+len(value.bytes) > w.limit {
 			return dst, errTooLarge
 		}
 		if dst, err = w.appendValue(dst, f, value, depth); err != nil {
@@ -160,29 +160,29 @@ func (w writer) appendFields(dst, text []byte, m *message, depth int) ([]byte, e
 	return append(dst, '}'), nil
 }
 
-func (w writer) appendValue(dst []byte, f field, value protocol.Field, depth int) ([]byte, error) {
+func (w writer) appendValue(dst []byte, f field, value wireField, depth int) ([]byte, error) {
 	switch f.form {
 	case formMessage:
-		return w.appendMessage(dst, value.Bytes, f.of, depth+1)
+		return w.appendMessage(dst, value.bytes, f.of, depth+1)
 	case formText:
-		return protocol.AppendText(dst, protocol.TextOf(value.Bytes)), nil
+		return protocol.AppendText(dst, protocol.TextOf(value.bytes)), nil
 	case formBool:
-		return strconv.AppendBool(dst, value.Bits != 0), nil
+		return strconv.AppendBool(dst, value.bits != 0), nil
 	case formNumber, formFixed32:
-		return strconv.AppendUint(dst, uint64(uint32(value.Bits)), 10), nil
+		return strconv.AppendUint(dst, uint64(uint32(value.bits)), 10), nil
 	}
 	dst = append(dst, '"')
 	switch f.form {
 	case formBase64:
-		dst = base64.StdEncoding.AppendEncode(dst, value.Bytes)
+		dst = base64.StdEncoding.AppendEncode(dst, value.bytes)
 	case formHex:
-		dst = hex.AppendEncode(dst, value.Bytes)
+		dst = hex.AppendEncode(dst, value.bytes)
 	case formInt64:
-		dst = strconv.AppendInt(dst, int64(value.Bits), 10)
+		dst = strconv.AppendInt(dst, int64(value.bits), 10)
 	case formNano:
-		dst = strconv.AppendUint(dst, value.Bits, 10)
+		dst = strconv.AppendUint(dst, value.bits, 10)
 	case formDouble:
-		switch number := math.Float64frombits(value.Bits); {
+		switch number := math.Float64frombits(value.bits); {
 		case math.IsNaN(number):
 			dst = append(dst, "NaN"...)
 		case math.IsInf(number, 1):

@@ -216,27 +216,27 @@ func (b *batch) fields(value string) func(dst []byte) ([]byte, error) {
 func (b *batch) openBytes(body []byte) error {
 	w := writer{b.maxEntry}
 	message := func(of []byte, m *message) func(dst []byte) ([]byte, error) {
-		first, _ := protocol.FirstField(of, 1, protowire.BytesType)
-		return func(dst []byte) ([]byte, error) { return w.appendMessage(dst, first.Bytes, m, 0) }
+		first, _ := firstField(of, 1, protowire.BytesType)
+		return func(dst []byte) ([]byte, error) { return w.appendMessage(dst, first.bytes, m, 0) }
 	}
 	schema := func(of []byte) string {
-		url, _ := protocol.FirstField(of, 3, protowire.BytesType)
-		return protocol.TextOf(url.Bytes)
+		url, _ := firstField(of, 3, protowire.BytesType)
+		return protocol.TextOf(url.bytes)
 	}
-	return protocol.EachMessage(body, 1, func(logs []byte) error {
+	return eachMessage(body, 1, func(logs []byte) error {
 		if err := b.setResource(schema(logs), message(logs, resource)); err != nil {
 			return err
 		}
-		return protocol.EachMessage(logs, 2, func(scoped []byte) error {
+		return eachMessage(logs, 2, func(scoped []byte) error {
 			if err := b.setScope(schema(scoped), message(scoped, scope)); err != nil {
 				return err
 			}
-			return protocol.EachMessage(scoped, 2, func(record []byte) error {
-				nanos, _ := protocol.FirstField(record, 1, protowire.Fixed64Type)
-				if nanos.Bits == 0 {
-					nanos, _ = protocol.FirstField(record, 11, protowire.Fixed64Type)
+			return eachMessage(scoped, 2, func(record []byte) error {
+				nanos, _ := firstField(record, 1, protowire.Fixed64Type)
+				if nanos.bits == 0 {
+					nanos, _ = firstField(record, 11, protowire.Fixed64Type)
 				}
-				return b.put(nanos.Bits, func(dst []byte) ([]byte, error) {
+				return b.put(nanos.bits, func(dst []byte) ([]byte, error) {
 					return w.appendFields(dst, record, logRecord, 0)
 				})
 			})

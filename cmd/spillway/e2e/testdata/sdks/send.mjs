@@ -48,27 +48,6 @@ const senders = {
     const sent = numbers.map((i) => amplitude.track({ event_type: 'lap', insert_id: `id-${i}`, event_properties: { game: game(i), n: i } }, undefined, { user_id: 'user-1' }).promise)
     for (const { code } of await Promise.all(sent)) report(code !== 200)
   },
-  async elastic() {
-    const { Client } = await import('@elastic/elasticsearch')
-    const client = new Client({ node: `${url}/elastic`, auth: { apiKey: key }, compression: true, maxRetries: 10 })
-    if ((await client.info()).tagline !== 'You Know, for Search') throw new Error('no greeting')
-    const { successful, failed } = await client.helpers.bulk({
-      datasource: numbers.map((i) => ({ n: i, text: `lap-${i}` })),
-      onDocument: ({ n }) => ({ index: { _index: game(n), _id: `id-${n}` } }),
-      flushBytes: 2000,
-    })
-    result.ok = successful
-    result.failed = failed
-  },
-  async splunk() {
-    const { default: splunk } = await import('splunk-logging')
-    const client = new splunk.Logger({ token: key, url: `${url}/services/collector` })
-    client.error = () => {} // the callback has it, too
-    await Promise.all(numbers.map((i) => again(() => new Promise((done, fail) => {
-      client.send({ message: `lap-${i}`, metadata: { source: game(i) } }, (error, _, body) => error || body.code !== 0 ? fail(error || body.text) : done())
-    }))))
-    result.ok = numbers.length
-  },
   async cloudevents() {
     const { CloudEvent, emitterFor, HTTP, Mode } = await import('cloudevents')
     const send = async ({ headers, body }) => {
@@ -105,26 +84,6 @@ const senders = {
       if (result.ok + result.failed < numbers.length) throw new Error('some are not sent')
     })
   },
-  async firehose() {
-    const { FirehoseClient, PutRecordBatchCommand } = await import('@aws-sdk/client-firehose')
-    const client = new FirehoseClient({ endpoint: `${url}/firehose`, region: 'us-east-1', credentials: { accessKeyId: key, secretAccessKey: 'any' }, maxAttempts: 20 })
-    for (let kart = 0; kart < 3; kart++) {
-      const Records = numbers.filter((i) => i % 3 === kart).map((i) => ({ Data: Buffer.from(JSON.stringify({ text: `lap-${i}` })) }))
-      const { FailedPutCount } = await client.send(new PutRecordBatchCommand({ DeliveryStreamName: game(kart), Records }))
-      result.failed += FailedPutCount
-      result.ok += Records.length - FailedPutCount
-    }
-  },
-  async kinesis() {
-    const { KinesisClient, PutRecordsCommand } = await import('@aws-sdk/client-kinesis')
-    const client = new KinesisClient({ endpoint: url, region: 'us-east-1', credentials: { accessKeyId: key, secretAccessKey: 'any' }, maxAttempts: 20, requestHandler: new (await import('@smithy/node-http-handler')).NodeHttpHandler() })
-    const Records = numbers.map((i) => ({ Data: Buffer.from(JSON.stringify({ text: `lap-${i}` })), PartitionKey: game(i) }))
-    const { FailedRecordCount } = await client.send(new PutRecordsCommand({ StreamName: 'laps', Records }))
-    result.failed = FailedRecordCount
-    result.ok = Records.length - FailedRecordCount
-  },
-  'loki-json': () => loki({ json: true }),
-  'loki-proto': () => loki({}),
   'otlp-json': () => otlp('@opentelemetry/exporter-logs-otlp-http'),
   'otlp-proto': () => otlp('@opentelemetry/exporter-logs-otlp-proto'),
 }
@@ -157,20 +116,6 @@ async function otlp(exporter) {
     for (const i of numbers.filter((i) => i % 3 === kart)) provider.getLogger('laps').emit({ body: `lap-${i}`, attributes: { n: i } })
     await provider.shutdown()
   }
-}
-
-async function loki(options) {
-  const { default: winston } = await import('winston')
-  const { default: LokiTransport } = await import('winston-loki')
-  const transport = new LokiTransport({ host: url, basicAuth: `${key}:`, interval: 0.2, timeout: 60_000, ...options, onConnectionError: (error) => console.error(String(error)) })
-  const logger = winston.createLogger({ transports: [transport] })
-  for (const i of numbers) logger.info({ message: `lap-${i}`, labels: { app: game(i) } })
-  await new Promise((done) => setTimeout(done, 100))
-  await again(async () => {
-    await transport.flush()
-    if (transport.batcher.batch.streams.length > 0) throw new Error('lines are left')
-  })
-  result.ok = numbers.length
 }
 
 await senders[sdk]()
