@@ -91,7 +91,7 @@ func (c *conn) exchange(ctx context.Context, request []byte, n int) outcome {
 // itself is counted as bad_answer, never as success.
 func readAnswer(status int, body []byte, n int) outcome {
 	switch {
-	case status == fasthttp.StatusNoContent, status == fasthttp.StatusAccepted: // accounts say what became of a 202
+	case status == fasthttp.StatusNoContent:
 		return outcome{acked: n}
 	case status == fasthttp.StatusOK:
 		if string(body) == `{"success":true}` { // what Segment's SDKs are told; accounts say whether it is true

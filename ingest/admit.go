@@ -60,7 +60,7 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 // in the body, so split checks those.
 func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target,
 	r *request) (rejected *rejection) {
-	if r.options, rejected = readOptions(ctx, s.cfg.NoAck[t.namespace.Name]); rejected != nil {
+	if r.options, rejected = readOptions(&ctx.Request.Header); rejected != nil {
 		return rejected
 	}
 	s.own(r, t.namespace, t.key)

@@ -6,6 +6,7 @@
 package ingest
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
@@ -39,7 +40,8 @@ func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
 	}
 }
 
-func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
+// The context of the flush is all: the request, its entries and its answer take what is pooled.
+func TestAllocsOfARequestAreThoseOfItsFlush(t *testing.T) {
 	pages, otherPages := DefaultConfig(), DefaultConfig()
 	pages.CORSOrigins = map[string][]string{"default": {game}}
 	otherPages.CORSOrigins = map[string][]string{"small": {game}}
@@ -50,12 +52,19 @@ func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, ctx := range map[string]func() int{
-			"one event": sendNoAck(s, ""), "NDJSON": sendNoAck(s, "application/x-ndjson"),
-		} {
-			status := 0
-			if allocs := testing.AllocsPerRun(500, func() { status = ctx() }); allocs != 0 || status != 202 {
-				t.Errorf("%s, %s: got %v allocations and status %d, want 0 and 202", name, who, allocs, status)
+		s.lanes.start()
+		t.Cleanup(func() { _ = s.lanes.stop(context.Background()) })
+		for name, contentType := range map[string]string{"one event": "", "NDJSON": ndjsonType} {
+			ctx := contextFor("/v1/default/com.acme.kart", contentType, ndjson128())
+			ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
+			if ctx.Request.Header.SetHost("127.0.0.1:8080"); s.origins["default"] != nil {
+				ctx.Request.Header.Set("Origin", game)
+			}
+			if allocs := testing.AllocsPerRun(500, func() {
+				ctx.Response.Reset()
+				s.handle(ctx)
+			}); allocs != 4 || ctx.Response.StatusCode() != 200 {
+				t.Errorf("%s, %s: got %v allocations and status %d, want 4 and 200", name, who, allocs, ctx.Response.StatusCode())
 			}
 		}
 	}
@@ -83,50 +92,6 @@ func TestAllocsOfAllowingAPageOfAnSDKAreNone(t *testing.T) {
 	}
 }
 
-// sendNoAck sends a request with ack=none, of which nothing is stored: only the handler and the
-// batch are measured.
-func sendNoAck(s *Server, contentType string) func() int {
-	ctx := contextFor("/v1/default/com.acme.kart?ack=none", contentType, ndjson128())
-	ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
-	if ctx.Request.Header.SetHost("127.0.0.1:8080"); s.origins["default"] != nil {
-		ctx.Request.Header.Set("Origin", game)
-	}
-	q := &batches{}
-	s.unacked.queues[batchQueue{"default", 0}] = q
-	return func() int {
-		ctx.Response.Reset()
-		s.handle(ctx)
-		for _, b := range q.list {
-			s.memory.Tenant("default").Let(b.reserved)
-			s.unacked.recycle(b)
-		}
-		q.list = q.list[:0]
-		return ctx.Response.StatusCode()
-	}
-}
-
-func TestAllocsOfStoringABatchAreThoseOfItsFlush(t *testing.T) {
-	s, err := New(DefaultConfig(), instantStore(), prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.lanes.start()
-	defer func() { _ = s.lanes.stop(t.Context()) }()
-	ctx := contextFor("/v1/default/com.acme.kart?ack=none", ndjsonType, ndjson128())
-	q := &batches{}
-	of := batchQueue{"default", 0}
-	if allocs := testing.AllocsPerRun(200, func() {
-		s.unacked.queues[of] = q
-		for range 2 {
-			ctx.Response.Reset()
-			s.handle(ctx)
-		}
-		s.unacked.storeAll(of, q)
-	}); allocs != 4 {
-		t.Errorf("got %v allocations for 2 requests of 128 entries, want the 4 of the context of a flush", allocs)
-	}
-}
-
 func TestTheFootprintOfARequestMatchesTheHeap(t *testing.T) {
 	long := strings.Repeat("p", 120)
 	mixed := func(items int) []byte {
@@ -136,7 +101,7 @@ func TestTheFootprintOfARequestMatchesTheHeap(t *testing.T) {
 		}
 		return []byte(b.String())
 	}
-	const path, all = "/v1/default/p?ack=none", "/v1/default?ack=none"
+	const path, all = "/v1/default/p", "/v1/default"
 	keyed := contextFor(path, "", []byte("x"))
 	keyed.Request.Header.Set("Idempotency-Key", strings.Repeat("k", 128))
 	packed := contextFor(path, ndjsonType, []byte(gzipped(t, strings.Repeat("x\n", 900))))
@@ -208,45 +173,6 @@ func split(t *testing.T, s *Server, ctx *fasthttp.RequestCtx, n int) (held []*re
 		held = append(held, r)
 	}
 	return held
-}
-
-func TestWhatEntriesReserveUntilTheyAreStoredMatchesTheHeap(t *testing.T) {
-	const path, all = "/v1/default/p?ack=none", "/v1/default?ack=none"
-	many := make([]string, 1000)
-	for i := range many {
-		many[i] = fmt.Sprintf(`{"partition":"p%d","data":1}`, i)
-	}
-	keyed := contextFor(path, "", []byte("x"))
-	keyed.Request.Header.Set("Idempotency-Key", strings.Repeat("k", 128))
-	for name, c := range map[string]struct {
-		ctx      *fasthttp.RequestCtx
-		requests int
-	}{
-		"one byte":        {contextFor(path, "", []byte("x")), 100_000},
-		"keyed":           {keyed, 20_000},
-		"128 lines":       {contextFor(path, ndjsonType, ndjson128()), 1000},
-		"1000 partitions": {contextFor(all, ndjsonType, []byte(strings.Join(many, "\n"))), 50},
-	} {
-		cfg := DefaultConfig()
-		cfg.MaxInflightBytes = 1 << 40
-		s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.unacked.queues[batchQueue{"default", 0}] = &batches{}
-		before := heap()
-		for range c.requests {
-			if s.handle(c.ctx); c.ctx.Response.StatusCode() != fasthttp.StatusAccepted {
-				t.Fatal(c.ctx.Response.String())
-			}
-		}
-		grown := heap() - before
-		const server = 512 << 10 // what the server itself allocates, and the batch that is growing
-		if reserved := s.memory.Held.Used(); reserved < grown-server || reserved > 2*grown || reserved != s.memory.Waiting.Used() {
-			t.Errorf("%s: %d bytes are held, %d reserved", name, grown, reserved)
-		}
-		runtime.KeepAlive(s)
-	}
 }
 
 // heap is what is reachable, in bytes.

@@ -16,8 +16,8 @@ func (r *route) isBeacon() bool {
 	return r != nil && (r.pattern == patternBeaconPartition || r.pattern == patternBeaconNamespace)
 }
 
-// beacon takes what a page sends when it goes away. Nobody reads the answer, so it is
-// always 204, at once; what is rejected shows in counters only.
+// beacon stores what a page sends when it goes away. Nobody reads the answer, so it is
+// always 204; what is rejected shows in counters only.
 func (s *Server) beacon(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if t.length > maxBeacon {
 		return reject(wire.CodeBodyTooLarge)
@@ -37,9 +37,11 @@ func (s *Server) beacon(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if rejected := s.split(t, r, beaconType(body), body); rejected != nil {
 		return rejected
 	}
-	if rejected := s.accept(r); rejected != nil {
-		return rejected
+	s.commit(r)
+	if stored := r.sumResults(); len(r.spans) > 0 && stored == 0 {
+		return rejectParts(r)
 	}
+	s.countDiscards(r)
 	ctx.SetStatusCode(fasthttp.StatusNoContent)
 	return nil
 }

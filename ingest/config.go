@@ -98,9 +98,6 @@ type Config struct {
 	Tokens map[string][]Token
 	// Closed are namespaces that admit nobody unless they have tokens; default none.
 	Closed []string
-	// NoAck says, by namespace, that requests which do not say otherwise are answered before their
-	// entries are stored: 202, or what an SDK gets of entries that are; default false.
-	NoAck map[string]bool
 	// CORSOrigins lists, by namespace, the origins whose pages browsers let read the
 	// answers, such as https://game.example, or AnyOrigin alone; default none. It is no
 	// authentication: other programs send what origin they like.

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest/memory"
+
+	"github.com/spillway-io/spillway/partition"
 )
 
 func TestAClientThatIsStillSendingLearnsWhyItIsRejected(t *testing.T) {
@@ -130,8 +133,16 @@ func liveMemory() int64 {
 func TestRetireLetsTheNextServerAnswerOpenConnections(t *testing.T) {
 	t.Parallel()
 	before, after := newFake(), newFake()
-	entered, open := before.blockProduce()
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
 	defer open()
+	keep := before.produce
+	before.produce = func(ctx context.Context, groups []*partition.Group) {
+		if groups[0].Partition == "slow" {
+			<-gate
+		}
+		keep(ctx, groups)
+	}
 	old, next := listenTCP(t, before, longProduceTimeout), listenTCP(t, after, longProduceTimeout)
 
 	idle, err := old.dial() // sent one request
@@ -140,7 +151,7 @@ func TestRetireLetsTheNextServerAnswerOpenConnections(t *testing.T) {
 	}
 	defer idle.Close()
 	ask := func() *http.Response {
-		if _, err := io.WriteString(idle, "POST /v1/default/p?ack=none HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"); err != nil {
+		if _, err := io.WriteString(idle, "POST /v1/default/p HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(idle), nil)
@@ -158,9 +169,8 @@ func TestRetireLetsTheNextServerAnswerOpenConnections(t *testing.T) {
 	if resp := ask(); resp.Close {
 		t.Error("the first answer closes")
 	}
-	<-entered
 	answered := make(chan *reply)
-	go func() { answered <- old.post("/v1/default/p", "begun") }()
+	go func() { answered <- old.post("/v1/default/slow", "begun") }()
 	eventually(t, func() bool { return old.Requests() == 1 })
 	eventually(t, func() bool { return old.Connections() == 3 })
 
@@ -181,14 +191,14 @@ func TestRetireLetsTheNextServerAnswerOpenConnections(t *testing.T) {
 	if err := <-retired; err != nil {
 		t.Error(err)
 	}
-	if got := before.entries("default/p"); len(got) != 2 {
+	if got := before.entries("default/slow"); len(got) != 1 {
 		t.Errorf("stored %q before", got)
 	}
 	idle = unused
 	if resp := ask(); !resp.Close {
 		t.Error("the connection of the retired server stays open")
 	}
-	if got := len(before.entries("default/p")); got != 2 {
+	if got := len(before.entries("default/p")); got != 1 {
 		t.Errorf("%d entries went to the former store", got)
 	}
 	if c, err := old.dial(); err == nil {
@@ -245,7 +255,7 @@ func FuzzConnection(f *testing.F) {
 	body := `{"sent_at":1763629675100,"batch":[{"id":"a","ts":1,"data":{}}]}`
 	f.Add([]byte(request11("POST /v1/default/p", "Content-Type: application/json\r\nContent-Length: 63\r\n", body)))
 	f.Add([]byte(request11("POST /v1/default", "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n", "1a\r\n{\"partition\":\"a\",\"data\":1}\r\n0\r\n\r\n")))
-	f.Add([]byte(request11("POST /v1/small/p?ack=none", "X-Sent-At: 5\r\nX-Event-Ts: 1\r\nContent-Length: 1\r\n", "x")))
+	f.Add([]byte(request11("POST /v1/small/p", "X-Sent-At: 5\r\nX-Event-Ts: 1\r\nContent-Length: 1\r\n", "x")))
 	f.Add([]byte(request11("POST /v1/default/p", "Content-Encoding: gzip\r\nContent-Length: 25\r\n", gzipped(f, "x"))))
 	f.Add([]byte(request11("POST /v1/default/p", "Content-Encoding: zstd\r\nContent-Length: 14\r\n", zstded(f, "x"))))
 	f.Add([]byte(request11("POST /v1/default/p", "Expect: 100-continue\r\nContent-Length: 1\r\n", "x")))

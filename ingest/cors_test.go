@@ -157,7 +157,6 @@ func TestEveryAnswerIsReadableForAListedPage(t *testing.T) {
 		}
 	}
 	readable("a 200", p.post("/v1/default/p", "x", first, fromGame), 200, game)
-	readable("a 202", p.post("/v1/default/p?ack=none", "x", first, fromGame), 202, game)
 	readable("a 204", p.post("/v1/default/p", "x", first, fromGame, "Prefer: return=minimal"), 204, game)
 	readable("mixed", p.post("/v1/default", `{"partition":"p","data":1}`, first, fromGame, asNDJSON), 200, game)
 	readable("stats", p.do("GET", "/v1/default/p", "", first, fromGame), 404, game)

@@ -87,7 +87,7 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 		r, _ := p.raw(text)
 		return r
 	}
-	note(p.post("/v1/default/p?ack=x", "x"))
+	note(p.post("/v1/default/%70", "x"))
 	note(p.post("/v1/default/p", ""))
 	note(p.post("/v1/default/p", "\n", asNDJSON))
 	note(p.post("/v1/default", "{", asNDJSON))

@@ -131,8 +131,6 @@ func (l *lane) flushOnce() {
 		case l.rejectLate(p, now):
 		case l.goesOn(p):
 			l.leaving = append(l.leaving, p)
-		case p.after != nil && p.after.err != nil: // else it would overtake it
-			l.complete(p, errOverloaded)
 		default:
 			if p.queued.Before(oldest) {
 				oldest = p.queued

@@ -61,10 +61,9 @@ func (s *Server) serve() {
 func (s *Server) Failed() <-chan error { return s.failed }
 
 // Stop closes the listener, lets requests finish and rejects new ones on open
-// connections. Then it stores what was answered before it was stored, and stops
-// the lanes. When ctx ends first, Stop rejects the requests that wait, closes the
-// connections, logs how many such entries are lost, and returns an error. Nothing
-// of the server runs after Stop.
+// connections. Then it stops the lanes. When ctx ends first, Stop rejects the requests
+// that wait, closes the connections, and returns an error. Nothing of the server runs
+// after Stop.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping.Store(true)
@@ -82,14 +81,6 @@ func (s *Server) Stop(ctx context.Context) error {
 	// Serve has to have returned before.
 	<-served
 	ln.CloseUnused()
-	err = errors.Join(err, s.http.ShutdownWithContext(ctx), s.stopStoring(ctx), ln.Drain(ctx))
-	return err
-}
-
-// stopStoring stores what is left. When ctx ends first, it rejects the rest.
-func (s *Server) stopStoring(ctx context.Context) error {
-	s.unacked.drain(ctx)
-	err := s.lanes.stop(ctx)
-	s.unacked.wait()
+	err = errors.Join(err, s.http.ShutdownWithContext(ctx), s.lanes.stop(ctx), ln.Drain(ctx))
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp/fasthttputil"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
@@ -224,30 +222,6 @@ func TestStopFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 	}
 }
 
-func TestStopFlushesRequestsWithAckNone(t *testing.T) {
-	t.Parallel()
-	store := newFake()
-	entered, open := store.blockProduce()
-	p := listen(t, store, longProduceTimeout)
-	defer open()
-	for i := range 50 {
-		if r := p.post(fmt.Sprintf("/v1/default/p%d?ack=none", i), "x"); r.status != 202 {
-			t.Fatalf("got %d %s", r.status, r.raw)
-		}
-	}
-	<-entered
-	stopped := make(chan error)
-	go func() { stopped <- p.Stop(context.Background()) }()
-	eventually(t, p.stopping.Load)
-	open()
-	if err := <-stopped; err != nil {
-		t.Fatal(err)
-	}
-	if got := p.metric("entries_total", "default", "accepted"); got != 50 {
-		t.Errorf("%v of 50 were stored", got)
-	}
-}
-
 func TestAStopThatRunsOutOfTimeRejectsTheRest(t *testing.T) {
 	t.Parallel()
 	store := newFake()
@@ -257,27 +231,25 @@ func TestAStopThatRunsOutOfTimeRejectsTheRest(t *testing.T) {
 		<-ctx.Done()
 		failWith(partition.ErrUnknown)(ctx, groups)
 	}
-	core, logged := observer.New(zap.InfoLevel)
-	ln := fasthttputil.NewInmemoryListener()
-	p := listenOn(t, store, func(c *Config) { c.Lanes, c.ProduceTimeout = 1, time.Hour }, ln, ln.Dial, zap.New(core))
-	p.post("/v1/default/p?ack=none", "x")
+	p := listen(t, store, func(c *Config) { c.Lanes, c.ProduceTimeout = 1, time.Hour })
+	p.sends(request11("POST /v1/default/p", "Content-Length: 1\r\n", "x"))
 	<-entered
-	p.post("/v1/default/p?ack=none", "x")
-	p.post("/v1/default?ack=none", `{"partition":"p","data":1}`+"\n"+`{"partition":"q","data":1}`, asNDJSON)
-	p.post("/v1/default/p?ack=none", "1\n2\n3", asNDJSON)
+	p.sends(request11("POST /v1/default/p", "Content-Length: 1\r\n", "x"))
+	eventually(t, func() bool {
+		l := p.lanes.all[0]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.queue) == 1
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	p.expectAccount(t, 0, 0, 7)
-	_ = p.Stop(context.Background())
-	lost := logged.FilterMessage("entries lost in memory after their requests were answered 202").All()
-	if len(lost) != 1 {
-		t.Fatalf("%d log lines report the loss, want 1", len(lost))
-	}
-	if got, want := fmt.Sprint(lost[0].ContextMap()), "map[entries:7]"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	for code, want := range map[string]float64{"store_unavailable": 1, "shutting_down": 1} {
+		if got := p.metric("rejections_total", code); got != want {
+			t.Errorf("%v requests are rejected as %s, want %v", got, code, want)
+		}
 	}
 }
 

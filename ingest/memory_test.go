@@ -7,55 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/memory"
-	"github.com/spillway-io/spillway/partition/share"
 )
-
-func TestEntriesThatWaitToBeStoredHaveHalfOfTheMemoryAndNoNamespaceAllOfThat(t *testing.T) {
-	t.Parallel()
-	store := newFake()
-	entered, open := store.blockProduce()
-	p := listen(t, store, func(c *Config) {
-		longProduceTimeout(c)
-		c.MaxBody, c.MaxDecompressed, c.MaxInflightBytes = 100_000, 100_000, 1_500_000
-	})
-	defer open()
-	fill := func(path, body string) (accepted int) {
-		for range 10_000 {
-			r := p.post(path, body, asNDJSON)
-			if r.status != 202 {
-				if r.expect(t, 503, "overloaded"); r.header.Get("Retry-After") == "" {
-					t.Error("no Retry-After")
-				}
-				return accepted
-			}
-			accepted++
-		}
-		return accepted
-	}
-	large := fill("/v1/default/p?ack=none", strings.Repeat("x", 20_000))
-	<-entered
-	const most = 750_000 * share.Greed / (share.Greed + 1) // that one namespace may hold
-	if large < 20 || large > most/20_000 {
-		t.Errorf("%d entries of 20 kB fit into four fifths of 750 kB", large)
-	}
-	small := fill("/v1/default/p?ack=none", "x")
-	if left := most - large*25_000; small == 0 || small > left/32 {
-		t.Errorf("%d entries of 1 byte fit into what %d large ones left", small, large)
-	}
-	if waiting := p.memory.Waiting.Used(); waiting < most-50_000 || waiting > most {
-		t.Errorf("%d bytes wait", waiting)
-	}
-	// Another namespace finds room all the same.
-	p.post("/v1/small/p?ack=none", strings.Repeat("x", 20_000)).expect(t, 202, "")
-	open()
-	if err := p.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := len(store.entries("default/p")); got != large+small {
-		t.Errorf("stored %d of %d", got, large+small)
-	}
-	p.expectAccount(t, large+small+1, 0, 0)
-}
 
 func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 	t.Parallel()
@@ -67,7 +19,6 @@ func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 		want int
 	}{
 		"accepted":        {request11("POST /v1/default/p", length, body), 200},
-		"not waited for":  {request11("POST /v1/default/p?ack=none", length, body), 202},
 		"rejected":        {request11("POST /v1/default/p", "Content-Length: 40000\r\n", body[:40_000]), 413},
 		"corrupt":         {request11("POST /v1/default/p", "Content-Encoding: gzip\r\nContent-Length: 40000\r\n", body[:40_000]), 400},
 		"too slow":        {request11("POST /v1/default/p", length, body[:100_000]), 408},

@@ -22,7 +22,6 @@ type metrics struct {
 	mounted      *prometheus.CounterVec // the same, for rows that are made when they are first counted
 	rejections   map[wire.Code]prometheus.Counter
 	entries      *prometheus.CounterVec
-	unacked      *prometheus.CounterVec
 	unskewed     *prometheus.CounterVec
 	mistakes     *prometheus.CounterVec
 	discards     *prometheus.CounterVec
@@ -47,7 +46,6 @@ type namespaceMetrics struct {
 	accepted, repeated prometheus.Counter
 	opaque             prometheus.Counter
 	warned, rejected   map[wire.Reason]prometheus.Counter
-	unacked            [len(outcomes)]prometheus.Counter
 }
 
 // rejectionReasons are the results of an entry beside accepted and repeated.
@@ -71,9 +69,6 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 		entries: r.Counters("entries_total",
 			"Entries received, by result: accepted, repeated (an earlier request with the same idempotency key stored them), or the reason of the rejection.",
 			"namespace", "result"),
-		unacked: r.Counters("unacked_entries_total",
-			"Entries answered before they were stored, by what became of them: stored, rejected, or lost in memory "+
-				"(the store was away until they were too old, or the process stopped).", "namespace", "outcome"),
 		unskewed: r.Counters("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
 		mistakes: r.Counters("suspected_mistakes_total",
 			"Requests stored as they are that were probably meant otherwise, by reason: "+
@@ -85,7 +80,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 			"Requests, or partitions of mixed requests, rejected by a limit of their token or write key, "+
 				"by error code.", "namespace", "token", "error"),
 		latency: r.Histogram("request_seconds", "Time from the headers of a request that brings entries to its answer, of one request in 8. It "+
-			"covers the arrival of the body and, unless ack=none, the flush.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
+			"covers the arrival of the body and the flush.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		laneWait: r.Histogram("lane_wait_seconds",
 			"Time that the oldest request of a flush waited for the flush to begin.",
 			prometheus.ExponentialBuckets(0.0001, 2, 17)),
@@ -111,8 +106,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 	gauge("connections", "Connections that are open now.", conns)
 	gauge("waiting_connections", "Those of claims, and of waits for the end of a job.", waiting)
 
-	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true,
-		fasthttp.StatusNoContent: true}
+	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusNoContent: true}
 	for code, how := range wire.Responses {
 		m.rejections[code] = rejections.WithLabelValues(string(code))
 		statuses[how.Status] = true
@@ -173,9 +167,6 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 	}
 	for _, reason := range rejectionReasons {
 		n.rejected[reason] = m.entries.WithLabelValues(ns.Name, string(reason))
-	}
-	for i, what := range outcomes {
-		n.unacked[i] = m.unacked.WithLabelValues(ns.Name, what)
 	}
 	m.namespaces.Store(ns, n)
 	return n

@@ -13,31 +13,21 @@ var (
 	headerIdempotencyKey = []byte("Idempotency-Key")
 	headerDiscards       = []byte("X-Client-Discards")
 	headerPrefer         = []byte("Prefer")
-	headerApplied        = []byte("Preference-Applied")
-	preferAsync          = []byte("respond-async")
 )
 
 const jsonType = "application/json"
 
-// options are the query and the headers of a produce request.
+// options are the headers of a produce request.
 type options struct {
 	sentAt, eventTS       int64 // Unix ms
 	hasSentAt, hasEventTS bool
 	idempotencyKey        string // empty: none
-	noAck                 bool   // the answer does not wait for the store
-	async                 bool   // that is so for Prefer: respond-async
 	minimal               bool   // Prefer: return=minimal
 	discards              []wire.Discard
 }
 
-// readOptions checks query and headers. An empty header counts as absent. noAck is the default of
-// the namespace.
-func readOptions(ctx *fasthttp.RequestCtx, noAck bool) (o options, rejected *rejection) {
-	ack, rejected := readAck(ctx)
-	if rejected != nil {
-		return o, rejected
-	}
-	h := &ctx.Request.Header
+// readOptions checks headers. An empty one counts as absent.
+func readOptions(h *fasthttp.RequestHeader) (o options, rejected *rejection) {
 	if o.sentAt, o.hasSentAt, rejected = readTime(h, headerSentAt); rejected != nil {
 		return o, rejected
 	}
@@ -59,42 +49,8 @@ func readOptions(ctx *fasthttp.RequestCtx, noAck bool) (o options, rejected *rej
 	}
 	if prefer := h.PeekCanonical(headerPrefer); len(prefer) > 0 {
 		o.minimal = wire.Prefers(prefer, "return=minimal")
-		o.async = ack != ackCommit && wire.Prefers(prefer, string(preferAsync))
 	}
-	o.noAck = o.async || ack == ackNone || ack == "" && noAck
 	return o, nil
-}
-
-// Values of ack.
-const (
-	ackNone   = "none"
-	ackCommit = "commit"
-)
-
-// readAck is what the query says; empty: nothing.
-func readAck(ctx *fasthttp.RequestCtx) (ack string, rejected *rejection) {
-	switch string(ctx.URI().QueryString()) {
-	case "":
-		return "", nil
-	case "ack=commit":
-		return ackCommit, nil
-	case "ack=none":
-		return ackNone, nil
-	}
-	args := ctx.QueryArgs()
-	if !args.Has("ack") {
-		return "", nil
-	}
-	// Of two values, a proxy in front may have read the other.
-	if levels := args.PeekMulti("ack"); len(levels) == 1 {
-		switch string(levels[0]) {
-		case ackCommit:
-			return ackCommit, nil
-		case ackNone:
-			return ackNone, nil
-		}
-	}
-	return "", rejectf(wire.CodeBadRequest, "ack is commit or none, given once")
 }
 
 func readTime(h *fasthttp.RequestHeader, name []byte) (ms int64, has bool, rejected *rejection) {

@@ -12,8 +12,6 @@ import (
 //	split         the body into entries, by partition   (split.go, request.go)
 //	commit        each partition's entries in its lane  (lanes.go, lane.go)
 //	answer        what the store did with them          (answer.go)
-//
-// With ack=none the last two are accept: the entries are stored later (unacked.go).
 func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
 	r := s.requests.Get().(*request)
 	defer s.release(r)
@@ -27,18 +25,8 @@ func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if rejected := s.split(t, r, mediaType(ctx), body); rejected != nil {
 		return rejected
 	}
-	if !r.noAck {
-		s.commit(r)
-		return s.answer(ctx, r)
-	}
-	if rejected := s.accept(r); rejected != nil {
-		return rejected
-	}
-	if r.async {
-		ctx.Response.Header.SetCanonical(headerApplied, preferAsync)
-	}
-	ctx.SetStatusCode(fasthttp.StatusAccepted)
-	return nil
+	s.commit(r)
+	return s.answer(ctx, r)
 }
 
 // commit waits until the lanes have stored a request, and counts its entries. A request whose
@@ -49,14 +37,4 @@ func (s *Server) commit(r *request) {
 		<-r.done
 	}
 	s.count(r)
-}
-
-// accept takes the entries of a request to be stored later, and counts those that are rejected.
-func (s *Server) accept(r *request) *rejection {
-	if rejected := s.unacked.take(r); rejected != nil {
-		return rejected
-	}
-	s.count(r)
-	s.countDiscards(r)
-	return nil
 }

@@ -199,7 +199,7 @@ func TestClientDiscardsAreCountedUnlessTheRequestIsRejected(t *testing.T) {
 	p.post("/v1/default/p", "x", header).expect(t, 503, "store_unavailable")
 	store.now = func() (int64, bool) { return now, true }
 	p.post("/v1/default/p", "x", header).expect(t, 200, "")
-	p.post("/v1/default/p?ack=none", "x", header)
+	p.post("/beacon/default/p", "x", header)
 	for reason, want := range map[string]float64{"queue_overflow": 46, "stale": 10, "other": 4} {
 		if got := p.metric("client_discards_total", "default", reason); got != want {
 			t.Errorf("%s: got %v, want %v", reason, got, want)

@@ -189,29 +189,3 @@ func benchmarkRedis(b *testing.B, contentType string, body []byte, entries int) 
 	})
 	b.ReportMetric(float64(b.N*entries)/b.Elapsed().Seconds(), "entries/s")
 }
-
-func TestRedisAwayForAWhileCostsNothingOfWhatWasAccepted(t *testing.T) {
-	t.Parallel()
-	p, store, redis := onRedis(t, partition.DefaultPolicy(), nil)
-	send := func(from, to int) {
-		for i := from; i < to; i++ {
-			p.post(fmt.Sprintf("/v1/default/p%d", i%7), fmt.Sprintf("%d\n%d", i, i), asNDJSON, "Prefer: respond-async").expect(t, 202, "")
-		}
-	}
-	send(0, 100)
-	eventually(t, func() bool { return p.metric("unacked_entries_total", "default", "stored") == 200 })
-	redis.Kill()
-	send(100, 400)
-	if r := p.do("GET", "/readyz", ""); !strings.Contains(r.raw, `"taken":800,"waiting":600,"stored":200,`) {
-		t.Errorf("while Redis is away: %s", r.raw)
-	}
-	redis.Launch()
-	send(400, 500)
-	eventually(t, func() bool { return p.metric("unacked_entries_total", "default", "stored") == 1000 })
-	p.expectAccount(t, 1000, 0, 0)
-	// Redis has no file: it forgot what it had before.
-	o, err := store.Overview(t.Context(), store.Namespace("default"))
-	if err != nil || o.Ledger.Accepted != 800 || o.Ledger.Buffered != 800 {
-		t.Errorf("%+v, %v", o.Ledger, err)
-	}
-}

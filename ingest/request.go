@@ -59,7 +59,6 @@ type part struct {
 	name    string // "namespace/partition"; the request's memory
 	lane    *lane
 	home    *lane // it came from this one to the lane for large parts; nil: it did not
-	after   *part // that of the same partition before it: where it fails, this one is not sent; nil: none
 	count   int
 	entries [][]byte
 	bytes   int
@@ -67,9 +66,6 @@ type part struct {
 	next    *part // in its group
 
 	idempotencyKey string // empty: none
-	ownKey         bool   // the key is Spillway's, of a repeat
-	// unknown is when the first attempt began that may have stored an accepted part; zero: none.
-	unknown time.Time
 
 	accepted, evicted, depth int
 	repeated                 bool

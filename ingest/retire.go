@@ -29,7 +29,7 @@ func (s *Server) Retire(ctx context.Context, next *Server) error {
 		case <-ctx.Done():
 		}
 	}
-	if stopped := s.stopStoring(ctx); err == nil {
+	if stopped := s.lanes.stop(ctx); err == nil {
 		err = stopped
 	}
 	return err

@@ -78,13 +78,7 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	if rejected := s.splitSDK(r, to, t.adapter, &batch, size); rejected != nil {
 		return to, rejected
 	}
-	if s.cfg.NoAck[to.namespace.Name] {
-		if rejected := s.accept(r); rejected != nil {
-			return to, rejected
-		}
-	} else {
-		s.commit(r)
-	}
+	s.commit(r)
 	if rejected := r.rejectUnstored(); rejected != nil {
 		return to, rejected
 	}

@@ -41,7 +41,6 @@ type Server struct {
 	sdkOrigins *origins            // of all namespaces that SDKs reach
 	writeKeys  writeKeys
 	lanes      *lanes
-	unacked    *unacked
 	mounts     []*mount
 	requests   sync.Pool
 	memory     *memory.Budget
@@ -121,7 +120,6 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		return nil, err
 	}
 	s.lanes = newLanes(cfg, store, s.metrics, log)
-	s.unacked = newUnacked(s.lanes, s.metrics, budget, log)
 	s.http = &fasthttp.Server{
 		Handler:        s.serveRequest,
 		HeaderReceived: s.serveHeader,

@@ -124,8 +124,6 @@ var seededBugs = map[string]seededBug{
 		{"lua/job/purge.lua", "totals.deleted = totals.deleted + 1", ""}}},
 	"what goes out at most once goes out twice": {roomy, "C14", []edit{
 		{"drain/atmostonce.go", "\t\t\tr.writeOnce(p)\n", "\t\t\tr.writeOnce(p)\n\t\t\tr.writeOnce(p)\n"}}},
-	"what is answered first is not repeated": {roomy, "C16", []edit{
-		{"ingest/unacked.go", "case what == outAgain && p.repeat(b.tried, u.repeatFor):", "case what == outAgain && p.repeat(b.tried, u.repeatFor):\n\t\t\tcontinue"}}},
 	"a group forgets its last batch": {roomy, "C14", []edit{
 		{"drain/sink/clickhouse/request.go", "range batches {", "range batches[:max(1, len(batches)-1)] {"}}},
 

@@ -83,7 +83,7 @@ func (p *producer) report() {
 	end := time.Now()
 	for i := range r.entries {
 		e := &r.entries[i]
-		e.Start, e.End, e.Outcome, e.Server = start, end, outcomes[i], r.target
+		e.Start, e.End, e.Outcome = start, end, outcomes[i]
 		if e.Outcome == check.Rejected && doubt {
 			e.Outcome = check.Unknown // of an earlier try
 		}
@@ -169,19 +169,16 @@ func (p *producer) send(r *report, outcomes []check.Outcome) {
 		_ = resp.Body.Close() // read to its end, or broken
 	}
 	var a answer
-	if err == nil && len(text) > 0 { // 202 says it all
+	if err == nil {
 		err = json.Unmarshal(text, &a)
 	}
 	switch {
 	case err != nil || a.Outcome == "unknown":
 		all(check.Unknown, "")
-	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusAccepted:
+	case resp.StatusCode != http.StatusOK:
 		all(check.Rejected, a.Error)
 	default:
 		all(check.Acked, "")
-		if resp.StatusCode == http.StatusAccepted {
-			all(check.Accepted, "")
-		}
 		for _, e := range a.Results {
 			switch {
 			case e.I < 0 || e.I >= len(outcomes) || e.Result == "warning":

@@ -22,17 +22,16 @@ const (
 	calmTime = 5 * time.Second
 )
 
-// Buffers: that of the workers' sink, one that is delivered at most once, one whose batches
-// share a Write, and one whose entries are answered before they are stored.
+// Buffers: that of the workers' sink, one that is delivered at most once, and one whose batches
+// share a Write.
 const (
 	bufferNamespace = "default"
 	onceNamespace   = "once"
 	bulkNamespace   = "bulk"
-	soonNamespace   = "soon"
 )
 
 var (
-	sideNamespaces = []string{onceNamespace, bulkNamespace, soonNamespace}
+	sideNamespaces = []string{onceNamespace, bulkNamespace}
 	buffers        = append([]string{bufferNamespace}, sideNamespaces...)
 )
 
@@ -43,8 +42,8 @@ func (r *setup) writeConfig(lanes int) (path string, err error) {
 	text := fmt.Sprintf("lanes: %d\nnamespaces:\n  %s: {}\n  %s: {kind: queue, shards: %d, spread: {%s: %d}, queues: %s}\n", lanes, bufferNamespace,
 		queueNamespace, queueShards, r.plan.queues[0], queueShards, limitRules())
 	text += fmt.Sprintf("  %s: {kind: queue, shards: %d}\n", clockNamespace, queueShards)
-	text += fmt.Sprintf("  %[1]s: {delivery: at-most-once, sink: \"http://%[2]s/%[1]s\"}\n  %[3]s: {sink: \"clickhouse://%[2]s/default?table=t\"}\n"+
-		"  %[4]s: {ack: none, sink: \"http://%[2]s/%[4]s\"}\n", onceNamespace, r.sink.addr, bulkNamespace, soonNamespace)
+	text += fmt.Sprintf("  %[1]s: {delivery: at-most-once, sink: \"http://%[2]s/%[1]s\"}\n  %[3]s: {sink: \"clickhouse://%[2]s/default?table=t\"}\n",
+		onceNamespace, r.sink.addr, bulkNamespace)
 	if r.plan.fsync == "none" {
 		text += "pools: {default: {volatile: true}}\n"
 	}

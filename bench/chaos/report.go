@@ -74,7 +74,7 @@ func (res *result) print(out io.Writer) {
 		line("forgot", "%d acknowledged entries at least; the servers counted %d", max(0, int64(f.acked)-l.Accepted), rolledBack(h))
 	}
 	if len(res.violations) == 0 {
-		line("checks", "C1 to C16, J1 to J10 and S1 to S5 held")
+		line("checks", "C1 to C15, J1 to J10 and S1 to S5 held")
 	}
 	for _, v := range res.violations {
 		line("VIOLATED", "%v", v)

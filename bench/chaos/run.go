@@ -69,9 +69,6 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 	watching.Go(func() {
 		r.scrape(loading, r.names, func(s *server) { _ = s.look(loading) }) // it may be down or frozen
 	})
-	watching.Go(func() {
-		r.scrape(loading, r.plan.servers("ingest"), func(s *server) { s.lookUnacked(loading) })
-	})
 	var uids atomic.Uint64
 	all := make([]*producer, producers+len(sideNamespaces))
 	for i := range all {
@@ -115,7 +112,6 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 	for _, l := range limits {
 		h.Jobs.Limits[l.queue] = l.most
 	}
-	r.storedEarly(ctx)
 	for _, name := range append([]string{bufferNamespace, queueNamespace, clockNamespace}, sideNamespaces...) {
 		n, err := r.namespace(ctx, name)
 		if err != nil {
@@ -134,11 +130,8 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 	h.Posts, h.Pauses, h.Resharded = r.sink.close(), r.pauses, int(r.resharded.Load())
 	for i := range sideNamespaces {
 		n := &h.All[len(h.All)-len(sideNamespaces)+i]
-		n.Once, n.Early = n.Name == onceNamespace, n.Name == soonNamespace
+		n.Once = n.Name == onceNamespace
 		n.Sent, n.Posts = all[producers+i].history, values(r.sink.sides[n.Name])
-		for j := range n.Sent {
-			n.Sent[j].Server = r.at(n.Sent[j].Server)
-		}
 	}
 	h.Samples = w.samples
 	if err := r.account(ctx, w, &h.Final); err != nil {
@@ -153,26 +146,6 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 		h.Processes = append(h.Processes, r.servers[name].history()...)
 	}
 	return res, nil
-}
-
-// storedEarly waits until the servers have stored what they answered first, at most for settings.quiet.
-func (r *setup) storedEarly(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.settings.quiet)
-	defer cancel()
-	for _, name := range r.plan.servers("ingest") {
-		for {
-			account := r.servers[name].unacked(ctx)
-			if account != nil && account["waiting"] == 0 || !rig.Sleep(ctx, 100*time.Millisecond) {
-				break
-			}
-		}
-	}
-}
-
-// at names the server at a URL.
-func (r *setup) at(url string) string {
-	i := slices.IndexFunc(r.names, func(name string) bool { return url == "http://"+r.servers[name].data })
-	return r.names[i]
 }
 
 // drain waits until nothing is buffered and nothing more is accepted, at most
@@ -262,7 +235,7 @@ func (p *plan) weighed() int {
 // that is busy with something else.
 func (p *plan) floor() check.Floor {
 	seconds := p.weighed()
-	floor := check.Floor{Acks: 20 * seconds, Taken: 5 * seconds, Unknowns: 1, Early: 5 * seconds, Faults: len(p.faults) * 9 / 10}
+	floor := check.Floor{Acks: 20 * seconds, Taken: 5 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
 	if slices.ContainsFunc(p.faults, func(f planned) bool { return f.kind == "reshard" }) {
 		floor.Resharded = 1
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -81,29 +80,6 @@ func (s *server) look(ctx context.Context) error {
 	return nil
 }
 
-// lookUnacked keeps the account of what the instance it has now answered first.
-func (s *server) lookUnacked(ctx context.Context) {
-	l := s.instance()
-	account := s.unacked(ctx)
-	if account == nil || l != s.instance() {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.check.Unacked = account
-}
-
-// unacked is its account of what it answered first. One that only drains has none, nor one whose store is away.
-func (s *server) unacked(ctx context.Context) map[string]int64 {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	var ready struct{ Unacked map[string]int64 }
-	if text, err := bench.Get(ctx, "http://"+s.data+"/readyz"); err == nil {
-		_ = json.Unmarshal(text, &ready)
-	}
-	return ready.Unacked
-}
-
 // settle waits until an idle server has given back what it can, or until the
 // patience for that is over, and keeps its last figures.
 func (s *server) settle(ctx, patience context.Context) error {
@@ -132,7 +108,6 @@ func (s *server) collect(ctx context.Context) error {
 	if _, err := bench.Get(ctx, "http://"+s.admin+"/debug/pprof/heap?gc=1"); err != nil {
 		return fmt.Errorf("%s: collect garbage: %w", s.name, err)
 	}
-	s.lookUnacked(ctx)
 	if err := s.look(ctx); err != nil {
 		return fmt.Errorf("%s: read metrics: %w", s.name, err)
 	}

@@ -36,7 +36,7 @@ var bodies = []row{
 	{"another expectation", post(one, "Expect: a-miracle\r\n", "x"), ok, kept},
 	{"a bogus multipart", post(one, "Content-Type: multipart/form-data; boundary=x\r\n", "--nothing of the kind"), ok, kept},
 	{"a multipart without boundary", post(one, "Content-Type: multipart/form-data\r\n", "x"), ok, kept},
-	{"a form", post(one, "Content-Type: application/x-www-form-urlencoded\r\n", "ack=none&a[]=b"), ok, kept},
+	{"a form", post(one, "Content-Type: application/x-www-form-urlencoded\r\n", "a=none&a[]=b"), ok, kept},
 	{"a type of nonsense", post(one, "Content-Type: ;;=\x7f/\r\n", "x"), badRequest, closed},
 	{"XML with an entity", post(one, "Content-Type: text/xml\r\n", `<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>`), ok, kept},
 	{"a serialised object", post(one, "Content-Type: application/x-java-serialized-object\r\n", "\xac\xed\x00\x05sr\x00"), ok, kept},

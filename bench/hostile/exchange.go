@@ -192,7 +192,7 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 	case b.Accepted != nil:
 		accepted = *b.Accepted
 		add("accepted=%d", accepted)
-	case resp.StatusCode == http.StatusAccepted, resp.StatusCode == http.StatusNoContent && resp.Header.Get("Allow") == "": // not OPTIONS
+	case resp.StatusCode == http.StatusNoContent && resp.Header.Get("Allow") == "": // not OPTIONS
 		accepted = 1 // rows that ask for these send one entry
 	}
 	if b.Evicted > 0 {

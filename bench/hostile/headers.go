@@ -59,7 +59,7 @@ var headers = []row{
 	{"two types", post(one, asJSON+asNDJSON, "1\n2\n"), badHeader, kept},
 	{"two tokens where none is asked for", headed("Authorization: Bearer a\r\nAuthorization: Bearer b\r\n"), badHeader, kept},
 	{"two reports of discards", headed("X-Client-Discards: stale=1\r\nX-Client-Discards: stale=2\r\n"), badHeader, kept},
-	{"two preferences", headed("Prefer: wait=1\r\nPrefer: respond-async\r\n"), ok, kept},
+	{"two preferences", headed("Prefer: wait=1\r\nPrefer: handling=lenient\r\n"), ok, kept},
 
 	{"discards without a count", headed("X-Client-Discards: stale\r\n"), badHeader, kept},
 	{"discards past a thousand million", headed("X-Client-Discards: stale=1000000000\r\n"), badHeader, kept},

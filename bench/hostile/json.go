@@ -136,7 +136,6 @@ var cardinality = []row{
 	{"one known, two new", post(few, asNDJSON, `{"partition":"one","data":1}`+"\n"+manyPartitions("new", 2)),
 		"200 accepted=1 1:retry/too_many_partitions 2:retry/too_many_partitions", kept},
 	{"the known ones go on", post(few+"/two", asNDJSON, "a\nb"), "200 accepted=2", kept},
-	{"new ones without waiting for the answer", aim(few + "/eight?ack=none"), "202", kept},
 	{"another namespace is not concerned", aim(one), ok, kept},
 	{"asking for one makes none", request("GET "+few+"/four", "", ""), "404 no_such_partition", kept},
 	{"a full partition drops its own", post("/v1/small/p", asNDJSON, strings.Repeat("x\n", 100)), "200 accepted=100 evicted=95", kept},

@@ -64,10 +64,6 @@ var paths = []row{
 	{"a whole URL that goes up", aim("http://x/v1/../admin"), badRequest, kept},
 	{"a whole URL of another scheme", aim("ftp://x/v1/default/p"), badRequest, kept},
 	{"a whole URL of a file", aim("file:///etc/passwd"), badRequest, kept},
-	{"an acknowledgement nobody knows", aim(one + "?ack=delivered"), badRequest, kept},
-	{"an empty acknowledgement", aim(one + "?ack="), badRequest, kept},
-	{"an acknowledgement given twice", aim(one + "?ack=none&ack=commit"), badRequest, kept},
-	{"an escaped acknowledgement", aim(one + "?%61ck=none"), "202", kept},
 }
 
 // names are partitions, in the path and in the items of a mixed body.

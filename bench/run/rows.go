@@ -27,8 +27,6 @@ var groups = append([]group{
 			{Key: "a", Measure: "one-event confirmed requests/s ÷ no-op handler, 512 connections", Goal: 0.66,
 				Note: "both by wrk, two threads; role all, draining to null:; the no-op is a fasthttp server with the same settings that answers the same bytes"},
 			{Key: "a", Measure: "Redis CPU µs an event of it, in and out", Unit: "µs", Goal: 4.5, AtMost: true},
-			{Key: "a", Measure: "one-event requests/s answered 202 (?ack=none) ÷ no-op handler, 512 connections", Goal: 0.80,
-				Note: "as above, by wrk alone; every entry must be stored in the end"},
 		}
 	}, confirmed},
 	{"sparse partitions", func() []*row {
@@ -108,11 +106,6 @@ var groups = append([]group{
 		return []*row{{Key: "f", Measure: "confirm latency p99 at 10 k one-event requests/s", Unit: "ms", Goal: 5, AtMost: true,
 			Note: "open loop, from the moment a request was due; 256 connections, role all, null:"}}
 	}, confirmLatency},
-	{"a slow Redis", func() []*row {
-		return []*row{{Key: "slow", Measure: "p99 of 202 (ack: none) at 10 k one-event requests/s while Redis answers in 100 ms", Unit: "ms", Goal: 1, AtMost: true,
-			Note: "as f, answers of Redis held back by a proxy; every entry must be stored in the end"},
-			{Key: "slow", Measure: "the same of a no-op handler", Unit: "ms", Goal: 1, AtMost: true}}
-	}, acceptedNow},
 	{"sink lag at 10 k/s", func() []*row {
 		return []*row{{Key: "g", Measure: "sink lag p99 beyond the linger at 10 k/s", Unit: "ms", Goal: 20, AtMost: true,
 			Note: "age of a batch's oldest entry when a webhook on loopback receives it, by the timestamp in it, less 1 s of linger"}}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/bench/rig"
 )
 
 // wrkThreads is one for each processor of the machine that the goals are for.
@@ -105,11 +103,11 @@ func luaText(text string) string {
 	return string(append(literal, '\''))
 }
 
-// oneEvents are one-event requests with a query.
-func (m *measurement) oneEvents(query string) []wrkRequest {
+// oneEvents are one-event requests, one a partition.
+func (m *measurement) oneEvents() []wrkRequest {
 	requests := make([]wrkRequest, m.partitions)
 	for i := range requests {
-		requests[i] = wrkRequest{fmt.Sprintf("/v1/default/bench-%d%s", i, query), "application/json", "", bench.Payload(0, m.payload)}
+		requests[i] = wrkRequest{fmt.Sprint("/v1/default/bench-", i), "application/json", "", bench.Payload(0, m.payload)}
 	}
 	return requests
 }
@@ -133,7 +131,7 @@ func confirmed(ctx context.Context, m *measurement) error {
 
 func (m *measurement) byWrk(ctx context.Context) error {
 	other, err := m.noop(ctx, oneEventLoad(m), func(dir, url string) (float64, error) {
-		res, err := m.wrk(ctx, dir, url, manyConns, m.oneEvents(""))
+		res, err := m.wrk(ctx, dir, url, manyConns, m.oneEvents())
 		if err == nil && res.Failed > 0 {
 			err = fmt.Errorf("no-op: %d requests failed", res.Failed)
 		}
@@ -142,20 +140,17 @@ func (m *measurement) byWrk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ours, c, err := m.storedByWrk(ctx, "")
+	ours, c, err := m.storedByWrk(ctx)
 	if err != nil {
 		return err
 	}
 	m.rows[0].add(ours, other, &c)
 	m.rows[1].add(c.Redis, 0, nil)
-	if ours, c, err = m.storedByWrk(ctx, "?ack=none"); err == nil {
-		m.rows[2].add(ours, other, &c)
-	}
-	return err
+	return nil
 }
 
-// storedByWrk is the rate of requests with a query, all of which must be stored.
-func (m *measurement) storedByWrk(ctx context.Context, query string) (ours float64, c costs, err error) {
+// storedByWrk is the rate of one-event requests, all of which must be stored.
+func (m *measurement) storedByWrk(ctx context.Context) (ours float64, c costs, err error) {
 	l := oneEventLoad(m)
 	r, err := m.fresh(ctx, "--role=all", "--sink=null:", roomyFlag)
 	if err != nil {
@@ -174,11 +169,8 @@ func (m *measurement) storedByWrk(ctx context.Context, query string) (ours float
 	if err != nil {
 		return 0, c, err
 	}
-	res, err := m.wrk(ctx, r.dir, r.data, manyConns, m.oneEvents(query))
+	res, err := m.wrk(ctx, r.dir, r.data, manyConns, m.oneEvents())
 	if err != nil {
-		return 0, c, err
-	}
-	if err := r.storedWhatWaits(ctx); err != nil {
 		return 0, c, err
 	}
 	if _, err := r.drained(ctx); err != nil {
@@ -202,17 +194,6 @@ func (m *measurement) storedByWrk(ctx context.Context, query string) (ours float
 		m.fault("wrk: %d requests answered, %d failed; residual %d; warm-up %d; ledger %+v", res.Requests, res.Failed, c.Residual, warm.Acked, a.Ledger)
 	}
 	return res.rate(), c, nil
-}
-
-// storedWhatWaits waits until Redis has what was answered before.
-func (r *setup) storedWhatWaits(ctx context.Context) error {
-	for {
-		text, err := bench.Get(ctx, r.data+"/readyz")
-		if err != nil || bytes.Contains(text, []byte(`"waiting":0,`)) {
-			return err
-		}
-		rig.Sleep(ctx, 5*time.Millisecond)
-	}
 }
 
 // confirmedByLoader is the same by the loader of the other rows.

@@ -50,7 +50,7 @@ func readAnswer(r *http.Response, n int) answer {
 		return answer{outcome: failed, down: true, err: notAnswered(err)}
 	}
 	switch code := r.StatusCode; {
-	case code == http.StatusNoContent || code == http.StatusAccepted:
+	case code == http.StatusNoContent:
 		return answer{verdicts: make([]string, n)}
 	case code == http.StatusOK:
 		if verdicts := readVerdicts(body, n); verdicts != nil {

@@ -108,7 +108,7 @@ var codes = map[string]error{
 	"not_ready":          ErrUnavailable,
 }
 
-// errBuffer is the error of a publish that a buffer answers, with 202 where it has not stored yet.
+// errBuffer is the error of a publish that a buffer answers.
 func errBuffer() *Error {
 	return &Error{
 		Status:  http.StatusOK,
@@ -119,9 +119,6 @@ func errBuffer() *Error {
 
 // newError is the error of an answer.
 func newError(r *http.Response, body []byte) *Error {
-	if r.StatusCode == http.StatusAccepted {
-		return errBuffer()
-	}
 	var said struct{ Error, Message, Outcome string }
 	_ = json.Unmarshal(body, &said)
 	e := &Error{

@@ -78,7 +78,7 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 		{"POST", "/v1/mail/q?unique=1m&id=a&on_conflict=drop", "x", 400, "bad_on_conflict", nil},
 		{"GET", "/v1/mail/q/jobs/0ATN8Z2M3QF6Y00000G4S7W1KX?wait=1s", "", 404, "no_such_job", nil},
 		{"POST", "/v1/mail/q?dealy=5s", "x", 400, "bad_parameter", nil},
-		{"POST", "/v1/mail/q?ack=none", "x", 400, "bad_parameter", nil},
+		{"POST", "/v1/mail/q?x=1", "x", 400, "bad_parameter", nil},
 		{"POST", "/v1/mail/q?delay=5s&delay=6s", "x", 400, "bad_parameter", nil},
 		{"POST", "/v1/mail/q", "x", 400, "bad_header", []string{"Idempotency-Key: " + strings.Repeat("k", 129)}},
 		{"POST", "/v1/mail/q", "", 400, "empty_body", nil},

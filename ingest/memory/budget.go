@@ -16,7 +16,6 @@ import (
 type Budget struct {
 	Held     *share.Account // bytes reserved
 	Arriving *share.Account // those of bodies that are still arriving
-	Waiting  *share.Account // those of entries that wait to be stored, though they are answered
 	Conns    *share.Account // connections that wait for what may come: a tenant leaves some to the requests of others
 	tenants  sync.Map       // by namespace: *Tenant
 	unknown  *Tenant
@@ -50,7 +49,6 @@ func New(cfg Config) (*Budget, error) {
 	m := &Budget{
 		Held:     share.NewBudget(cfg.MaxInflightBytes),
 		Arriving: share.NewBudget(cfg.MaxInflightBytes / 2),
-		Waiting:  share.NewBudget(cfg.MaxInflightBytes / 2),
 		Conns:    share.NewBudget(int64(cfg.MaxConns)),
 		buffers:  newBuffers(),
 		inflater: inflater,
@@ -72,12 +70,11 @@ type Tenant struct {
 	namespace string         // empty: not known
 	held      *share.Account // of Budget.Held
 	arriving  *share.Account // of Budget.Arriving; the tokens of a namespace have one together
-	waiting   *share.Account // of Budget.Waiting, likewise
 	conns     *share.Account // of Budget.Conns, likewise
 }
 
 func (m *Budget) newTenant(namespace string) *Tenant {
-	return &Tenant{namespace, m.Held.Tenant(), m.Arriving.Tenant(), m.Waiting.Tenant(), m.Conns.Tenant()}
+	return &Tenant{namespace, m.Held.Tenant(), m.Arriving.Tenant(), m.Conns.Tenant()}
 }
 
 // Tenant is the one of a namespace that exists.
@@ -94,26 +91,7 @@ func (t *Tenant) Divide(parts bool) { t.held.Divide(parts) }
 
 // Token makes a tenant of one of a namespace's tokens.
 func (t *Tenant) Token() *Tenant {
-	return &Tenant{t.namespace, t.held.Tenant(), t.arriving, t.waiting, t.conns}
-}
-
-// Keep reserves n bytes for entries that wait to be stored, or none and is false. All of those
-// together may have half of the budget, so that an outage leaves the other half to requests.
-func (t *Tenant) Keep(n int64) bool {
-	if !t.waiting.Take(n, 0) {
-		return false
-	}
-	if !t.held.Take(n, 0) {
-		t.waiting.Give(n)
-		return false
-	}
-	return true
-}
-
-// Let gives back what Keep reserved.
-func (t *Tenant) Let(n int64) {
-	t.held.Give(n)
-	t.waiting.Give(n)
+	return &Tenant{t.namespace, t.held.Tenant(), t.arriving, t.conns}
 }
 
 // NoRoomFor reports whether there is no memory for a body of n bytes.

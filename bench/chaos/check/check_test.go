@@ -216,31 +216,6 @@ func TestEachBrokenPromiseIsNamed(t *testing.T) {
 			h.Policy.Replicated, h.Final.Ledger.Accepted = true, 7
 			h.Samples = append(h.Samples, Sample{At: at(16), Ledger: map[string]int64{}})
 		}},
-		"answered first, and gone": {"C16", "1 entries of soon got 202 and came nowhere", func(h *History) { early(h).Posts = nil }},
-		"answered first, and gone later with another server": {"C16", "1 entries of soon got 202 and came nowhere", func(h *History) {
-			early(h).Posts = nil
-			h.Faults = append(h.Faults, Fault{Kind: "kill", Target: "ingest-1", From: at(600), To: at(700)}, Fault{Kind: "kill", Target: "ingest-0", From: at(60000), To: at(60100)})
-		}},
-		"answered first, and stored three times": {"C16", "uid 1 has 3 sequences", func(h *History) {
-			n := early(h)
-			for seq := range int64(2) {
-				p := post(700, 200, 1)
-				p.Lines[0].Seq = 200 + seq
-				n.Posts = append(n.Posts, p)
-			}
-		}},
-		"an account of answers that has a hole": {"C16", "its account", func(h *History) {
-			early(h)
-			h.Processes[0].Unacked["stored"]--
-		}},
-		"no account of answers": {"C16", "no process has an account", func(h *History) {
-			early(h)
-			h.Processes[0].Unacked = nil
-		}},
-		"none answered first": {"C12", "entries got 202", func(h *History) {
-			early(h)
-			h.Floor.Early = 2
-		}},
 		"an older layout":   {"C15", "layout 1 is older", func(h *History) { h.Layouts = []Layout{{N: 1, State: "older"}} }},
 		"what comes back":   {"C15", "with 2 entries", func(h *History) { h.Layouts = []Layout{{N: 1, State: "closed", Entries: 2}} }},
 		"a forgotten pause": {"C15", "not listed", func(h *History) { h.Pauses = []Pause{{Partition: "other"}} }},
@@ -255,30 +230,6 @@ func TestEachBrokenPromiseIsNamed(t *testing.T) {
 		got := Run(h)
 		if !slices.ContainsFunc(got, func(v Violation) bool { return v.Check == broken.check && strings.Contains(v.Text, broken.text) }) {
 			t.Errorf("%s: got %v, want %s: …%s…", name, got, broken.check, broken.text)
-		}
-	}
-}
-
-// early adds a namespace with an entry that is answered first, and stored.
-func early(h *History) *Namespace {
-	h.Processes[0].Unacked = map[string]int64{"taken": 1, "stored": 1}
-	h.All = append(h.All, Namespace{Name: "soon", Early: true, Counted: 0, Ledger: map[string]int64{"accepted": 1},
-		Sent: []Sent{{UID: 1, Partition: "kart", Start: at(400), End: at(500), Outcome: Accepted, Server: "ingest-0"}}, Posts: []Post{post(600, 200, 1)}})
-	return &h.All[len(h.All)-1]
-}
-
-func TestWhatAServerHadNoTimeToStoreIsExcused(t *testing.T) {
-	t.Parallel()
-	for name, faults := range map[string][]Fault{
-		"it ended soon after": {{Kind: "kill", Target: "ingest-0", From: at(600), To: at(700)}},
-		"the store was away in between": {{Kind: "stall", Target: "proxy", From: at(450), To: at(5000)},
-			{Kind: "term", Target: "ingest-0", From: at(5500), To: at(5600)}},
-	} {
-		h := good()
-		early(h).Posts = nil
-		h.Faults = append(h.Faults, faults...)
-		for _, v := range Run(h) {
-			t.Errorf("%s: %v", name, v)
 		}
 	}
 }

@@ -18,7 +18,6 @@
 //	C13  in the end the keys of each namespace hold what its ledger says
 //	C14  at most once is once; what shares a Write with other partitions arrives
 //	C15  older layouts are closed in the end and hold nothing; pauses outlive a change of shards
-//	C16  what was answered first is stored once or twice, or a server says what became of it, or it ended
 //
 // The jobs of queues have checks of their own:
 //

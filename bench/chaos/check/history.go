@@ -50,7 +50,6 @@ const (
 	Rejected Outcome = iota
 	Unknown
 	Acked
-	Accepted // answered 202: it may be lost in the memory of its server
 )
 
 // Sent is an entry as its client knows it.
@@ -59,7 +58,6 @@ type Sent struct {
 	Partition  string
 	Start, End time.Time // of its request, repeats under the same key included
 	Outcome    Outcome
-	Server     string // that answered, in namespaces of the side
 }
 
 // Post is one presentation of a batch to the sink. Those whose request did not
@@ -127,7 +125,6 @@ type Namespace struct {
 	Ledger  map[string]int64
 
 	Once  bool // at most once
-	Early bool // its entries are answered before they are stored
 	Sent  []Sent
 	Posts []Post
 }
@@ -154,7 +151,6 @@ type Process struct {
 	Afresh  bool               // its counters began again at a reload
 	Birth   map[string]float64 // when it was ready, and before it had work
 	Last    map[string]float64 // the last that could be had
-	Unacked map[string]int64   // its account of what it answered first, at the same time
 	Garbage bool               // Last was read after a collection, with clients and sink gone
 }
 
@@ -178,5 +174,4 @@ const (
 type Floor struct {
 	Acks, Unknowns, Taken int // entries
 	Faults, Resharded     int
-	Early                 int // entries that are answered first
 }

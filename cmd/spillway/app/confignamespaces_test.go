@@ -250,7 +250,6 @@ namespaces:
     write_keys: [kart-web, "7", {key: "8", rate: 100/s}]
     partition_paths: [properties.game]
     partition_fallback: other
-    ack: none
 `
 	c, err := loadConfig(t, nil, nil, file)
 	if err != nil {
@@ -260,9 +259,6 @@ namespaces:
 	want := map[string]ingest.SDK{
 		"default": {}, // not inherited
 		"kart":    {WriteKeys: []ingest.WriteKey{{Key: "kart-web"}, {Key: "7"}, {Key: "8", Rate: ingest.Quota{Count: 100, Per: time.Second}}}, PartitionPaths: []string{"properties.game"}, PartitionFallback: "other"},
-	}
-	if !in.NoAck["kart"] || in.NoAck["default"] {
-		t.Errorf("ack: got %v", in.NoAck)
 	}
 	if !reflect.DeepEqual(in.SDKs, want) || !in.NamespaceKeys || in.SegmentPrefix != "/collect" {
 		t.Errorf("got %+v %t %s", in.SDKs, in.NamespaceKeys, in.SegmentPrefix)
@@ -297,7 +293,6 @@ func TestErrorsOfSDKSettingsNameLineAndKey(t *testing.T) {
 		"  a: {write_keys: [{key: k, rat: 5/s}]}\n":              "2: namespaces.a.write_keys[0].rat: ",
 		"  a: {partition_paths: [a..b]}\n":                       "2: namespaces.a.partition_paths: [\"a..b\"] is not usable: want at most 8 paths",
 		"  a: {partition_fallback: a/b}\n":                       "2: namespaces.a.partition_fallback: a/b is not usable: want a partition's name",
-		"  a: {ack: all}\n":                                      "2: namespaces.a.ack: all is not usable: want commit or none",
 		"  a: {partition_fallback: [a]}\n":                       "2: namespaces.a.partition_fallback: not text",
 	} {
 		c, err := loadConfig(t, nil, nil, "namespaces:\n"+file)

@@ -122,8 +122,6 @@ type Namespace struct {
 	// Tokens are those of the data port. Without any the namespace needs no authentication.
 	Tokens      []Token  `kong:"-" file:"tokens" keys:"hash name rate new_partitions"`
 	CORSOrigins []string `kong:"-" file:"cors-origins"`
-	// Ack is commit or none: whether requests that do not say are answered once Redis has them.
-	Ack string `kong:"-" file:"ack"`
 	// What other vendors' SDKs send; see ingest.SDK.
 	WriteKeys         []WriteKey `kong:"-" file:"write-keys"`
 	PartitionPaths    []string   `kong:"-" file:"partition-paths"`
@@ -231,12 +229,6 @@ func (c *Config) Ingest() ingest.Config {
 		}
 		i.Tokens[name] = nil
 		i.CORSOrigins[name] = ns.CORSOrigins
-		if ns.Ack == "none" && i.NoAck == nil {
-			i.NoAck = map[string]bool{}
-		}
-		if ns.Ack == "none" {
-			i.NoAck[name] = true
-		}
 		i.SDKs[name] = sdk
 		if steps, _ := ns.transform(name, c.Secrets); steps != nil { // validate names what is wrong
 			if i.Transforms == nil {
@@ -290,9 +282,6 @@ func (f *findings) namespaces() {
 		f.under(at, ns.Policy().Validate(), backoff.Validate())
 		if _, err := ns.transform(name, f.Secrets); err != nil {
 			f.unusable(at+"transform", err)
-		}
-		if ns.Ack != "" && ns.Ack != "commit" && ns.Ack != "none" {
-			f.wrong(at+"ack", ns.Ack, "commit or none")
 		}
 		if ns.SinkCommand != nil && !slices.Contains(ns.Sinks(), "exec:") {
 			f.unusable(at+"sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`))

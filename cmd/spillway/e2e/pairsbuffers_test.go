@@ -20,7 +20,7 @@ import (
 
 var bufferOptions = []option{
 	{"sink", []string{"webhook", "503 at first", "cut at first", "retry", "drop", "exec", "redis-stream", "namespaces", "clickhouse"}},
-	{"send", []string{"one by one", "lines in gzip", "keys, each twice", "mixed batch", "segment", "without an answer"}},
+	{"send", []string{"one by one", "lines in gzip", "keys, each twice", "mixed batch", "segment"}},
 	{"fallback", []string{"none", "file"}},
 	{"delivery", []string{"at-least-once", "at-most-once"}},
 	{"batch", []string{"1", "10", "128"}},
@@ -101,9 +101,6 @@ func (s *space) produce() {
 				events = append(events, fmt.Sprintf(`{"properties":{"game":%q},%s`, partition, payload[1:]))
 			}
 			s.send(200, "POST", "/segment/v1/batch", one, fmt.Sprintf(`{"writeKey":%q,"batch":[%s]}`, s.name, strings.Join(events, ",")))
-			accepted = entriesOfARow
-		case "without an answer":
-			s.send(202, "POST", target+"?ack=none", lines, strings.Join(payloads, "\n"))
 			accepted = entriesOfARow
 		default:
 			for _, payload := range payloads {

@@ -593,7 +593,7 @@ namespace Spillway
             var text = r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false);
             var code = (int)r.StatusCode;
             a.Error = code == 200 ? SpillwayException.Foreign() : Queues.Refused(r, text);
-            if (code == 204 || code == 202) a.Verdicts = new string[n];
+            if (code == 204) a.Verdicts = new string[n];
             if (code == 200) a.Verdicts = Json.Verdicts(text, n);
             if (a.Verdicts != null)
             {
@@ -663,7 +663,7 @@ namespace Spillway
         internal bool Temporary { get { return Kind == ErrorKind.RateLimited || Kind == ErrorKind.Unavailable || Kind == ErrorKind.Unknown; } }
         internal bool Barred { get { return Kind == ErrorKind.Unauthorized || Kind == ErrorKind.NoNamespace; } }
 
-        // Buffer is that of a publish that a buffer answers, with 202 where it has not stored yet.
+        // Buffer is that of a publish that a buffer answers.
         internal static SpillwayException Buffer() { return new SpillwayException(ErrorKind.NoNamespace, "the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue") { Status = 200 }; }
 
         internal static SpillwayException Foreign() { return new SpillwayException(ErrorKind.Unknown, "an answer that is none of Spillway's") { Status = 200 }; }
@@ -1159,7 +1159,6 @@ namespace Spillway
         {
             var said = Json.Members(text);
             var status = (int)r.StatusCode;
-            if (status == 202) return SpillwayException.Buffer();
             var code = Json.Text(Json.Of(said, "error")) ?? "";
             var kind = KindOf(code, status == 429 ? ErrorKind.RateLimited : status < 500 ? ErrorKind.Invalid : ErrorKind.Unknown);
             if (Json.Text(Json.Of(said, "outcome")) == "unknown") kind = ErrorKind.Unknown;

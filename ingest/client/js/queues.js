@@ -401,7 +401,7 @@ function limited(signal, time) {
   }
 }
 
-// buffer is the error of a publish that a buffer answers, with 202 where it has not stored yet.
+// buffer is the error of a publish that a buffer answers.
 function buffer() { return new SpillwayError("no_namespace", "the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue", { status: 200 }) }
 
 function foreign() { return new SpillwayError("unknown", "an answer that is none of Spillway's", { status: 200 }) }
@@ -414,7 +414,6 @@ function notAnswered(error) {
 
 // refused is the error of an answer that says no.
 function refused({ status, headers }, body) {
-  if (status === 202) return buffer()
   let said
   try { said = JSON.parse(body) } catch { /* none of Spillway's */ }
   const code = typeof said?.error === "string" ? said.error : ""

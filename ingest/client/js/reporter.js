@@ -408,7 +408,7 @@ export class Reporter {
           results.set(r.i, r.result.trim()) // throws where it is no string
         }
       }
-      if (status === 200 || status === 202 || status === 204) return stored = true, { results, maybe: true }
+      if (status === 200 || status === 204) return stored = true, { results, maybe: true }
       if (down || status === 408 || status === 429) // a 503 says when it may have stored some
         return { after: retryAfter(r.headers.get("Retry-After")), down, maybe: down && (status !== 503 || /"outcome"/.test(text)), error }
       return { dropped: "rejected", split: status === 413, error }

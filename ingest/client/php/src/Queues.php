@@ -566,7 +566,7 @@ final class Failure extends \RuntimeException
         $this->reason = $reason;
     }
 
-    /** @internal Of a publish that a buffer answers, with 202 where it has not stored yet. */
+    /** @internal Of a publish that a buffer answers. */
     public static function buffer(): self
     {
         return new self('no_namespace', 'the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue', 200);
@@ -577,9 +577,6 @@ final class Failure extends \RuntimeException
     {
         if ($a->failed !== '') {
             return new self($a->unsent ? 'unavailable' : 'unknown', $a->failed);
-        }
-        if ($a->status === 202) {
-            return self::buffer();
         }
         $code = is_string($a->said->error ?? null) ? $a->said->error : '';
         $kind = self::KINDS[$code] ?? ($a->status === 429 ? 'rate_limited' : ($a->status < 500 ? 'invalid' : 'unknown'));

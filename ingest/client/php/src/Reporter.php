@@ -308,7 +308,7 @@ final class Reporter
         $timeout = min($this->o['timeout'], $left, $r->late === 'unknown' ? $r->latest - $sent : INF);
         $a = $this->http->send('POST', $r->url, $r->body, $headers, $timeout, self::MAX_ANSWER, false, null);
         $verdicts = $a->status === 200 ? self::verdicts($a->said, $r->n ?: $r->n = count($r->entries)) : null;
-        $stored = $verdicts !== null || $a->status === 202 || $a->status === 204;
+        $stored = $verdicts !== null || $a->status === 204;
         if (!$stored) {
             foreach ($told as $why => $n) {
                 $this->untold[$why] = ($this->untold[$why] ?? 0) + $n;

@@ -61,8 +61,6 @@ class Answer(NamedTuple):
         """The error that it is."""
         said = parse(self.body)
         said = said if isinstance(said, dict) else {}
-        if self.status == 202:
-            return buffer()
         code = said["error"] if isinstance(said.get("error"), str) else ""
         kind = CODES.get(code) or (RateLimited if self.status == 429 else Invalid if self.status < 500 else Unknown)
         message = str(said.get("message", ""))[:200] if code else f"the service answered {self.status}"
@@ -71,7 +69,7 @@ class Answer(NamedTuple):
 
 
 def buffer() -> NoNamespace:
-    """The error of a publish that a buffer answers, with 202 where it has not stored yet."""
+    """The error of a publish that a buffer answers."""
     return NoNamespace("the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue", status=200)
 
 

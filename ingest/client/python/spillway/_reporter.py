@@ -366,7 +366,7 @@ class Reporter:
                 extra["X-Client-Discards"] = ",".join(f"{'other' if why == 'invalid' else why}={n}" for why, n in told.items())
             try:
                 answer = connection.request("POST", path, {**headers, **extra}, body, timeout, MAX_ANSWER)
-                if answer.status in (202, 204):
+                if answer.status == 204:
                     verdicts = [""] * len(left)
                 elif answer.status == 200:
                     verdicts = _verdicts(answer.body, len(left))

@@ -494,7 +494,7 @@ public final class Queues {
         return new Failure(Kind.INVALID, 0, code, message, 0);
     }
 
-    /** Of a publish that a buffer answers, with 202 where it has not stored yet. */
+    /** Of a publish that a buffer answers. */
     private static Failure buffer() {
         return new Failure(Kind.NO_NAMESPACE, 200, "",
                 "the namespace is a buffer, and took the payload as an entry; jobs are for one of kind queue", 0);
@@ -537,7 +537,6 @@ public final class Queues {
     }
 
     static Failure failure(Http.Answer a) {
-        if (a.status == 202) return buffer();
         if (a.status == 200) return foreign();
         if (a.failed != null) return new Failure(a.unsent ? Kind.UNAVAILABLE : Kind.UNKNOWN, 0, "", a.failed.toString(), 0);
         Map<String, Object> said = a.said == null ? Map.of() : a.said;

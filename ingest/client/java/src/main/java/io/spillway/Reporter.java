@@ -438,7 +438,7 @@ public final class Reporter implements AutoCloseable {
                 long sent = System.currentTimeMillis(), timeout = Http.millis(o.timeout);
                 Http.Answer a = post(list.get(0), json, body, zipped, key, late.equals("stale") ? timeout : Math.min(timeout, latest - sent));
                 String[] verdicts = a.status == 200 ? verdicts(a.said, list.size()) : null;
-                boolean stored = verdicts != null || a.status == 202 || a.status == 204;
+                boolean stored = verdicts != null || a.status == 204;
                 boolean again = a.failed != null || a.status == 200 || a.status == 408 || a.status == 429 || a.status >= 500;
                 note(a, stored, again && a.status != 408 && a.status != 429);
                 if (stored && settle(list, verdicts)) return;
