@@ -2,8 +2,6 @@ package ingest
 
 import (
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -125,67 +122,4 @@ func TestWhatIsAcknowledgedIsStored(t *testing.T) {
 	}
 	redis.Launch()
 	eventually(t, func() bool { return p.post("/v1/default/p", "x").status == 200 })
-}
-
-// BenchmarkRedisOneEvent measures one event a request over sockets and a real
-// redis-server, both on this machine, 128 requests at a time.
-func BenchmarkRedisOneEvent(b *testing.B) { benchmarkRedis(b, "", []byte(oneEvent), 1) }
-
-// BenchmarkRedisNDJSON128 is the same with 128 events a request.
-func BenchmarkRedisNDJSON128(b *testing.B) {
-	benchmarkRedis(b, "application/x-ndjson", ndjson128(), 128)
-}
-
-// BenchmarkRedisKeyed measures one event a request with an Idempotency-Key of its
-// own, all to one partition.
-func BenchmarkRedisKeyed(b *testing.B) {
-	p, _, _ := onRedis(b, partition.DefaultPolicy(), nil)
-	client := &fasthttp.HostClient{
-		Addr: "x", MaxConns: 128,
-		Dial: func(string) (net.Conn, error) { return p.dial() },
-	}
-	defer client.CloseIdleConnections()
-	var n atomic.Int64
-	b.SetParallelism(64)
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-		req.SetRequestURI("http://x/v1/default/p")
-		req.Header.SetMethod("POST")
-		req.SetBodyString(oneEvent)
-		for pb.Next() {
-			req.Header.Set("Idempotency-Key", strconv.FormatInt(n.Add(1), 10))
-			if err := client.Do(req, resp); err != nil || resp.StatusCode() != 200 {
-				b.Error(err, resp.String())
-				return
-			}
-		}
-	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "entries/s")
-}
-
-func benchmarkRedis(b *testing.B, contentType string, body []byte, entries int) {
-	p, _, _ := onRedis(b, partition.DefaultPolicy(), nil)
-	client := &fasthttp.HostClient{
-		Addr: "x", MaxConns: 128,
-		Dial: func(string) (net.Conn, error) { return p.dial() },
-	}
-	defer client.CloseIdleConnections()
-	var n atomic.Int64
-	b.SetParallelism(64)
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-		req.SetRequestURI(fmt.Sprintf("http://x/v1/default/p%d", n.Add(1)))
-		req.Header.SetMethod("POST")
-		req.Header.SetContentType(contentType)
-		req.SetBody(body)
-		for pb.Next() {
-			if err := client.Do(req, resp); err != nil || resp.StatusCode() != 200 {
-				b.Error(err, resp.String())
-				return
-			}
-		}
-	})
-	b.ReportMetric(float64(b.N*entries)/b.Elapsed().Seconds(), "entries/s")
 }

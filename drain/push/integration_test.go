@@ -190,53 +190,6 @@ func TestRedisTwoPushersAndAFailingSink(t *testing.T) {
 	}
 }
 
-// BenchmarkPush measures pushed jobs a second on a real Redis, with a sink that takes them at
-// once.
-func BenchmarkPush(b *testing.B) {
-	for _, batch := range []int{1, 100} {
-		b.Run(fmt.Sprintf("batch %d", batch), func(b *testing.B) {
-			server := redistest.Start(b)
-			policy := job.DefaultPolicy()
-			rule := DefaultRule()
-			rule.Match, rule.Sink, rule.Batch, rule.Writes = "*", "crm", batch, 64
-			left := make(chan struct{}, 1)
-			var mu sync.Mutex
-			n := 0
-			begin := make(chan struct{})
-			s := &fakeSink{open: func(context.Context) error { <-begin; return nil }}
-			quiet := &quietSink{s, func(k int) {
-				mu.Lock()
-				defer mu.Unlock()
-				if n += k; n == b.N {
-					left <- struct{}{}
-				}
-			}}
-			x := startPush(b, "redis://"+server.Addr, policy, rule, quiet)
-			for i := 0; i < b.N; i += 1000 {
-				x.publish(b, fmt.Sprintf("q%d", i/1000%10), min(1000, b.N-i), 3)
-			}
-			b.ResetTimer()
-			close(begin)
-			<-left
-			until(b, time.Minute, "all are acked", func() bool { return x.ledger(b).Acked == int64(b.N) })
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
-			b.StopTimer()
-			x.stop(b)
-		})
-	}
-}
-
-// quietSink counts entries and records nothing.
-type quietSink struct {
-	*fakeSink
-	took func(n int)
-}
-
-func (s *quietSink) Write(_ context.Context, batches []*sink.Batch) error {
-	s.took(len(batches[0].Entries))
-	return nil
-}
-
 // A queue is pushed from its older shards and from the newest: what is late there, and what was dead.
 func TestRedisAQueueIsPushedFromEachLayout(t *testing.T) {
 	t.Parallel()

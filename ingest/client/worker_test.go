@@ -1,7 +1,6 @@
 package spillway_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -725,60 +723,4 @@ func TestATimeThatNoServiceTakesIsTakenForTheNearest(t *testing.T) {
 			}
 		}
 	})
-}
-
-// claims hands out jobs by the hundred and takes each settlement.
-type claims struct{ left, requests atomic.Int64 }
-
-func (c *claims) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.requests.Add(1)
-	time.Sleep(200 * time.Microsecond) // a network; only the benchmark is here
-	var body strings.Builder
-	if strings.HasSuffix(r.URL.Path, "/claim") {
-		n, _ := strconv.Atoi(r.URL.Query().Get("count"))
-		body.WriteString(`{"jobs":[`)
-		for i := range n {
-			if c.left.Add(-1) < 0 {
-				break
-			}
-			if i > 0 {
-				body.WriteByte(',')
-			}
-			body.WriteString(`{"queue":"welcome","id":"0ATN8Z2M3QF6Y00000G4S7W1KX","attempt":1,"tries":3,"data":"eA=="}`)
-		}
-		if body.Len() == len(`{"jobs":[`) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}
-	} else {
-		text, _ := io.ReadAll(r.Body)
-		body.WriteString(`{"results":[`)
-		for i := range 1 + bytes.Count(bytes.TrimSpace(text), []byte("\n")) {
-			if i > 0 {
-				body.WriteByte(',')
-			}
-			fmt.Fprintf(&body, `{"i":%d,"state":"acked"}`, i)
-		}
-	}
-	body.WriteString(`]}`)
-	return clienttest.Answer(200, body.String()), nil
-}
-
-func BenchmarkWork(b *testing.B) {
-	service := &claims{}
-	service.left.Store(int64(b.N))
-	j := openJobs(b, service)
-	ctx, cancel := context.WithCancel(b.Context())
-	var done atomic.Int64
-	b.ReportAllocs()
-	err := j.Work(ctx, []string{"welcome"}, func(context.Context, spillway.Job) error {
-		if done.Add(1) == int64(b.N) {
-			cancel()
-		}
-		return nil
-	}, spillway.WorkerConfig{Concurrency: 128})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(service.requests.Load())/float64(b.N), "requests/op")
 }

@@ -7,6 +7,7 @@ package jobs
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -90,4 +91,14 @@ func holdPolls(t testing.TB, p *port, n int, queue func(int) string) int {
 	}
 	eventually(t, "all wait", func() bool { return p.waiting() == n })
 	return memory() - before
+}
+
+// memory is what the process holds in heap and stacks, in bytes.
+func memory() int {
+	for range 3 {
+		runtime.GC() // it also shrinks stacks
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc + m.StackInuse)
 }

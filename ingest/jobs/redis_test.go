@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -253,18 +252,6 @@ func TestAPolicyThatDidNotChangeKeepsItsNamespace(t *testing.T) {
 	}
 }
 
-// BenchmarkWakeOnRedis is BenchmarkWake with the store on a redis-server.
-func BenchmarkWakeOnRedis(b *testing.B) {
-	for name, queues := range map[string]int{"a queue each": 8000, "one queue": 1} {
-		b.Run(name, func(b *testing.B) {
-			policy := job.DefaultPolicy()
-			policy.Shards = 4
-			p := startProcess(b, redistest.Start(b).URL(), policy, func(c *ingest.Config) { c.MaxConns = 20_000 })
-			wakeBench(b, p.port, 8000, queues)
-		})
-	}
-}
-
 func TestJobsOnARedisCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartMasters(t, 3)
@@ -289,62 +276,6 @@ func TestJobsOnARedisCluster(t *testing.T) {
 			t.Errorf("%s: got %s", queue, s.raw)
 		}
 	}
-}
-
-// BenchmarkJobs measures jobs that are published, claimed and acked through an engine, by as
-// many clients at once, on a redis-server.
-func BenchmarkJobs(b *testing.B) {
-	for _, clients := range []int{1, 16, 128} {
-		b.Run(fmt.Sprint(clients, " clients"), func(b *testing.B) {
-			redis := redistest.Start(b)
-			p := startProcess(b, redis.URL(), job.DefaultPolicy(), nil)
-			ns, e := p.store.Namespace("mail"), p.engine
-			payload := []byte(strings.Repeat("x", 200))
-			b.SetParallelism(max(1, clients/2)) // of two cores
-			var client atomic.Int64
-			b.ReportAllocs()
-			before := cpu(b, redis)
-			b.RunParallel(func(pb *testing.PB) {
-				queue := fmt.Sprint("q", client.Add(1)%8)
-				for pb.Next() {
-					x := &job.Publish{Namespace: ns, Queue: queue, Tries: 1, Messages: []job.Message{{Payload: payload}}}
-					if e.Publish(x); x.Err != nil {
-						b.Error(x.Err)
-						return
-					}
-					jobs, err := e.Claim(&Claim{Namespace: ns, Queues: []string{queue}, Count: 1, TTR: time.Minute})
-					if err != nil || len(jobs) != 1 {
-						b.Error(jobs, err)
-						return
-					}
-					e.Ack(&job.Ack{Namespace: ns, Queue: queue, Ref: jobs[0].Ref})
-				}
-			})
-			b.ReportMetric((cpu(b, redis)-before)*1e6/float64(b.N), "redis-µs/op")
-		})
-	}
-}
-
-// cpu is what a redis-server has used, in seconds.
-func cpu(b *testing.B, redis *redistest.Server) (used float64) {
-	b.Helper()
-	client := redis.Client()
-	defer client.Close()
-	text, err := client.Info(b.Context(), "cpu").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "used_cpu_user" || name == "used_cpu_sys" {
-			seconds, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			used += seconds
-		}
-	}
-	return used
 }
 
 // Over HTTP: an acked job is read and listed with its result, and who waits for its end gets it.
