@@ -260,7 +260,9 @@ func TestLargeAndSmallPartsOfAPartitionAreStoredInOrder(t *testing.T) {
 		}
 		keep(ctx, groups)
 	}
-	put, stop := startLanes(t, DefaultConfig(), store)
+	cfg := DefaultConfig()
+	cfg.ProduceTimeout = time.Minute // a part that waits for long on a slow machine is rejected otherwise
+	put, stop := startLanes(t, cfg, store)
 	var want [3][]int
 	for range 3000 {
 		to, bytes := rand.N(3), rand.N(100)

@@ -27,12 +27,10 @@ func onRedis(t testing.TB, policy partition.Policy, edit func(*Config)) (*port, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	if _, err := store.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Until(t, 20*time.Second, "the store can be used", func() bool {
+		_, err := store.Check(t.Context())
+		return err == nil && store.Ping(t.Context()) == nil
+	})
 	return listenTCP(t, store, edit), store, redis
 }
 

@@ -125,13 +125,15 @@ func TestNoneIsADurationOfZero(t *testing.T) {
 	})
 }
 
-// agesSent is a service that comes back at a time, and knows how old each entry is that it is sent.
+// agesSent is a service that comes back at a time, and knows how old entries are that it is sent: at
+// first, and the youngest of each request. Attempts end when that is stale.
 type agesSent struct {
 	back time.Time
 
-	mu       sync.Mutex
-	reported map[string]time.Time
-	oldest   time.Duration
+	mu              sync.Mutex
+	reported        map[string]time.Time
+	seen            map[string]bool
+	first, youngest time.Duration // at most
 }
 
 var lap = regexp.MustCompile("lap [0-9]+")
@@ -143,9 +145,15 @@ func (a *agesSent) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	youngest := time.Hour
 	for _, name := range lap.FindAllString(string(body), -1) {
-		a.oldest = max(a.oldest, time.Since(a.reported[name]))
+		age := time.Since(a.reported[name])
+		youngest = min(youngest, age)
+		if !a.seen[name] {
+			a.seen[name], a.first = true, max(a.first, age)
+		}
 	}
+	a.youngest = max(a.youngest, youngest)
 	if time.Now().Before(a.back) {
 		return clienttest.Answer(503, `{"error":"store_unavailable","message":"m"}`), nil
 	}
@@ -156,7 +164,7 @@ func TestNothingIsSentOnceItIsStale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const laps, maxAge = 300, 10 * time.Second
-		service := &agesSent{back: time.Now().Add(15 * time.Second), reported: map[string]time.Time{}}
+		service := &agesSent{back: time.Now().Add(15 * time.Second), reported: map[string]time.Time{}, seen: map[string]bool{}}
 		c := open(t, spillway.ReporterConfig{Transport: service, InFlight: 1, MaxAge: maxAge, Attempts: 1000, BreakAfter: 1000, CompressFrom: 1 << 20})
 		for i := range laps {
 			name := fmt.Sprint("lap ", i)
@@ -172,8 +180,11 @@ func TestNothingIsSentOnceItIsStale(t *testing.T) {
 			t.Error(err)
 		}
 		s := c.Stats()
-		if stale := s.Dropped[spillway.Stale]; service.oldest > maxAge || service.oldest < maxAge/2 || stale < 50 || s.Acked+stale != laps {
-			t.Errorf("one was sent at %v: %+v", service.oldest, s)
+		if service.first > maxAge || service.youngest > maxAge || service.first < maxAge/2 {
+			t.Errorf("one was sent for the first time at %v, and a request with nothing younger than %v", service.first, service.youngest)
+		}
+		if stale := s.Dropped[spillway.Stale]; stale == 0 || s.Acked+stale != laps {
+			t.Errorf("%+v", s)
 		}
 	})
 }

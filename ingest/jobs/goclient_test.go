@@ -51,9 +51,7 @@ func serveQueues(t *testing.T) *spillway.Queues {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Until(t, 20*time.Second, "the store can be used", func() bool { _, err := store.Check(t.Context()); return err == nil })
 	engine, err := jobs.New(jobs.DefaultConfig(), store, func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(store, on) }, reg, log)
 	if err != nil {
 		t.Fatal(err)

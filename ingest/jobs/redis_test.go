@@ -42,9 +42,7 @@ func startProcess(t testing.TB, url string, policy job.Policy, edit func(*ingest
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Until(t, 20*time.Second, "the store can be used", func() bool { _, err := s.Check(t.Context()); return err == nil })
 	promoter := job.NewPromoter(s)
 	if err := promoter.Start(t.Context()); err != nil {
 		t.Fatal(err)
