@@ -135,16 +135,20 @@ func TestAQueueWhoseSinkHangsTakesNoWriteOfAnother(t *testing.T) {
 
 // While a sink is dead nothing is claimed but probes, so the jobs keep their tries.
 func TestADeadSinkUsesUpFewTries(t *testing.T) {
-	for _, row := range []struct {
+	rows := []struct {
 		name           string
 		queues, writes int // writes: at most; the times between probes are random
 		dead           func(context.Context, []*sink.Batch) error
 	}{
-		{"one queue, rejects", 1, 1300, func(context.Context, []*sink.Batch) error { return errDown }},
 		{"one queue, hangs", 1, 150, hang},
 		{"many queues, rejects", 200, 2000, func(context.Context, []*sink.Batch) error { return errDown }},
+		{"one queue, rejects", 1, 1300, func(context.Context, []*sink.Batch) error { return errDown }},
 		{"many queues, hangs", 200, 1200, hang},
-	} {
+	}
+	if testing.Short() {
+		rows = rows[:2]
+	}
+	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
