@@ -97,7 +97,7 @@ func TestEveryBranchHasEachEntryOnce(t *testing.T) {
 				return failed
 			}}
 			const partitions, perRound = 3, 150
-			rounds := []int{128, 50, 128, 7, 100, 1, 64}
+			rounds := []int{128, 7, 1, 100, 128, 50, 64}[:size(7, 3)]
 			for i, batch := range rounds {
 				parent := partition.DefaultPolicy()
 				parent.Batch, parent.Linger = batch, 10*time.Millisecond

@@ -95,7 +95,7 @@ func TestDeadSinkGetsOnlyProbes(t *testing.T) {
 	})
 }
 
-// Six hours of service in a bubble, two of them with -short: processes start and stop, half of them with a
+// Six hours of service in a bubble, one with -short: processes start and stop, half of them with a
 // context that ends first; the sink is down for minutes, the store for seconds, replies are
 // lost all the time. Scheduler, leases, back-off and shutdown leave nothing
 // behind, write nothing stale, and once all is well everything is drained.
@@ -127,7 +127,7 @@ func sixHours(t *testing.T, caps sink.Caps) {
 		}
 		r.store.claimFault = func(partition.ClaimRequest) fault { return lose() }
 		r.store.settleFault = func(*partition.Lease) fault { return lose() }
-		produced, stops, hours := 0, 0, size(6, 2)
+		produced, stops, hours := 0, 0, size(6, 1)
 		for time.Since(began) < time.Duration(hours)*time.Hour {
 			r.start()
 			for end := time.Now().Add(20 * time.Minute); time.Now().Before(end); clocktest.Pass(10 * time.Second) {
