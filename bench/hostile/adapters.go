@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // Routes of other vendors' protocols, of which the key is in a header or in an event.
@@ -124,7 +125,7 @@ var otherwise = map[string]string{
 }
 
 // damaged are all ways with all damages.
-func damaged() (rows []row) {
+var damaged = sync.OnceValue(func() (rows []row) {
 	for _, w := range ways {
 		for _, d := range damages {
 			name := fmt.Sprintf("%s, with %s", w.name, d.name)
@@ -142,7 +143,7 @@ func damaged() (rows []row) {
 		}
 	}
 	return rows
-}
+})
 
 // says is an answer in the form of a way: CloudEvents has none of its own.
 func (w way) says(status, code, head string) string {
