@@ -151,8 +151,7 @@ func (c *child) dies(t testing.TB, d delivery) int {
 }
 
 // The service over the queue of an application, and spillway work with four of its children: what the
-// library pushed runs once, what throws comes again and dies with failed(), what hangs is killed at its
-// timeout and comes again, and a restart by PHP's own signal changes the children.
+// library pushed runs once, and what throws comes again and dies with failed().
 func TestWorkRunsTheJobsOfAnApplication(t *testing.T) {
 	onEach(t, func(t *testing.T, p *project) {
 		data := p.serve(t)
@@ -161,7 +160,7 @@ func TestWorkRunsTheJobsOfAnApplication(t *testing.T) {
 			p.push(t, pushed{Class: "Note", Data: map[string]any{"acts": []string{"delete"}}, Count: 50})
 		}
 		work := run(t, binary, append([]string{"work", "shop", p.queue, "--server", "http://" + data, "--children", "4", "--tries", "2",
-			"--timeout", "3s", "--backoff", "1ms..5ms", "--dir", p.dir, "--env", "LIBRARY", "--env", "SEEN", "--env", "REDIS_PORT", "--", "php"}, p.child...)...)
+			"--backoff", "1ms..5ms", "--dir", p.dir, "--env", "LIBRARY", "--env", "SEEN", "--env", "REDIS_PORT", "--", "php"}, p.child...)...)
 		work.env = p.env
 		must(t, work.start())
 		empty := func() bool {

@@ -191,7 +191,7 @@ func newMixed(t testing.TB, p *project, seed uint64) *mixed {
 	must(t, err)
 	_, err = s.Check(context.Background())
 	must(t, err)
-	return &mixed{project: p, t: t, store: s, ns: s.Namespace("shop"), rand: rand.New(rand.NewPCG(seed, 0)), jobs: *mixedJobs, lease: 2 * time.Second,
+	return &mixed{project: p, t: t, store: s, ns: s.Namespace("shop"), rand: rand.New(rand.NewPCG(seed, 0)), jobs: *mixedJobs, lease: 8 * time.Second,
 		acked: map[string]int{}}
 }
 
