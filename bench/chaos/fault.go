@@ -13,7 +13,7 @@ import (
 )
 
 // A faultKind is a way to break something for a while, in milliseconds. Target
-// is redis, proxy, layouts, sink or operator, or a server of that role.
+// is redis, proxy, sink or operator, or a server of that role.
 type faultKind struct {
 	name, target string
 	least, most  int
@@ -53,7 +53,7 @@ var faultKinds = []faultKind{
 	{"reload", "role drain", 1, 1, reload},
 	{"operate", "operator", 300, 1500, operate},
 	// Longer than a lease, because partitions are paused meanwhile.
-	{"reshard", "layouts", int(lease/time.Millisecond) + 1500, int(lease/time.Millisecond) + 3500, reshard},
+	{"pause-partition", "operator", int(lease/time.Millisecond) + 1500, int(lease/time.Millisecond) + 3500, pausePartition},
 
 	{"fail", "sink", 300, 1500, onSink(sinkFails)},
 	{"throttle", "sink", 300, 1500, onSink(sinkThrottles)},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-io/spillway/bench/chaos/check"
 	"github.com/spillway-io/spillway/bench/rig"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // A jobObserver reads what Redis holds of the queues, past the proxy and past the code
@@ -28,7 +29,7 @@ func newJobObserver(r *setup) *jobObserver {
 }
 
 func (o *jobObserver) key(shard int, name string) string {
-	return fmt.Sprintf("sw:{%s.%d}:%s", queueNamespace, shard, name)
+	return backend.ShardPrefix("sw", queueNamespace, shard) + name
 }
 
 // run samples until ctx ends. While Redis is away there is nothing to see.

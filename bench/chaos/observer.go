@@ -22,13 +22,13 @@ const sampleEvery = 30 * time.Millisecond
 type observer struct {
 	setup      *setup
 	client     redis.UniversalClient
-	shards     []string // their prefixes, of all layouts that the store ever had
+	shards     []string // their prefixes
 	partitions []string
 	samples    []check.Sample
 }
 
 func newObserver(r *setup) *observer {
-	return &observer{setup: r, client: r.newStoreClient(), partitions: r.plan.partitions}
+	return &observer{setup: r, client: r.newStoreClient(), shards: r.shards(bufferNamespace), partitions: r.plan.partitions}
 }
 
 func newClient(addr string) *redis.Client {
@@ -40,19 +40,9 @@ func newClient(addr string) *redis.Client {
 
 func (w *observer) key(shard int, name string) string { return w.shards[shard] + name }
 
-// look takes up what the store knows of layouts.
-func (w *observer) look(ctx context.Context) error {
-	shards, _, err := w.setup.layouts(ctx, bufferNamespace)
-	if err == nil && len(shards) > len(w.shards) { // else a failover lost the record
-		w.shards = shards
-	}
-	return err
-}
-
 // run samples until ctx ends. While Redis is away there is nothing to see.
 func (w *observer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = w.look(ctx)
 		for shard := range w.shards {
 			if s, err := w.sample(ctx, shard); err == nil {
 				w.samples = append(w.samples, s)

@@ -83,36 +83,18 @@ func (r *setup) act(path, body string) error {
 	return errors.New(path + ": no server did it")
 }
 
-// reshard gives a buffer other shards, as many, fewer or more, once nothing is left in older ones. A
-// partition of the workers' buffer is paused before, and for as long as this lasts: the pause has to come along.
-func reshard(ctx context.Context, r *setup, f planned) error {
-	n := int(f.at / time.Millisecond)
-	name := [...]string{bufferNamespace, bufferNamespace, onceNamespace, bulkNamespace}[n%4]
-	space := "/api/v1/namespaces/" + name
+// pausePartition pauses a partition of the workers' buffer for a while.
+func pausePartition(ctx context.Context, r *setup, f planned) error {
 	end := time.Now().Add(f.lasts)
-	patience, cancel := context.WithTimeout(ctx, 3*f.lasts)
-	defer cancel()
-	for !r.settled(ctx, name) {
-		if !rig.Sleep(patience, 100*time.Millisecond) {
-			return errors.New("the older layout is not closed yet")
-		}
-	}
+	n := int(f.at / time.Millisecond)
 	paused := check.Pause{Partition: r.plan.partitions[n/8%len(r.plan.partitions)]}
-	pause := space + "/partitions/" + paused.Partition
-	if name == bufferNamespace && r.act(pause+"/pause", "{}") == nil {
+	pause := "/api/v1/namespaces/" + bufferNamespace + "/partitions/" + paused.Partition
+	err := r.act(pause+"/pause", "{}")
+	if err == nil {
 		paused.From = time.Now()
 	}
-	err := errors.New("no server did it")
-	for ; err != nil; err = r.act(space+"/reshard", fmt.Sprintf(`{"shards":%d,"again":true}`, 1+n%6)) {
-		if !rig.Sleep(patience, 100*time.Millisecond) {
-			break
-		}
-	}
-	if err == nil {
-		r.resharded.Add(1)
-	}
 	rig.Sleep(ctx, time.Until(end))
-	if !paused.From.IsZero() {
+	if err == nil {
 		var listed struct {
 			Pauses []struct{ Namespace, Partition string }
 		}
@@ -120,7 +102,7 @@ func reshard(ctx context.Context, r *setup, f planned) error {
 		}
 		paused.To = time.Now()
 		for _, p := range listed.Pauses {
-			paused.Listed = paused.Listed || p.Namespace == name && p.Partition == paused.Partition
+			paused.Listed = paused.Listed || p.Namespace == bufferNamespace && p.Partition == paused.Partition
 		}
 		r.mu.Lock()
 		r.pauses = append(r.pauses, paused)
@@ -140,41 +122,6 @@ func (r *setup) ask(ctx context.Context, path string, answer any) (err error) {
 		if err = wrong; err == nil {
 			return json.Unmarshal(text, answer)
 		}
-	}
-	return err
-}
-
-// layoutList is what a server says of the layouts of a namespace.
-type layoutList struct {
-	Layouts []struct {
-		N, Entries int64
-		State      string
-	}
-}
-
-// settled reports whether no older layout of a buffer is open.
-func (r *setup) settled(ctx context.Context, name string) bool {
-	var all layoutList
-	err := r.ask(ctx, "/api/v1/namespaces/"+name+"/layouts", &all)
-	for _, l := range all.Layouts {
-		if l.State == "older" {
-			return false
-		}
-	}
-	return err == nil
-}
-
-// closed waits until the older layouts of a buffer that is empty are closed, at most for settings.quiet,
-// and notes what is left of them.
-func (r *setup) closed(ctx context.Context, h *check.History, name string) error {
-	patience, cancel := context.WithTimeout(ctx, r.settings.quiet)
-	defer cancel()
-	for !r.settled(ctx, name) && rig.Sleep(patience, 200*time.Millisecond) {
-	}
-	var all layoutList
-	err := r.ask(ctx, "/api/v1/namespaces/"+name+"/layouts", &all)
-	for _, l := range all.Layouts {
-		h.Layouts = append(h.Layouts, check.Layout{Namespace: name, N: l.N, State: l.State, Entries: l.Entries})
 	}
 	return err
 }

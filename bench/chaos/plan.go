@@ -44,8 +44,8 @@ type planned struct {
 	inject       func(context.Context, *setup, planned) error
 }
 
-// layouts are the roles of the servers that share a Redis.
-var layouts = [][]string{
+// fleets are the roles of the servers that share a Redis.
+var fleets = [][]string{
 	{"ingest", "drain"},
 	{"all", "drain"},
 	{"all", "all"},
@@ -66,7 +66,7 @@ func newPlanOn(cluster bool, seed uint64, duration time.Duration, only []string)
 	roll := rand.New(rand.NewPCG(seed, 0x5911))
 	p := &plan{
 		seed: seed, duration: duration, cluster: cluster, fsync: [...]string{"no", "always"}[seed/3%2],
-		roles: layouts[roll.IntN(len(layouts))], shards: 1 + roll.IntN(2),
+		roles: fleets[roll.IntN(len(fleets))], shards: 1 + roll.IntN(2),
 		capacity: 100_000, maxAge: 3 * time.Minute,
 		queues: []string{"bulk", "mail", "pay", "ship"},
 	}

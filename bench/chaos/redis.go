@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/bench/rig"
 	"github.com/spillway-io/spillway/lua/proc"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 const (
@@ -236,10 +237,7 @@ func moveSlots(ctx context.Context, r *setup, f planned) error {
 	if err != nil {
 		return err
 	}
-	_, shards, err := r.layouts(ctx, bufferNamespace)
-	if err != nil {
-		return err
-	}
+	shards := r.shards(bufferNamespace)
 	for i := range 1 + int(f.at/time.Millisecond)%3 {
 		key := shards[(int(f.at/time.Microsecond)+i)%len(shards)] + "ledger"
 		slot := list[0].client.ClusterKeySlot(ctx, key).Val()
@@ -271,41 +269,12 @@ func (n *node) serves(ctx context.Context, slot int64) bool {
 	})
 }
 
-// layouts are the key prefixes of all shards that the store has of a buffer, the oldest first, and of
-// those that take entries.
-func (r *setup) layouts(ctx context.Context, namespace string) (all, current []string, err error) {
-	prefix := "sw:{" + namespace
+// shards are the key prefixes of all shards of a buffer.
+func (r *setup) shards(namespace string) (all []string) {
 	for i := range r.plan.shards {
-		all = append(all, fmt.Sprintf("%s.%d}:", prefix, i))
+		all = append(all, backend.ShardPrefix("sw", namespace, i))
 	}
-	current = all
-	record, err := r.store.HGetAll(ctx, prefix+"}:layout").Result()
-	if err != nil {
-		return nil, nil, err
-	}
-	type layout struct {
-		N    int64
-		Tags []string
-	}
-	var layouts []layout
-	for field, text := range record {
-		var l layout
-		if _, err := strconv.Atoi(field); err == nil && json.Unmarshal([]byte(text), &l) == nil {
-			layouts = append(layouts, l)
-		}
-	}
-	slices.SortFunc(layouts, func(a, b layout) int { return int(a.N - b.N) })
-	for _, l := range layouts {
-		if l.Tags == nil {
-			continue
-		}
-		current = nil
-		for _, tag := range l.Tags {
-			current = append(current, prefix+"."+tag+"}:")
-		}
-		all = append(all, current...)
-	}
-	return all, current, nil
+	return all
 }
 
 func (n *node) close() {

@@ -64,8 +64,8 @@ func (res *result) print(out io.Writer) {
 		line("schedules", "%s", h.Schedules)
 	}
 	line("samples", "%d of the store, each atomic", f.samples)
-	if h.Resharded > 0 || len(h.Layouts) > len(buffers) {
-		line("layouts", "namespaces got other shards %d times, %d layouts in the end; %d pauses came along", h.Resharded, len(h.Layouts), len(h.Pauses))
+	if len(h.Pauses) > 0 {
+		line("pauses", "%d partitions were paused for a while", len(h.Pauses))
 	}
 	if h.Policy.Forgets && h.Policy.Replicated {
 		line("forgot", "a failover lost writes that nobody was told of")

@@ -120,14 +120,11 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 		h.All = append(h.All, n)
 	}
 	for _, name := range buffers {
-		if err := r.closed(ctx, h, name); err != nil {
-			return nil, err
-		}
 	}
 	h.Ended = time.Now()
 	rest()
 	h.Faults = append(h.Faults, <-pauses...)
-	h.Posts, h.Pauses, h.Resharded = r.sink.close(), r.pauses, int(r.resharded.Load())
+	h.Posts, h.Pauses = r.sink.close(), r.pauses
 	for i := range sideNamespaces {
 		n := &h.All[len(h.All)-len(sideNamespaces)+i]
 		n.Once = n.Name == onceNamespace
@@ -235,9 +232,5 @@ func (p *plan) weighed() int {
 // that is busy with something else.
 func (p *plan) floor() check.Floor {
 	seconds := p.weighed()
-	floor := check.Floor{Acks: 20 * seconds, Taken: 5 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
-	if slices.ContainsFunc(p.faults, func(f planned) bool { return f.kind == "reshard" }) {
-		floor.Resharded = 1
-	}
-	return floor
+	return check.Floor{Acks: 20 * seconds, Taken: 5 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
 }

@@ -34,7 +34,6 @@ type setup struct {
 	servers map[string]*server
 	names   []string // of the servers, in the plan's order
 
-	resharded   atomic.Int64 // namespaces got other shards
 	mu          sync.Mutex
 	pauses      []check.Pause
 	queuePauses []check.Pause

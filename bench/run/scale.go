@@ -35,7 +35,7 @@ var scaleGroups = []group{{"several processes", func() []*row {
 		{Key: "scale", Measure: "how long a partition is due at most, in the 5 s after the owner of 4 was killed", Unit: "ms", Goal: 300, AtMost: true},
 		{Key: "scale", Measure: "commands/s on the keys of 48 idle shards, 10 processes ÷ 2", Goal: 1.2, AtMost: true},
 	}
-}, severalProcesses}, {"shards that change", growRows, shardsChange}}
+}, severalProcesses}}
 
 // severalProcesses measures rows scale.
 func severalProcesses(ctx context.Context, m *measurement) error {

@@ -36,7 +36,7 @@ func Run(h *History) []Violation {
 	r.leaks()
 	r.void()
 	r.namespaces()
-	r.layouts()
+	r.pauses()
 	r.jobs()
 	r.schedules()
 	return r.found

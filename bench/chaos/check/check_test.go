@@ -110,9 +110,8 @@ func TestARunThatKeepsEveryPromiseHasNoViolation(t *testing.T) {
 				Partitions: []Depth{{Partition: "kart", Length: 2, Known: true, Head: 101, Tail: 103, Active: true}}})
 			h.Posts[0], h.Posts[1] = h.Posts[1], h.Posts[0]
 		},
-		"shards that changed while a partition was paused": func(h *History) {
+		"a partition that was paused": func(h *History) {
 			h.Policy.Lease = 3 * time.Second
-			h.Layouts = []Layout{{Namespace: "default", N: 1, State: "closed"}, {Namespace: "default", N: 2, State: "current"}}
 			h.Pauses = []Pause{{Partition: "kart", From: at(-100), To: at(5000), Listed: true}}
 		},
 		"a thawed process presents what was evicted meanwhile": func(h *History) {
@@ -216,13 +215,10 @@ func TestEachBrokenPromiseIsNamed(t *testing.T) {
 			h.Policy.Replicated, h.Final.Ledger.Accepted = true, 7
 			h.Samples = append(h.Samples, Sample{At: at(16), Ledger: map[string]int64{}})
 		}},
-		"an older layout":   {"C15", "layout 1 is older", func(h *History) { h.Layouts = []Layout{{N: 1, State: "older"}} }},
-		"what comes back":   {"C15", "with 2 entries", func(h *History) { h.Layouts = []Layout{{N: 1, State: "closed", Entries: 2}} }},
 		"a forgotten pause": {"C15", "not listed", func(h *History) { h.Pauses = []Pause{{Partition: "other"}} }},
 		"a pause that nobody heeds": {"C15", "paused partition", func(h *History) {
 			h.Pauses = []Pause{{Partition: "kart", From: at(-4000), To: at(5000), Listed: true}}
 		}},
-		"no change of shards":          {"C12", "changes of shards", func(h *History) { h.Floor.Resharded = 1 }},
 		"an acknowledgement elsewhere": {"C14", "8 were acknowledged", func(h *History) { h.All = []Namespace{{Once: true, Sent: h.Sent}} }},
 	} {
 		h := good()

@@ -17,7 +17,7 @@
 //	C12  enough happened for the other checks to mean something
 //	C13  in the end the keys of each namespace hold what its ledger says
 //	C14  at most once is once; what shares a Write with other partitions arrives
-//	C15  older layouts are closed in the end and hold nothing; pauses outlive a change of shards
+//	C15  a paused partition is presented to no sink, and stays paused until somebody resumes it
 //
 // The jobs of queues have checks of their own:
 //

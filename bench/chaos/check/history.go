@@ -21,9 +21,7 @@ type History struct {
 	Jobs      *Jobs      // nil: the run had no queues
 	Schedules *Schedules // nil: it had none
 	All       []Namespace
-	Layouts   []Layout  // in the end, of all buffers
-	Pauses    []Pause   // while shards changed
-	Resharded int       // how often a namespace got other shards
+	Pauses    []Pause   // of partitions
 	Ended     time.Time // when the last entry was settled, or waited for in vain
 }
 
@@ -129,13 +127,6 @@ type Namespace struct {
 	Posts []Post
 }
 
-// Layout is a layout of a namespace in the end.
-type Layout struct {
-	Namespace  string
-	N, Entries int64
-	State      string // current, older or closed
-}
-
 // Pause is a partition, or a queue, that an operator paused and resumed.
 type Pause struct {
 	Partition string
@@ -173,5 +164,5 @@ const (
 // Floor is what a run must reach not to be void.
 type Floor struct {
 	Acks, Unknowns, Taken int // entries
-	Faults, Resharded     int
+	Faults                int
 }

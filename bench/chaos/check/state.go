@@ -149,7 +149,6 @@ func (r *run) void() {
 		{"entries of unknown outcome", r.unknown, r.Floor.Unknowns},
 		{"entries taken by the sink", r.taken, r.Floor.Taken},
 		{"faults", planned, r.Floor.Faults},
-		{"changes of shards", r.Resharded, r.Floor.Resharded},
 	} {
 		if floor.got < floor.want {
 			r.fail("C12", "void: %d %s, at least %d are needed", floor.got, floor.what, floor.want)

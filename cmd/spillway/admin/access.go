@@ -16,8 +16,6 @@ import (
 // Codes that only this port has.
 const (
 	codeConflict     wire.Code = "conflict"
-	codeNoSuchLayout wire.Code = "no_such_layout"
-	codeBadPool      wire.Code = "bad_pool"
 	codeTooManyTails wire.Code = "too_many_tails"
 	codeNoSuchLetter wire.Code = "no_such_dead_letter"
 )

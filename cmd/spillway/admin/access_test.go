@@ -72,16 +72,6 @@ func (closedStore) DeadLetter(context.Context, *partition.Namespace, string) (pa
 	return partition.Letter{}, errReached
 }
 
-func (closedStore) Layouts(context.Context, *partition.Namespace) ([]partition.LayoutInfo, error) {
-	return nil, errReached
-}
-func (closedStore) EndLayout(context.Context, *partition.Namespace, partition.LayoutEnd) (partition.LostLayout, error) {
-	return partition.LostLayout{}, errReached
-}
-func (closedStore) Reshard(context.Context, *partition.Namespace, partition.ReshardRequest) (int64, error) {
-	return 0, errReached
-}
-
 func tokensOfEachRole() (tokens []Token) {
 	for role := Viewer; role <= Admin; role++ {
 		tokens = append(tokens, Token{role.String() + "-1", role, sha256.Sum256([]byte(role.String()))})
@@ -302,8 +292,6 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 			phrase = map[Role]string{Viewer: "see figures", Operator: "see payloads, with `mask_fields` hidden", Admin: "tokens"}[rt.role]
 		case strings.Contains(rt.path(), "/rules"):
 			phrase = "make and delete rules of queues"
-		case strings.HasSuffix(rt.path(), "/reshard"), strings.Contains(rt.path(), "/layouts/"):
-			phrase = "reshard, forget and abandon layouts"
 		case strings.HasSuffix(rt.path(), "/workers/restart"):
 			phrase = "tell PHP's workers to restart"
 		case strings.HasPrefix(rt.path(), "/api/v1/control/"):

@@ -156,11 +156,6 @@ func accountCounter(name, help string, labels ...string) metric.Figure {
 	return metric.CounterOf("spillway_account_"+name, help+sameEverywhere, append([]string{"namespace"}, labels...)...)
 }
 
-// layoutGauge is a figure of the store about the shards of a namespace.
-func layoutGauge(name, help string, labels ...string) metric.Figure {
-	return metric.GaugeOf("spillway_layout_"+name, help+sameEverywhere, append([]string{"namespace"}, labels...)...)
-}
-
 const sameEverywhere = " The store's figure: the same in every process."
 
 var (
@@ -177,15 +172,6 @@ var (
 	accountLetterBytes = accountGauge("dead_letter_bytes", "Bytes of the dead letters kept now.")
 	accountPurged      = accountCounter("purged_entries_total",
 		"Entries that operators purged. They are among the evicted ones.")
-	layoutShards = layoutGauge("shards",
-		"Shards by the state of their layout: current takes new entries, older is being emptied, closed holds none.", "state")
-	layoutUnfenced = layoutGauge("unfenced_shards", "Shards of older layouts that may take entries still.")
-	layoutEntries  = layoutGauge("older_entries", "Entries in shards of older layouts.")
-	layoutSeconds  = layoutGauge("older_seconds",
-		"How long there have been shards of an older layout; 0: there are none.")
-	layoutBusiest = layoutGauge("busiest_ratio",
-		"Shards of the current layout on the master that has most of them, divided by the mean of all masters; 1 is even.")
-
 	accountLettersGone = accountCounter("dead_letters_evicted_total",
 		"Dead letters that max_dead or max_dead_bytes dropped.")
 )
@@ -193,8 +179,7 @@ var (
 // figures are those of the last readings: they read nothing, so a scrape costs the store nothing.
 func (a *Accounts) figures() metric.Figures {
 	all := []metric.Figure{accountEntries, accountBuffered, accountPartitions, accountKeys, accountOverdue, accountLetters,
-		accountLetterBytes, accountLettersGone, accountPurged, layoutShards, layoutUnfenced, layoutEntries, layoutSeconds,
-		layoutBusiest}
+		accountLetterBytes, accountLettersGone, accountPurged}
 	return metric.Figures{All: all, Read: func(send metric.Send) {
 		for namespace, o := range a.latest() {
 			for outcome, n := range outcomes(o.Overview) {
@@ -208,13 +193,6 @@ func (a *Accounts) figures() metric.Figures {
 			send(accountLetterBytes, float64(o.DeadBytes), namespace)
 			send(accountPurged, float64(o.Purged), namespace)
 			send(accountLettersGone, float64(o.DeadEvicted), namespace)
-			send(layoutShards, float64(o.Shards.Current), namespace, "current")
-			send(layoutShards, float64(o.Shards.Older), namespace, "older")
-			send(layoutShards, float64(o.Shards.Closed), namespace, "closed")
-			send(layoutUnfenced, float64(o.Shards.Unfenced), namespace)
-			send(layoutEntries, float64(o.Shards.OlderEntries), namespace)
-			send(layoutSeconds, o.Shards.OlderFor.Seconds(), namespace)
-			send(layoutBusiest, o.Shards.BusiestRatio(), namespace)
 		}
 	}}
 }

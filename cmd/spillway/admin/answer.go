@@ -205,11 +205,7 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 		rejected = errNoLetter
 	case jobRejection(err) != nil:
 		rejected = jobRejection(err)
-	case errors.Is(err, partition.ErrNoLayout):
-		rejected = notFound(codeNoSuchLayout, "%v", err)
-	case errors.Is(err, partition.ErrNoPool):
-		rejected = &rejection{http.StatusBadRequest, codeBadPool, err.Error()}
-	case isAny(err, partition.ErrTooManyPauses, partition.ErrResharding, partition.ErrNoLayouts, partition.ErrLayoutInUse):
+	case errors.Is(err, partition.ErrTooManyPauses):
 		rejected = conflict("%v", err)
 	default:
 		// An outage is in the log already, by the watch; a console asks every second.

@@ -301,36 +301,6 @@ func TestWithoutTheStoreNothingIsChanged(t *testing.T) {
 	}
 }
 
-// resharded has jobs in an older layout until it is closed.
-type resharded struct {
-	layered
-	spacesOf
-	closed *bool
-}
-
-func (r resharded) Namespace(string) *job.Namespace { return r.ns }
-
-func (r resharded) Layouts(context.Context, *job.Namespace) ([]partition.LayoutInfo, error) {
-	return []partition.LayoutInfo{{N: 1, Closed: *r.closed}, {N: 2, Current: true}}, nil
-}
-
-// Each shard counts leases, rates and kept jobs by itself, and a queue has two while an older layout is open.
-func TestNoRuleThatShardsKeepIsPutWhileAnOlderLayoutIsOpen(t *testing.T) {
-	t.Parallel()
-	c, closed := newControlled(t), false
-	c.jobStores = []JobStore{resharded{spacesOf: spacesOf{ns: &job.Namespace{}}, closed: &closed}}
-	for _, says := range []string{`"concurrency":5`, `"rate":"5/s"`, `"keep_acked":"1h"`} {
-		got := c.post("namespaces/filed/rules", `{"match":"a",`+says+`}`, 409)
-		if !strings.Contains(fmt.Sprint(got["message"]), "layout 1 has jobs still") {
-			t.Errorf("%s: got %v", says, got)
-		}
-	}
-	c.post("namespaces/filed/rules", `{"match":"a","tries":5}`, 200)
-	c.post("namespaces/filed/rules", `{"match":"b","rate":"none"}`, 200)
-	closed = true
-	c.post("namespaces/filed/rules", `{"match":"a","concurrency":5}`, 200)
-}
-
 func TestRulesAreMadeListedAndDeleted(t *testing.T) {
 	t.Parallel()
 	c := newControlled(t)

@@ -34,12 +34,6 @@ type JobStore interface {
 	KeptQueues(ctx context.Context, ns *job.Namespace) ([]string, error)
 }
 
-// layered is a store of jobs whose namespaces get other shards; PHP's have none.
-type layered interface {
-	Layouts(ctx context.Context, ns *job.Namespace) ([]partition.LayoutInfo, error)
-	Reshard(ctx context.Context, ns *job.Namespace, r partition.ReshardRequest) (layout int64, err error)
-}
-
 // A jobSpace is a namespace of kind queue and the store that has it.
 type jobSpace struct {
 	store JobStore

@@ -61,14 +61,7 @@ type NamespaceOverview struct {
 	Rates       map[string]float32 `json:"rates"`      // a second; those that are not known are absent
 	Rejected    map[string]float64 `json:"rejected"`   // a second, by reason
 	Sinks       []Sink             `json:"sinks"`
-	Shards      ShardFigures       `json:"shards"`
-}
-
-// ShardFigures are the shards of a namespace by the state of their layout.
-type ShardFigures struct {
-	partition.ShardStates
-	BusiestRatio float64 `json:"busiest_ratio"` // current ones on the master with most of them ÷ the mean
-	OlderForMS   int64   `json:"older_for_ms"`
+	Shards      int                `json:"shards"`
 }
 
 // Overview is the answer that one look at the service needs.
@@ -152,7 +145,7 @@ func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) Namesp
 		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(),
 		Capacity: ns.Policy.Capacity,
 		Sinks:    []Sink{},
-		Shards:   ShardFigures{o.Shards, o.Shards.BusiestRatio(), o.Shards.OlderFor.Milliseconds()},
+		Shards:   ns.Shards(),
 		ReadAtMS: unixMilli(o.at),
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -318,9 +317,6 @@ func (s *Server) putRule(r *request) (any, error) {
 		return nil, r.err
 	}
 	rule := control.Rule{Namespace: ns.Name, Rule: job.Rule(body), CreatedBy: r.who.name}
-	if err := r.oneLayout(rule.Rule); err != nil {
-		return nil, err
-	}
 	says, _ := json.Marshal(rule.Rule) // strings and numbers cannot fail
 	act := Act{
 		Action:    "set_rule",
@@ -334,24 +330,6 @@ func (s *Server) putRule(r *request) (any, error) {
 		}
 	}
 	return s.changed(r, act, c.PutRule(r.ctx, rule), answer)
-}
-
-// oneLayout rejects a rule that each shard keeps by itself while jobs of an older layout are left: both would count alone.
-func (r *request) oneLayout(rule job.Rule) error {
-	space, _ := r.view.jobSpace(r.PathValue("namespace"))
-	store, has := space.store.(layered)
-	kept := rule.ByShard()
-	if !has || kept == "" {
-		return nil
-	}
-	layouts, err := store.Layouts(r.ctx, space.ns)
-	for _, l := range layouts {
-		if !l.Current && !l.Closed && err == nil {
-			err = fmt.Errorf("%w: layout %d has jobs still, and the rule has %s: put it once that is closed",
-				partition.ErrResharding, l.N, kept)
-		}
-	}
-	return err
 }
 
 func (s *Server) deleteRule(r *request) (any, error) {

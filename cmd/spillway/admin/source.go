@@ -67,9 +67,6 @@ type Store interface {
 	Discard(ctx context.Context, ns *partition.Namespace, letters []partition.Letter) (removed int, err error)
 	Replay(ctx context.Context, ns *partition.Namespace, letters []partition.Letter) []partition.ReplayOutcome
 	Pauses(ctx context.Context, ns *partition.Namespace) ([]partition.PausedPart, error)
-	Layouts(ctx context.Context, ns *partition.Namespace) ([]partition.LayoutInfo, error)
-	Reshard(ctx context.Context, ns *partition.Namespace, r partition.ReshardRequest) (layout int64, err error)
-	EndLayout(ctx context.Context, ns *partition.Namespace, r partition.LayoutEnd) (partition.LostLayout, error)
 }
 
 // Drain is what the server needs of the drainer.

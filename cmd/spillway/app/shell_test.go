@@ -84,7 +84,7 @@ func TestBashCompletesTheCommandLine(t *testing.T) {
 		{"spillway purge kart --ye", "--yes"},
 		{"spillway report top --skip", "--skip-bad"},
 		{"spillway ls --limit ", ""}, // any value
-		{"spillway nonsense re", "report reload reshard resume"},
+		{"spillway nonsense re", "report reload resume"},
 	} {
 		words := strings.Fields(tt.line)
 		if strings.HasSuffix(tt.line, " ") {

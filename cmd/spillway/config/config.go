@@ -105,7 +105,7 @@ type Namespace struct {
 	Batch         int            `name:"batch" default:"${batch}" help:"Maximum number of entries in a batch."`
 	Linger        time.Duration  `name:"linger" default:"${linger}" help:"How long a batch that is not full waits for more entries."`
 	Delivery      string         `name:"delivery" default:"${delivery}" help:"What a crash does to the batches in flight: at-least-once (delivered again) or at-most-once (lost)."`
-	Shards        Shards         `name:"shards" default:"${shards}" help:"Groups of keys, each in one Redis Cluster slot; auto: as many as the cluster has masters at first use. A higher number spreads a namespace further while it serves; for a lower one use spillway reshard."`
+	Shards        Shards         `name:"shards" default:"${shards}" help:"Groups of keys, each in one Redis Cluster slot, fixed at first use; auto: four a master of a Redis Cluster, else one."`
 	MaxPartitions int            `name:"max-partitions" default:"${max_partitions}" help:"Maximum number of partitions with entries. New ones are answered 429."`
 	MaxKeys       int            `name:"max-keys" default:"${max_keys}" help:"Maximum number of idempotency keys that are remembered, an equal part in each shard. Requests under new ones are answered 429."`
 	MaxDead       int            `name:"max-dead" default:"${max_dead}" help:"Dead letters kept per shard. The oldest are dropped first."`

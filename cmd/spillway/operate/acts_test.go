@@ -227,15 +227,3 @@ func TestARejectedReloadNamesEveryMistakeOnALine(t *testing.T) {
 		t.Errorf("exit %d, got %q, want %q", code, stderr, want)
 	}
 }
-
-func TestALayoutIsGivenUpAsItsDryRunSaid(t *testing.T) {
-	t.Parallel()
-	lost := `{"shards":6,"away":2,"unseen":1,"entries":70,"dead_letters":3}`
-	api := newFakeAPI(t, map[string]string{"POST /api/v1/namespaces/kart/layouts/1/abandon": lost})
-	_, stderr, code := run(t, api, "layouts", "abandon", "kart", "1", "--yes", "--unseen")
-	path := "POST /api/v1/namespaces/kart/layouts/1/abandon "
-	want := path + `{"dry_run":true}` + "\n" + path + `{"unseen":true,"confirm":` + lost + `}`
-	if code != 0 || api.requests() != want || !strings.Contains(stderr, "2 of 6 shards do not answer, 1 of them") {
-		t.Errorf("exit %d, %s\nit asked for %s\nwant %s", code, stderr, api.requests(), want)
-	}
-}

@@ -256,9 +256,6 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 		idle = "no entry waits for it, the next one tries it again"
 	}
 	f.FailingSinks, f.FailingSecs = c.sinks(r, o.NowMS, n.Namespace, n.Sinks, idle)
-	if mend := n.unevenText(); mend != "" {
-		r.add(statusWarning, n.Namespace, "shards", "%s", mend)
-	}
 	if n.Paused != nil {
 		r.add(statusWarning, n.Namespace, "paused", "delivery is %s", pauseText(n.Paused, o.NowMS))
 	} else if n.PausedPartitions > 0 {

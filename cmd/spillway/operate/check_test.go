@@ -69,11 +69,6 @@ func TestCheckExitsWithTheWorstStatus(t *testing.T) {
 		}, 1, "warning   default: sink stdout: fails for 16m40s: rejected; no entry waits for it"},
 		{"sink failed once", "", sink(`"state":"failing","failing_since_ms":1699999999900`), 0, "OK"},
 		{"paused", "", change(`"paused":null`, `"paused":{"since_ms":1699999880000,"by":"alice","reason":"x"}`), 1, "delivery is paused (by alice, 2m ago): x"},
-		{"even shards", "", change(`"paused":null`, `"shards":{"current":4,"masters":3,"busiest_ratio":1.4999},"paused":null`), 0, "OK"},
-		{"shards as even as so few can be", "", change(`"paused":null`, `"shards":{"current":1,"masters":3,"busiest_ratio":3},"paused":null`), 0, "OK"},
-		{"uneven shards of which there are as many as can be", "", change(`"paused":null`, `"shards":{"current":1024,"masters":3,"busiest_ratio":1.6},"paused":null`), 1, "spillway reshard default 1024 --again\n"},
-		{"uneven shards", "", change(`"paused":null`, `"shards":{"current":12,"masters":3,"busiest_ratio":1.75},"paused":null`), 1, "warning   default: of 3 masters, the fullest has 1.8 times the mean of its shards: spillway reshard default 12 --again\n"},
-		{"shards that masters do not divide", "", change(`"paused":null`, `"shards":{"current":4,"masters":3,"busiest_ratio":2.25},"paused":null`), 1, "spillway reshard default 6\n"},
 		{"partitions paused", "", change(`"paused_partitions":0`, `"paused_partitions":2`), 1, "2 partitions are paused"},
 		{"not ready", "", func(f *fakeAPI) { f.answers["GET /readyz"] = `{"error":"not_ready","message":"starting"}` }, 2, "not ready: starting"},
 		{"store down", "", func(f *fakeAPI) {

@@ -31,8 +31,6 @@ type Commands struct {
 	Workers    Workers    `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
 	Schedules  Schedules  `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
 	Rules      Rules      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates, limits, defaults."`
-	Reshard    Reshard    `cmd:"" group:"Operate a running service:" help:"Give a namespace another number of shards while it serves."`
-	Layouts    Layouts    `cmd:"" group:"Operate a running service:" help:"List the shards of a namespace, old and new."`
 	Drops      Drops      `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`
 	Deliveries Deliveries `cmd:"" group:"Operate a running service:" help:"Say when and where entries were delivered, from samples."`
 	Audit      Audit      `cmd:"" group:"Operate a running service:" help:"List who paused, purged, replayed and reloaded what, and when."`

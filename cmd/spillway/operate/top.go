@@ -122,11 +122,6 @@ func (v *view) lines(base string) []string {
 			lines = append(lines, "  store: "+escape(text))
 		}
 	}
-	for _, n := range v.Namespaces {
-		if text := n.reshardText(); text != "" {
-			lines = append(lines, text)
-		}
-	}
 	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  workers %d of %d busy  %s",
 		base, escape(v.Role), store, v.Workers.Busy, v.Workers.Size, clock(v.NowMS)), "")
 	lines = append(lines, v.tables()...)

@@ -44,7 +44,6 @@ type fake struct {
 	paused     object         // how the queue is; nil: it is not
 	trace      []object       // nil: none is kept
 	workers    []object       // of queues
-	layouts    []object       // of namespaces of partitions
 	classes    object         // of dead letters; nil: the queue is none of PHP's
 	down       bool           // nothing is answered
 	reject     object         // what writes are answered; nil: they work
@@ -140,8 +139,6 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = f.page(r, now)
 	case len(parts) == 3 && parts[2] == "dead":
 		answer = object{"total": len(f.dead), "bytes": 1000, "reasons": object{"4xx": len(f.dead)}, "letters": f.dead, "cursor": ""}
-	case len(parts) == 3 && parts[2] == "layouts":
-		answer = object{"layouts": f.layouts}
 	case len(parts) == 3 && parts[2] == "queues" && r.URL.Query().Get("names") == "1":
 		names := []any{}
 		for _, row := range f.rows {

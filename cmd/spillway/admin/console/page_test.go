@@ -270,29 +270,3 @@ func TestTilesAndTablesSayWhatIsNotKnown(t *testing.T) {
 		t.Errorf("%q, %v", row, err)
 	}
 }
-
-func TestANamespaceWithTwoLayoutsShowsWhatIsLeft(t *testing.T) {
-	t.Parallel()
-	f := newFake(t)
-	game := calm("it's")
-	game["shards"] = object{"current": 48, "masters": 3, "busiest_ratio": 1, "older": 12, "unfenced": 2, "older_entries": 1204, "older_for_ms": 41_000}
-	f.namespaces = []object{calm("other"), game}
-	f.layouts = []object{
-		{"n": 1, "shards": 6, "state": "closed", "fenced": 6, "empty": 6, "entries": 0, "partitions": 0, "oldest_age_ms": 0},
-		{"n": 2, "shards": 12, "state": "older", "fenced": 10, "empty": 9, "entries": 1204, "partitions": 31, "oldest_age_ms": 41_000},
-		{"n": 3, "shards": 48, "state": "current", "fenced": 0, "empty": 40, "entries": 30, "partitions": 9, "oldest_age_ms": 200, "by": "<b>alice"},
-	}
-	browser := chromium.Start(t)
-	for _, width := range []int{1280, 390} {
-		page, _ := visit(t, browser, f.URL+"/", width, 900)
-		for _, want := range []string{
-			"12 older shards: 1,204 entries of 31 partitions left (layout 2); 10 of 12 fenced, 9 empty; the oldest waits for 41 s, empty in 2 min 19 s at the latest",
-			"48 shards take new entries (layout 3, by <b>alice)", `spillway layouts ls 'it'\''s'`, `spillway reshard 'it'\''s' 48`,
-		} {
-			shows(t, page, want)
-		}
-		until(t, page, "a bar says how much is left", `document.querySelectorAll(".layouts").length === 1 && document.querySelector(".layouts meter").value === 1204 && document.querySelector(".layouts meter").max === 1234`)
-		until(t, page, "nothing is wider than the window", `document.documentElement.scrollWidth <= innerWidth`)
-		picture(t, page, fmt.Sprint("layouts-", width), width, 900)
-	}
-}

@@ -2,7 +2,6 @@
 
 import { count, duration, rate, short } from "./format.js";
 import { dropped, gone, known } from "./history.js";
-import { Layouts } from "./layouts.js";
 import { refresh } from "./live.js";
 import { pause, resume } from "./pause.js";
 import { purge } from "./purge.js";
@@ -23,7 +22,6 @@ export function Namespaces() {
       <tbody>${shown.map((n) => html`<${Row} key=${n.namespace} n=${n} />`)}</tbody>
     </table></div>
     <${Ledger} />
-    ${chosen().filter((n) => n.shards?.older > 0).map((n) => html`<${Layouts} key=${n.namespace} n=${n} />`)}
   </section>`;
 }
 
