@@ -67,7 +67,7 @@ func (c *claimer) claimFew(names []string, batches int, got *claimed) {
 	defer cancel()
 	requests := make([]partition.ClaimRequest, len(names))
 	for i, name := range names {
-		requests[i] = partition.ClaimRequest{Namespace: c.ns, Partition: name, MaxBatches: batches, Shard: c.shard}
+		requests[i] = partition.ClaimRequest{Namespace: c.ns, Partition: name, MaxBatches: batches}
 		c.inFlight.add(name)
 	}
 	claims := c.store.Claim(ctx, requests, c.lease)

@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // A settleSpy counts the commits and releases that are sent and those that are
@@ -84,7 +85,7 @@ func TestAFrozenMasterDelaysNoSettlementsOfTheOthers(t *testing.T) {
 	names := make([]string, 3)
 	for i := 0; slices.Contains(names, ""); i++ {
 		name := fmt.Sprint("p", i)
-		names[servers.MasterOf(fmt.Sprintf("sw:{games.%d}:ready", ns.ShardOf(name)))] = name
+		names[servers.MasterOf(backend.ShardPrefix("sw", "games", ns.ShardOf(name), ns.Shards())+"ready")] = name
 	}
 	gone, left := names[0], names[1:]
 	frozen := servers.Masters[0]

@@ -160,8 +160,7 @@ func ranks(namespaces []*namespaceDrain) metric.Figures {
 	return metric.Figures{All: []metric.Figure{ownedShards, drainProcesses}, Read: func(send metric.Send) {
 		for _, n := range namespaces {
 			owned := 0
-			open, _ := n.ns.OpenShards()
-			for _, shard := range open {
+			for shard := range n.ns.Shards() {
 				if n.ns.Rank(shard) == 0 {
 					owned++
 				}

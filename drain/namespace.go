@@ -3,7 +3,6 @@ package drain
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,34 +130,17 @@ func (n *namespaceDrain) start() {
 	go n.finish()
 }
 
-// claim runs a claimer for each shard that may hold entries, whatever shards the namespace gets.
+// claim runs a claimer for each shard, once their number is known.
 func (n *namespaceDrain) claim() {
+	select {
+	case <-n.ns.Fixed():
+	case <-n.claiming.Done():
+		return
+	}
 	var claimers sync.WaitGroup
 	defer claimers.Wait()
-	running := map[int]context.CancelFunc{} // by shard
-	for {
-		open, changed := n.ns.OpenShards()
-		for _, shard := range open {
-			if running[shard] == nil {
-				ctx, cancel := context.WithCancel(n.claiming)
-				running[shard] = cancel
-				claimers.Go(func() { n.claimer(shard).run(ctx) })
-			}
-		}
-		for shard, end := range running {
-			if !slices.Contains(open, shard) {
-				end()
-				delete(running, shard)
-			}
-		}
-		select {
-		case <-changed:
-		case <-n.claiming.Done():
-			for _, end := range running {
-				end()
-			}
-			return
-		}
+	for shard := range n.ns.Shards() {
+		claimers.Go(func() { n.claimer(shard).run(n.claiming) })
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // clusterLanes are lanes before a store on three masters. The tests stop one of them.
@@ -56,7 +57,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 
 	// One partition a shard. The stopped master is that of shard 0.
 	for shard := range clusterShards {
-		c.onMaster = append(c.onMaster, c.servers.MasterOf(fmt.Sprintf("sw:{default.%d}:ready", shard)))
+		c.onMaster = append(c.onMaster, c.servers.MasterOf(backend.ShardPrefix("sw", "default", shard, c.ns.Shards())+"ready"))
 	}
 	c.stopped = c.onMaster[0]
 	for shard, found := 0, false; shard < clusterShards; shard++ {
@@ -176,7 +177,7 @@ func (c *clusterLanes) checkOrder() {
 	for _, name := range append(slices.Clone(c.lost), c.served...) {
 		var stored []int
 		client := c.servers.Masters[c.onMaster[c.ns.ShardOf(name)]].Client()
-		for _, e := range client.LRange(c.t.Context(), fmt.Sprintf("sw:{default.%d}:q:%s", c.ns.ShardOf(name), name), 0, -1).Val() {
+		for _, e := range client.LRange(c.t.Context(), backend.ShardPrefix("sw", "default", c.ns.ShardOf(name), c.ns.Shards())+"q:"+name, 0, -1).Val() {
 			n, err := strconv.Atoi(e[14:])
 			if err != nil {
 				c.t.Fatal(err)

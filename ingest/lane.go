@@ -30,7 +30,6 @@ type lane struct {
 	metrics  *metrics
 	log      *zap.Logger
 	logLimit *rate.Sometimes // for errors that every flush may repeat
-	dealing  *sync.RWMutex   // held for writing while parts change their lanes; nil: they never do
 
 	mu     sync.Mutex
 	filled sync.Cond
@@ -41,7 +40,7 @@ type lane struct {
 	anyAway  atomic.Int32 // length of away
 	flushing atomic.Int64 // Unix ns when the flush began that is under way; 0: none is
 
-	// The rest belongs to the lane's goroutine, and to who holds dealing and mu.
+	// The rest belongs to the lane's goroutine.
 	waiting share.Queue[*part]
 	leaving []*part // that go on to the lane for large ones after this flush
 	swept   time.Time
@@ -112,12 +111,8 @@ func (l *lane) run() {
 	}
 }
 
-// flushOnce flushes what is next. Meanwhile no part changes its lane.
+// flushOnce flushes what is next.
 func (l *lane) flushOnce() {
-	if l.dealing != nil {
-		l.dealing.RLock()
-		defer l.dealing.RUnlock()
-	}
 	now := time.Now()
 	oldest := now
 	if now.Sub(l.swept) >= sweepEvery {
@@ -151,23 +146,6 @@ func (l *lane) flushOnce() {
 		clear(l.leaving)
 		l.leaving = l.leaving[:0]
 	}
-}
-
-// takeAll takes all parts out of the lane, and forgets which of them went on.
-func (l *lane) takeAll() []*part {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var parts []*part
-	l.waiting.Drop(func(p *part) bool { // these came before those of queue
-		parts = append(parts, p)
-		return true
-	})
-	parts = append(parts, l.queue...)
-	clear(l.queue)
-	l.queue = l.queue[:0]
-	clear(l.away)
-	l.anyAway.Store(0)
-	return parts
 }
 
 // goesOn reports whether a part is for the lane of large ones, and counts it.

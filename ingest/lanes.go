@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"hash/maphash"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +18,7 @@ import (
 // the more requests there are, the larger the flushes and the cheaper an entry;
 // an idle lane flushes at once. A partition always has the same lane, and a lane
 // runs one flush at a time. That keeps the order within a partition, unless Redis forgets
-// its scripts in the middle of a pipeline: a client that needs order awaits each answer. It changes
-// its lane only with the shards of its namespace, see deal. Each zone
+// its scripts in the middle of a pipeline: a client that needs order awaits each answer. Each zone
 // of the store has lanes of its own, so a flush waits only for the Redis master
 // of its zone.
 type lanes struct {
@@ -28,13 +26,6 @@ type lanes struct {
 	large []*lane // one a zone: small parts do not wait until large ones are sent
 	zones int
 	seed  maphash.Seed // random, so nobody can choose names that share a lane
-	// dealing is held for reading while a part is put or flushed, where partitions may change their
-	// lanes; see deal.
-	dealing *sync.RWMutex
-	ended   context.Context // ends when the lanes stop
-	end     context.CancelFunc
-	dealers sync.WaitGroup
-	store   Store
 	// abort ends the flushes that still run when the context of stop ends.
 	abort   context.CancelFunc
 	running sync.WaitGroup
@@ -47,11 +38,7 @@ type lanes struct {
 func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger) *lanes {
 	ctx, abort := context.WithCancel(context.Background())
 	zones := max(1, store.Zones()) // 0: every namespace is a mount's
-	ls := &lanes{ctx: ctx, zones: zones, seed: maphash.MakeSeed(), abort: abort, store: store}
-	ls.ended, ls.end = context.WithCancel(ctx)
-	if _, moves := store.(mover); moves && zones > 1 {
-		ls.dealing = &sync.RWMutex{}
-	}
+	ls := &lanes{ctx: ctx, zones: zones, seed: maphash.MakeSeed(), abort: abort}
 	logLimit := &rate.Sometimes{First: 3, Interval: 10 * time.Second}
 	newLane := func(i, maxBytes int) *lane {
 		l := &lane{
@@ -62,7 +49,6 @@ func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger) *lanes {
 			metrics:  m,
 			log:      log,
 			logLimit: logLimit,
-			dealing:  ls.dealing,
 			flush:    newFlush(maxKnownPartitions/zones, maxBytes),
 			waiting:  share.NewQueue[*part](),
 			away:     map[string]*int{},
@@ -89,9 +75,6 @@ func (ls *lanes) start() {
 	for _, l := range ls.large {
 		ls.slow.Go(l.run)
 	}
-	if ls.dealing != nil {
-		ls.dealers.Go(ls.dealWhenMoved)
-	}
 	ls.looking.Go(ls.lookForStuck)
 }
 
@@ -106,50 +89,9 @@ func (ls *lanes) lookForStuck() {
 	})
 }
 
-// A mover is a store whose partitions may change their zones: see partition.Store.DealZones.
-type mover interface {
-	ZonesMoved() bool
-	DealZones()
-}
-
-// movedEvery is how often lanes ask whether partitions are in other zones.
-const movedEvery = 200 * time.Millisecond
-
-// dealWhenMoved deals the parts anew whenever the shards of a namespace have changed.
-func (ls *lanes) dealWhenMoved() {
-	lifecycle.Every(ls.ended, movedEvery, func() {
-		if store := ls.store.(mover); store.ZonesMoved() {
-			ls.deal(store)
-		}
-	})
-}
-
-// deal gives each part that waits to the lane that is now its partition's. It first lets every
-// lane end its flush: then no earlier part of a partition is on its way in another lane, and the
-// order within a partition stays.
-func (ls *lanes) deal(store mover) {
-	ls.dealing.Lock()
-	defer ls.dealing.Unlock()
-	var parts []*part
-	for _, l := range slices.Concat(ls.large, ls.all) {
-		parts = append(parts, l.takeAll()...)
-	}
-	store.DealZones()
-	slices.SortStableFunc(parts, func(a, b *part) int { return a.queued.Compare(b.queued) })
-	for _, p := range parts {
-		p.home = nil
-		p.lane = ls.laneOf(p)
-		p.lane.mu.Lock()
-		p.lane.add(p)
-		p.lane.mu.Unlock()
-	}
-}
-
 // stop flushes what is queued and waits for the lanes to end. When ctx ends
 // first, it rejects what is left. Parts that are put afterwards are rejected.
 func (ls *lanes) stop(ctx context.Context) error {
-	ls.end()
-	ls.dealers.Wait()
 	defer ls.looking.Wait()
 	defer ls.abort()
 	defer context.AfterFunc(ctx, ls.abort)()
@@ -167,10 +109,6 @@ func (ls *lanes) stop(ctx context.Context) error {
 // put queues the parts of a sealed request, except parts that already have an
 // error. Each gets its result within three times ProduceTimeout. r.done receives after the last one.
 func (ls *lanes) put(r *request) {
-	if ls.dealing != nil {
-		ls.dealing.RLock()
-		defer ls.dealing.RUnlock()
-	}
 	now := time.Now()
 	queued := int32(0)
 	for i := range r.parts {

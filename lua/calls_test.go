@@ -198,7 +198,7 @@ func (p *part) keys() []string   { return append(p.shared(), p.own()...) }
 func one(reply []any) []any { return append([]any{reply[1], reply[0]}, reply[2:]...) }
 
 func (p *part) produceShared() []any {
-	return []any{p.capacity, p.full, p.linger, p.maxActive, int64(120_000), p.maxKeys, int64(64), len(p.q) - len(p.name) + 1, 1, 0}
+	return []any{p.capacity, p.full, p.linger, p.maxActive, int64(120_000), p.maxKeys, int64(64), len(p.q) - len(p.name) + 1}
 }
 
 func (p *part) produceOwn(keyed int, entries ...string) []any {

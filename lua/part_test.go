@@ -262,7 +262,7 @@ func (p *part) rejectsBadArgs(s *lua.Script, keys []string, argv []any, numbers 
 			bad = append(bad, 0)
 		}
 		for _, value := range bad {
-			if value == "-1" && (s == lua.Release && i%5 == 3 || s == lua.Produce && i >= 10) {
+			if value == "-1" && (s == lua.Release && i%5 == 3 || s == lua.Produce && i >= 8) {
 				continue // the header gives it a meaning
 			}
 			spoilt := slices.Clone(argv)

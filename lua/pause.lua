@@ -9,24 +9,17 @@
 -- ARGV[2] ms        since when; 0 = now
 -- ARGV[3] string    who paused it and why; kept as it is
 -- ARGV[4] int       most paused partitions of the shard
--- ARGV[5] int       newest layout that the caller knows
--- RETURNS {now, -1, record}  rejected: a newer layout has fenced the shard; nothing was written
--- RETURNS {now, 2}  rejected: the shard is closed, its pauses were copied; nothing was written
 -- RETURNS {now, 0}  rejected: one paused partition too many; nothing was written
 -- RETURNS {now, 1}  paused
 --
--- USES whole, int, time, fenced_off
+-- USES whole, int, time
 local ledger, name = KEYS[1], ARGV[1]
-local since, max_paused, layout = whole(ARGV[2], 0), whole(ARGV[4], 0), whole(ARGV[5], 1)
-if not (since and max_paused and layout) or name == '' then
+local since, max_paused = whole(ARGV[2], 0), whole(ARGV[4], 0)
+if not (since and max_paused) or name == '' then
   return redis.error_reply('ERR pause: bad arguments')
 end
 
 local now = time()
-local moved = fenced_off(ledger, layout, now)
-if moved then
-  return moved
-end
 local field = 'pause:' .. name
 local v = redis.call('HMGET', ledger, 'paused', 'pause:*', field)
 local count, old = whole(v[1], 0) or 0, v[3]

@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-func (p *part) pauseArgs(name string, max int) []any { return []any{name, 0, `{"by":"alice"}`, max, 1} }
+func (p *part) pauseArgs(name string, max int) []any { return []any{name, 0, `{"by":"alice"}`, max} }
 
 func (p *part) pause(name string) []any {
 	p.t.Helper()
@@ -26,7 +26,7 @@ func (p *part) resumeKeys(name string) []string {
 
 func (p *part) resume(name string) []any {
 	p.t.Helper()
-	return one(p.must(lua.Resume, p.resumeKeys(name), name, 1))
+	return one(p.must(lua.Resume, p.resumeKeys(name), name))
 }
 
 func (p *part) pauseField(name string) string {
@@ -254,19 +254,19 @@ func TestRedisCallsOfPausedPartitions(t *testing.T) {
 	}
 	p := wide(t, c, 1)[0]
 	costs(t, c, lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 1), 5)
-	costs(t, c, lua.Resume, p.resumeKeys(p.name), []any{p.name, 1}, 6)
+	costs(t, c, lua.Resume, p.resumeKeys(p.name), []any{p.name}, 6)
 }
 
 func TestPauseAndResumeRejectBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
-		p.rejectsBadArgs(lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 10), []int{2, 4, 5}, 5)
+		p.rejectsBadArgs(lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 10), []int{2, 4})
 		p.rejects("ERR pause: bad arguments", lua.Pause, []string{p.ledger}, p.pauseArgs("", 10)...)
 		p.pause(p.name)
 		for _, row := range []struct {
 			keys int
 			name string
 		}{{2, p.name}, {3, "*"}, {3, ""}} {
-			p.rejects("ERR resume: bad arguments", lua.Resume, p.resumeKeys(p.name)[:row.keys], row.name, 1)
+			p.rejects("ERR resume: bad arguments", lua.Resume, p.resumeKeys(p.name)[:row.keys], row.name)
 		}
 	})
 }
@@ -275,7 +275,7 @@ func TestPauseAndResumeRejectForeignValuesWhole(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(4)...)
 		p.pause(p.name)
-		for script, argv := range map[*lua.Script][]any{lua.Pause: p.pauseArgs(p.name, 10), lua.Resume: {p.name, 1}} {
+		for script, argv := range map[*lua.Script][]any{lua.Pause: p.pauseArgs(p.name, 10), lua.Resume: {p.name}} {
 			keys := []string{p.ledger}
 			if script == lua.Resume {
 				keys = p.resumeKeys(p.name)

@@ -18,11 +18,8 @@
 -- ARGV[6] int       results of idempotent calls that the shard may keep
 -- ARGV[7] bytes     the largest entry of the call
 -- ARGV[8] int       position in a list's key where the partition's name begins, the member of KEYS[1]
--- ARGV[9] int       layout of the shard, as the caller knows it
--- ARGV[10] int      no new partition begins below this sequence
--- ARGV[11..] bytes   of each partition: how many entries, 1 or more, negative where it has a third key for the
+-- ARGV[9..] bytes    of each partition: how many entries, 1 or more, negative where it has a third key for the
 --                   result of an idempotent call; then that many encoded entries, oldest first
--- RETURNS {now, -1, record}  rejected: a newer layout has fenced the shard; nothing was written. See layout/fence
 -- RETURNS {now, answer...}  an answer for each partition, the values of one of these:
 -- RETURNS 0                            rejected: one new partition too many; nothing was written
 -- RETURNS 1, accepted, evicted, depth  appended
@@ -37,10 +34,9 @@ local ready, ledger = KEYS[1], KEYS[2]
 local capacity, full, linger = whole(ARGV[1], 1), whole(ARGV[2], 1), whole(ARGV[3], 0)
 local max_active, keep, max_keys = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0)
 local largest, name_at = whole(ARGV[7], 0), whole(ARGV[8], 1)
-local layout, floor = whole(ARGV[9], 1), whole(ARGV[10], 0)
-local bad = not (capacity and full and linger and max_active and keep and max_keys and largest and name_at and layout and floor)
+local bad = not (capacity and full and linger and max_active and keep and max_keys and largest and name_at)
   or full > capacity
-local key, at = 3, 11
+local key, at = 3, 9
 while not bad and at <= #ARGV do
   local k = tonumber(ARGV[at])
   bad = not k or k == 0 or k ~= math.floor(k) or k * k > 1e12
@@ -57,11 +53,6 @@ local shard, rejected = open_shard(ledger)
 if rejected then
   return rejected
 end
-if shard.fence > layout then
-  return { shard.now, -1, redis.call('HGET', ledger, 'record') or '' }
-end
--- It is kept in the ledger, or the next fence would not know of it.
-shard.high_water = math.max(shard.high_water, floor)
 local active = redis.call('ZCARD', ready)
 local now, add, due = shard.now, shard.add, shard.due
 local result = { now }
@@ -276,7 +267,7 @@ local function append(q, m, seen, first, k)
   end
 end
 
-key, at = 3, 11
+key, at = 3, 9
 local last_arg = #ARGV
 while at <= last_arg do
   local k, seen = tonumber(ARGV[at]), false

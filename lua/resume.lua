@@ -7,24 +7,17 @@
 -- KEYS[2] hash      the shard's ledger
 -- KEYS[3..] hash    of the partition: its sequences and range; none = the whole namespace
 -- ARGV[1] string    name of the partition, the member of KEYS[1]; * = the whole namespace
--- ARGV[2] int       newest layout that the caller knows
--- RETURNS {now, -1, record}  rejected: a newer layout has fenced the shard; nothing was written
--- RETURNS {now, 2}  rejected: the shard is closed, its pauses were copied; nothing was written
 -- RETURNS {now, 0}  was not paused; nothing was written
 -- RETURNS {now, 1}  resumed
 --
--- USES whole, time, fenced_off
+-- USES whole, time
 local ready, ledger, m, name = KEYS[1], KEYS[2], KEYS[#KEYS], ARGV[1]
-local one, layout = #KEYS == 3, whole(ARGV[2], 1)
-if not layout or name == '' or #KEYS > 3 or one == (name == '*') then
+local one = #KEYS == 3
+if name == '' or #KEYS > 3 or one == (name == '*') then
   return redis.error_reply('ERR resume: bad arguments')
 end
 
 local now = time()
-local moved = fenced_off(ledger, layout, now)
-if moved then
-  return moved
-end
 local field = 'pause:' .. name
 local v = redis.call('HMGET', ledger, 'paused', field)
 if not v[2] then

@@ -52,7 +52,7 @@ func TestProduceStoresTheOthersWhereOneIsRejected(t *testing.T) {
 					p.do("sadd", key(spoilt), "foreign")
 					keys := slices.Insert(g.keys(), 6, spoilt.seen)
 					_, argv := g.produceOf(p.fresh(1), p.fresh(2), p.fresh(3))
-					argv[10+2] = -2 // idempotent
+					argv[8+2] = -2 // idempotent
 					reply := p.produceReply(keys, argv)
 					after := func(k int) []any { return []any{1, k, max(0, before+k-10), min(10, before+k)} }
 					p.same("answers", reply[1:], slices.Concat(after(1), []any{wrongType}, after(3)))
@@ -139,7 +139,7 @@ func TestProduceRepeatsAResultBesideOthers(t *testing.T) {
 		once := p.fresh(2)
 		call := func() []any {
 			_, argv := group{g[1], g[0], g[0]}.produceOf(p.fresh(1), once, p.fresh(1))
-			argv[10+2] = -2 // idempotent
+			argv[8+2] = -2 // idempotent
 			keys := append(append(append(p.shared(), g[1].own()...), append(p.own(), p.seen)...), p.own()...)
 			return p.produceReply(keys, argv)[1:]
 		}
@@ -154,7 +154,7 @@ func TestBadArgumentsOfOnePartitionRejectTheWholeCall(t *testing.T) {
 	several(t, 3, func(t *testing.T, g group) {
 		p := g[0]
 		keys, argv := g.produceCall(1)
-		p.rejectsBadArgs(lua.Produce, keys, argv, []int{11, 13, 15}, 1, 2, 5, 8, 9, 11, 13, 15)
+		p.rejectsBadArgs(lua.Produce, keys, argv, []int{9, 11, 13}, 1, 2, 5, 8, 9, 11, 13)
 		p.rejects("ERR produce: bad arguments", lua.Produce, keys[:len(keys)-2], argv...)
 		p.rejects("ERR produce: bad arguments", lua.Produce, append(keys, p.dead), argv...)
 		g.fill(4)

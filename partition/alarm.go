@@ -82,6 +82,6 @@ func (a *alarm) sleep(ctx context.Context, c *backend.Clock, due int64, maxWait 
 func (verbs) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64,
 	maxWait time.Duration) {
 	if sh := ns.shard(shard); sh != nil {
-		sh.alarm.sleep(ctx, sh.Backend.Clock(), due, maxWait)
+		sh.alarm.sleep(ctx, ns.store.backend.Clock(), due, maxWait)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 func TestCheckPassesAndWarnsOfWhatACrashLoses(t *testing.T) {
@@ -106,51 +107,29 @@ func TestCheckRecordsFormatAndShards(t *testing.T) {
 	if _, err := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 2 }).Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"sw:{default.0}:ledger", "sw:{default.1}:ledger"} {
+	for _, key := range []string{"sw:{default.0}:ledger", backend.ShardPrefix("sw", "default", 1, 2) + "ledger"} {
 		if got := c.HGetAll(t.Context(), key).Val(); got["format"] != "1" || got["shards"] != "2" {
 			t.Errorf("%s: %v", key, got)
 		}
 	}
 	for _, shards := range []int{1, 3, 8} {
 		s := open(t, server.URL(), func(p *partition.Policy) { p.Shards = shards })
-		if _, err := s.Check(t.Context()); err != nil {
-			t.Error(err)
+		if _, err := s.Check(t.Context()); !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "fixed at first use, which was with 2") {
+			t.Errorf("configured with %d: %v", shards, err)
 		}
-		if open, _ := s.ns.OpenShards(); len(open) != 2 {
-			t.Errorf("configured with %d: %d shards, want the 2 that are there", shards, len(open))
+		if err := s.produce("kart", "x"); !errors.Is(err, partition.ErrIncompatible) {
+			t.Errorf("produce, configured with %d: %v", shards, err)
 		}
+	}
+	auto := open(t, server.URL(), func(p *partition.Policy) { p.Shards = partition.AutoShards })
+	if _, err := auto.Check(t.Context()); err != nil || auto.ns.Shards() != 2 {
+		t.Errorf("auto: %d shards, %v", auto.ns.Shards(), err)
 	}
 	if keys := c.Keys(t.Context(), "*").Val(); len(keys) != 2 {
 		t.Errorf("another setting left keys: %v", keys)
 	}
 	if _, err := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 2 }).Check(t.Context()); err != nil {
 		t.Errorf("the same setting again: %v", err)
-	}
-}
-
-// Processes with different settings begin at the same moment: whoever was first, all have the
-// same shards.
-func TestCheckLetsOnlyOneSettingOfShardsBegin(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	results := make(chan int)
-	for i := range 8 {
-		s := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 1 + i%2 })
-		go func() {
-			redistest.Until(t, 20*time.Second, "the check passes", func() bool {
-				_, err := s.Check(t.Context())
-				return err == nil
-			})
-			shards, _ := s.ns.OpenShards()
-			results <- len(shards)
-		}()
-	}
-	counts := map[int]bool{}
-	for range 8 {
-		counts[<-results] = true
-	}
-	if len(counts) != 1 {
-		t.Errorf("got processes with %v shards", counts)
 	}
 }
 

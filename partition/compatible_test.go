@@ -55,29 +55,33 @@ func TestAnIncompatibleStoreRejectsProduceDueAndClaim(t *testing.T) {
 	}
 }
 
-func TestOfTwoFirstUsersWithDifferentShardsOneFollowsTheOther(t *testing.T) {
+// Of first users that begin at the same moment one fixes the number of shards. Those that want another
+// one are rejected; one that leaves it to the store has the same.
+func TestOfFirstUsersWithDifferentShardsOneFixesTheNumber(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for round := range 50 {
 		prefix := fmt.Sprint("r", round)
 		var wg sync.WaitGroup
-		var shards [2]int
-		for i := range shards {
-			s := openPrefix(t, server.URL(), prefix, func(p *partition.Policy) { p.Shards = i + 1 })
-			wg.Go(func() {
-				if _, err := s.Check(t.Context()); err != nil {
-					_, err = s.Check(t.Context())
-					if err != nil {
-						t.Errorf("round %d: %v", round, err)
-					}
-				}
-				open, _ := s.ns.OpenShards()
-				shards[i] = len(open)
-			})
+		wanted := []int{1, 2, partition.AutoShards}
+		stores, errs := make([]*site, len(wanted)), make([]error, len(wanted))
+		for i, shards := range wanted {
+			stores[i] = openPrefix(t, server.URL(), prefix, func(p *partition.Policy) { p.Shards = shards })
+			wg.Go(func() { _, errs[i] = stores[i].Check(t.Context()) })
 		}
 		wg.Wait()
-		if shards[0] != shards[1] {
-			t.Fatalf("round %d: %d and %d shards", round, shards[0], shards[1])
+		recorded, err := server.Client().HGet(t.Context(), prefix+":{default.0}:ledger", "shards").Int()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, shards := range wanted {
+			fits := shards == recorded || shards == partition.AutoShards
+			if fits != (errs[i] == nil) || !fits && !errors.Is(errs[i], partition.ErrIncompatible) {
+				t.Errorf("round %d: %d are recorded, %d wanted: %v", round, recorded, shards, errs[i])
+			}
+			if fits && stores[i].ns.Shards() != recorded {
+				t.Errorf("round %d: %d are recorded, one of %d has %d", round, recorded, shards, stores[i].ns.Shards())
+			}
 		}
 	}
 }

@@ -46,11 +46,6 @@ type Config struct {
 	// Backend is an open back-end that other stores use, too; default nil, one of this
 	// Store's own. Its owner closes it after the Store. URL, Replicas and Follows are its.
 	Backend *backend.Backend
-	// Pool is the name of the pool that Backend is; default empty, where there is one. Pools are the
-	// back-ends of all pools by name; default nil. A namespace moves to another by Reshard, and stays
-	// one of this Store.
-	Pool  string
-	Pools map[string]*backend.Backend
 	// Namespaces are the policies by the name of their namespace; at least one.
 	Namespaces map[string]Policy
 	// Drops keeps samples of the entries that this process evicts or expires; default nil,

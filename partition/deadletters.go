@@ -70,19 +70,11 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 // the first that has some.
 func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int64,
 	limit int) (page DeadPage, err error) {
-	layouts := ns.home.Layouts()
-	shards := layouts.Shards
+	shards := ns.home.Shards()
 	for ; shard < len(shards); shard, end = shard+1, positionNewest {
 		sh := own(shards[shard])
-		of := layouts.Find(sh.Layout)
-		if of.Forgotten != 0 {
-			continue // it has none
-		}
 		c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.dead}, 1, end-1, limit, pageBytes)
 		if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
-			if of.Abandoned != 0 {
-				continue // it may never answer again
-			}
 			return DeadPage{}, c.Err
 		}
 		c.Rest.Int() // how many there are
@@ -165,7 +157,7 @@ func nextDiscard(n int, took time.Duration) int {
 func (verbs) Discard(ctx context.Context, ns *Namespace,
 	letters []Letter) (removed int, err error) {
 	s := ns.store
-	if err := s.ensureCompatible(ctx); err != nil {
+	if err := s.mayRun(ctx); err != nil {
 		return 0, err
 	}
 	n := 1 // nothing is known of the list yet

@@ -74,7 +74,7 @@ func (n *Namespace) hold(shard int) int64 {
 // without one that is due, the next call reads one member first.
 func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	limit int) (list []DuePartition, total int, err error) {
-	if err := ns.store.ensureCompatible(ctx); err != nil {
+	if err := ns.store.mayRun(ctx); err != nil {
 		return nil, 0, err
 	}
 	sh := ns.shard(shard)
@@ -86,12 +86,12 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	}
 	hold := ns.hold(shard)
 	sh.alarm.reset(hold)
-	now, err := sh.Backend.KnownTime(ctx)
+	now, err := ns.store.backend.KnownTime(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	if sh.quiet.Load() && offset == 0 {
-		first, err := sh.Backend.Out.ZRangeWithScores(ctx, sh.ready, 0, 0).Result()
+		first, err := ns.store.backend.Out.ZRangeWithScores(ctx, sh.ready, 0, 0).Result()
 		err = backend.Classify(err)
 		if sh.Breaker.Done(err); err != nil {
 			return nil, 0, err
@@ -101,7 +101,7 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 		}
 	}
 	until := strconv.FormatInt(now-hold, 10)
-	pipe := sh.Backend.Out.Pipeline()
+	pipe := ns.store.backend.Out.Pipeline()
 	count := pipe.ZCount(ctx, sh.ready, "-inf", until)
 	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key:     sh.ready,

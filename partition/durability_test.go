@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 func durable(cfg *partition.Config) { cfg.Replicas = 1 }
@@ -152,7 +153,7 @@ func TestOnAClusterEachMasterWaitsForItsOwnReplica(t *testing.T) {
 	mine, others := "", ""
 	for i := 0; mine == "" || others == ""; i++ {
 		name := fmt.Sprint("p", i)
-		slot := cluster.ClusterKeySlot(t.Context(), fmt.Sprintf("sw:{default.%d}:ready", s.ns.ShardOf(name))).Val()
+		slot := cluster.ClusterKeySlot(t.Context(), backend.ShardPrefix("sw", "default", s.ns.ShardOf(name), s.ns.Shards())+"ready").Val()
 		if int(slot)*3/16384 == 0 {
 			mine = name
 		} else {
@@ -182,7 +183,7 @@ func TestOnAClusterEachMasterWaitsForItsOwnReplica(t *testing.T) {
 		return here == nil && there == nil
 	})
 	// Clients that follow no redirect must find the new master.
-	servers.Failover(t, fmt.Sprintf("sw:{default.%d}:ready", s.ns.ShardOf(mine)))
+	servers.Failover(t, backend.ShardPrefix("sw", "default", s.ns.ShardOf(mine), s.ns.Shards())+"ready")
 	redistest.Until(t, 20*time.Second, "the new master is asked", func() bool {
 		here, _ := both()
 		return here != nil && strings.Contains(here.Error(), "0 of 1") // it has no replica left

@@ -187,7 +187,7 @@ func (h *historian) drain(client int, name string, shard int, release bool) {
 	out := h.note(client, action{partition: name, verb: "claim", token: token}, func() answer {
 		ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 		defer cancel()
-		claim = s.Claim(ctx, []partition.ClaimRequest{{Namespace: s.ns, Partition: name, MaxBatches: 1, Shard: shard}}, time.Hour)[0]
+		claim = s.Claim(ctx, []partition.ClaimRequest{{Namespace: s.ns, Partition: name, MaxBatches: 1}}, time.Hour)[0]
 		if claim.Err != nil {
 			// Unavailable is written down as unknown, too: it may never have happened.
 			return answer{unknown: true}
@@ -250,7 +250,7 @@ func payloads(l *partition.Lease) string {
 }
 
 // record lets clients use three partitions and returns their history. Where there are several
-// processes the shards change meanwhile.
+// processes they drain what is due.
 func record(t *testing.T, seed uint64, processes int, seeded func(*historian)) *historian {
 	t.Helper()
 	capacity, n := historyCapacity, 5
@@ -283,13 +283,7 @@ func record(t *testing.T, seed uint64, processes int, seeded func(*historian)) *
 	for i := range n {
 		roll := rand.New(rand.NewPCG(seed, uint64(i)+1))
 		clients.Go(func() {
-			for k := range 45 {
-				if h.moving && i == 0 && k == 15 {
-					redistest.Until(t, time.Minute, "the shards change", func() bool {
-						_, err := h.sites[0].Reshard(t.Context(), h.sites[0].ns, partition.ReshardRequest{Shards: 3})
-						return err == nil
-					})
-				}
+			for range 45 {
 				if name := fmt.Sprint("p", roll.IntN(3)); roll.IntN(5) < 3 {
 					h.produce(i, name, 1+roll.IntN(3))
 				} else if !h.moving {
@@ -307,13 +301,12 @@ func record(t *testing.T, seed uint64, processes int, seeded func(*historian)) *
 // drainDue drains a partition that is due in one of the shards, if there is one.
 func (h *historian) drainDue(client int, roll *rand.Rand) {
 	s := h.site(client)
-	numbers, _ := s.ns.OpenShards()
-	for _, i := range roll.Perm(len(numbers)) {
+	for _, shard := range roll.Perm(s.ns.Shards()) {
 		ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
-		due, _, _ := s.Due(ctx, s.ns, numbers[i], 0, 10) // after an error there are others
+		due, _, _ := s.Due(ctx, s.ns, shard, 0, 10) // after an error there are others
 		cancel()
 		if len(due) > 0 {
-			h.drain(client, due[roll.IntN(len(due))].Partition, numbers[i], roll.IntN(4) == 0)
+			h.drain(client, due[roll.IntN(len(due))].Partition, shard, roll.IntN(4) == 0)
 			return
 		}
 	}
@@ -357,7 +350,7 @@ func TestHistoriesOfSeededBugsAreRejected(t *testing.T) {
 			}
 			t.Error("no history of it was turned down")
 		})
-		t.Run(name+", over reshards", func(t *testing.T) {
+		t.Run(name+", of two processes", func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(15) {
 				if judge(record(t, seed, 2, seeded)) == porcupine.Illegal {
@@ -369,8 +362,8 @@ func TestHistoriesOfSeededBugsAreRejected(t *testing.T) {
 	}
 }
 
-// Two processes serve the clients while the shards change.
-func TestHistoriesOverReshardsAreThoseOfAQueue(t *testing.T) {
+// Two processes serve the clients.
+func TestHistoriesOfTwoProcessesAreThoseOfAQueue(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

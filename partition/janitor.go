@@ -31,12 +31,10 @@ const (
 type Janitor struct {
 	*lifecycle.Loop
 	store    *Store
-	overdue  map[*shard]int64         // rank where the next page of overdue partitions begins
-	looked   map[*shard]time.Time     // when a round looked at it last
-	ahead    map[*shard]int64         // rank from the other end where the second page of those far ahead begins
-	tidied   map[*Namespace]time.Time // when a round did what is next for its layouts
-	revived  map[*Namespace]time.Time // when a round looked at its closed shards
-	backlogs []home                   // shards that nobody drains and that have more stale entries; the next one first
+	overdue  map[*shard]int64     // rank where the next page of overdue partitions begins
+	looked   map[*shard]time.Time // when a round looked at it last
+	ahead    map[*shard]int64     // rank from the other end where the second page of those far ahead begins
+	backlogs []home               // shards that nobody drains and that have more stale entries; the next one first
 
 	mu     sync.Mutex
 	scan   map[string]uint64    // SCAN cursor by server
@@ -54,18 +52,16 @@ func NewJanitor(s *Store) *Janitor {
 		scan:    map[string]uint64{},
 		failed:  map[string]time.Time{},
 		walked:  map[string]time.Time{},
-		tidied:  map[*Namespace]time.Time{},
-		revived: map[*Namespace]time.Time{},
 	}
 	j.Loop = lifecycle.New("janitor", nil, j.run)
 	return j
 }
 
-// shards are the open ones of all namespaces, by their key prefix.
+// shards are those of all namespaces, by their key prefix.
 func (j *Janitor) shards() map[string]home {
 	all := map[string]home{}
 	for _, ns := range j.store.Namespaces() {
-		for _, sh := range ns.openShards() {
+		for _, sh := range ns.shards() {
 			all[sh.Prefix] = home{ns, sh}
 		}
 	}

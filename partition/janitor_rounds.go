@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"hash/crc32"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -20,7 +19,7 @@ import (
 // nothing while the store is unavailable.
 func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 	j.backlogs = nil
-	if j.store.ensureCompatible(ctx) != nil {
+	if j.store.mayRun(ctx) != nil {
 		return 0
 	}
 	shards := j.shards()
@@ -28,34 +27,21 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 		if h.sh.Breaker.Suspect() || time.Since(j.looked[h.sh]) < h.ns.home.Rest(h.sh.Number) {
 			continue
 		}
-		now, ok := h.sh.Backend.Now()
+		now, ok := j.store.backend.Now()
 		if !ok {
 			continue
 		}
 		j.looked[h.sh] = time.Now()
 		j.reschedule(ctx, h, now)
 		// A partition that is behind by half of max_age may have stale entries.
-		took := j.expire(ctx, h, h.overdue(now, h.ns.Policy.MaxAge/2))
+		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
 		rest += restFactor * took
-	}
-	for _, ns := range j.store.Namespaces() {
-		j.store.growAsConfigured(ctx, ns)
-		if now, ok := ns.Now(); ok && time.Since(j.tidied[ns]) >= ns.Rest() {
-			j.tidied[ns] = time.Now()
-			j.store.tidyLayouts(ctx, ns, now)
-		}
-		if time.Since(j.revived[ns]) >= max(space.ReviveEvery, ns.Rest()) {
-			j.revived[ns] = time.Now()
-			j.store.revive(ctx, ns)
-		}
 	}
 	walking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
-	for _, b := range j.store.space.Backends(j.store.homes) {
-		_ = backend.EachMaster(walking, b.Background, func(ctx context.Context, c *redis.Client) error {
-			return j.orphans(ctx, c, shards)
-		})
-	}
+	_ = backend.EachMaster(walking, j.store.backend.Background, func(ctx context.Context, c *redis.Client) error {
+		return j.orphans(ctx, c, shards)
+	})
 	return rest
 }
 
@@ -68,19 +54,8 @@ func (j *Janitor) goOn(ctx context.Context) (rest time.Duration) {
 	if h.sh.Breaker.Suspect() {
 		return 0
 	}
-	now, _ := h.sh.Backend.Now()
-	return restFactor * j.expire(ctx, h, h.overdue(now, h.ns.Policy.MaxAge))
-}
-
-// overdue is since when a partition must be due, in ms, to be looked at because it is behind.
-// Whatever an older layout holds is stale once it was replaced for max_age.
-func (h home) overdue(now int64, behind time.Duration) int64 {
-	for _, l := range h.ns.home.Layouts().All {
-		if l.N > h.sh.Layout && l.Made < now-h.ns.Policy.MaxAge.Milliseconds() {
-			return math.MaxInt64
-		}
-	}
-	return now - behind.Milliseconds()
+	now, _ := j.store.backend.Now()
+	return restFactor * j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds())
 }
 
 // reschedule repairs a page of partitions whose due time is furthest ahead. Where they
@@ -111,7 +86,7 @@ func (j *Janitor) reschedule(ctx context.Context, h home, now int64) {
 
 // tooFarAhead returns a page of partitions whose due time may be too far ahead.
 func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([]string, error) {
-	names, err := h.sh.Backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
+	names, err := j.store.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are the most likely to be wrong
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Offset: offset, Count: janitorPage,
 	}).Result()
@@ -129,7 +104,7 @@ func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([
 // long Redis worked.
 func (j *Janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
 	first := j.overdue[h.sh]
-	page, err := h.sh.Backend.Background.ZRangeWithScores(ctx, h.sh.ready, first,
+	page, err := j.store.backend.Background.ZRangeWithScores(ctx, h.sh.ready, first,
 		first+janitorPage-1).Result()
 	if h.sh.Breaker.Done(backend.Classify(err)); err != nil {
 		return 0
@@ -256,7 +231,7 @@ func serverNumber(addr string) int { return space.Whole - 1 - int(crc32.Checksum
 // unknown returns the names that the active set does not hold. It asks for all of
 // them with one command, so that a scan costs Redis the same whatever it finds.
 func (j *Janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
-	scores, err := sh.Backend.Background.ZMScore(ctx, sh.ready, names...).Result()
+	scores, err := j.store.backend.Background.ZMScore(ctx, sh.ready, names...).Result()
 	if err != nil {
 		return nil // a later scan finds them again
 	}

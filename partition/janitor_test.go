@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
@@ -82,9 +83,11 @@ func TestJanitorsRepairWhatNoOtherScriptMeets(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := func(kind, name string) string {
-		return fmt.Sprintf("sw:{default.%d}:%s:%s", s.ns.ShardOf(name), kind, name)
+		return backend.ShardPrefix("sw", "default", s.ns.ShardOf(name), s.ns.Shards()) + kind + ":" + name
 	}
-	ready := func(name string) string { return fmt.Sprintf("sw:{default.%d}:ready", s.ns.ShardOf(name)) }
+	ready := func(name string) string {
+		return backend.ShardPrefix("sw", "default", s.ns.ShardOf(name), s.ns.Shards()) + "ready"
+	}
 	due := func(name string) int64 { return int64(c.ZScore(ctx, ready(name), name).Val()) }
 	now := func() int64 { return c.Time(ctx).Val().UnixMilli() }
 	far := float64(now() + 1000*time.Hour.Milliseconds())
@@ -273,7 +276,7 @@ func TestJanitorsWalkEveryMaster(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	masters := map[string]bool{}
 	for shard := range 8 {
-		prefix := fmt.Sprintf("sw:{default.%d}:", shard)
+		prefix := backend.ShardPrefix("sw", "default", shard, s.ns.Shards())
 		for i := 0; ; i++ {
 			if name := fmt.Sprint("p", i); s.ns.ShardOf(name) == shard {
 				if err := c.RPush(t.Context(), prefix+"q:"+name, entry("x")).Err(); err != nil {

@@ -10,7 +10,6 @@ import (
 
 // Every Redis key of the buffer is spelled in this file only.
 //
-//	sw:{ns}:layout                   hash    what is recorded of layouts, once the shards changed; see package space
 //	sw:{ns.N}:q:<partition>          list    entries, oldest first
 //	sw:{ns.N}:ready                  zset    active partitions by due time, ms
 //	sw:{ns.N}:m:<partition>          hash    sequences; the range and lease
@@ -19,7 +18,7 @@ import (
 //	sw:{ns.N}:dd:<partition>:<hash>  string  result of an idempotent produce
 //	sw:{ns}:drainers                 zset    processes that serve the namespace: see package space
 //
-// The hash tag {ns.N} keeps a shard in one cluster slot; {ns.LAYOUT.N-x} in layouts after the first. A name holds neither a brace
+// The hash tag {ns.N-x} of shard N, {ns.0} of the first, keeps a shard in one cluster slot: see backend.ShardPrefix. A name holds neither a brace
 // nor a colon, so no two keys are equal and no caller chooses a slot.
 type shard struct {
 	*space.Shard // with the prefix "sw:{ns.N}:"
@@ -29,10 +28,7 @@ type shard struct {
 	// claimed is the length of the last answer to a claim, in bytes: the initial
 	// capacity for the next one.
 	claimed atomic.Int64
-	trimmed atomic.Int64 // rank where the next page of trim begins
-	quiet   atomic.Bool  // the last Due listed none that is due
-	// seen is what this process read last of its ledger; nil: nothing yet.
-	seen atomic.Pointer[map[string]string]
+	quiet   atomic.Bool // the last Due listed none that is due
 }
 
 // newShard is what this package keeps of a shard.

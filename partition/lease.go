@@ -36,9 +36,6 @@ type ClaimRequest struct {
 	Namespace  *Namespace
 	Partition  string
 	MaxBatches int // consecutive batches the lease may cover, 1 or more
-	// Shard is where Due listed the partition. One that is no home of it stands for where its new
-	// entries go.
-	Shard int
 }
 
 // ClaimResult is what became of one ClaimRequest.
@@ -82,7 +79,7 @@ type Lease struct {
 	// written again, and counted as delivered. nil: none.
 	Done  []bool
 	Until time.Time // when the lease lapses, counted from before the claim was sent
-	at    *shard    // where it was claimed; nil: where new entries of the partition go
+	at    *shard    // where it was claimed; nil: that of the partition
 }
 
 // Claim runs all requests and returns one result for each, in the same order. The
@@ -97,17 +94,14 @@ func (verbs) Claim(ctx context.Context, requests []ClaimRequest,
 	s := requests[0].Namespace.store
 	results := make([]ClaimResult, len(requests))
 	claims := make([]*ClaimResult, len(requests))
-	err := s.ensureCompatible(ctx)
+	err := s.mayRun(ctx)
 	for i, r := range requests {
 		results[i].ClaimRequest, results[i].Err = r, err
-		results[i].at = r.home()
+		results[i].at = r.Namespace.shardOf(r.Partition)
 		claims[i] = &results[i]
 		if err != nil {
 			s.backend.CountError(err)
 		}
-	}
-	if err == nil {
-		claims = s.gone(ctx, claims)
 	}
 	for err == nil && len(claims) > 0 {
 		packs := backend.RunPacks(planClaims(claims), func(c *backend.Call,
@@ -143,18 +137,6 @@ next:
 }
 
 func (c *ClaimResult) shard() *shard { return c.at }
-
-// home is the shard that is asked for the partition.
-func (r *ClaimRequest) home() *shard {
-	if sh := r.Namespace.shard(r.Shard); sh != nil {
-		for _, l := range r.Namespace.home.Layouts().All {
-			if l.N == sh.Layout && own(l.Of(r.Partition)) == sh {
-				return sh
-			}
-		}
-	}
-	return r.Namespace.shardOf(r.Partition)
-}
 
 func fillClaims(c *backend.Call, claims []*ClaimResult, lease time.Duration) {
 	ns, sh := claims[0].Namespace, claims[0].shard()

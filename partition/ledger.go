@@ -1,15 +1,15 @@
 package partition
 
 import (
+	"cmp"
 	"context"
-	"slices"
-	"strings"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/backend"
-	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Ledger is the exact account of a namespace since its first entry, in entries:
@@ -38,32 +38,9 @@ type Overview struct {
 
 	Paused           *Pause `json:"-"` // nil: the namespace is not paused. Several shards: the earliest
 	PausedPartitions int64  `json:"-"` // partitions that are paused, each by itself
-
-	Shards ShardStates `json:"-"`
 }
 
-// ShardStates are the shards of a namespace by the state of their layout.
-type ShardStates struct {
-	Current      int           `json:"current"`
-	Older        int           `json:"older"`
-	Closed       int           `json:"-"`
-	Unfenced     int           `json:"unfenced"`      // of the older ones: those that may take entries still
-	OlderEntries int64         `json:"older_entries"` // stored in the older ones
-	OlderFor     time.Duration `json:"-"`             // how long there have been older ones; 0: there are none
-	Busiest      int           `json:"-"`             // of the current ones: those of the master that has most
-	Masters      int           `json:"masters"`       // of the cluster; 0: it is none, or has not said
-}
-
-// BusiestRatio is what the fullest master has of the current shards, divided by the mean of all
-// masters: 1 is even, and what it is without a cluster.
-func (s ShardStates) BusiestRatio() float64 {
-	if s.Masters == 0 || s.Current == 0 {
-		return 1
-	}
-	return float64(s.Busiest*s.Masters) / float64(s.Current)
-}
-
-// Overview reads the ledger and the sizes of a namespace, in one round trip a pool once the time of
+// Overview reads the ledger and the sizes of a namespace, in one round trip once the time of
 // the store is known. Its Buffered comes from the ledger; Audit counts the entries. Errors:
 // ErrTooManyReads where no read slot is free within 1s, and those of the store.
 func (verbs) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
@@ -79,71 +56,39 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (o Overview, err er
 	if err := s.space.Resolve(ctx, ns.home); err != nil {
 		return Overview{}, err
 	}
-	layouts, open := ns.home.Layouts(), ns.openShards()
-	counted := layouts.Counted()
-	for _, at := range counted {
-		if !at.Breaker.Allow() {
+	shards := ns.shards()
+	for _, sh := range shards {
+		if !sh.Breaker.Allow() {
 			return Overview{}, backend.ErrUnreachable // who reads one namespace after the other goes on
 		}
 	}
-	now, err := ns.backend().KnownTime(ctx)
+	now, err := s.backend.KnownTime(ctx)
 	if err != nil {
 		return Overview{}, err
 	}
-	all := s.readShards(ctx, counted)
-	paused := map[string]bool{} // while the shards change, a pause may be in two homes
-	for _, at := range counted {
-		sh, r := own(at), all[at]
+	for _, r := range s.readShards(ctx, shards) {
 		if r.err != nil {
 			return Overview{}, r.err
 		}
-		o.Shards.count(layouts, sh, o.add(r.field), r.field("fence"))
+		o.add(r.field)
 		o.DeadLetters += r.dead
 		if r.dead > 0 { // after an operator deleted the list, the ledger still has its old size
 			o.DeadBytes += r.field("dead_bytes")
 		}
 		o.Keys += backend.KeptKeys(r.fields["keys"], now)
 		o.Partitions += r.active
-		if !slices.Contains(open, sh) || r.fields["closed"] != "" {
-			continue // the pauses of a closed shard were copied
-		}
 		o.Paused = earlier(o.Paused, pauseOf(r.fields))
-		if r.fields["paused"] != "" {
-			for name := range r.fields {
-				paused[name] = paused[name] || strings.HasPrefix(name, pauseField) &&
-					name != pauseField+pauseAll
-			}
-		}
+		o.PausedPartitions += pausedPartitions(r.fields["paused"], r.fields[pauseField+pauseAll] != "")
 		if r.first != "" {
 			o.Overdue = max(o.Overdue, time.Duration(now-r.due)*time.Millisecond)
 		}
 	}
-	for _, l := range layouts.All {
-		if l.Sums != nil {
-			o.add(func(name string) int64 { return l.Sums[name] })
-		}
-	}
-	for _, is := range paused {
-		if is {
-			o.PausedPartitions++
-		}
-	}
-	current := layouts.Current()
-	if o.Shards.Older > 0 {
-		o.Shards.OlderFor = time.Duration(max(1, now-current.Made)) * time.Millisecond
-	}
-	var ledgers []string
-	for _, sh := range current.Shards {
-		ledgers = append(ledgers, sh.Ledger)
-	}
-	o.Shards.Busiest, o.Shards.Masters = ns.backend().Busiest(ctx, ledgers)
 	o.Ledger.Buffered = o.Ledger.stored()
 	return o, nil
 }
 
-// add counts the ledger of a shard, or the sums of several. It returns how many entries they say
-// are stored.
-func (o *Overview) add(field func(string) int64) (stored int64) {
+// add counts the ledger of a shard.
+func (o *Overview) add(field func(string) int64) {
 	l := ledgerOf(field)
 	o.Ledger.Accepted += l.Accepted
 	o.Ledger.Delivered += l.Delivered
@@ -154,12 +99,7 @@ func (o *Overview) add(field func(string) int64) (stored int64) {
 	o.Reclaimed += field("reclaimed")
 	o.Purged += field("purged")
 	o.DeadEvicted += field("dead_evicted")
-	return l.stored()
 }
-
-// sumFields are the fields of a ledger that add reads.
-var sumFields = []string{"accepted", "delivered", "evicted", "reclaimed", "expired", "dead", "lost",
-	"lost_count", "purged", "dead_evicted"}
 
 // ledgerOf is the account of one shard, from the fields of its ledger.
 func ledgerOf(field func(string) int64) Ledger {
@@ -169,7 +109,7 @@ func ledgerOf(field func(string) int64) Ledger {
 		Evicted:   field("evicted") - field("reclaimed"),
 		Expired:   field("expired"),
 		Dead:      field("dead"),
-		Lost:      field("lost") + field("lost_count"), // lost is a word where a newer layout fenced the shard
+		Lost:      field("lost"),
 	}
 }
 
@@ -178,20 +118,55 @@ func (l Ledger) stored() int64 {
 	return l.Accepted - l.Delivered - l.Evicted - l.Expired - l.Dead - l.Lost
 }
 
-// count adds a shard that holds so many entries.
-func (s *ShardStates) count(layouts *space.Layouts, sh *shard, entries, fence int64) {
-	switch {
-	case sh.Layout == layouts.Current().N:
-		s.Current++
-	case layouts.Closed(sh.Layout):
-		s.Closed++
-	default:
-		s.Older++
-		s.OlderEntries += entries
-		if fence <= sh.Layout {
-			s.Unfenced++
-		}
+// A shardReading is what one shard holds.
+type shardReading struct {
+	fields       map[string]string // of its ledger
+	active, dead int64             // partitions with entries, and dead letters
+	first        string            // the partition that is looked at next; empty: there is none
+	due          int64             // when that is, ms
+	err          error
+}
+
+func (r *shardReading) field(name string) int64 {
+	n, _ := strconv.ParseInt(r.fields[name], 10, 64)
+	return n
+}
+
+// readShards reads shards, in their order. One that does not answer has an error and hides none of
+// the others.
+func (s *Store) readShards(ctx context.Context, shards []*shard) []*shardReading {
+	pipe := s.backend.Background.Pipeline()
+	all := make([]*shardReading, len(shards))
+	var read []func()
+	for i, sh := range shards {
+		r := &shardReading{}
+		all[i] = r
+		ledger := pipe.HGetAll(ctx, sh.Ledger)
+		active := pipe.ZCard(ctx, sh.ready)
+		first := pipe.ZRangeWithScores(ctx, sh.ready, 0, 0)
+		dead := pipe.LLen(ctx, sh.dead)
+		read = append(read, func() {
+			r.fields = ledger.Val()
+			r.active = active.Val()
+			r.dead = dead.Val()
+			for _, z := range first.Val() {
+				r.first, r.due = fmt.Sprint(z.Member), int64(z.Score)
+			}
+			letters := dead.Err()
+			if backend.IsWrongType(letters) {
+				letters = nil // a foreign value hides the dead letters only
+			}
+			r.err = backend.Classify(cmp.Or(ledger.Err(), active.Err(), first.Err(), letters))
+			if r.fields == nil {
+				r.err = cmp.Or(r.err, backend.ErrUnavailable) // no connection was made
+			}
+		})
 	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for _, f := range read {
+		f()
+	}
+	return all
 }
 
 // Audit counts the entries of every partition and returns the residual: the ledger's
@@ -205,19 +180,16 @@ func (verbs) Audit(ctx context.Context, ns *Namespace) (residual int64, err erro
 	if err := s.space.Resolve(ctx, ns.home); err != nil {
 		return 0, err
 	}
-	for _, sh := range ns.openShards() {
-		if ns.home.Layouts().Find(sh.Layout).Sums != nil {
-			continue // given up, and back
-		}
+	for _, sh := range ns.shards() {
 		for from := int64(0); ; from += page {
 			var found int
 			err := s.ledgerReads.Do(ctx, func() error {
-				names, err := sh.Backend.Background.ZRange(ctx, sh.ready, from, from+page-1).Result()
+				names, err := s.backend.Background.ZRange(ctx, sh.ready, from, from+page-1).Result()
 				if err != nil {
 					return backend.Classify(err)
 				}
 				found = len(names)
-				n, err := countEntries(ctx, sh, names)
+				n, err := s.countEntries(ctx, sh, names)
 				counted += n
 				return err
 			})
@@ -234,12 +206,12 @@ func (verbs) Audit(ctx context.Context, ns *Namespace) (residual int64, err erro
 }
 
 // countEntries adds up the lengths of the partitions' lists.
-func countEntries(ctx context.Context, sh *shard,
+func (s *Store) countEntries(ctx context.Context, sh *shard,
 	names []string) (total int64, err error) {
 	if len(names) == 0 {
 		return 0, nil
 	}
-	pipe := sh.Backend.Background.Pipeline()
+	pipe := s.backend.Background.Pipeline()
 	lengths := make([]*redis.IntCmd, len(names))
 	for i, name := range names {
 		lengths[i] = pipe.LLen(ctx, sh.list(name))

@@ -1,10 +1,14 @@
 package partition
 
 import (
+	"fmt"
 	"hash/fnv"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -94,21 +98,29 @@ func TestEveryShardGetsItsPartOfMaxPartitions(t *testing.T) {
 func TestAZoneIsAPartOfTheClustersSlots(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartMasters(t, 1)
-	p := others(t, cluster.URL(), 1, 1)[0]
-	if p.store.Zones() != MaxZones {
-		t.Errorf("%d zones, want %d", p.store.Zones(), MaxZones)
+	policy := DefaultPolicy()
+	policy.Shards = AutoShards
+	s, err := Open(Config{URL: cluster.URL(), Prefix: "sw", Namespaces: map[string]Policy{"one": DefaultPolicy(), "auto": policy}}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
 	}
-	p.reshard(t, MaxZones)
-	p.store.DealZones()
-	used := map[int]bool{}
-	for _, name := range p.namesIn() {
-		used[p.ns.ZoneOf(name)] = true
-		if want := backend.Slot(p.ns.shardOf(name).Prefix) * MaxZones / backend.Slots; p.ns.ZoneOf(name) != want {
-			t.Errorf("%s: zone %d, want %d", name, p.ns.ZoneOf(name), want)
+	t.Cleanup(func() { _ = s.Close() })
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.Zones() != MaxZones || s.Namespace("one").Shards() != 1 || s.Namespace("auto").Shards() != 4 {
+		t.Errorf("%d zones, %d shards of one, %d of auto", s.Zones(), s.Namespace("one").Shards(), s.Namespace("auto").Shards())
+	}
+	ns, used := s.Namespace("auto"), map[int]bool{}
+	for i := range 100 {
+		name := fmt.Sprint("p", i)
+		used[ns.ZoneOf(name)] = true
+		if want := backend.Slot(ns.shardOf(name).Prefix) * MaxZones / backend.Slots; ns.ZoneOf(name) != want {
+			t.Errorf("%s: zone %d, want %d", name, ns.ZoneOf(name), want)
 		}
 	}
-	if len(used) != MaxZones {
-		t.Errorf("%d zones of twelve shards spread evenly", len(used))
+	if len(used) != 4 {
+		t.Errorf("%d zones of four shards spread evenly", len(used))
 	}
 	if got := (&Namespace{Name: "bare"}).ZoneOf("kart"); got != 0 {
 		t.Errorf("a namespace without shards: zone %d", got)

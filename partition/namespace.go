@@ -4,10 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/space"
 )
@@ -21,7 +19,6 @@ type Namespace struct {
 	home  *space.Home
 	full  int // entries that make a full batch
 	drops *drops.Namespace
-	dealt atomic.Pointer[space.Layouts] // by which ZoneOf tells zones
 }
 
 func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
@@ -34,12 +31,11 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	n := &Namespace{Name: name, Policy: policy, full: min(policy.Batch, policy.Capacity)}
 	n.home = space.NewHome(prefix, name, policy.Shards, func(at *space.Shard) any { return newShard(n, at) })
 	n.home.Required = true
-	n.dealt.Store(n.home.Layouts())
 	n.home.Reordered = n.reordered
 	return n, nil
 }
 
-// shard is that of a number, in the order in which this process learned of them; nil: there is none.
+// shard is that of a number; nil: there is none.
 func (n *Namespace) shard(number int) *shard {
 	all := n.home.Shards()
 	if number < 0 || number >= len(all) {
@@ -48,63 +44,29 @@ func (n *Namespace) shard(number int) *shard {
 	return own(all[number])
 }
 
-// readable is the first shard from a number on but for those that were given up and are not back;
-// nil: there is none.
-func (n *Namespace) readable(number int) *shard {
-	layouts := n.home.Layouts()
-	for ; ; number++ {
-		sh := n.shard(number)
-		if sh == nil || sh.Revived() || layouts.Find(sh.Layout).Sums == nil {
-			return sh
-		}
+// shards are those of the namespace.
+func (n *Namespace) shards() (all []*shard) {
+	for _, at := range n.home.Shards() {
+		all = append(all, own(at))
 	}
+	return all
 }
 
-// openShards are those that may hold entries: of layouts that are not closed, and revived ones.
-func (n *Namespace) openShards() (open []*shard) {
-	for _, l := range n.home.Layouts().All {
-		for _, at := range l.Shards {
-			if l.Closed == 0 || at.Revived() {
-				open = append(open, own(at))
-			}
-		}
-	}
-	return open
-}
-
-// homes are the shards that may hold entries of a partition, the oldest layout first.
-func (n *Namespace) homes(partition string) (homes []*shard) {
-	for _, l := range n.home.Layouts().All {
-		if at := l.Of(partition); l.Closed == 0 || at.Revived() {
-			homes = append(homes, own(at))
-		}
-	}
-	return homes
-}
-
-// OpenShards are the numbers of the shards that may hold entries, as Due takes them. changed closes
-// when there may be others.
-func (n *Namespace) OpenShards() (numbers []int, changed <-chan struct{}) {
+// Fixed closes once the number of shards is known, which is when the store was first checked.
+func (n *Namespace) Fixed() <-chan struct{} {
 	if n.home == nil { // no Store made it
-		for i := range n.Policy.Shards {
-			numbers = append(numbers, i)
-		}
-		return numbers, nil
+		return nil
 	}
-	changed = n.home.Changed()
-	for _, sh := range n.openShards() {
-		numbers = append(numbers, sh.Number)
-	}
-	return numbers, changed
+	return n.home.Fixed()
 }
 
-// ShardOf is the number of the shard that takes new entries of a partition: of those of the newest
-// layout, FNV-1a of its name modulo their number. It is part of the stored format.
+// ShardOf is the number of the shard of a partition: FNV-1a of its name modulo their number. It is
+// part of the stored format.
 func (n *Namespace) ShardOf(partition string) int { return n.shardOf(partition).Number }
 
 // reordered wakes the drainer of this process: what it left to others may be its own now.
 func (n *Namespace) reordered() {
-	for _, sh := range n.openShards() {
+	for _, sh := range n.shards() {
 		sh.alarm.ring(0)
 	}
 }
@@ -117,23 +79,21 @@ func (n *Namespace) linger() int64 {
 	return longest - rand.Int64N(longest/8+1)
 }
 
-// Now is the clock of the pool that new entries go to, in Unix ms. ok is false until
-// its Redis has answered once.
+// Now is the clock of the store, in Unix ms. ok is false until its Redis has answered once.
 func (n *Namespace) Now() (ms int64, ok bool) {
 	if n.store == nil {
 		return 0, false
 	}
-	return n.backend().Now()
+	return n.store.backend.Now()
 }
 
-// Shards is how many shards take new entries, as far as this process knows.
-func (n *Namespace) Shards() int { return len(n.home.Layouts().Current().Shards) }
-
-// Pool is where new entries go, as far as this process knows; empty where there is one.
-func (n *Namespace) Pool() string { return n.home.Layouts().Current().Shards[0].Pool }
-
-// backend is that of the pool that new entries go to.
-func (n *Namespace) backend() *backend.Backend { return n.home.Backend() }
+// Shards is how many shards the namespace has.
+func (n *Namespace) Shards() int {
+	if n.home == nil { // no Store made it
+		return n.Policy.Shards
+	}
+	return len(n.home.Shards())
+}
 
 // Unreachable reports whether calls for a partition are rejected at once, because its shard cannot
 // be reached. Where that is not known it asks in the background.
@@ -147,7 +107,7 @@ func (n *Namespace) Unreachable(partition string) bool {
 }
 
 func (n *Namespace) shardOf(partition string) *shard {
-	return own(n.home.Layouts().Current().Of(partition))
+	return own(n.home.Of(partition))
 }
 
 // Namespace returns the namespace of that name, nil when there is none.

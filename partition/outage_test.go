@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 func TestAStoreThatIsDownAtTheStartWorksOnceItIsUp(t *testing.T) {
@@ -254,7 +255,7 @@ func TestTheStoreIsReadyWhileAnyShardCanBeReached(t *testing.T) {
 	names := make([]string, 3)
 	for i := range 100 {
 		name := fmt.Sprint("p", i)
-		names[servers.MasterOf(fmt.Sprintf("sw:{default.%d}:ready", s.ns.ShardOf(name)))] = name
+		names[servers.MasterOf(backend.ShardPrefix("sw", "default", s.ns.ShardOf(name), s.ns.Shards())+"ready")] = name
 	}
 	thaw := func(i int) {
 		servers.Masters[i].Signal(syscall.SIGCONT)
@@ -281,7 +282,7 @@ func TestTheStoreIsReadyWhileAnyShardCanBeReached(t *testing.T) {
 	end := time.Now().Add(30 * time.Second)
 	for i := range 5 {
 		name := names[1+i%2]
-		prefix := fmt.Sprintf("sw:{default.%d}:", s.ns.ShardOf(name))
+		prefix := backend.ShardPrefix("sw", "default", s.ns.ShardOf(name), s.ns.Shards())
 		c := servers.Masters[1+i%2].Client()
 		if err := c.RPush(t.Context(), prefix+"q:"+name, entry("x")).Err(); err != nil {
 			t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,7 +71,7 @@ func (verbs) Pause(ctx context.Context, ns *Namespace, partition string, p Pause
 	if err != nil {
 		return err
 	}
-	if err := s.ensureCompatible(ctx); err != nil {
+	if err := s.mayRun(ctx); err != nil {
 		return err
 	}
 	since := int64(0)
@@ -80,8 +79,8 @@ func (verbs) Pause(ctx context.Context, ns *Namespace, partition string, p Pause
 		since = max(0, p.Since.UnixMilli())
 	}
 	room := s.pausesLeft(ctx, ns, partition)
-	codes, err := s.changePauses(ctx, ns, partition, func(sh *shard, name string, layout int64) *backend.Call {
-		return backend.NewCall(lua.Pause, sh.Breaker, []string{sh.Ledger}, name, since, text, room, layout)
+	codes, err := s.changePauses(ctx, ns, partition, func(sh *shard, name string) *backend.Call {
+		return backend.NewCall(lua.Pause, sh.Breaker, []string{sh.Ledger}, name, since, text, room)
 	})
 	if err == nil && slices.Contains(codes, 0) {
 		return ErrTooManyPauses
@@ -109,23 +108,18 @@ func (verbs) Resume(ctx context.Context, ns *Namespace, partition string) (was b
 	if partition != "" && !ValidPartition(partition) {
 		return false, errPartitionName(partition)
 	}
-	if err := s.ensureCompatible(ctx); err != nil {
+	if err := s.mayRun(ctx); err != nil {
 		return false, err
 	}
-	codes, err := s.changePauses(ctx, ns, partition, func(sh *shard, name string, layout int64) *backend.Call {
+	codes, err := s.changePauses(ctx, ns, partition, func(sh *shard, name string) *backend.Call {
 		keys := []string{sh.ready, sh.Ledger}
 		if name != pauseAll {
 			keys = append(keys, sh.meta(name))
 		}
-		return backend.NewCall(lua.Resume, sh.Breaker, keys, name, layout)
+		return backend.NewCall(lua.Resume, sh.Breaker, keys, name)
 	})
 	for _, sh := range ns.pausedIn(partition) {
 		sh.alarm.ring(1) // something is due now
-		if seen := sh.seen.Load(); err == nil && seen != nil {
-			fields := maps.Clone(*seen) // else an abandoned layout might bring the pause back
-			delete(fields, pauseField+cmp.Or(partition, pauseAll))
-			sh.seen.Store(&fields)
-		}
 	}
 	return slices.Contains(codes, 1), err
 }
@@ -134,71 +128,32 @@ func errPartitionName(name string) error {
 	return Wrong("partition", strconv.Quote(name), "the name of a partition")
 }
 
-// pausedIn are the shards that keep a pause: those that may hold entries of the partition, or all
-// open ones where it is empty. The oldest layout comes first.
+// pausedIn are the shards that keep a pause: that of the partition, or all where it is empty.
 func (n *Namespace) pausedIn(partition string) []*shard {
 	if partition == "" {
-		return n.openShards()
+		return n.shards()
 	}
-	return n.homes(partition)
+	return []*shard{n.shardOf(partition)}
 }
 
 // changePauses changes a pause in each shard that keeps it, and returns the codes and the first error.
-// While the shards of the namespace change it fences the older ones first, so nobody with an
-// older record changes them alone; and what of them was closed gives its pauses on before.
 func (s *Store) changePauses(ctx context.Context, ns *Namespace, partition string,
-	call func(sh *shard, name string, layout int64) *backend.Call) (codes []int64, err error) {
-	name := cmp.Or(partition, pauseAll)
-	for range maxMoves {
-		if err := s.fence(ctx, ns); err != nil {
-			return nil, err
-		}
-		layout := ns.home.Layouts().Current().N
-		shards := ns.pausedIn(partition)
-		if codes, err = s.changePausesIn(ctx, ns, shards, func(sh *shard) *backend.Call {
-			return call(sh,
-				name, layout)
-		}); !errors.Is(err, errMoving) {
-			break
-		}
+	call func(sh *shard, name string) *backend.Call) (codes []int64, err error) {
+	var calls []*backend.Call
+	for _, sh := range ns.pausedIn(partition) {
+		calls = append(calls, call(sh, cmp.Or(partition, pauseAll)))
 	}
-	return codes, err
-}
-
-func (s *Store) changePausesIn(ctx context.Context, ns *Namespace, shards []*shard,
-	call func(*shard) *backend.Call) (codes []int64, err error) {
-	for len(shards) > 0 {
-		// Those of a layout at once, for the older ones come first.
-		n := 1
-		for n < len(shards) && shards[n].Layout == shards[0].Layout {
-			n++
+	s.backend.Run(ctx, s.backend.Background, calls)
+	for _, c := range calls {
+		code := c.Rest.Int()
+		switch {
+		case c.Err != nil:
+			err = cmp.Or(err, c.Err)
+		case c.Rest.Broken:
+			err = cmp.Or(err, c.Misread())
+		default:
+			codes = append(codes, code)
 		}
-		calls := make([]*backend.Call, n)
-		for i := range calls {
-			calls[i] = call(shards[i])
-		}
-		s.backend.Run(ctx, s.backend.Background, calls)
-		for i, c := range calls {
-			if c.Err != nil {
-				err = cmp.Or(err, c.Err)
-				continue
-			}
-			code := c.Rest.Int()
-			switch {
-			case c.Rest.Broken:
-				err = cmp.Or(err, c.Misread())
-			case code < 0:
-				err = cmp.Or(s.space.Learn(ctx, ns.home, c.Rest.Bulk()), errMoving)
-			case code == 2:
-				err = cmp.Or(err, s.closeShard(ctx, ns, shards[i]))
-			default:
-				codes = append(codes, code)
-			}
-		}
-		if err != nil && shards[0].Layout != ns.home.Layouts().Current().N {
-			return codes, err
-		}
-		shards = shards[n:]
 	}
 	return codes, err
 }
@@ -209,19 +164,19 @@ func (s *Store) changePausesIn(ctx context.Context, ns *Namespace, shards []*sha
 // exceed the bound by one.
 func (s *Store) pausesLeft(ctx context.Context, ns *Namespace, partition string) int {
 	left := MaxPauses
-	current := ns.home.Layouts().Current()
-	if partition == "" || len(current.Shards) == 1 {
+	shards := ns.home.Shards()
+	if partition == "" || len(shards) == 1 {
 		return left
 	}
-	pipes := backend.Pipes{}
+	pipe := s.backend.Background.Pipeline()
 	var counts []*redis.SliceCmd
-	for _, sh := range current.Shards {
-		if sh != current.Of(partition) && !sh.Breaker.Suspect() {
-			counts = append(counts, pipes.To(sh.Backend.Background).HMGet(ctx, sh.Ledger,
+	for _, sh := range shards {
+		if sh != ns.home.Of(partition) && !sh.Breaker.Suspect() {
+			counts = append(counts, pipe.HMGet(ctx, sh.Ledger,
 				"paused", pauseField+pauseAll))
 		}
 	}
-	_ = pipes.Exec(ctx) // each command has its own error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, c := range counts {
 		if v := c.Val(); len(v) == 2 {
 			count, _ := v[0].(string)
@@ -248,28 +203,24 @@ func (verbs) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err 
 	if err := s.space.Resolve(ctx, ns.home); err != nil {
 		return nil, err
 	}
-	pipes := backend.Pipes{}
+	pipe := s.backend.Background.Pipeline()
 	var ledgers []*redis.MapStringStringCmd
-	for _, sh := range ns.openShards() {
-		ledgers = append(ledgers, pipes.To(sh.Backend.Background).HGetAll(ctx, sh.Ledger))
+	for _, sh := range ns.shards() {
+		ledgers = append(ledgers, pipe.HGetAll(ctx, sh.Ledger))
 	}
 	err = s.ledgerReads.Do(ctx, func() error {
-		return backend.Classify(pipes.Exec(ctx))
+		_, err := pipe.Exec(ctx)
+		return backend.Classify(err)
 	})
 	if err != nil {
 		return nil, err
 	}
 	var all *Pause
-	seen := map[string]bool{} // in both homes while the shards change
 	for _, ledger := range ledgers {
-		if ledger.Val()["closed"] != "" {
-			continue // its pauses were copied, and never change again
-		}
 		all = earlier(all, pauseOf(ledger.Val()))
 		for field, text := range ledger.Val() {
 			name, ok := strings.CutPrefix(field, pauseField)
-			if ok && name != pauseAll && !seen[name] {
-				seen[name] = true
+			if ok && name != pauseAll {
 				list = append(list, PausedPart{name, ParsePause(text)})
 			}
 		}
@@ -289,17 +240,6 @@ func pauseOf(ledger map[string]string) *Pause {
 	}
 	p := ParsePause(text)
 	return &p
-}
-
-// pausesIn are the pauses among the fields of a ledger.
-func pausesIn(fields map[string]string) map[string]string {
-	pauses := map[string]string{}
-	for field, text := range fields {
-		if name, is := strings.CutPrefix(field, pauseField); is {
-			pauses[name] = text
-		}
-	}
-	return pauses
 }
 
 // earlier is the one of two pauses that began first; nil is none.

@@ -41,28 +41,15 @@ func (verbs) Peek(ctx context.Context, ns *Namespace, partition string,
 	if err := ns.store.space.Resolve(ctx, ns.home); err != nil {
 		return Peeked{}, err
 	}
-	homes := ns.homes(partition) // those of older layouts have the older entries
-	if r.FromNewest {
-		slices.Reverse(homes)
-	}
 	r.Limit = min(max(r.Limit, 1), peekEntries)
-	for _, sh := range homes {
-		p, err := ns.store.peek(ctx, sh, partition, r)
-		if err != nil {
-			return Peeked{}, err
-		}
-		all.Depth += p.Depth
-		if left := r.Limit - len(all.Entries); left > 0 {
-			all.Entries = append(all.Entries, p.Entries[:min(left, len(p.Entries))]...)
-		}
-	}
-	if all.Depth == 0 {
-		return Peeked{}, ErrNoPartition
+	all, err = ns.store.peek(ctx, ns.shardOf(partition), partition, r)
+	if err == nil && all.Depth == 0 {
+		err = ErrNoPartition
 	}
 	if r.FromNewest {
 		slices.Reverse(all.Entries)
 	}
-	return all, nil
+	return all, err
 }
 
 // peek reads entries of a partition in one shard, in the order in which it finds them.

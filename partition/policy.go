@@ -37,9 +37,8 @@ type Policy struct {
 	// Delivery is AtLeastOnce or AtMostOnce; default at-least-once.
 	Delivery Delivery
 	// Shards is how many groups of keys the namespace has, each in one cluster slot:
-	// 1 to 1024; default 1. Where the store has fewer, the namespace gets more while it serves;
-	// where it has more, it keeps them: see Reshard. With AutoShards it gets at its first use as
-	// many as the cluster has masters, 1 without a cluster, and keeps them.
+	// 1 to 1024, fixed at first use; default 1. With AutoShards the store decides: four a
+	// master of a cluster, 1 elsewhere; or as many as it has already.
 	Shards int
 	// MaxPartitions is how many partitions may have entries, over all shards: 1 to
 	// 10,000,000; default 100000. A produce to a further one gets ErrTooManyPartitions.
@@ -58,7 +57,7 @@ type Policy struct {
 // MaxBatch is the upper bound of Policy.Batch.
 const MaxBatch = 128
 
-const maxShards = 1024
+const maxShards = space.MaxShards
 
 // AutoShards is the Policy.Shards of a namespace whose shards the store decides.
 const AutoShards = space.Auto

@@ -2,6 +2,8 @@ package partition
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"math"
 	"slices"
@@ -57,53 +59,25 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 
 // produce is Produce; window is how long the results under idempotency keys are kept.
 func (s *Store) produce(ctx context.Context, groups []*Group, window time.Duration) {
-	if err := s.ensureCompatible(ctx); err != nil {
+	if err := s.mayRun(ctx); err != nil {
 		for _, g := range groups {
 			g.Err = err
 			s.backend.CountError(err)
 		}
 		return
 	}
-	left := groups
-	for range maxMoves {
-		if left = s.produceHome(ctx, left, window); len(left) == 0 {
-			break
-		}
-	}
-	for _, g := range left {
-		g.Err = errMoving
-	}
-	s.produceAlert.observe(groups)
-}
-
-// produceHome stores groups where their partitions are at home now. It returns those that were
-// rejected because another process knows a newer layout, in order; this one knows it then, too.
-func (s *Store) produceHome(ctx context.Context, groups []*Group, window time.Duration) (moved []*Group) {
 	round := s.space.Round() // before anything is sent
 	p := s.produces.Get().(*produceRun)
-	defer s.produces.Put(p)
 	p.window = window
-	if groups = s.findHomes(ctx, groups, window); len(groups) == 0 {
-		return nil
-	}
 	packs := backend.RunPacks(p.plan(groups), p.fill, func(calls []*backend.Call) {
 		s.backend.RunDurably(ctx, s.backend.In, calls)
 	}, p.hasLater)
 	for _, pack := range packs {
-		if record, fenced := fencedOff(pack.Call); fenced {
-			s.learn(ctx, pack.Items[0].Namespace, record, pack.Items)
-			continue
-		}
 		s.produced(pack, round)
 	}
-	for _, g := range groups {
-		if errors.Is(g.Err, errMoving) {
-			g.Err = nil
-			moved = append(moved, g)
-		}
-	}
 	p.forget()
-	return moved
+	s.produces.Put(p)
+	s.produceAlert.observe(groups)
 }
 
 // produceRun is the memory of one Produce, which later ones reuse.
@@ -148,6 +122,7 @@ func (p *produceRun) plan(groups []*Group) []backend.Pack[*Group] {
 		for _, e := range g.Entries {
 			bytes += len(e)
 		}
+		g.at = g.Namespace.shardOf(g.Partition)
 		c, another := p.room(g.at, len(g.Entries), bytes)
 		several = several || another
 		c.groups = append(c.groups, g)
@@ -242,8 +217,7 @@ func (p *produceRun) key(c *backend.Call, parts ...string) {
 func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 	ns := groups[0].Namespace
 	sh := groups[0].at
-	layouts := ns.home.Layouts()
-	shards := layouts.Size(sh.Layout)
+	shards := ns.Shards()
 	keys := 2 + 2*len(groups)
 	largest := 0
 	maxKeys := each(ns.Policy.MaxKeys, shards)
@@ -273,7 +247,7 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, each(ns.Policy.MaxPartitions, shards),
 		p.window.Milliseconds(),
 		maxKeys, largest,
-		len(sh.Prefix)+len(listInfix)+1, sh.Layout, layouts.Floor())
+		len(sh.Prefix)+len(listInfix)+1)
 	for _, g := range groups {
 		n := len(g.Entries)
 		if g.IdempotencyKey != "" {
@@ -284,6 +258,12 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 			c.Args = append(c.Args, (*bytesArg)(&g.Entries[i]))
 		}
 	}
+}
+
+// resultOf is the key of the result of a group.
+func (sh *shard) resultOf(g *Group) string {
+	sum := sha256.Sum256([]byte(g.IdempotencyKey))
+	return sh.produceResult(g.Partition, hex.EncodeToString(sum[:16]))
 }
 
 // each is what one of some shards may have of a bound over all: a script sees its shard only.

@@ -62,10 +62,10 @@ type PurgeResult struct {
 // purged and the error is that of the first one.
 func (verbs) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (PurgeResult, error) {
 	s := ns.store
-	if err := s.ensureCompatible(ctx); err != nil {
+	if err := s.mayRun(ctx); err != nil {
 		return PurgeResult{}, err
 	}
-	now, err := ns.backend().KnownTime(ctx)
+	now, err := s.backend.KnownTime(ctx)
 	if err != nil {
 		return PurgeResult{}, err
 	}
@@ -99,12 +99,7 @@ type purging struct {
 // run purges the partition that was asked for, or all of them. now is the time in ms.
 func (p *purging) run(ctx context.Context, now int64) error {
 	if p.Partition != "" {
-		for _, sh := range p.ns.homes(p.Partition) {
-			if err := p.drop(ctx, sh, []string{p.Partition}); err != nil {
-				return err
-			}
-		}
-		return nil
+		return p.drop(ctx, p.ns.shardOf(p.Partition), []string{p.Partition})
 	}
 	due := ""
 	for range maxPurgeRounds {
@@ -124,7 +119,7 @@ func (p *purging) run(ctx context.Context, now int64) error {
 
 // round goes through all partitions that are due at a time or later; empty: all.
 func (p *purging) round(ctx context.Context, due string) error {
-	for _, sh := range p.ns.openShards() {
+	for _, sh := range p.ns.shards() {
 		at := Page{shard: sh.Number, due: due}
 		for at.shard == sh.Number && !p.limited {
 			var names []string

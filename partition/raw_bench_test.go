@@ -79,7 +79,7 @@ func rawFlush(t testing.TB, groups int) (s *partition.Store, flush []*partition.
 	entry := partition.AppendEntry(nil, now, nil, []byte(strings.Repeat("x", 200)))
 	const list = "sw:{default.0}:q:"
 	keys := []string{"sw:{default.0}:ready", "sw:{default.0}:ledger"}
-	args := []string{"10000", "128", "1000", "100000", "86400000", "1000", strconv.Itoa(len(entry)), strconv.Itoa(len(list)), "1", "0"}
+	args := []string{"10000", "128", "1000", "100000", "86400000", "1000", strconv.Itoa(len(entry)), strconv.Itoa(len(list))}
 	for i := range groups {
 		name := fmt.Sprint("p", i)
 		flush = append(flush, &partition.Group{Namespace: s.Namespace("default"), Partition: name, Entries: [][]byte{entry}})

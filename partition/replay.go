@@ -55,7 +55,7 @@ func (s *Store) replay(ctx context.Context, ns *Namespace, letters []Letter,
 	outcomes []ReplayOutcome) {
 	groups := make([]*Group, len(letters))
 	var waiting []*Group
-	now, err := ns.backend().KnownTime(ctx)
+	now, err := s.backend.KnownTime(ctx)
 	for i, l := range letters {
 		outcomes[i].ID = l.ID
 		groups[i] = &Group{Namespace: ns, Partition: l.Partition, Err: err}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Redis forgets its scripts again and again, while pipelines of several partitions
@@ -75,7 +76,7 @@ func TestScriptFlushesMidRunAreNotNoticed(t *testing.T) {
 			for i := range producers {
 				for j := range spread {
 					name := fmt.Sprintf("p%d.%d", i, j)
-					list := c.LRange(t.Context(), fmt.Sprintf("sw:{default.%d}:q:%s", s.ns.ShardOf(name), name), 0, -1).Val()
+					list := c.LRange(t.Context(), backend.ShardPrefix("sw", "default", s.ns.ShardOf(name), s.ns.Shards())+"q:"+name, 0, -1).Val()
 					var got []string
 					for _, e := range list {
 						got = append(got, e[14:])

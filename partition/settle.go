@@ -74,7 +74,7 @@ func (verbs) Settle(ctx context.Context, commits []*Commit, releases []*Release)
 	}
 	for _, c := range commits {
 		if len(c.DeadLetters) > 0 {
-			c.stamp(c.Lease.shard().Backend.Now())
+			c.stamp(s.backend.Now())
 		}
 	}
 	packs := planSettlements(planSettlements(nil, commits), releases)

@@ -24,26 +24,22 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 		deadLetters bool
 	}
 	var reads []read
-	pipes := backend.Pipes{}
+	pipe := s.backend.Out.Pipeline()
 	for _, ns := range s.Namespaces() {
-		for _, sh := range ns.openShards() {
-			if sh.Backend.IsMissing() {
-				continue
-			}
-			pipe := pipes.To(sh.Backend.Out)
+		for _, sh := range ns.shards() {
 			reads = append(reads,
 				read{ns, sh, sh.ready, "sorted set", pipe.ZCard(ctx, sh.ready), false},
 				read{ns, sh, sh.Ledger, "hash", pipe.HGet(ctx, sh.Ledger, "format"), false},
 				read{ns, sh, sh.dead, "list", pipe.LLen(ctx, sh.dead), true})
 		}
 	}
-	if err := pipes.Exec(ctx); err != nil && !backend.IsWrongType(err) {
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !backend.IsWrongType(err) {
 		return nil, backend.Classify(err)
 	}
 	for _, r := range reads {
 		switch err := r.cmd.Err(); {
 		case backend.IsWrongType(err):
-			text := describeWrongType(ctx, r.ns.Name, r.at, r.key, r.want)
+			text := s.describeWrongType(ctx, r.ns.Name, r.key, r.want)
 			if !r.deadLetters {
 				return nil, backend.Wrap(ErrBroken, errors.New(text))
 			}
@@ -55,8 +51,8 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 	return warnings, nil
 }
 
-func describeWrongType(ctx context.Context, namespace string, at *shard, key, want string) string {
-	got, err := at.Backend.Out.Type(ctx, key).Result()
+func (s *Store) describeWrongType(ctx context.Context, namespace, key, want string) string {
+	got, err := s.backend.Out.Type(ctx, key).Result()
 	if err != nil {
 		got = "value of another type" // the user may not run TYPE
 	}

@@ -43,32 +43,14 @@ func (verbs) Stats(ctx context.Context, ns *Namespace, partition string) (stats 
 }
 
 func (s *Store) statsOf(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
-	var found *Stats
-	for _, sh := range ns.homes(partition) {
-		list, err := s.describe(ctx, ns, sh, []string{partition})
-		switch {
-		case err != nil:
-			return Stats{}, err
-		case len(list) == 0:
-		case found == nil:
-			found = &list[0]
-		default:
-			found.add(list[0])
-		}
+	list, err := s.describe(ctx, ns, ns.shardOf(partition), []string{partition})
+	if err != nil {
+		return Stats{}, err
 	}
-	if found == nil {
+	if len(list) == 0 {
 		return Stats{}, ErrNoPartition
 	}
-	return *found, nil
-}
-
-// add counts what a newer layout has of the same partition.
-func (s *Stats) add(newer Stats) {
-	s.Depth += newer.Depth
-	s.Accepted += newer.Accepted
-	s.Evicted += newer.Evicted
-	s.Expired += newer.Expired
-	s.OldestAge = max(s.OldestAge, newer.OldestAge)
+	return list[0], nil
 }
 
 // A Page is a place in the list of a namespace's partitions; the zero Page is the first.
@@ -88,12 +70,9 @@ func (verbs) Partitions(ctx context.Context, ns *Namespace, from Page,
 	if err := s.space.Resolve(ctx, ns.home); err != nil {
 		return nil, Page{}, err
 	}
-	sh := ns.readable(from.shard)
+	sh := ns.shard(from.shard)
 	if sh == nil {
 		return nil, Page{}, nil
-	}
-	if sh.Number != from.shard {
-		from = Page{shard: sh.Number}
 	}
 	err = s.ledgerReads.Do(ctx, func() error {
 		var names []string
@@ -211,11 +190,9 @@ func (verbs) Describe(ctx context.Context, ns *Namespace,
 	}
 	byShard := map[*shard][]string{}
 	for _, name := range names {
-		for _, sh := range ns.homes(name) {
-			byShard[sh] = append(byShard[sh], name)
-		}
+		sh := ns.shardOf(name)
+		byShard[sh] = append(byShard[sh], name)
 	}
-	at := map[string]int{}
 	err = s.ledgerReads.Do(ctx, func() error {
 		for sh, names := range byShard {
 			for len(names) > 0 {
@@ -224,14 +201,7 @@ func (verbs) Describe(ctx context.Context, ns *Namespace,
 				if err != nil {
 					return err
 				}
-				for _, one := range some {
-					if i, twice := at[one.Partition]; twice {
-						list[i].add(one)
-						continue
-					}
-					at[one.Partition] = len(list)
-					list = append(list, one)
-				}
+				list = append(list, some...)
 				names = names[n:]
 			}
 		}

@@ -76,8 +76,6 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	s.space = space.New(space.Config{
 		Kind:       kind,
 		Prefix:     cfg.Prefix,
-		Pool:       cfg.Pool,
-		Pools:      cfg.Pools,
 		Foreign:    s.checkSharedKeys,
 		RolledBack: s.metrics.rolledBack,
 		Log:        log,
@@ -121,7 +119,7 @@ const probePartition = "!permission-probe"
 
 // kind is what a Space has to know of buffers.
 var kind = &space.Kind{
-	Name: "buffer", Format: 1, Newest: 4, Total: "accepted", Unit: "entries", Scripts: space.Scripts(lua.All()), Layouts: 1,
+	Name: "buffer", Format: 1, Total: "accepted", Unit: "entries", Scripts: lua.All(),
 	Probe: lua.PermissionProbe,
 	// A list of its own stands in for the dead letters: what something else may have put there
 	// concerns few entries, see checkSharedKeys.
@@ -135,7 +133,7 @@ var kind = &space.Kind{
 
 // Check asks whether the store can be used now: see space.Check. A foreign value as an active set
 // or ledger is an error, too. Until a Check passed, and after one with ErrIncompatible until
-// another passes, Produce, Due and Claim are rejected.
+// another passes, whatever changes something is rejected, and so are Due and Claim: they ask a flag.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return s.space.Check(ctx, s.homes)
 }
@@ -146,9 +144,9 @@ func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
 	return s.space.Inspect(ctx, s.homes)
 }
 
-// ensureCompatible is nil when Produce, Due and Claim may run. The first caller runs a
-// Check, so that no entry is stored where nobody reads it.
-func (s *Store) ensureCompatible(ctx context.Context) error { return s.space.AllUsable(ctx, s.homes) }
+// mayRun is nil when a Check passed, which costs a load. The first caller runs one, so that no
+// entry is stored where nobody reads it.
+func (s *Store) mayRun(ctx context.Context) error { return s.space.AllUsable(ctx, s.homes) }
 
 // The errors of store operations. Every error of the store Is one of the first three,
 // which say what the caller may do next; the others are more precise.
@@ -172,8 +170,6 @@ var (
 	// ErrIncompatible is ErrBroken because the data or the setup of the store does not
 	// match this program or its configuration.
 	ErrIncompatible = backend.ErrIncompatible
-	// ErrNoPool is ErrIncompatible because this process does not have a pool.
-	ErrNoPool = space.ErrNoPool
 	// ErrTooManyPartitions: a new partition beyond Policy.MaxPartitions.
 	ErrTooManyPartitions = errors.New("too many partitions")
 	// ErrTooManyKeys: a new idempotency key beyond Policy.MaxKeys.

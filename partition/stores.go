@@ -58,16 +58,6 @@ func (a *Stores) Namespaces() []*Namespace { return a.sorted }
 // of one store.
 func (a *Stores) Zones() int { return max(1, a.zones) }
 
-// ZonesMoved is Store.ZonesMoved of any of them.
-func (a *Stores) ZonesMoved() bool { return slices.ContainsFunc(a.list, (*Store).ZonesMoved) }
-
-// DealZones is Store.DealZones of all of them.
-func (a *Stores) DealZones() {
-	for _, s := range a.list {
-		s.DealZones()
-	}
-}
-
 // NowOf is the clock of the store that holds a namespace.
 func (a *Stores) NowOf(ns *Namespace) (ms int64, ok bool) { return ns.Now() }
 

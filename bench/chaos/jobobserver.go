@@ -29,7 +29,7 @@ func newJobObserver(r *setup) *jobObserver {
 }
 
 func (o *jobObserver) key(shard int, name string) string {
-	return backend.ShardPrefix("sw", queueNamespace, shard) + name
+	return backend.ShardPrefix("sw", queueNamespace, shard, queueShards) + name
 }
 
 // run samples until ctx ends. While Redis is away there is nothing to see.

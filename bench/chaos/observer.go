@@ -100,9 +100,6 @@ func number(values []any, i int) *int64 {
 
 // buffered counts what all shards hold, and what they have accepted so far.
 func (w *observer) buffered(ctx context.Context) (held, accepted int64, err error) {
-	if err := w.look(ctx); err != nil {
-		return 0, 0, err
-	}
 	for shard := range w.shards {
 		s, err := w.sample(ctx, shard)
 		if err != nil {

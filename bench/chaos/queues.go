@@ -32,7 +32,6 @@ const (
 
 var (
 	sideNamespaces = []string{onceNamespace, bulkNamespace}
-	buffers        = append([]string{bufferNamespace}, sideNamespaces...)
 )
 
 // writeConfig writes the file that names the namespaces, and the lanes that a reload

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -272,7 +271,7 @@ func (n *node) serves(ctx context.Context, slot int64) bool {
 // shards are the key prefixes of all shards of a buffer.
 func (r *setup) shards(namespace string) (all []string) {
 	for i := range r.plan.shards {
-		all = append(all, backend.ShardPrefix("sw", namespace, i))
+		all = append(all, backend.ShardPrefix("sw", namespace, i, r.plan.shards))
 	}
 	return all
 }

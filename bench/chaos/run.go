@@ -119,8 +119,6 @@ func (r *setup) run(ctx context.Context) (*result, error) {
 		}
 		h.All = append(h.All, n)
 	}
-	for _, name := range buffers {
-	}
 	h.Ended = time.Now()
 	rest()
 	h.Faults = append(h.Faults, <-pauses...)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/lua/redistest"
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -187,44 +185,6 @@ func TestRedisTwoPushersAndAFailingSink(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A queue is pushed from its older shards and from the newest: what is late there, and what was dead.
-func TestRedisAQueueIsPushedFromEachLayout(t *testing.T) {
-	t.Parallel()
-	url, policy := "redis://"+redistest.Start(t).Addr, job.DefaultPolicy()
-	policy.Shards = 1
-	rule := DefaultRule()
-	rule.Match, rule.Sink = "q", "crm"
-	d := &deliveries{seen: map[string]int{}, running: map[string]bool{}}
-	var rejects atomic.Bool
-	rejects.Store(true)
-	s := d.sink(func(int) error {
-		if rejects.Load() {
-			return sink.Permanent(errDown)
-		}
-		return nil
-	})
-	x, y := startPush(t, url, policy, rule, s), startPush(t, url, policy, rule, s)
-	defer y.stop(t)
-	defer x.stop(t)
-	x.publish(t, "q", 1, 3)
-	until(t, 30*time.Second, "the sink rejects it", func() bool { return x.ledger(t).Dead == 1 })
-	rejects.Store(false)
-	late := &job.Publish{Namespace: x.ns, Queue: "q", Tries: 3, Delay: 2 * time.Second, Messages: []job.Message{{Payload: []byte("{}")}}}
-	x.store.Run(t.Context(), x.store.NewLane(), &job.Batch{Publishes: []*job.Publish{late}})
-	if _, err := x.store.Reshard(t.Context(), x.ns, partition.ReshardRequest{Shards: 3}); err != nil || late.Err != nil {
-		t.Fatal(err, late.Err)
-	}
-	x.publish(t, "q", 10, 3)
-	if n, err := x.store.ActOnDead(t.Context(), &job.DeadAct{Namespace: x.ns, Queue: "q", Verb: job.RespawnDead, Limit: 10}); n != 1 || err != nil {
-		t.Fatalf("respawned %d, %v", n, err)
-	}
-	published := x.ledger(t).Published
-	until(t, 30*time.Second, "every job is delivered", func() bool { return x.ledger(t).Acked == published })
-	if d.twice > 0 {
-		t.Errorf("%d were delivered twice at once", d.twice)
 	}
 }
 

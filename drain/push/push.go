@@ -175,9 +175,7 @@ func (p *Pusher) Refresh() {
 // queue, is about all of them.
 func (p *Pusher) heard(e job.WakeEvent) {
 	for _, t := range p.targets {
-		if e.Kind == job.WakeMoved {
-			t.relist()
-		} else if e.Namespace == "" || e.Namespace == t.namespace {
+		if e.Namespace == "" || e.Namespace == t.namespace {
 			t.heard(e)
 		}
 	}

@@ -158,26 +158,9 @@ func (t *target) shard(number int) *shard {
 	return s
 }
 
-// relist looks for the queues where their shards are now.
-func (t *target) relist() {
-	ns := t.p.store.Namespace(t.namespace)
-	if ns == nil {
-		return
-	}
-	t.mu.Lock()
-	rules := make(map[string]*Rule, len(t.queues))
-	for name, q := range t.queues {
-		rules[name] = q.rule
-	}
-	t.mu.Unlock()
-	for name, r := range rules {
-		t.list(ns, name, r)
-	}
-}
-
 // list notes that a queue that the rule matches has jobs, or is named by the rule.
 func (t *target) list(ns *job.Namespace, name string, r *Rule) {
-	var wanted, gone []*source
+	var wanted []*source
 	t.mu.Lock()
 	now := time.Now()
 	q := t.queues[name]
@@ -190,13 +173,6 @@ func (t *target) list(ns *job.Namespace, name string, r *Rule) {
 	}
 	q.listed = now
 	shards := ns.Shards(name)
-	q.sources = slices.DeleteFunc(q.sources, func(src *source) bool { // its layout is closed
-		left := !src.due && !src.inRing && !slices.Contains(shards, src.shard)
-		if left {
-			gone = append(gone, src)
-		}
-		return left
-	})
 	for _, shard := range shards {
 		if !slices.ContainsFunc(q.sources, func(s *source) bool { return s.shard == shard }) {
 			src := &source{queue: q, shard: shard}
@@ -206,9 +182,6 @@ func (t *target) list(ns *job.Namespace, name string, r *Rule) {
 		}
 	}
 	t.mu.Unlock()
-	for _, src := range gone {
-		t.p.wakes.Unwant(ns, src.shard, name)
-	}
 	if len(wanted) == 0 {
 		return
 	}

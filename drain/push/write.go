@@ -177,7 +177,7 @@ func (w *write) batch(jobs []job.Job) *sink.Batch {
 // seq is a number that no other job of the queue has, the same for good. Sequences are a shard's own, so
 // on all shards but the queue's very first the shard's number follows it.
 func (w *write) seq(j *job.Job) int64 {
-	if w.shard == w.ns.FirstHome(w.queue.name) {
+	if w.shard == w.ns.Shards(w.queue.name)[0] {
 		return j.Seq
 	}
 	return j.Seq*1024 + int64(w.shard)

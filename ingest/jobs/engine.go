@@ -192,7 +192,7 @@ func (e *Engine) zoneOf(ns *job.Namespace, queue string) []*lane {
 	if e.zones == nil {
 		return e.lanes
 	}
-	n, at := len(e.lanes)/e.zones.Zones(), e.zones.ZoneOf(ns, ns.Homes(queue)[0])
+	n, at := len(e.lanes)/e.zones.Zones(), e.zones.ZoneOf(ns, ns.Shards(queue)[0])
 	return e.lanes[n*at : n*(at+1)]
 }
 

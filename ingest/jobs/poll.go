@@ -54,7 +54,7 @@ type step struct {
 // Namespace, steps and what comes after wake only under the engine's lock.
 type poll struct {
 	Claim        // Namespace: or what has followed it
-	placed   any // what steps were planned by
+	shards   int // of the namespace when steps were planned
 	steps    []step
 	at       int // how many steps were asked
 	claim    job.Claim
@@ -193,28 +193,20 @@ func (e *Engine) wait(p *poll, err error) error {
 
 // plan cuts a poll into claims of one shard each. Queues in a row of the same shard are one
 // claim, up to job.MaxQueues, so that the order of queues holds. Of a queue over
-// several shards another one is the first each time. A queue that may have jobs in an older layout is
-// a claim by itself: while it waits for them, others do not.
+// several shards another one is the first each time.
 func (e *Engine) plan(p *poll) {
 	e.turn++
-	alone := false // the last step is
-	p.steps, p.at, p.placed = p.steps[:0], 0, p.Namespace.Placement()
+	p.steps, p.at, p.shards = p.steps[:0], 0, p.Namespace.ShardCount()
 	for i, queue := range p.Queues {
 		at := int32(i) // #nosec G115 -- a request has fewer
 		shards := p.Namespace.Shards(queue)
-		turns := len(p.Namespace.Homes(queue)) // those of older layouts come first, in their order
-		older := max(0, len(shards)-turns)
-		for i, shard := range shards {
-			if i >= older {
-				shard = shards[older+(e.turn+i)%(len(shards)-older)]
-			}
-			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard && !alone && older == 0 &&
-				len(p.queues(n-1)) < job.MaxQueues {
+		for i := range shards {
+			shard := shards[(e.turn+i)%len(shards)]
+			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard && len(p.queues(n-1)) < job.MaxQueues {
 				p.steps[n-1].to++
 			} else {
 				p.steps = append(p.steps, step{shard, at, at + 1})
 			}
-			alone = older > 0
 		}
 	}
 }
@@ -261,7 +253,6 @@ func (e *Engine) over(p *poll) bool {
 func (e *Engine) ask(p *poll, before error) error {
 	c := &p.claim
 	defer func() { *c = job.Claim{} }() // it may wait for long
-	again := true
 	for p.at = 0; p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < p.MaxBytes; {
 		if p.waiters != nil && e.over(p) {
 			p.nudge()
@@ -273,10 +264,6 @@ func (e *Engine) ask(p *poll, before error) error {
 			return c.Err
 		}
 		p.jobs, p.bytes = append(p.jobs, c.Jobs...), p.bytes+sizeOf(c.Jobs)
-		if c.Older && again && len(p.jobs) == 0 {
-			again, p.at = false, 0 // an older shard has a job since it was asked
-			continue
-		}
 		if !c.More || len(p.jobs) > 0 { // else others filled the answer
 			p.at++
 		}
@@ -288,7 +275,7 @@ func (e *Engine) ask(p *poll, before error) error {
 // the lane, so that polls of one flush share the next one, too.
 func (e *Engine) passedOn(p *poll) bool {
 	c := &p.claim
-	if p.waiters != nil || c.Err != nil || c.More || c.Older || len(c.Jobs) > 0 || p.at+1 == len(p.steps) {
+	if p.waiters != nil || c.Err != nil || c.More || len(c.Jobs) > 0 || p.at+1 == len(p.steps) {
 		return false
 	}
 	e.learn(p)

@@ -116,12 +116,12 @@ func (e *Engine) join(p *poll) (fresh, empty []*queue, err error) {
 		return nil, nil, ErrStopping
 	case now == nil:
 		return nil, nil, ErrNoNamespace
-	case p.waiters != nil && now == p.Namespace && p.placed == now.Placement():
+	case p.waiters != nil && now == p.Namespace && p.shards == now.ShardCount():
 		return nil, nil, nil
 	}
 	paid := p.waiters != nil
 	empty = e.part(p)
-	if now != p.Namespace || p.placed != now.Placement() {
+	if now != p.Namespace || p.shards != now.ShardCount() {
 		p.Namespace = now
 		e.plan(p)
 	}
@@ -258,11 +258,6 @@ func (e *Engine) hear(event job.WakeEvent) {
 				p.ended = true
 				p.nudge()
 			}
-		}
-		return
-	case job.WakeMoved:
-		for p := range e.polls {
-			p.nudge()
 		}
 		return
 	case job.WakeLost:

@@ -126,6 +126,9 @@ func TestGaugesReadTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := store.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	m := NewMetrics(reg, NewGauges([]GaugedPool{{"default", store, b}}, zap.NewNop()))
 	m.Watch(b)
 	ns := store.Namespace("ns")

@@ -31,6 +31,9 @@ func openPool(t testing.TB, name string, namespaces map[string]job.Policy) (Pool
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := store.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	wakes := func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(store, on) }
 	engine, err := jobs.New(jobs.DefaultConfig(), store, wakes, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {

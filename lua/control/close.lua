@@ -6,8 +6,7 @@
 -- KEYS[1] hash      the shard's ledger, whose field closed is when it opens, ms
 -- ARGV[1] ms        how long; 0 = it opens now; -1 = for ever if it is closed already: if it is not, a namespace
 --                   of that name was made again
--- RETURNS {now}     done
--- RETURNS {now, 0}  rejected: the namespace gets other shards, which would stay open; nothing was written
+-- RETURNS {now}
 --
 -- USES whole, int, time
 local ledger, wait = KEYS[1], whole(ARGV[1], -1)
@@ -15,9 +14,7 @@ if not wait then
   return redis.error_reply('ERR close: bad arguments')
 end
 local now = time()
-if wait > 0 and (tonumber(redis.call('HGET', ledger, 'held') or 0) or 0) > now then
-  return { now, 0 }
-elseif wait == -1 then
+if wait == -1 then
   if redis.call('HEXISTS', ledger, 'closed') == 0 then
     return { now }
   end

@@ -5,19 +5,14 @@
 --   was, add                 totals of the ledger, and what this call adds to them
 --   high_water               no sequence of the shard was ever this high or higher
 --   paused                   not false while anything of the shard is paused, see read_pauses
---   fence                    the newest layout that spoke to the shard, 0 = only its own; see layout/fence
 --   due, ended_names, ended_keys, keys  see close_shard
 --   wrote                    see trim_first
 --   stale, stale_bytes       entries dropped by this call, see drop_stale
 local function open_shard(ledger)
   local now, now_us = time()
   local v = redis.call('HMGET', ledger, 'high_water', 'accepted', 'delivered', 'evicted', 'reclaimed',
-    'expired', 'dead', 'lost', 'dead_evicted', 'dead_bytes', 'dead_count', 'fence', 'paused', 'lost_count')
-  local lost = 'lost'
-  if v[8] == 'moved' then
-    lost, v[8] = 'lost_count', v[14]
-  end
-  for i = 1, 12 do
+    'expired', 'dead', 'lost', 'dead_evicted', 'dead_bytes', 'dead_count', 'paused')
+  for i = 1, 11 do
     v[i] = tonumber(v[i] or 0)
     if not v[i] or v[i] % 1 ~= 0 or v[i] <= -9007199254740992 or v[i] >= 9007199254740992 then
       return nil, redis.error_reply('ERR the ledger holds a foreign value')
@@ -25,8 +20,7 @@ local function open_shard(ledger)
   end
   return {
     now = now, now_us = now_us, high_water = v[1], due = {}, ended_names = {}, ended_keys = {}, wrote = false,
-    fence = v[12], paused = v[13], lost = lost,
-    stale = 0, stale_bytes = 0,
+    paused = v[12], stale = 0, stale_bytes = 0,
     was = {
       high_water = v[1], accepted = v[2], delivered = v[3], evicted = v[4], reclaimed = v[5],
       expired = v[6], dead = v[7], lost = v[8], dead_evicted = v[9], dead_bytes = v[10], dead_count = v[11],
@@ -54,7 +48,7 @@ local function close_shard(ready, ledger, shard)
   local totals = {}
   for class, n in pairs(shard.add) do
     if n ~= 0 then
-      totals[#totals + 1] = class == 'lost' and shard.lost or class
+      totals[#totals + 1] = class
       totals[#totals + 1] = shard.was[class] + n
     end
   end
@@ -131,19 +125,3 @@ local function read_pauses(shard, ledger, argv, first)
   return v[1] and true, paused
 end
 
--- fenced_off: the reply to a caller who may change no pause of the shard, because it knows
--- no layout as new as the fence, or because the shard is closed; nil: it may.
-local function fenced_off(ledger, layout, now)
-  local v = redis.call('HMGET', ledger, 'fence', 'closed')
-  if (whole(v[1] or 0, 0) or 0) > layout then
-    return { now, -1, redis.call('HGET', ledger, 'record') or '' }
-  elseif v[2] then
-    return { now, 2 }
-  end
-end
-
--- entries_left: how many entries the ledger says are stored.
-local function entries_left(shard)
-  local was = shard.was
-  return was.accepted - was.delivered - was.evicted + was.reclaimed - was.expired - was.dead - was.lost
-end

@@ -11,9 +11,6 @@
 local result = { time() }
 local names = { 'published', 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned', 'keys', 'kept' }
 local v = redis.call('HMGET', KEYS[1], unpack(names))
-if v[5] == 'moved' then -- see layout/fence
-  v[5] = redis.call('HGET', KEYS[1], 'lost_count')
-end
 for i = 1, 8 do
   result[i + 1] = tonumber(v[i] or 0) or 0
 end

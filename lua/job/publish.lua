@@ -23,7 +23,6 @@
 --                   jobs set something off, that; before it, where the job is unique for a while, u<number of its result> <ms>,
 --                   only of one job: lines s<schedule>, q<queue>, c<caller's id>; count, records. A first line
 --                   p<pause> <times> <delay> <queue> says that its jobs are prepared: see ask; the delay of the group is the pause
--- RETURNS {now, -1, record}  rejected: a newer layout has fenced the shard; nothing was written. See layout/fence
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
 --                   that caller's id exists, or one was stored under its unique key; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, 8 the
@@ -40,10 +39,7 @@ end
 
 local now, now_us = time()
 local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost', 'closed', 'watched',
-  'fence', 'limited')
-if account[9] then
-  return { now, -1, redis.call('HGET', ledger, 'record') or '' }
-end
+  'limited')
 for i = 1, 6 do
   account[i] = whole(account[i] or 0, 0)
   if not account[i] then
@@ -59,7 +55,7 @@ local held, blocked, crowded = {}, {}, {}
 for i = 1, n do
   held[i] = redis.pcall('HLEN', KEYS[4 + 4 * i])
   blocked[i] = foreign(held[i])
-  local groups = account[10] and redis.pcall('HGET', KEYS[#KEYS - 2], '@' .. ARGV[6 + i]) or 0
+  local groups = account[9] and redis.pcall('HGET', KEYS[#KEYS - 2], '@' .. ARGV[6 + i]) or 0
   crowded[i] = not foreign(groups) and (tonumber(groups or 0) or 0) >= 10000
 end
 
@@ -209,9 +205,9 @@ while at <= args do
   at, base = at + 6 + count, math.max(base, key, unique)
 end
 local ends, slots, missing
-if watched or account[10] then
+if watched or account[9] then
   -- WITH open_spare
-  ends, slots, missing = open_spare(ledger, watched, account[10], base)
+  ends, slots, missing = open_spare(ledger, watched, account[9], base)
 end
 if missing then
   return missing

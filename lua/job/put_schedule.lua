@@ -22,7 +22,7 @@
 --                   none, the caller knows: the tag in the state is of the owner, too
 -- RETURNS {now, status, revision}  1 made, 2 replaced, 3 unchanged. Rejected: 0 the state is another one, 4 too many schedules, 6 a
 --                   tick has come due since the caller read, 7 the namespace is being deleted, 9 a newer version
---                   of the owner is registered, or none, 10 the shards of the namespace are changing
+--                   of the owner is registered, or none
 --
 -- USES whole, int, time, foreign, read_state, write_state
 local ledger, states, due, specs, own = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -32,14 +32,12 @@ if #KEYS ~= 5 or #ARGV ~= 11 or not (first and look and max and given_up and ope
   return redis.error_reply('ERR put_schedule: bad arguments')
 end
 local now = time()
-local v = redis.call('HMGET', ledger, 'closed', 'fence', 'held')
+local closed = redis.call('HGET', ledger, 'closed')
 local text = redis.call('HGET', states, ARGV[1])
 if (text or '') ~= ARGV[3] then
   return { now, 0, 0 }
-elseif (tonumber(v[1] or 0) or 0) > now then
+elseif (tonumber(closed or 0) or 0) > now then
   return { now, 7, 0 }
-elseif v[2] or (tonumber(v[3] or 0) or 0) > now then
-  return { now, 10, 0 }
 end
 local owned = ARGV[11] ~= ''
 if owned then

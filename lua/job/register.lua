@@ -11,7 +11,7 @@
 -- ARGV[3] ms        from now on; 0 = the registration ends, and the version stays
 -- ARGV[4] int       owners that the shard may have
 -- RETURNS {now, status, until, version}  1 done. Rejected: 0 the owner is not registered, 4 too many owners, 7 the namespace is
---                   being deleted, 9 a newer version is registered, 10 the shards of the namespace are changing
+--                   being deleted, 9 a newer version is registered
 --
 -- USES whole, int, time
 local ledger, owners, own = KEYS[1], KEYS[2], KEYS[3]
@@ -22,11 +22,9 @@ end
 local now = time()
 local before = whole(redis.call('HGET', own, 'version') or 0, 0) or 0
 local till = tonumber(redis.call('ZSCORE', owners, ARGV[1]) or -1)
-local v = redis.call('HMGET', ledger, 'closed', 'fence', 'held')
-if (tonumber(v[1] or 0) or 0) > now then
+local closed = redis.call('HGET', ledger, 'closed')
+if (tonumber(closed or 0) or 0) > now then
   return { now, 7, 0, before }
-elseif v[2] or till < 0 and (tonumber(v[3] or 0) or 0) > now then
-  return { now, 10, 0, before }
 elseif version == '' and (till < 0 or ttl > 0 and till == 0) then
   return { now, 0, 0, before }
 elseif version ~= '' and whole(version, 0) < before then

@@ -66,7 +66,6 @@ var (
 	DeadPage   = lua.MustLoad(files, "dead_page")
 	Ledger     = lua.MustLoad(files, "ledger")
 	Trace      = lua.MustLoad(files, "trace")
-	Stored     = lua.MustLoad(files, "stored")
 	List       = lua.MustLoad(files, "list")
 	Pause      = lua.MustLoad(files, "pause")
 	DropKept   = lua.MustLoad(files, "drop_kept")
@@ -75,7 +74,6 @@ var (
 	PauseSchedule  = lua.MustLoad(files, "pause_schedule")
 	DeleteSchedule = lua.MustLoad(files, "delete_schedule")
 	Register       = lua.MustLoad(files, "register")
-	Hold           = lua.MustLoad(files, "hold")
 	DuePage        = lua.MustLoad(files, "due_page")
 	Fire           = lua.MustLoad(files, "fire")
 	Trigger        = lua.MustLoad(files, "trigger")
@@ -86,6 +84,6 @@ var (
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
 	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Decide, Promote, Respawn, Purge, Expire, Peek, Get,
-		Counts, DeadPage, Ledger, Trace, Stored, List, Pause, DropKept, Hold, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger,
+		Counts, DeadPage, Ledger, Trace, List, Pause, DropKept, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger,
 		PermissionProbe}
 }

@@ -67,8 +67,6 @@ type Backend struct {
 	embedded bool
 	server   *embeddedServer // nil unless embedded
 	cluster  bool
-	missing  bool
-	slots    slotMap
 	replicas int
 
 	newClient func() redis.UniversalClient
@@ -106,20 +104,6 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Backend, err
 	b.metrics = newMetrics(reg, b.prober.unreachable)
 	return b, nil
 }
-
-// Missing is a Backend that reaches nothing, in the place of one that this process does not have. Its
-// breakers are open.
-func (b *Backend) Missing() *Backend {
-	o := b.withLimits(&redis.UniversalOptions{}).Simple()
-	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no such pool is configured")}
-	}
-	client := redis.NewClient(o)
-	return &Backend{In: client, Out: client, Background: client, prober: b.prober, metrics: b.metrics, missing: true}
-}
-
-// IsMissing reports whether it was made by Missing.
-func (b *Backend) IsMissing() bool { return b.missing }
 
 // Embedded reports whether the server lives in this process and dies with it.
 func (b *Backend) Embedded() bool { return b.embedded }

@@ -27,8 +27,6 @@ const (
 	// operations are rejected for about that long. ProbeTimeout is how long a probe waits for its
 	// answer.
 	probeFirst, probeEvery, ProbeTimeout = 100 * time.Millisecond, 500 * time.Millisecond, time.Second
-	// retiredEvery is how often it probes a shard that was given up.
-	retiredEvery = 5 * time.Second
 )
 
 // ErrUnreachable is the error of an operation that an open breaker rejects.
@@ -45,9 +43,8 @@ type Breaker struct {
 	failures atomic.Int32 // in a row
 	open     atomic.Bool
 	opened   atomic.Uint64 // how often
-	retired  atomic.Bool
-	counted  bool     // among the unreachable ones; of the prober
-	backend  *Backend // of the shard
+	counted  bool          // among the unreachable ones; of the prober
+	backend  *Backend      // of the shard
 	prober   *prober
 	probe    func(context.Context) error // reads one field of the shard
 	embedded bool                        // the server is in this process: slow at times, and never away
@@ -61,18 +58,9 @@ type Breaker struct {
 
 // NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
 func (b *Backend) NewBreaker(ledger string) *Breaker {
-	breaker := &Breaker{backend: b, prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
+	return &Breaker{backend: b, prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
 		return b.Background.HGet(ctx, ledger, "format").Err()
 	}}
-	breaker.open.Store(b.missing)
-	return breaker
-}
-
-// Retire says that the shard was given up: it counts as unreachable no more. It is still probed, now
-// and then, because what comes back has to be found.
-func (b *Breaker) Retire() {
-	b.retired.Store(true)
-	b.prober.count(b)
 }
 
 // sent notes that a call is sent; answered that it ended.
@@ -192,9 +180,6 @@ func (b *Breaker) run(ctx context.Context, opening uint64) {
 		case <-next.C:
 		}
 		pause := min(probeEvery, probeFirst+time.Since(began)/10)
-		if b.retired.Load() {
-			pause = retiredEvery
-		}
 		next.Reset(pause)
 		if !b.open.Load() || b.opened.Load() != opening {
 			return
@@ -277,11 +262,11 @@ func newProber(log *zap.Logger, returned func()) *prober {
 	}
 }
 
-// count has the outage know of the breaker while it is open and not retired.
+// count has the outage know of the breaker while it is open.
 func (p *prober) count(b *Breaker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	unreachable := b.open.Load() && !b.retired.Load()
+	unreachable := b.open.Load()
 	switch {
 	case unreachable == b.counted:
 		return

@@ -229,44 +229,6 @@ func TestABreakerThatOpensWhileItIsAnsweredClosesAgain(t *testing.T) {
 	})
 }
 
-// A shard that was given up may be away for ever.
-func TestARetiredBreakerIsNotUnreachableAndIsProbedNowAndThen(t *testing.T) {
-	t.Parallel()
-	for _, first := range []string{"opened", "retired"} {
-		synctest.Test(t, func(t *testing.T) {
-			var up atomic.Bool
-			var probes atomic.Int64
-			b, _ := newBreaker(t, func() error {
-				if probes.Add(1); up.Load() {
-					return nil
-				}
-				return errRejected
-			})
-			if first == "retired" {
-				b.Retire()
-			}
-			for range breakerThreshold {
-				b.Done(errRejected)
-			}
-			b.Retire()
-			if n := b.prober.unreachable(); b.Allow() || n != 0 {
-				t.Errorf("%s first: it allows %v, %d unreachable", first, b.Allow(), n)
-			}
-			clocktest.Pass(time.Second)
-			before := probes.Load()
-			clocktest.Pass(10 * retiredEvery)
-			if n := probes.Load() - before; n < 9 || n > 11 {
-				t.Errorf("%s first: %d probes in %v", first, n, 10*retiredEvery)
-			}
-			up.Store(true)
-			clocktest.Pass(2 * retiredEvery)
-			if n := b.prober.unreachable(); !b.Allow() || n != 0 {
-				t.Errorf("%s first, once it answers: it allows %v, %d unreachable", first, b.Allow(), n)
-			}
-		})
-	}
-}
-
 func TestABreakerThatClosesAndOpensBetweenTwoProbesIsProbedOnce(t *testing.T) {
 	t.Parallel()
 	probesAfter := func(closings int) (probes int) {

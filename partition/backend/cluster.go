@@ -2,9 +2,6 @@ package backend
 
 import (
 	"context"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -38,68 +35,20 @@ func (h mapHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h.ended(ctx, next(ctx, cmds)) }
 }
 
-// SlotsOfMasters are the hash slots of each master of a cluster, as ranges of a first and a last
-// slot; masters without slots are left out. nil: the store is no cluster.
-func (b *Backend) SlotsOfMasters(ctx context.Context) ([][][2]int, error) {
+// Masters is how many masters of a cluster have slots; 0: the store is no cluster.
+func (b *Backend) Masters(ctx context.Context) (n int, err error) {
 	if !b.cluster {
-		return nil, nil
+		return 0, nil
 	}
 	slots, err := b.Background.ClusterSlots(ctx).Result()
 	if err != nil {
-		return nil, Classify(err)
+		return 0, Classify(err)
 	}
-	at := map[string]int{}
-	var masters [][][2]int
+	masters := map[string]bool{}
 	for _, s := range slots {
-		if len(s.Nodes) == 0 {
-			continue
+		if len(s.Nodes) > 0 {
+			masters[s.Nodes[0].Addr] = true
 		}
-		i, known := at[s.Nodes[0].Addr]
-		if !known {
-			i = len(masters)
-			at[s.Nodes[0].Addr] = i
-			masters = append(masters, nil)
-		}
-		masters[i] = append(masters[i], [2]int{s.Start, s.End})
 	}
-	return masters, nil
-}
-
-// slotMapFor is how long Busiest believes a slot map: what it says is for people.
-const slotMapFor = 5 * time.Second
-
-// A slotMap is what a cluster last said of its masters' slots.
-type slotMap struct {
-	mu      sync.Mutex
-	masters [][][2]int
-	asked   time.Time
-}
-
-// Busiest is how many of keys the master with the most of them has, and how many masters a cluster
-// has; 0 and 0 where the store is no cluster or has not said.
-func (b *Backend) Busiest(ctx context.Context, keys []string) (most, masters int) {
-	if !b.cluster {
-		return 0, 0
-	}
-	b.slots.mu.Lock()
-	defer b.slots.mu.Unlock()
-	if time.Since(b.slots.asked) > slotMapFor {
-		asking, cancel := context.WithTimeout(ctx, mapTimeout)
-		defer cancel()
-		if now, err := b.SlotsOfMasters(asking); err == nil {
-			b.slots.masters = now
-		}
-		b.slots.asked = time.Now()
-	}
-	for _, ranges := range b.slots.masters {
-		n := 0
-		for _, key := range keys {
-			slot := Slot(key)
-			if slices.ContainsFunc(ranges, func(r [2]int) bool { return r[0] <= slot && slot <= r[1] }) {
-				n++
-			}
-		}
-		most = max(most, n)
-	}
-	return most, len(b.slots.masters)
+	return len(masters), nil
 }

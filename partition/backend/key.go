@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Slots is how many hash slots a Redis Cluster has.
@@ -13,9 +14,12 @@ const Slots = 16384
 func Slot(key string) int {
 	_, tag, _ := strings.Cut(key, "{")
 	tag, _, _ = strings.Cut(tag, "}")
-	var crc uint16
-	for i := range len(tag) {
-		crc ^= uint16(tag[i]) << 8
+	return int(crc16(0, tag)) % Slots
+}
+
+func crc16(crc uint16, text string) uint16 {
+	for i := range len(text) {
+		crc ^= uint16(text[i]) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {
 				crc = crc<<1 ^ 0x1021
@@ -24,14 +28,40 @@ func Slot(key string) int {
 			}
 		}
 	}
-	return int(crc) % Slots
+	return crc
 }
 
-// ShardPrefix begins the keys of a shard of a namespace. Its hash tag keeps them in one slot:
-// neither name may hold a brace.
-func ShardPrefix(prefix, namespace string, shard int) string {
-	return prefix + ":{" + namespace + "." + strconv.Itoa(shard) + "}:"
+// ShardPrefix begins the keys of shard i of a namespace that has n. Its hash tag keeps them in one
+// slot: neither name may hold a brace. The shards of a namespace are at equal distances around the
+// slots of a cluster, so that masters that have equally many slots have equally many shards. Where
+// shard 0 is does not depend on n: its ledger says what n is.
+func ShardPrefix(prefix, namespace string, i, n int) string {
+	first := namespace + ".0"
+	if i == 0 {
+		return prefix + ":{" + first + "}:"
+	}
+	slot := (int(crc16(0, first)) + i*Slots/n) % Slots
+	start := namespace + "." + strconv.Itoa(i) + "-"
+	return prefix + ":{" + start + tagEnd(crc16(0, start), slot) + "}:"
 }
+
+// tagEnd is the text behind which a hash tag that has crc so far hits a slot. CRCs are linear: what
+// an end of four bytes adds to a CRC is the same behind every beginning.
+func tagEnd(crc uint16, slot int) string {
+	return tagEnds()[(int(crc16(crc, "\x00\x00\x00\x00"))^slot)%Slots]
+}
+
+// tagEnds are ends of four digits in base 36 by what they add to a slot.
+var tagEnds = sync.OnceValue(func() (ends [Slots]string) {
+	for n, left := int64(36*36*36), Slots; left > 0; n++ {
+		end := strconv.FormatInt(n, 36)
+		if at := crc16(0, end) % Slots; ends[at] == "" {
+			ends[at] = end
+			left--
+		}
+	}
+	return ends
+})
 
 // KeptKeys is how many idempotency keys the field keys of a ledger counts, at a time in ms:
 // pairs of when they end to count, in s, and their number.

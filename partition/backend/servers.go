@@ -125,28 +125,6 @@ func infoOf(ctx context.Context, c *redis.Client) (map[string]string, error) {
 	return fields, err
 }
 
-// Same reports whether two Backends, as of two pools, are one database of one Redis, by whatever
-// addresses. What does not answer is nobody else.
-func (b *Backend) Same(ctx context.Context, o *Backend) (same bool) {
-	var mu sync.Mutex
-	seen := map[string]*Backend{}
-	for _, of := range []*Backend{b, o} {
-		_ = EachMaster(ctx, of.Out, func(ctx context.Context, c *redis.Client) error {
-			fields, err := infoOf(ctx, c)
-			if err != nil || fields["run_id"] == "" {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			id := fmt.Sprint(fields["run_id"], c.Options().DB)
-			same = same || seen[id] != nil && seen[id] != of
-			seen[id] = of
-			return nil
-		})
-	}
-	return same
-}
-
 // ServerVersion is the version of Redis, of one of the masters, as the last Check read it;
 // empty before, and where Redis does not say it.
 func (b *Backend) ServerVersion() string {

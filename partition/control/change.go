@@ -103,27 +103,23 @@ func (c *Control) closeNamespace(ctx context.Context, n *Namespace, wait time.Du
 		return err
 	}
 	pipe := b.Background.Pipeline()
-	ask := askLedgers(ctx, pipe, c.prefix, n.Name)
+	ask := askShards(ctx, pipe, c.prefix, n.Name)
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	ledgers, err := ask.ledgers(n.Policy.Shards)
+	shards, err := ask.shards(ctx, b, n.Policy.Shards)
 	if err != nil {
 		return err
 	}
+	ledgers := space.Ledgers(c.prefix, n.Name, shards)
 	calls := make([]*backend.Call, len(ledgers))
 	for i, ledger := range ledgers {
 		calls[i] = backend.NewCall(luacontrol.Close, nil, []string{ledger}, wait.Milliseconds())
 	}
 	b.Run(ctx, b.Background, calls)
 	for _, call := range calls {
-		if err = errors.Join(err, call.Err); call.Err == nil && call.More > 0 {
-			err = errors.Join(err, errMoving)
-		}
+		err = errors.Join(err, call.Err)
 	}
 	return err
 }
-
-var errMoving = backend.Wrap(backend.ErrUnavailable,
-	fmt.Errorf("%w: try again in half a minute", space.ErrResharding))
 
 func (c *Control) deleteNamespace(ctx context.Context, name string) error {
 	return c.change(ctx, func(v view) (edit, error) {

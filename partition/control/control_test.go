@@ -386,40 +386,25 @@ func TestADeletedNamespaceTakesNoJobOfAnyProcess(t *testing.T) {
 			}
 		}
 	}
-	reshard := func(shards int) error {
-		_, err := other.Reshard(ctx, other.Namespace("mail"), partition.ReshardRequest{Shards: shards})
-		return err
+	if _, err := other.Check(ctx); err != nil {
+		t.Fatal(err)
 	}
 	publish("before", nil)
 	busy := errors.New("it has jobs")
 	if err := a.DeleteNamespace(ctx, "mail", func(context.Context) error {
 		publish("while it is counted", job.ErrClosed)
-		if err := reshard(3); !errors.Is(err, job.ErrClosed) {
-			t.Errorf("other shards while it is counted: %v", err)
-		}
 		return busy
 	}); !errors.Is(err, busy) || a.Snapshot().Namespace("mail") == nil {
 		t.Errorf("got %v", err)
 	}
 	publish("taken back", nil)
-	ledger := backend.ShardPrefix(prefix, "mail", 0) + "ledger"
-	a.must(b.Background.HSet(ctx, ledger, "held", time.Now().Add(time.Hour).UnixMilli()).Err())
-	if err := a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }); !errors.Is(err, partition.ErrResharding) {
-		t.Errorf("while it gets other shards: %v", err)
-	}
-	publish("not deleted", nil)
-	a.must(b.Background.HDel(ctx, ledger, "held").Err())
 	a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
 	publish("after", job.ErrClosed)
 	create()
 	publish("made again", nil)
-	a.must(reshard(3))
-	publish("with other shards", nil)
 	a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
 	publish("deleted again", job.ErrClosed)
-	if _, err := a.Places(map[string]string{"mail": "default"}, control.Pools{"default": b}).Check(ctx); err != nil {
-		t.Fatal(err)
-	}
+	a.Named(map[string]string{"mail": "default"}, control.Pools{"default": b}).Open(ctx)
 	publish("named by the file", nil)
 }
 
@@ -442,14 +427,14 @@ func TestANamespaceThatIsMadeDuringADeletionStaysOpen(t *testing.T) {
 	a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
 	c := redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { _ = c.Close() })
-	closed, err := c.HExists(ctx, backend.ShardPrefix(prefix, "mail", 0)+"ledger", "closed").Result()
+	closed, err := c.HExists(ctx, backend.ShardPrefix(prefix, "mail", 0, 1)+"ledger", "closed").Result()
 	if closed || err != nil || closes != 2 {
 		t.Errorf("closed %v, %v, after %d calls", closed, err, closes)
 	}
 }
 
 // A look has 2 s for all namespaces, however far away Redis is.
-func TestPlacesOfManyNamespacesAreFewRoundTrips(t *testing.T) {
+func TestManyNamespacesOfAFileAreOpenedInFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	url, prefix := "redis://"+redistest.Shared(t), newPrefix()
 	a := start(t, url, prefix)
@@ -464,11 +449,9 @@ func TestPlacesOfManyNamespacesAreFewRoundTrips(t *testing.T) {
 	for i := range 300 {
 		named[fmt.Sprintf("kart%d", i)] = "default"
 	}
-	if _, err := a.Places(named, control.Pools{"default": b}).Check(ctx); err != nil || made.Load() > 10 {
-		t.Errorf("%d round trips, %v", made.Load(), err)
-	}
-	if of, err := b.Background.HLen(ctx, prefix+":{control}:namespaces").Result(); of < 300 {
-		t.Errorf("%d namespaces are known, %v", of, err)
+	a.Named(named, control.Pools{"default": b}).Open(ctx)
+	if made.Load() > 4 {
+		t.Errorf("%d round trips", made.Load())
 	}
 }
 

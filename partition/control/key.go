@@ -9,7 +9,6 @@ import (
 // Every Redis key of the control document is spelled in this file only.
 //
 //	sw:{control}:doc           hash    the document; lua/control/read.lua names its fields
-//	sw:{control}:namespaces    hash    pool by namespace, of those that were used in this Redis; see Places
 //	sw:{control}:changes       zset    names of entries by the version that changed them last
 //	sw:{rate:<hash>}:<verb>    string  window of a shared rate
 //

@@ -37,7 +37,7 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string,
 		state = "all"
 	}
 	for _, number := range ns.Shards(queue) {
-		if sh := ns.shard(number); all {
+		if sh := ns.shardAt(number); all {
 			if err := s.dropKept(ctx, sh, queue); err != nil {
 				return 0, err
 			}
@@ -60,7 +60,7 @@ func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err
 		return deleted, err
 	}
 	var all []int
-	for _, sh := range ns.open() {
+	for _, sh := range ns.all() {
 		all = append(all, sh.Number)
 		if err := s.dropAllKept(ctx, sh); err != nil {
 			return deleted, err
@@ -73,7 +73,7 @@ func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err
 func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
 	queue, state string) (deleted int64, err error) {
 	for _, number := range shards {
-		sh := ns.shard(number)
+		sh := ns.shardAt(number)
 		for more := true; more; {
 			c := backend.NewCall(luajob.Purge, sh.Breaker, sh.allOf(queue), queue, state, purgePage)
 			c.Spare = &sh.ends
@@ -179,7 +179,7 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 			if a.Verb == CountDead {
 				page = countPage
 			}
-			c, err := s.deadCall(ctx, a, a.Namespace.shard(number), min(page, a.Limit-done), age, score, seq, nil)
+			c, err := s.deadCall(ctx, a, a.Namespace.shardAt(number), min(page, a.Limit-done), age, score, seq, nil)
 			if err != nil {
 				if at := fmt.Sprintf("%d-%s-%s", number, score, seq); at != cmp.Or(a.After, begin) {
 					a.Next = at
@@ -288,7 +288,7 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 	limit = min(limit, maxDeadPage)
 	full := false
 	for _, at := range ns.Shards(queue) {
-		sh := ns.shard(at)
+		sh := ns.shardAt(at)
 		skip := max(0, int64(offset)-total)
 		count := limit - len(list)
 		bytes := deadPageBytes
@@ -332,8 +332,7 @@ const MaxPauses = partition.MaxPauses
 
 // Pause stops the claims of a queue until Resume: publishes, delays and the leases that there are
 // go on. When it has returned nil no process gives a job of the queue out. A second one replaces
-// By and Reason. After an error it may be paused in some shards; repeat it. For 30 s after the
-// namespace got other shards it fails. Errors: *partition.FieldError,
+// By and Reason. After an error it may be paused in some shards; repeat it. Errors: *partition.FieldError,
 // partition.ErrTooManyPauses and those of the store.
 func (s *Store) Pause(ctx context.Context, ns *Namespace, queue string, p partition.Pause) error {
 	text, err := p.Text()
@@ -354,47 +353,26 @@ func (s *Store) Resume(ctx context.Context, ns *Namespace, queue string) (was bo
 }
 
 // setPause pauses or resumes a queue in all shards, so that it does not matter which are its homes,
-// and returns the least and the most that the script answered. A new layout is made while nothing is
-// paused only: see Reshard.
+// and returns the least and the most that the script answered.
 func (s *Store) setPause(ctx context.Context, ns *Namespace, queue, verb string,
 	text []byte) (least, most int64, err error) {
 	if !ValidQueue(queue) {
 		return 0, 0, ErrBadArgument
 	}
-	if err := s.space.Usable(ctx, ns.Home); err != nil {
+	if err := s.space.CheckOne(ctx, ns.Home); err != nil {
 		return 0, 0, err
 	}
-	for range maxMoves {
-		if err := s.space.Refresh(ctx, ns.Home); err != nil {
-			return 0, 0, err
-		}
-		layout := ns.Layouts().Current().N
-		var calls []*backend.Call
-		for _, sh := range ns.open() {
-			keys := []string{sh.paused, sh.ready(queue), sh.Ledger}
-			calls = append(calls, backend.NewCall(luajob.Pause, sh.Breaker, keys,
-				queue,
-				verb,
-				text,
-				MaxPauses,
-				sh.channel,
-				s.wake,
-				layout,
-			))
-		}
-		s.backend.Run(ctx, s.backend.Background, calls)
-		least, most, err = 1, 0, nil
-		for _, c := range calls {
-			code := c.Rest.Int()
-			if code > 1 {
-				c.Err = cmp.Or(c.Err, errMoving)
-			}
-			err = cmp.Or(err, c.Err)
-			least, most = min(least, code), max(most, code)
-		}
-		if !errors.Is(err, errMoving) {
-			break
-		}
+	var calls []*backend.Call
+	for _, sh := range ns.all() {
+		calls = append(calls, backend.NewCall(luajob.Pause, sh.Breaker, []string{sh.paused, sh.ready(queue)},
+			queue, verb, text, MaxPauses, sh.channel, s.wake))
+	}
+	s.backend.Run(ctx, s.backend.Background, calls)
+	least = 1
+	for _, c := range calls {
+		code := c.Rest.Int()
+		err = cmp.Or(err, c.Err)
+		least, most = min(least, code), max(most, code)
 	}
 	return least, most, err
 }
@@ -409,7 +387,7 @@ type PausedQueue struct {
 func (s *Store) Pauses(ctx context.Context, ns *Namespace) (list []PausedQueue, err error) {
 	pipe := s.backend.Background.Pipeline()
 	var paused []*redis.MapStringStringCmd
-	for _, sh := range ns.open() {
+	for _, sh := range ns.all() {
 		paused = append(paused, pipe.HGetAll(ctx, sh.paused))
 	}
 	err = s.reads.Do(ctx, func() error {

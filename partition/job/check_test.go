@@ -85,21 +85,24 @@ func TestABufferAndQueuesDoNotShareANamespace(t *testing.T) {
 	}
 }
 
-func TestCheckFollowsTheRecordedLayout(t *testing.T) {
+func TestTheNumberOfShardsIsFixedAtFirstUse(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Shared(t)
-	two := func(p *Policy) { p.Shards = 2 }
-	if _, err := openAt(t, url, "layout", true, two).Check(t.Context()); err != nil {
+	shards := func(n int) func(*Policy) { return func(p *Policy) { p.Shards = n } }
+	if _, err := openAt(t, url, "fixed", true, shards(2)).Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, edit := range []func(*Policy){nil, two, func(p *Policy) { p.Shards = 3 }} {
-		s := openAt(t, url, "layout", true, edit)
-		if _, err := s.Check(t.Context()); err != nil || s.Namespace("mail").NewestShards() != 2 {
-			t.Errorf("%d shards, %v", s.Namespace("mail").NewestShards(), err)
+	for _, same := range []int{2, partition.AutoShards} {
+		s := openAt(t, url, "fixed", true, shards(same))
+		if _, err := s.Check(t.Context()); err != nil || s.Namespace("mail").ShardCount() != 2 {
+			t.Errorf("%d shards, %v", s.Namespace("mail").ShardCount(), err)
 		}
 	}
-	redistest.SharedClient(t).HSet(t.Context(), "layout:{mail.0}:ledger", "format", 6)
-	rejection(t, openAt(t, url, "layout", true, nil), "upgrade the program")
+	for _, other := range []int{1, 3} {
+		rejection(t, openAt(t, url, "fixed", true, shards(other)), "fixed at first use, which was with 2")
+	}
+	redistest.SharedClient(t).HSet(t.Context(), "fixed:{mail.0}:ledger", "format", 6)
+	rejection(t, openAt(t, url, "fixed", true, shards(2)), "upgrade the program")
 }
 
 func TestCheckWantsAServerThatKeepsJobs(t *testing.T) {

@@ -39,7 +39,7 @@ func TestAnActOnDeadLettersEndsWithThoseThatDiedBefore(t *testing.T) {
 	s := openStore(t, redistest.Start(t).URL(), nil)
 	ns, lane := s.Namespace("mail"), s.NewLane()
 	bury(t, s, lane, 150, func(int) string { return "down" })
-	c, key := s.backend.Background, ns.shard(0).dead("q")
+	c, key := s.backend.Background, ns.shardAt(0).dead("q")
 	later, err := c.ZRange(t.Context(), key, 100, -1).Result()
 	for _, seq := range later {
 		c.ZIncrBy(t.Context(), key, 60_000, seq)

@@ -36,7 +36,7 @@ func onEnd(schedule, queue, callerID string) string {
 
 // ended tells that jobs of a shard may have ended: where that sets something off, the Mover looks.
 func (s *Store) ended(ns *Namespace, shard int) {
-	if ns.shard(shard).ends.Needed() {
+	if ns.shardAt(shard).ends.Needed() {
 		s.ends.add(DueShard{ns, shard})
 	}
 }
@@ -126,7 +126,7 @@ func (m *Mover) each(ctx context.Context, chosen func(*shard) bool,
 	s, pipes := m.store, map[redis.Cmdable]redis.Pipeliner{}
 	var reads []func()
 	for _, ns := range s.Namespaces() {
-		for _, sh := range ns.open() {
+		for _, sh := range ns.all() {
 			if !chosen(sh) || sh.Breaker.Suspect() {
 				continue
 			}

@@ -74,7 +74,6 @@ func (e *Expirer) run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { e.store.space.Watch(ctx, e.store.homes) })
-	watching.Go(func() { e.store.keepLayouts(ctx) })
 	lifecycle.Every(ctx, expireEvery, func() { e.round(ctx) })
 }
 
@@ -119,12 +118,12 @@ func (e *Expirer) plan(ctx context.Context) {
 	}()
 	for _, ns := range e.store.Namespaces() {
 		homes[ns.home] = true
-		if e.store.space.Usable(ctx, ns.Home) != nil {
+		if !ns.Usable() {
 			continue
 		}
 		var found stranded
 		complete := true
-		for _, sh := range ns.open() {
+		for _, sh := range ns.all() {
 			served[sh] = true
 			if sh.Breaker.Suspect() {
 				complete = false

@@ -99,7 +99,7 @@ func TestTheIDOfAJobThatExpiredIsFree(t *testing.T) {
 func TestJobsThatLostTheirPlaceAreReadyAgain(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
-	client, sh := redistest.SharedClient(t), s.Namespace("mail").shard(0)
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shardAt(0)
 	first := store1(t, s, "q", 5, 0, 0)
 	store1(t, s, "gone", 3, 0, 0)
 	delayed := store1(t, s, "late", 1, time.Hour, 0)
@@ -120,7 +120,7 @@ func TestJobsThatLostTheirPlaceAreReadyAgain(t *testing.T) {
 func TestJobsThatSomethingElseRemovedAreLost(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
-	client, sh := redistest.SharedClient(t), s.Namespace("mail").shard(0)
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shardAt(0)
 	store1(t, s, "q", 5, 0, 0)
 	store1(t, s, "r", 2, 0, 0)
 	client.Del(t.Context(), sh.jobs("q"))
@@ -141,8 +141,8 @@ func TestAForeignTypeIsAnErrorOfItsQueueAlone(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
 	client, ns := redistest.SharedClient(t), s.Namespace("mail")
 	store1(t, s, "good", 1, 0, 0)
-	client.Set(t.Context(), ns.shard(0).ready("bad"), "x", 0)
-	client.Set(t.Context(), ns.shard(0).jobs("worse"), "x", 0)
+	client.Set(t.Context(), ns.shardAt(0).ready("bad"), "x", 0)
+	client.Set(t.Context(), ns.shardAt(0).jobs("worse"), "x", 0)
 	var b Batch
 	for _, q := range []string{"bad", "worse", "good"} {
 		b.Publishes = append(b.Publishes, &Publish{Namespace: ns, Queue: q, Tries: 1, Messages: payload("x")})
@@ -170,7 +170,7 @@ func TestAWalkReadsTheNamesOfQueuesInPages(t *testing.T) {
 	for i := range names {
 		names[i] = redis.Z{Score: 9e12, Member: strconv.Itoa(i)}
 	}
-	client.ZAdd(t.Context(), s.Namespace("mail").shard(0).queues, names...)
+	client.ZAdd(t.Context(), s.Namespace("mail").shardAt(0).queues, names...)
 	client.ConfigResetStat(t.Context())
 	e := NewExpirer(s)
 	e.plan(t.Context())
@@ -208,7 +208,7 @@ func TestAnAuditHoldsUpNoWalk(t *testing.T) {
 	store1(t, s, "q", 5, 0, time.Millisecond)
 	e := NewExpirer(s)
 	for range 100_000 { // as many steps as a long queue needs
-		e.audits = append(e.audits, walk{place: place{ns, ns.shard(0)}, queue: "long", cursor: "0", audit: true})
+		e.audits = append(e.audits, walk{place: place{ns, ns.shardAt(0)}, queue: "long", cursor: "0", audit: true})
 	}
 	redistest.Until(t, most, "they expire", func() bool {
 		e.began = time.Time{}
@@ -228,7 +228,7 @@ func TestPreparedJobsAreNotMissingOfAnAudit(t *testing.T) {
 	ns := s.Namespace("mail")
 	p := &Publish{Namespace: ns, Queue: "q", Tries: 2, Messages: payload("x"), Prepare: &Prepare{After: time.Hour}}
 	runOne(s, s.NewLane(), &Batch{Publishes: []*Publish{p}}, most)
-	missing, err := s.missingReferences(t.Context(), NewExpirer(s).pace, ns.shard(0), []string{"q"})
+	missing, err := s.missingReferences(t.Context(), NewExpirer(s).pace, ns.shardAt(0), []string{"q"})
 	if p.Err != nil || missing != 0 || err != nil {
 		t.Errorf("%d are missing, %v, %v", missing, p.Err, err)
 	}
@@ -280,7 +280,7 @@ func TestKeptJobsAreForgottenWhenTheirTimeIsOver(t *testing.T) {
 		ledger, err := s.Ledger(t.Context(), ns)
 		return err == nil && ledger.Kept == 0
 	})
-	sh := ns.shard(0)
+	sh := ns.shardAt(0)
 	for _, key := range []string{sh.kept, sh.until("q1"), sh.acked("q1"), sh.until("q2"), sh.acked("q2")} {
 		if n, err := s.backend.Background.Exists(t.Context(), key).Result(); n != 0 || err != nil {
 			t.Errorf("%s is left: %v", key, err)

@@ -107,7 +107,7 @@ func (l *load) stop() {
 
 // queuesOnEach are names, one on each shard.
 func queuesOnEach(ns *Namespace) (names []string) {
-	for shard := range ns.open() {
+	for shard := range ns.ShardCount() {
 		for i := 0; len(names) == shard; i++ {
 			if name := fmt.Sprint("q", i); ns.Shards(name)[0] == shard {
 				names = append(names, name)

@@ -56,7 +56,7 @@ func (d *dueShards) take() []DueShard {
 }
 
 // ScheduleComesDue tells that a schedule of a shard deserves a look at a time, Unix ms.
-func (s *Store) ScheduleComesDue(d DueShard, at int64) { s.comesDue(d.Namespace.shard(d.Shard), at) }
+func (s *Store) ScheduleComesDue(d DueShard, at int64) { s.comesDue(d.Namespace.shardAt(d.Shard), at) }
 
 // A DueSchedule is one of a page.
 type DueSchedule struct {
@@ -72,10 +72,10 @@ const dueAhead = 1000
 // most limit, without the first skip. now is the store's time.
 func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 	limit int) (now int64, list []DueSchedule, err error) {
-	if passed, err := s.space.Known(ns.Home); !passed || err != nil {
+	if !ns.Usable() {
 		return 0, nil, backend.ErrUnavailable
 	}
-	sh := ns.shard(shard)
+	sh := ns.shardAt(shard)
 	c := backend.NewCall(luajob.DuePage, sh.Breaker, []string{sh.due, sh.states}, dueAhead, skip, limit)
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 	if c.Err != nil {
@@ -98,7 +98,7 @@ func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 // hides none behind it.
 func (s *Store) PutOff(ctx context.Context, ns *Namespace, shard int, d DueSchedule,
 	now int64) error {
-	sh := ns.shard(shard)
+	sh := ns.shardAt(shard)
 	return backend.Classify(s.backend.ClientFor(ctx, sh.Ledger).ZAddXX(ctx, sh.due,
 		redis.Z{Score: float64(now + 60_000), Member: d.Name + " " + d.Queue}).Err())
 }
@@ -161,10 +161,10 @@ const (
 // Status says so. at is when it ran, by the store's clock.
 func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	firings []*Firing) (at int64, err error) {
-	if err := s.mayRun(ctx, ns); err != nil {
+	if err := s.mayRun(ns); err != nil {
 		return 0, err
 	}
-	sh := ns.shard(shard)
+	sh := ns.shardAt(shard)
 	var of numbers
 	of.reset()
 	for _, f := range firings {
@@ -174,7 +174,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	for _, queue := range of.names {
 		keys = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue))
 	}
-	argv := []any{ns.part(ns.Policy.MaxJobs, sh), ns.part(ns.Policy.MaxQueues, sh), sh.channel, s.wake, made, len(of.names)}
+	argv := []any{ns.part(ns.Policy.MaxJobs), ns.part(ns.Policy.MaxQueues), sh.channel, s.wake, made, len(of.names)}
 	for _, queue := range of.names {
 		argv = append(argv, queue)
 	}

@@ -66,7 +66,7 @@ func (s *Store) forecast(ctx context.Context, ns *Namespace, queue string, step 
 
 func (s *Store) forecastAll(ctx context.Context, ns *Namespace, now, step int64, counts []int64,
 	set func(*shard) string) error {
-	for _, sh := range ns.open() {
+	for _, sh := range ns.all() {
 		pipe := s.backend.Background.Pipeline()
 		for i := range counts {
 			from := "(" + strconv.FormatInt(now+step*int64(i), 10)
@@ -92,7 +92,7 @@ func (s *Store) forecastQueue(ctx context.Context, ns *Namespace, queue string, 
 	suffix := " " + queue
 	end := strconv.FormatInt(now+step*int64(len(counts)), 10)
 	for _, number := range ns.Shards(queue) {
-		key := set(ns.shard(number))
+		key := set(ns.shardAt(number))
 		total, err := s.backend.Background.ZCount(ctx, key, "0", end).Result()
 		if err = backend.Classify(err); err != nil {
 			return err
@@ -142,7 +142,7 @@ func (s *Store) scanSchedules(ctx context.Context, ns *Namespace, queue string, 
 	visit func([]Schedule) bool) (all bool, err error) {
 	shards := ns.scheduleShards(queue)
 	for _, number := range shards {
-		n, err := s.backend.Background.HLen(ctx, ns.shard(number).namesOf(queue)).Result()
+		n, err := s.backend.Background.HLen(ctx, ns.shardAt(number).namesOf(queue)).Result()
 		if err != nil {
 			return false, backend.Classify(err)
 		}
@@ -151,12 +151,12 @@ func (s *Store) scanSchedules(ctx context.Context, ns *Namespace, queue string, 
 		}
 	}
 	for _, number := range shards {
-		names, err := s.scheduleNames(ctx, ns.shard(number), queue)
+		names, err := s.scheduleNames(ctx, ns.shardAt(number), queue)
 		if err != nil {
 			return false, err
 		}
 		for page := range slices.Chunk(names, scanPage) {
-			if err := s.readSchedules(ctx, ns.shard(number), page); err != nil {
+			if err := s.readSchedules(ctx, ns.shardAt(number), page); err != nil {
 				return false, err
 			}
 			if !visit(page) {

@@ -126,6 +126,9 @@ func openEmbedded(t testing.TB) *job.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := store.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	return store
 }
 

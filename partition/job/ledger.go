@@ -11,7 +11,7 @@ import (
 
 // Ledger reads the account of a namespace: of each shard at one moment.
 func (s *Store) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err error) {
-	shards := ns.placed().shards
+	shards := ns.all()
 	calls := make([]*backend.Call, len(shards))
 	for i, sh := range shards {
 		calls[i] = backend.NewCall(luajob.Ledger, sh.Breaker, []string{sh.Ledger, sh.lease, sh.delay})
@@ -72,7 +72,7 @@ func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err e
 		err := s.reads.Do(ctx, func() error {
 			pipe := s.backend.Background.Pipeline()
 			for _, queue := range queues[:n] {
-				for _, sh := range ns.open() {
+				for _, sh := range ns.all() {
 					counts = append(counts, pipe.HLen(ctx, sh.jobs(queue)))
 				}
 			}

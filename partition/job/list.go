@@ -77,7 +77,7 @@ func (s *Store) List(ctx context.Context, ns *Namespace,
 // listShard reads a part of a page from a shard, and moves at behind it.
 func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 	at *cursor) ([]Job, error) {
-	sh := ns.shard(at.shard)
+	sh := ns.shardAt(at.shard)
 	data := 0
 	if l.Data {
 		data = 1

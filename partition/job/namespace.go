@@ -27,10 +27,7 @@ type Namespace struct {
 // home is what all generations of a namespace share.
 type home struct {
 	*space.Home
-	placement atomic.Pointer[placement] // see placed
-	absent    atomic.Int64              // when a flush found last that it cannot be checked; Unix ns
-	passed    atomic.Pointer[Namespace] // whose limits jobs that wait for a slot were last looked at for; see letPass
-	silent    atomic.Int64              // until then its record is not asked for shards that ids name; Unix ns
+	passed atomic.Pointer[Namespace] // whose limits jobs that wait for a slot were last looked at for; see letPass
 }
 
 // shard is one shard of a namespace.
@@ -46,8 +43,6 @@ type shard struct {
 	// answer is the length of the last answer to a claim that brought jobs, in bytes: the
 	// initial capacity for the next one.
 	answer atomic.Int64
-	// left are the queues that a fenced shard has jobs of; nil: unknown.
-	left atomic.Pointer[map[string]bool]
 }
 
 // sharedArgs are keys of the shard as arguments of calls: made once, as each would be an
@@ -90,12 +85,10 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 		traces: policy.MaxTraces > 0 &&
 			slices.ContainsFunc(policy.Rules, func(r Rule) bool { return r.KeepTrace > 0 }),
 	}
-	if before != nil {
+	if before != nil && before.Fits(policy.Shards) {
 		n.home = before.home
-		n.Want(policy.Shards)
-	} else {
+	} else { // its Check says what is wrong with another number of shards
 		n.home = &home{Home: space.NewHome(prefix, name, policy.Shards, newShard)}
-		n.Numbered = true
 	}
 	return n, nil
 }
@@ -114,12 +107,9 @@ func (n *Namespace) keeps(queue string) int64 {
 
 // ZoneOf is the zone of a shard, 0 to Store.Zones()-1. What is sent together should be of
 // one zone: its shards are most likely on one master of a Redis Cluster.
-func (n *Namespace) ZoneOf(shard int) int { return n.shard(shard).Zone }
+func (n *Namespace) ZoneOf(shard int) int { return n.shardAt(shard).Zone }
 
 // Serves reports whether the namespace has this queue: one of PHP's has those that its rules name.
 func (n *Namespace) Serves(queue string) bool {
 	return !n.PHP || slices.ContainsFunc(n.Policy.Rules, func(r Rule) bool { return r.Match.Matches(queue) })
 }
-
-// NewestShards is how many shards take new jobs.
-func (n *Namespace) NewestShards() int { return len(n.newest()) }

@@ -41,7 +41,7 @@ func (sh *shard) ownedOr(owner string) string {
 }
 
 var registerErrors = map[int64]error{0: ErrNoOwner, 4: ErrTooManySchedules, 7: ErrClosed,
-	9: ErrOldVersion, 10: errMoving}
+	9: ErrOldVersion}
 
 // Register notes that an owner lives, for ttl from now; its schedules fire so long. It only
 // ever prolongs. It is ErrOldVersion where a newer version is registered, ErrTooManySchedules
@@ -70,10 +70,10 @@ func (s *Store) register(ctx context.Context, ns *Namespace, owner, version stri
 	if !ValidScheduleName(owner) || ttl < 0 {
 		return Owner{}, ErrBadArgument
 	}
-	if err := s.mayRun(ctx, ns); err != nil {
+	if err := s.mayRun(ns); err != nil {
 		return Owner{}, err
 	}
-	shards := ns.newest()
+	shards := ns.all()
 	calls := make([]*backend.Call, len(shards))
 	for i, sh := range shards {
 		calls[i] = backend.NewCall(luajob.Register, sh.Breaker, []string{sh.Ledger,
@@ -109,7 +109,7 @@ func (s *Store) register(ctx context.Context, ns *Namespace, owner, version stri
 
 // Owners returns the owners of a namespace by name, those that ended their registration, too.
 func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err error) {
-	sh := ns.newest()[0] // each is in all
+	sh := ns.shardAt(0) // each is in all
 	err = s.reads.Do(ctx, func() error {
 		found, err := s.backend.Background.ZRangeWithScores(ctx, sh.owners, 0, -1).Result()
 		if err != nil {
@@ -144,13 +144,13 @@ const ownedPage = 1000
 // 1,024 shards are ten million commands, so it works at an operator's pace, until ctx ends.
 func (s *Store) CountOwned(ctx context.Context, ns *Namespace, list []Owner) error {
 	return s.reads.Do(ctx, func() error {
-		newest := ns.newest()
-		shards, sizes := len(newest), make([]*redis.IntCmd, 0, ownedPage)
+		all := ns.all()
+		shards, sizes := len(all), make([]*redis.IntCmd, 0, ownedPage)
 		for from := 0; from < len(list)*shards; from += ownedPage {
 			pipe := s.backend.Background.Pipeline()
 			sizes = sizes[:0]
 			for i := from; i < min(from+ownedPage, len(list)*shards); i++ {
-				sizes = append(sizes, pipe.HLen(ctx, newest[i%shards].owned(list[i/shards].Name)))
+				sizes = append(sizes, pipe.HLen(ctx, all[i%shards].owned(list[i/shards].Name)))
 			}
 			var failed error
 			err := s.pace.Do(ctx, func(ctx context.Context) { _, failed = pipe.Exec(ctx) })
@@ -172,7 +172,7 @@ func (s *Store) Owned(ctx context.Context, ns *Namespace,
 		return nil, ErrBadArgument
 	}
 	err = s.reads.Do(ctx, func() error {
-		for _, sh := range ns.newest() {
+		for _, sh := range ns.all() {
 			fields, err := s.backend.Background.HGetAll(ctx, sh.owned(owner)).Result()
 			if err != nil {
 				return backend.Classify(err)
@@ -196,7 +196,7 @@ func (s *Store) Owned(ctx context.Context, ns *Namespace,
 // Forget removes an owner and its version, so that any version may register again. It is for
 // one whose schedules are deleted: what it still has stays, and does not fire.
 func (s *Store) Forget(ctx context.Context, ns *Namespace, owner string) error {
-	for _, sh := range ns.newest() {
+	for _, sh := range ns.all() {
 		pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
 		pipe.ZRem(ctx, sh.owners, owner)
 		pipe.Del(ctx, sh.owned(owner))
@@ -228,7 +228,7 @@ const deletePage = 500
 // DeleteSchedules removes all schedules and owners of a namespace and returns how many
 // schedules there were. It is for a namespace that is being deleted, which takes no new ones.
 func (s *Store) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int64, err error) {
-	for _, sh := range ns.newest() {
+	for _, sh := range ns.all() {
 		members, err := s.backend.Background.HKeys(ctx, sh.states).Result()
 		if err = backend.Classify(err); err != nil {
 			return deleted, err

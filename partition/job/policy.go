@@ -14,7 +14,8 @@ import (
 // *partition.FieldError for each value outside its bounds.
 type Policy struct {
 	// Shards is how many groups of keys the namespace has, each in one cluster slot: 1 to
-	// 1024; default 1. The first use fixes it.
+	// 1024, fixed at first use; default 1. With partition.AutoShards the store decides: four a
+	// master of a cluster, 1 elsewhere; or as many as it has already.
 	Shards int
 	// Spread is over how many shards the jobs of a queue go, by its name: 2 to Shards;
 	// default 1. Such a queue is in order within a shard only. The number may rise, not fall:
@@ -86,12 +87,12 @@ func (p *Policy) Admit(r Rule) error {
 // Validate returns a *partition.FieldError for each unusable setting, joined.
 func (p Policy) Validate() error {
 	var v partition.Validation
-	v.Check(p.Shards >= 1 && p.Shards <= 1024, "shards", p.Shards, "1 to 1024")
+	v.Check(p.Shards >= 1 && p.Shards <= 1024 || p.Shards == partition.AutoShards, "shards", p.Shards, "1 to 1024, or auto")
 	for _, queue := range slices.Sorted(maps.Keys(p.Spread)) {
 		k := p.Spread[queue]
 		v.Check(ValidQueue(queue), "spread", queue,
 			"the name of a queue: 1 to 255 letters, digits, '.', '_' or '-'")
-		v.Check(k >= 2 && k <= p.Shards, "spread."+queue, k, "2 to shards")
+		v.Check(k >= 2 && (k <= p.Shards || p.Shards == partition.AutoShards && k <= 1024), "spread."+queue, k, "2 to shards")
 	}
 	v.Check(p.MaxJobs >= 1 && p.MaxJobs <= 1_000_000_000, "max_jobs", p.MaxJobs,
 		"1 to 1000000000, over all shards")

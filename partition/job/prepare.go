@@ -98,7 +98,7 @@ func (s *Store) Decide(ctx context.Context, d *Decision) error {
 		sh.ready(d.Queue), sh.jobs(d.Queue), sh.dead(d.Queue), sh.ids(d.Queue),
 		string(sh.appendResult(nil, d.Queue, "decide "+strconv.FormatInt(d.Ref.Seq, 10)))}
 	c := backend.NewCall(luajob.Decide, sh.Breaker, keys, d.Queue, d.Ref.text(), verb, ms(DecisionTTL),
-		d.Namespace.part(d.Namespace.Policy.MaxKeys, sh), sh.channel, s.wake)
+		d.Namespace.part(d.Namespace.Policy.MaxKeys), sh.channel, s.wake)
 	c.Spare = &sh.ends
 	status, err := s.runSchedule(ctx, d.Namespace, c)
 	if err != nil {

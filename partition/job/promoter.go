@@ -91,7 +91,7 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 		if ns.passed.Load() != ns {
 			changed = append(changed, ns)
 		}
-		for _, sh := range ns.open() {
+		for _, sh := range ns.all() {
 			if look := sh.look.Load(); look > now && age-sh.looked.Load() < lookEvery(ns, sh) {
 				next = min(next, look)
 			} else if !sh.Breaker.Suspect() {
@@ -135,7 +135,7 @@ func lookEvery(ns *Namespace, sh *shard) int64 {
 func (p *Promoter) check(ctx context.Context, list []*Namespace) {
 	passed := false
 	for _, ns := range list {
-		passed = p.store.space.Usable(ctx, ns.Home) == nil || passed
+		passed = p.store.space.CheckOne(ctx, ns.Home) == nil || passed
 	}
 	p.mu.Lock()
 	p.checks = false

@@ -83,11 +83,11 @@ func TestAnIdlePromoterNoticesThatTheClockOfRedisStepped(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			idle, gone := openAt(t, server.URL(), "sw", true, nil), openAt(t, server.URL(), "sw", true, nil)
-			if err := idle.space.Usable(t.Context(), idle.Namespace("mail").Home); err != nil {
+			if err := idle.space.CheckOne(t.Context(), idle.Namespace("mail").Home); err != nil {
 				t.Fatal(err)
 			}
 			was := time.Now().Add(row.was).UnixMilli()
-			sh := idle.Namespace("mail").shard(0)
+			sh := idle.Namespace("mail").shardAt(0)
 			sh.look.Store(was + promoteEvery)
 			if !row.noticed {
 				idle.backend.Clock().Observe(time.Now(), time.Now(), was)
@@ -105,7 +105,7 @@ func TestAnIdlePromoterNoticesThatTheClockOfRedisStepped(t *testing.T) {
 func TestDueJobsOfABrokenQueueDoNotHideOthers(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
-	client, sh := redistest.SharedClient(t), s.Namespace("mail").shard(0)
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shardAt(0)
 	store1(t, s, "bad", 600, time.Millisecond, 0)
 	store1(t, s, "good", 1, 30*time.Millisecond, 0)
 	client.Set(t.Context(), sh.ready("bad"), "x", 0)
@@ -125,7 +125,7 @@ func TestJobsOfAFullGroupGoOnWaiting(t *testing.T) {
 		p.Rules = []Rule{{Match: "q", Concurrency: 1, ConcurrencyBy: "tenant"}}
 	})
 	client, ns := redistest.SharedClient(t), s.Namespace("mail")
-	sh, lane := ns.shard(0), s.NewLane()
+	sh, lane := ns.shardAt(0), s.NewLane()
 	store1(t, s, "q", 600, 0, 0)
 	for more := true; more; {
 		c := &Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Hour, Count: 10}
@@ -176,7 +176,7 @@ func TestWhatComesDueDuringARoundWakesThePromoter(t *testing.T) {
 	s := openStore(t, "embedded:", nil)
 	store1(t, s, "q", 1, time.Hour, 0) // the clock is known
 	mail := s.Namespace("mail")
-	sh := mail.shard(0)
+	sh := mail.shardAt(0)
 	now, _ := s.backend.Now()
 	sh.look.Store(now + 900)
 	s.alarm.until.Store(1)
@@ -234,7 +234,7 @@ func TestALookEndsBeforeALongBacklogDoes(t *testing.T) {
 		store1(t, s, "q", 1000, time.Millisecond, 0)
 	}
 	ns := s.Namespace("mail")
-	sh := ns.shard(0)
+	sh := ns.shardAt(0)
 	redistest.Until(t, most, "they are due", func() bool {
 		now, err := s.backend.ReadTime(t.Context())
 		return err == nil && now > sh.look.Load()
@@ -272,7 +272,7 @@ func TestAProcessThatLeavesAShardToOthersPromotesItsOwnJobs(t *testing.T) {
 	}
 	redistest.Until(t, most, "two others come before it", others)
 	startPromoter(t, s)
-	sh := mail.shard(0)
+	sh := mail.shardAt(0)
 	redistest.Until(t, most, "it leaves the shard to them", func() bool {
 		now, _ := s.backend.Now()
 		return others() && sh.look.Load() > now+2*promoteEvery

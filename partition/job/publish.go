@@ -143,9 +143,9 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 			r.args.resultKey(c, sh, p.Queue, p.uniqueKey())
 		}
 	}
-	r.args.int(c, ns.part(ns.Policy.MaxJobs, sh))
-	r.args.int(c, ns.part(ns.Policy.MaxQueues, sh))
-	r.args.int(c, ns.part(ns.Policy.MaxKeys, sh))
+	r.args.int(c, ns.part(ns.Policy.MaxJobs))
+	r.args.int(c, ns.part(ns.Policy.MaxQueues))
+	r.args.int(c, ns.part(ns.Policy.MaxKeys))
 	c.Args = append(c.Args, sh.args.channel, s.wake)
 	r.args.int(c, int64(n))
 	for _, queue := range r.numbers.names {

@@ -43,7 +43,7 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, queue string) (Job, err
 	shards := ns.Shards(queue)
 	calls := make([]*backend.Call, len(shards))
 	for i, number := range shards {
-		sh := ns.shard(number)
+		sh := ns.shardAt(number)
 		calls[i] = backend.NewCall(luajob.Peek, sh.Breaker,
 			[]string{sh.ready(queue), sh.jobs(queue), sh.attempts}, queue)
 	}
@@ -194,7 +194,7 @@ func (s *Store) CountAll(ctx context.Context, ns *Namespace, queues []string) ([
 	}
 	var calls []*backend.Call
 	var of [][]int // the queues of each call
-	for _, sh := range ns.open() {
+	for _, sh := range ns.all() {
 		var here []int
 		keys, argv := []string{sh.lease, sh.delay, sh.tombstones}, []any{maxCountedMembers}
 		for i, queue := range queues {
@@ -261,7 +261,7 @@ func (s *Store) Kept(ctx context.Context, ns *Namespace, queues []string) (jobs 
 		}
 		jobs[i] = new(int64)
 		for _, number := range ns.Shards(queue) {
-			counts, of = append(counts, pipe.ZCard(ctx, ns.shard(number).until(queue))), append(of, jobs[i])
+			counts, of = append(counts, pipe.ZCard(ctx, ns.shardAt(number).until(queue))), append(of, jobs[i])
 		}
 	}
 	if len(counts) == 0 {
@@ -286,7 +286,7 @@ func (s *Store) KeptQueues(ctx context.Context, ns *Namespace) (names []string, 
 		return nil, nil
 	}
 	err = s.reads.Do(ctx, func() error {
-		for _, sh := range ns.open() {
+		for _, sh := range ns.all() {
 			list, err := s.keptQueues(ctx, sh, "+inf")
 			if err != nil {
 				return err
@@ -303,7 +303,7 @@ func (s *Store) KeptQueues(ctx context.Context, ns *Namespace) (names []string, 
 func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
 	var names []string
 	err := s.reads.Do(ctx, func() (err error) {
-		for _, sh := range ns.open() {
+		for _, sh := range ns.all() {
 			if names, err = s.appendQueues(ctx, names, sh); err != nil {
 				return err
 			}

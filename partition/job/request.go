@@ -21,7 +21,7 @@ const (
 type Publish struct {
 	Namespace *Namespace
 	Queue     string // a name that passes ValidQueue
-	Shard     int    // one of Namespace.Homes(Queue), see HomeOf; afterwards where the jobs are
+	Shard     int    // one of Namespace.Shards(Queue), see HomeOf; afterwards where the jobs are
 	// Delay is how long the jobs wait until they are ready: 0 to MaxDelay.
 	Delay time.Duration
 	// TTL is how long they live from now on, Delay included: 0 is for ever; to MaxTTL.
@@ -100,9 +100,6 @@ type Claim struct {
 	// in the way: ask again. False: where it got fewer, its queues had no more, or their rates
 	// let none pass.
 	More bool
-	// Older tells that it got none because one of the queues has ready jobs in an older layout, which
-	// come first: see Namespace.Shards. Then Left is unknown, and Held says when to ask again.
-	Older bool
 	// Err is nil also where there was no job. After ErrUnknown the jobs may be leased; the
 	// lane gives them back before its next claim of the shard.
 	Err error

@@ -109,7 +109,7 @@ func (p *Promoter) passHeld(ctx context.Context, looks *sync.WaitGroup, changed 
 			p.passing[ns.home] = true
 			looks.Go(func() {
 				done := true
-				for _, sh := range ns.open() {
+				for _, sh := range ns.all() {
 					done = p.store.letPass(ctx, place{ns, sh}, was) && done
 				}
 				if done {

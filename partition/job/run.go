@@ -76,41 +76,30 @@ type run struct {
 // command, and so are claims of the same queues and TTR served: in the order given.
 func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
 	s.rejectBad(b)
-	s.rejectUnchecked(ctx, b)
-	s.findJobs(ctx, b)
+	s.rejectUnchecked(b)
+	b.place()
 	claims := pending(b.Claims)
 	l.run.begin()
 	if err := s.readClock(ctx, &l.run, b.Publishes); err != nil {
 		for _, p := range b.Publishes {
 			if p.Err == nil {
-				p.Err = err
+				p.Err, p.at = err, nil
 			}
 		}
 	}
 	l.run.planAcks(b.Acks)
 	l.run.planSettles(b.Settles)
-	s.place(ctx, b.Publishes)
 	l.run.planPublishes(b.Publishes)
 	for first := true; first || len(claims) > 0 || len(l.run.calls) > 0; first = false {
-		claims = s.olderFirst(ctx, s.revertFirst(ctx, l, claims))
-		later := l.run.planClaims(claims)
-		full, moved := s.runPlanned(ctx, l)
-		l.run.begin()
-		for range maxMoves {
-			if len(full)+len(moved) == 0 {
-				break
-			}
-			for _, p := range moved {
-				p.Err = nil
-			}
-			s.place(ctx, moved)
-			// Together the full ones exceed max_jobs. By itself each may fit.
-			l.run.plainly = len(full) > 0
-			l.run.planPublishes(full)
-			l.run.planPublishes(moved)
-			full, moved = s.runPlanned(ctx, l)
+		later := l.run.planClaims(s.revertFirst(ctx, l, claims))
+		if full := s.runPlanned(ctx, l); len(full) > 0 {
+			// Together they exceed max_jobs. By itself each may fit.
 			l.run.begin()
+			l.run.plainly = true
+			l.run.planPublishes(full)
+			s.runPlanned(ctx, l)
 		}
+		l.run.begin()
 		claims = later
 		l.run.planAcks(l.run.later)
 		l.run.later = nil
@@ -170,40 +159,26 @@ func badJob(ns *Namespace, queue string, r Ref) error {
 
 // rejectUnchecked rejects publishes and claims of namespaces that did not pass a Check. Acks and
 // settles are about jobs that were stored and claimed: they need none.
-func (s *Store) rejectUnchecked(ctx context.Context, b *Batch) {
+func (s *Store) rejectUnchecked(b *Batch) {
 	for _, p := range b.Publishes {
 		if p.Err == nil {
-			p.Err = s.mayRun(ctx, p.Namespace)
+			p.Err = s.mayRun(p.Namespace)
 		}
 	}
 	for _, c := range b.Claims {
 		if c.Err == nil {
-			c.Err = s.mayRun(ctx, c.Namespace)
+			c.Err = s.mayRun(c.Namespace)
 		}
 	}
 }
 
-// A flush is of many namespaces. For one whose master is away, and which no Check passed yet,
-// it waits for maxFlushCheck at most, once in flushCheckEvery.
-const (
-	maxFlushCheck   = 250 * time.Millisecond
-	flushCheckEvery = 5 * time.Second
-)
-
-func (s *Store) mayRun(ctx context.Context, ns *Namespace) error {
-	if done, err := s.space.Known(ns.Home); done {
-		return err
+// mayRun is nil where a check of the namespace passed: at the start, when it was made at run time, or
+// later by the promoter.
+func (s *Store) mayRun(ns *Namespace) error {
+	if ns.Usable() {
+		return nil
 	}
-	if time.Since(time.Unix(0, ns.absent.Load())) < flushCheckEvery {
-		return backend.ErrUnavailable
-	}
-	ctx, cancel := context.WithTimeout(ctx, maxFlushCheck)
-	defer cancel()
-	err := s.space.Usable(ctx, ns.Home)
-	if errors.Is(err, backend.ErrUnavailable) {
-		ns.absent.Store(time.Now().UnixNano())
-	}
-	return err
+	return s.space.Unusable(ns.Home)
 }
 
 // readClock makes the store's time known where a publish needs it for an expiry.
@@ -336,11 +311,11 @@ func (c *planned) count(queues []string, jobs, bytes int) {
 }
 
 // runPlanned runs the planned calls and reads their answers. It returns the publishes that
-// were rejected because of others, and those whose shard takes none any more.
-func (s *Store) runPlanned(ctx context.Context, l *Lane) (full, moved []*Publish) {
+// were rejected because of others.
+func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
 	r := &l.run
 	if len(r.calls) == 0 {
-		return nil, nil
+		return nil
 	}
 	durable := 0
 	for i := range r.calls {
@@ -360,16 +335,12 @@ func (s *Store) runPlanned(ctx context.Context, l *Lane) (full, moved []*Publish
 		case *Settle:
 			s.settled(pack)
 		case *group:
-			if again, has := s.movedOff(ctx, pack); has {
-				moved = append(moved, again...)
-			} else {
-				full = append(full, s.published(pack, first.sh, round)...)
-			}
+			full = append(full, s.published(pack, first.sh, round)...)
 		case *request:
 			s.claimed(l, pack)
 		}
 	}
-	return full, moved
+	return full
 }
 
 // notAgain: claims are not sent again one by one while a slot moves. A lane remembers one claim

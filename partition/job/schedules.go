@@ -62,13 +62,13 @@ func ValidScheduleName(s string) bool {
 
 // ScheduleShard is the shard that has the schedules of a queue, also of one that is spread: its
 // first one, which stays the same when the spread rises.
-func (n *Namespace) ScheduleShard(queue string) int { return n.Homes(queue)[0] }
+func (n *Namespace) ScheduleShard(queue string) int { return n.Shards(queue)[0] }
 
 func (n *Namespace) scheduleShard(queue, name string) (*shard, error) {
 	if n == nil || !ValidQueue(queue) || !ValidScheduleName(name) {
 		return nil, ErrBadArgument
 	}
-	return n.shard(n.ScheduleShard(queue)), nil
+	return n.shardAt(n.ScheduleShard(queue)), nil
 }
 
 // GetSchedule returns a schedule, or ErrNoSchedule.
@@ -91,7 +91,7 @@ func (s *Store) GetSchedule(ctx context.Context, ns *Namespace,
 // ReadSpecs reads the specifications and states of schedules of one shard. Those of one that is
 // gone are empty.
 func (s *Store) ReadSpecs(ctx context.Context, ns *Namespace, shard int, list []Schedule) error {
-	return s.readSchedules(ctx, ns.shard(shard), list)
+	return s.readSchedules(ctx, ns.shardAt(shard), list)
 }
 
 // readSchedules reads specification and state of schedules in one transaction, so that they
@@ -133,7 +133,7 @@ func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after s
 	limit int) (list []Schedule, more bool, err error) {
 	shards := ns.scheduleShards(queue)
 	for _, number := range shards {
-		names, err := s.scheduleNames(ctx, ns.shard(number), queue)
+		names, err := s.scheduleNames(ctx, ns.shardAt(number), queue)
 		if err != nil {
 			return nil, false, err
 		}
@@ -158,7 +158,7 @@ func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after s
 		if len(here) == 0 {
 			continue
 		}
-		if err := s.readSchedules(ctx, ns.shard(number), here); err != nil {
+		if err := s.readSchedules(ctx, ns.shardAt(number), here); err != nil {
 			return nil, false, err
 		}
 		for k, i := range at {
@@ -176,7 +176,7 @@ func (n *Namespace) scheduleShards(queue string) []int {
 		return []int{n.ScheduleShard(queue)}
 	}
 	var all []int
-	for _, sh := range n.newest() {
+	for _, sh := range n.all() {
 		all = append(all, sh.Number)
 	}
 	return all
@@ -211,7 +211,7 @@ func (s *Store) scheduleNames(ctx context.Context, sh *shard,
 // runSchedule runs one script on the shard of a schedule, or of a job, and returns the status
 // that its answer begins with.
 func (s *Store) runSchedule(ctx context.Context, ns *Namespace, c *backend.Call) (int64, error) {
-	if err := s.mayRun(ctx, ns); err != nil {
+	if err := s.mayRun(ns); err != nil {
 		return 0, err
 	}
 	s.backend.RunDurably(ctx, s.backend.In, []*backend.Call{c})
@@ -265,7 +265,7 @@ const (
 
 func (r PutResult) String() string { return [...]string{"", "created", "replaced", "unchanged"}[r] }
 
-var putErrors = map[int64]error{0: ErrChanged, 4: ErrTooManySchedules, 6: ErrDue, 7: ErrClosed, 9: ErrOldVersion, 10: errMoving}
+var putErrors = map[int64]error{0: ErrChanged, 4: ErrTooManySchedules, 6: ErrDue, 7: ErrClosed, 9: ErrOldVersion}
 
 // PutSchedule makes a schedule, or replaces its specification.
 func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
@@ -275,7 +275,7 @@ func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
 	}
 	c := backend.NewCall(luajob.PutSchedule, sh.Breaker,
 		[]string{sh.Ledger, sh.states, sh.due, sh.specs(p.Queue), sh.ownedOr(p.Owner)},
-		p.Name+" "+p.Queue, p.Name, p.Before, p.Spec, p.Tag, p.First, p.Look, p.Namespace.part(p.Namespace.Policy.MaxSchedules, sh), p.GivenUp, p.Open, p.version())
+		p.Name+" "+p.Queue, p.Name, p.Before, p.Spec, p.Tag, p.First, p.Look, p.Namespace.part(p.Namespace.Policy.MaxSchedules), p.GivenUp, p.Open, p.version())
 	status, err := s.runSchedule(ctx, p.Namespace, c)
 	if err != nil {
 		return err
@@ -346,10 +346,10 @@ func (s *Store) Clock(ctx context.Context, ns *Namespace, queue string) (ms int6
 	if !ValidQueue(queue) {
 		return 0, ErrBadArgument
 	}
-	if err := s.mayRun(ctx, ns); err != nil {
+	if err := s.mayRun(ns); err != nil {
 		return 0, err
 	}
-	sh := ns.shard(ns.ScheduleShard(queue))
+	sh := ns.shardAt(ns.ScheduleShard(queue))
 	c := backend.NewCall(luajob.DuePage, sh.Breaker, []string{sh.due, sh.states}, 0, 0, 1)
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 	return c.Now, c.Err
@@ -358,7 +358,7 @@ func (s *Store) Clock(ctx context.Context, ns *Namespace, queue string) (ms int6
 // CountSchedules is how many schedules a namespace has, and how many of them are active.
 func (s *Store) CountSchedules(ctx context.Context, ns *Namespace) (all, active int64, err error) {
 	err = s.reads.Do(ctx, func() error {
-		for _, sh := range ns.open() {
+		for _, sh := range ns.all() {
 			pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()
 			states, due := pipe.HLen(ctx, sh.states), pipe.ZCard(ctx, sh.due)
 			if _, err := pipe.Exec(ctx); err != nil {
@@ -410,7 +410,7 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	keys := []string{sh.Ledger, sh.queues, sh.states,
 		sh.Prefix + "run:" + t.Queue + ":" + hex.EncodeToString(sum[:16]),
 		sh.onEnd, sh.ready(t.Queue), sh.jobs(t.Queue), sh.dead(t.Queue)}
-	argv := []any{ns.part(ns.Policy.MaxJobs, sh), ns.part(ns.Policy.MaxQueues, sh), ns.part(ns.Policy.MaxKeys, sh), sh.channel, s.wake, t.Queue, t.Name, t.Finished,
+	argv := []any{ns.part(ns.Policy.MaxJobs), ns.part(ns.Policy.MaxQueues), ns.part(ns.Policy.MaxKeys), sh.channel, s.wake, t.Queue, t.Name, t.Finished,
 		keep, t.watch(t.Name), len(t.List[0].Messages)}
 	for _, run := range t.List {
 		argv = t.appendRecords(append(argv, run.Tick, string(run.Cause)), now, t.Namespace.Tries(t.Queue), run.Messages)

@@ -57,7 +57,7 @@ type ScheduleTotals struct {
 // ScheduleTotals returns what is known, and reads nothing.
 func (n *Namespace) ScheduleTotals() ScheduleTotals {
 	t := ScheduleTotals{Known: true, Ticks: make(map[string]int64, tickOutcomes)}
-	for _, sh := range n.open() {
+	for _, sh := range n.all() {
 		s := &sh.schedules
 		t.Known = t.Known && s.again.Load() > 0
 		active := s.active.Load()
@@ -75,7 +75,7 @@ func (n *Namespace) ScheduleTotals() ScheduleTotals {
 // Outbox returns how many follow-ups of the namespace wait, and since when the first of them
 // does, Unix ms; 0: none does. It reads nothing.
 func (n *Namespace) Outbox() (jobs, since int64) {
-	for _, sh := range n.open() {
+	for _, sh := range n.all() {
 		t := &sh.schedules
 		jobs += t.outbox.Load()
 		if at := t.outboxSince.Load(); at > 0 && (since == 0 || at < since) {

@@ -31,7 +31,7 @@ func TestSchedulesAreCountedWhereTheyAre(t *testing.T) {
 				if err := s.PutSchedule(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
-				sh := ns.shard(ns.ScheduleShard(p.Queue))
+				sh := ns.shardAt(ns.ScheduleShard(p.Queue))
 				late := map[int]int64{1: 20_000, 2: 9000, 3: 11_000}[i] // of them two are later than 10 s
 				if late > 0 {
 					s.backend.Background.ZAdd(t.Context(), sh.due, redis.Z{Score: float64(now - late), Member: "s " + p.Queue})

@@ -86,7 +86,7 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 	for i, queue := range r.numbers.names {
 		if rule := r.keeps[i]; rule.KeepAcked > 0 {
 			r.args.join(c, fmt.Sprintf("%s %d %d %d", queue, time.Duration(rule.KeepAcked).Milliseconds(),
-				cmp.Or(rule.MaxAcked, DefaultMaxAcked), ns.part(ns.Policy.MaxJobs, sh)))
+				cmp.Or(rule.MaxAcked, DefaultMaxAcked), ns.part(ns.Policy.MaxJobs)))
 		} else {
 			r.args.join(c, queue)
 		}

@@ -37,9 +37,6 @@ type Config struct {
 	Required []string
 }
 
-// openLayouts is how many older layouts of a namespace may be open at once.
-const openLayouts = 8
-
 // Reads are limited, so that no number of readers slows down those who work.
 const (
 	readsAtOnce  = 4
@@ -65,7 +62,6 @@ type Store struct {
 	reads      backend.ReadLimit
 	pace       *backend.Pace
 	opened     time.Time
-	moves      atomic.Pointer[chan struct{}] // closed when a namespace gets other shards
 }
 
 // Operations is what one asks of the queues of a store beside its background work; *Store
@@ -159,7 +155,6 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		Log:        log,
 	}, b)
 	s.namespaces.Store(&map[string]*Namespace{})
-	s.tellMoved()
 	if err := s.swap(cfg.Namespaces); err != nil {
 		return nil, err
 	}
@@ -183,7 +178,7 @@ func (s *Store) Namespaces() []*Namespace {
 // SetNamespaces replaces all namespaces. What runs under the policies before goes on. Jobs
 // of a namespace that is not among them stay in the store. Its errors are *backend.FieldError,
 // and then nothing changes; or the reason why a new namespace did not pass its Check: it is
-// checked again before its first publish or claim.
+// checked again by the promoter.
 func (s *Store) SetNamespaces(ctx context.Context, policies map[string]Policy) error {
 	if err := s.swap(policies); err != nil {
 		return err
@@ -191,7 +186,7 @@ func (s *Store) SetNamespaces(ctx context.Context, policies map[string]Policy) e
 	var errs []error
 	for _, ns := range s.Namespaces() {
 		if known, _ := s.space.Known(ns.Home); !known {
-			errs = append(errs, s.backend.Explain(ctx, s.space.Usable(ctx, ns.Home)))
+			errs = append(errs, s.backend.Explain(ctx, s.space.CheckOne(ctx, ns.Home)))
 		}
 	}
 	return errors.Join(errs...)
@@ -215,7 +210,6 @@ func (s *Store) swap(policies map[string]Policy) error {
 		}
 		if before[name] == nil || before[name].Home != ns.Home { // else others read it already
 			ns.Required = slices.Contains(s.required, name)
-			ns.Moved = s.tellMoved
 			s.space.Adopt(ns.Home)
 		}
 		all[name] = ns
@@ -259,12 +253,10 @@ func (s *Store) kind() *space.Kind {
 	return &space.Kind{
 		Name:     "queue",
 		Format:   storedFormat,
-		Newest:   4, // of a further layout
-		Layouts:  openLayouts,
 		Named:    true,
 		Total:    "published",
 		Unit:     "jobs",
-		Scripts:  space.Scripts(luajob.All()),
+		Scripts:  luajob.All(),
 		Embedded: []string{"jobs live in this process and end with it: the embedded store is for trying things out"},
 		Probe:    luajob.PermissionProbe,
 		ProbeOf: func(at *space.Shard) (keys []string, args []any) {

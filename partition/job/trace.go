@@ -84,7 +84,7 @@ func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 	form := json.NewEncoder(&line)
 	form.SetEscapeHTML(false) // an error may be a page
 	_ = form.Encode(e)        // strings and numbers cannot fail
-	t := &ns.shard(ref.Shard).trace
+	t := &ns.shardAt(ref.Shard).trace
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch len(t.events) {
@@ -130,7 +130,7 @@ func traceMember(seq int64, queue string) string { return strconv.FormatInt(seq,
 
 // Note notes what a caller did with a job that it holds.
 func (s *Store) Note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
-	if ns.Noted() && badJob(ns, queue, ref) == nil && ns.shard(ref.Shard) != nil {
+	if ns.Noted() && badJob(ns, queue, ref) == nil && ns.shardAt(ref.Shard) != nil {
 		e.AtMS, _ = s.Now()
 		s.note(ns, queue, ref, e)
 	}
@@ -162,7 +162,7 @@ func (t *Tracer) run(ctx context.Context) {
 			}
 		case <-sweep.C:
 			for _, ns := range t.store.Namespaces() {
-				for _, sh := range ns.placed().shards {
+				for _, sh := range ns.all() {
 					if ns.traces {
 						t.store.traced.add(DueShard{ns, sh.Number})
 					}
@@ -181,19 +181,19 @@ func (t *Tracer) write() {
 	var calls []*backend.Call
 	var events []int // of each call
 	for _, at := range s.traced.take() {
-		sh := at.Namespace.shard(at.Shard)
+		sh := at.Namespace.shardAt(at.Shard)
 		sh.trace.mu.Lock()
 		list := sh.trace.events
 		sh.trace.events = nil
 		sh.trace.mu.Unlock()
-		if passed, err := s.space.Known(at.Namespace.Home); !passed || err != nil || sh.Breaker.Suspect() {
+		if !at.Namespace.Usable() || sh.Breaker.Suspect() {
 			s.metrics.untraced.Add(float64(len(list) / 3))
 			continue
 		}
 		keys := []string{sh.traces, sh.traced}
 		for first := true; first || len(list) > 0; first = false { // without any event it forgets what is over
 			n := min(len(list), 3*traceCall)
-			argv := append([]any{at.Namespace.part(at.Namespace.Policy.MaxTraces, sh)}, list[:n]...)
+			argv := append([]any{at.Namespace.part(at.Namespace.Policy.MaxTraces)}, list[:n]...)
 			calls, events = append(calls, backend.NewCall(luajob.Trace, sh.Breaker, keys,
 				argv...)), append(events, n/3)
 			list = list[n:]

@@ -38,11 +38,9 @@ const (
 	WakeLost
 	// WakeRestart: the workers of the namespace are to restart, so their claims end without jobs.
 	WakeRestart
-	// WakeMoved: the queues of some namespace may be in other shards.
-	WakeMoved
 )
 
-// A WakeEvent is what happened to the subscriptions. WakeLost, WakeRestart and WakeMoved have no queue.
+// A WakeEvent is what happened to the subscriptions. WakeLost and WakeRestart have no queue.
 type WakeEvent struct {
 	Kind      WakeKind
 	Namespace string
@@ -113,9 +111,9 @@ func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
 }
 
 // Want subscribes to a queue of a shard. Each Want has its Unwant. It does nothing for a shard that
-// the namespace does not have: one that a process took for its own before the store said otherwise.
+// the namespace does not have: as far as this process knows.
 func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
-	sh := ns.shard(shard)
+	sh := ns.shardAt(shard)
 	if sh == nil {
 		return
 	}
@@ -142,10 +140,11 @@ func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
 
 // Unwant takes a Want back. The queue stays subscribed for 30s.
 func (w *Wakes) Unwant(ns *Namespace, shard int, queue string) {
-	channel := backend.ShardPrefix(w.store.prefix, ns.Name, shard) + wakeChannel + queue // of layout 1
-	if sh := ns.shard(shard); sh != nil {
-		channel = sh.channel + queue
+	sh := ns.shardAt(shard)
+	if sh == nil {
+		return
 	}
+	channel := sh.channel + queue
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entries[channel]
@@ -196,7 +195,6 @@ func (w *Wakes) run(ctx context.Context) {
 	running.Go(func() { w.events.deliver(ctx, w.on) })
 	tick := time.NewTicker(wakesTick)
 	defer tick.Stop()
-	moved := w.store.moved()
 	for {
 		select {
 		case <-ctx.Done():
@@ -204,9 +202,6 @@ func (w *Wakes) run(ctx context.Context) {
 		case <-tick.C:
 			w.review()
 		case <-w.change:
-		case <-moved:
-			moved = w.store.moved()
-			w.events.add(WakeEvent{Kind: WakeMoved})
 		}
 		w.assign(ctx, &running)
 	}

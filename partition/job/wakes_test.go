@@ -139,7 +139,7 @@ func TestAQueueStaysSubscribedForAWhile(t *testing.T) {
 	}
 	defer func() { _ = w.Stop(context.Background()) }()
 	subscribers := func() int64 {
-		channel := ns.shard(0).channel + "q"
+		channel := ns.shardAt(0).channel + "q"
 		return s.backend.Out.PubSubNumSub(t.Context(), channel).Val()[channel]
 	}
 	w.Want(ns, 0, "q")
@@ -242,7 +242,7 @@ func TestACallOfPromoteHasItsGroupsInOneOrder(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "embedded:", nil)
 	ns := s.Namespace("mail")
-	p := &page{place: place{ns, ns.shard(0)}, groups: map[string]*duePerQueue{"q": {[]string{"1"}, []string{"2"}, true}}}
+	p := &page{place: place{ns, ns.shardAt(0)}, groups: map[string]*duePerQueue{"q": {[]string{"1"}, []string{"2"}, true}}}
 	for range 50 {
 		args := p.call(s, []string{"q"}).Args
 		got, want := args[len(args)-11:], []any{1, "delay", 1, "1", 1, "lease", 1, "2", 1, "head", 0}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/backend"
@@ -24,21 +23,35 @@ import (
 // unreachable master does not fail the Check while at least one shard of a home is left: a
 // balancer that takes all processes out would make a partial outage a total one.
 //
-// The last conclusive result is kept: see Usable and AllUsable.
+// The last conclusive result is kept: see AllUsable, Home.Usable and Known.
 func (s *Space) Check(ctx context.Context, homes []*Home) (warnings []string, err error) {
 	warnings, err = s.conclude(ctx, homes, true)
-	return warnings, s.Backends(homes)[0].Explain(ctx, err)
+	return warnings, s.backend.Explain(ctx, err)
 }
 
 // Inspect is a Check that keeps no result, and records nothing where a namespace is new to the
 // store.
 func (s *Space) Inspect(ctx context.Context, homes []*Home) (warnings []string, err error) {
 	warnings, err = s.conclude(ctx, homes, false)
-	return warnings, s.Backends(homes)[0].Explain(ctx, err)
+	return warnings, s.backend.Explain(ctx, err)
 }
 
-// AllUsable is nil when the last Check of all homes passed. The first caller runs it.
+// Unusable is why nothing may be stored in a home whose Usable is false.
+func (s *Space) Unusable(h *Home) error {
+	if _, err := s.Known(h); err != nil {
+		return err
+	}
+	return errUnchecked
+}
+
+var errUnchecked = backend.Wrap(backend.ErrUnavailable, errors.New("no check of the store has passed yet"))
+
+// AllUsable is nil when the last Check of all homes passed, which costs a load. The first caller
+// runs it.
 func (s *Space) AllUsable(ctx context.Context, homes []*Home) error {
+	if s.passed.Load() {
+		return nil
+	}
 	if v := s.last.Load(); v != nil {
 		return v.err
 	}
@@ -51,9 +64,9 @@ func (s *Space) AllUsable(ctx context.Context, homes []*Home) error {
 	return notRun(err)
 }
 
-// Usable is nil when the last check of a home passed, so that nothing is stored where nobody
-// reads it. The first caller runs one.
-func (s *Space) Usable(ctx context.Context, h *Home) error {
+// CheckOne is nil when the last check of a home passed, so that nothing is stored where nobody
+// reads it. The first caller runs one: it may take seconds while a master is away.
+func (s *Space) CheckOne(ctx context.Context, h *Home) error {
 	if done, err := s.Known(h); done {
 		return err
 	}
@@ -95,17 +108,18 @@ func (s *Space) conclude(ctx context.Context, homes []*Home,
 	record bool) (warnings []string, err error) {
 	if warnings, err = s.checkServers(ctx, homes, record); err == nil {
 		var more []string
-		more, err = judge(homes, s.checkHomes(ctx, homes, record), s.passed)
+		more, err = judge(homes, s.checkHomes(ctx, homes, record), s.mayBeAway)
 		warnings = append(warnings, more...)
 	}
 	if err = s.explainRights(ctx, homes, err); record && conclusive(err) {
 		s.last.Store(&result{err})
+		s.passed.Store(err == nil)
 	}
 	return warnings, err
 }
 
 // judge is the verdict over all homes. Those that passed may be out of reach while one is not.
-func judge(homes []*Home, errs []error, passed func(*Home) bool) (warnings []string, err error) {
+func judge(homes []*Home, errs []error, mayBeAway func(*Home) bool) (warnings []string, err error) {
 	var broken []error
 	var away error
 	reached := false
@@ -117,7 +131,7 @@ func judge(homes []*Home, errs []error, passed func(*Home) bool) (warnings []str
 			broken = append(broken, wrong)
 		case errors.Is(wrong, backend.ErrBroken):
 			warnings = append(warnings, fmt.Sprintf("namespace %s is rejected: %v", h.Name, wrong))
-		case passed(h):
+		case mayBeAway(h):
 			away = wrong
 		default:
 			err = wrong
@@ -134,16 +148,10 @@ func judge(homes []*Home, errs []error, passed func(*Home) bool) (warnings []str
 
 // checkServers checks what does not depend on a namespace.
 func (s *Space) checkServers(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
-	if v := s.servers.Load(); s.several(homes) && v != nil && v.err == nil {
+	if v := s.servers.Load(); s.backend.Cluster() && v != nil && v.err == nil {
 		asking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 		defer cancel()
-		for _, b := range s.Backends(homes) {
-			more, wrong := b.CheckServers(asking)
-			warnings = append(warnings, more...)
-			if err == nil || errors.Is(wrong, backend.ErrBroken) {
-				err = wrong
-			}
-		}
+		warnings, err = s.backend.CheckServers(asking)
 		if !errors.Is(err, backend.ErrBroken) && ctx.Err() == nil {
 			return warnings, nil // a master may be away
 		}
@@ -152,16 +160,16 @@ func (s *Space) checkServers(ctx context.Context, homes []*Home, record bool) (w
 	}
 	if record && conclusive(err) {
 		s.servers.Store(&result{err})
+		for _, h := range homes {
+			h.usable.Store(err == nil && h.passed())
+		}
 	}
 	return warnings, err
 }
 
 func (s *Space) inspectServers(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
-	for _, b := range s.Backends(homes) {
-		more, err := s.inspect(ctx, b)
-		if warnings = append(warnings, more...); err != nil {
-			return warnings, err
-		}
+	if warnings, err = s.inspect(ctx); err != nil {
+		return warnings, err
 	}
 	if !s.backend.Embedded() && s.Foreign != nil {
 		var foreign []string
@@ -171,16 +179,17 @@ func (s *Space) inspectServers(ctx context.Context, homes []*Home, record bool) 
 	return warnings, err
 }
 
-// inspect checks a back-end.
-func (s *Space) inspect(ctx context.Context, b *backend.Backend) (warnings []string, err error) {
+// inspect checks the server.
+func (s *Space) inspect(ctx context.Context) (warnings []string, err error) {
+	b := s.backend
 	if _, err := b.ReadTime(ctx); err != nil {
 		return nil, err
 	}
-	if _, loaded := s.loaded.Load(b); !loaded {
+	if !s.loaded.Load() {
 		if err := b.Load(ctx, s.Kind.Scripts); err != nil {
 			return nil, err
 		}
-		s.loaded.Store(b, true)
+		s.loaded.Store(true)
 	}
 	if b.Embedded() {
 		return s.Kind.Embedded, nil
@@ -191,11 +200,14 @@ func (s *Space) inspect(ctx context.Context, b *backend.Backend) (warnings []str
 	return warnings, err
 }
 
-// several reports whether homes lie on several servers, of which some may be away.
-func (s *Space) several(homes []*Home) bool {
-	all := s.Backends(homes)
-	return len(all) > 1 || all[0].Cluster()
+// passed reports whether the last check of the home by itself passed.
+func (h *Home) passed() bool {
+	v := h.checked.Load()
+	return v != nil && v.err == nil
 }
+
+// mayBeAway reports whether a master of a home may be.
+func (s *Space) mayBeAway(h *Home) bool { return s.backend.Cluster() && h.passed() }
 
 // findings are what Foreign found last.
 type findings struct {
@@ -222,42 +234,24 @@ func (s *Space) findForeign(ctx context.Context, homes []*Home, regular bool) ([
 // checkHomes checks each home, and records what is new. It keeps conclusive results.
 func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []error {
 	errs := make([]error, len(homes))
-	unresolved := s.resolve(ctx, homes) // first: shards that were given up are not asked
 	var permitted []*Home
 	for i, h := range homes {
-		if errs[i] = unresolved[h]; errs[i] == nil {
-			for _, l := range h.Layouts().Open() {
-				if s.at(l.Pool).IsMissing() {
-					errs[i] = noPool(h, l.Pool)
-				}
-			}
-		}
-		if errs[i] == nil {
+		if _, errs[i] = s.count(ctx, h); errs[i] == nil {
 			errs[i] = s.checkRights(ctx, h)
 		}
 		if errs[i] = s.explainRights(ctx, []*Home{h}, errs[i]); errs[i] == nil {
 			permitted = append(permitted, h)
 		}
 	}
-	found := s.checkLayouts(ctx, permitted, record)
-	var late []*Home // another first user was quicker, with other shards
-	for _, h := range permitted {
-		if !h.resolved.Load() {
-			if found[h] = s.Resolve(ctx, h); found[h] == nil {
-				late = append(late, h)
-			}
-		}
-	}
-	maps.Copy(found, s.checkLayouts(ctx, late, record))
+	found := s.checkLedgers(ctx, permitted, record)
 	for i, h := range homes {
 		if errs[i] == nil {
 			errs[i] = found[h]
 		}
 		if record && conclusive(errs[i]) {
 			h.checked.Store(&result{errs[i]})
-			if errs[i] == nil {
-				h.used.Store(true)
-			}
+			servers := s.servers.Load()
+			h.usable.Store(errs[i] == nil && (servers == nil || servers.err == nil))
 		}
 	}
 	return errs

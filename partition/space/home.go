@@ -1,99 +1,109 @@
 package space
 
 import (
-	"cmp"
 	"context"
-	"slices"
+	"errors"
+	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
-// A Home is where a namespace lives: its layouts. It outlives changes of the namespace's policy.
+// A Home is where a namespace lives: its shards. It outlives changes of the namespace's policy.
+//
+// Their number is fixed when the store is first used: the ledger of shard 0 records it. A home that
+// names a number has its shards at once, and is rejected where the store has another number. One
+// that leaves the number to the store (Auto) has shard 0 alone until a check has read, or decided,
+// how many there are; nothing is stored in it before.
 type Home struct {
 	Name     string
 	Required bool // without it a Check fails; else what is wrong with it is a warning
-	// Numbered: shards have numbers through all layouts, which are recorded. Otherwise they have those by
-	// which this process learned of them.
-	Numbered bool
-	// Moved is called when this process learns of another layout, or that one was closed; nil: nobody
-	// asks. Like Numbered it is set before the home is adopted.
-	Moved func()
-
-	wanted   atomic.Int64     // shards as configured: how many a namespace that is new to the store gets
-	asked    time.Time        // when Grow asked last
-	list     string           // key of the processes that serve it
-	self     uint64           // hash of this process, once it is adopted
-	clock    backend.Clock    // of the server that holds list
-	listed   *backend.Backend // that server's, since this process entered there
-	roster   atomic.Pointer[roster]
-	drainers atomic.Int32 // of this process
 	// Reordered is called when other processes drain it than before; nil: nobody asks. It is set
 	// before the home is adopted.
 	Reordered func()
 
-	prefix    string
-	own       func(*Shard) any
-	space     *Space       // nil until it is adopted
-	permitted atomic.Int64 // number of the newest layout for which all rights were found
+	prefix string
+	wanted int // shards as configured, or Auto
+	own    func(*Shard) any
+	space  *Space // nil until it is adopted
+
+	mu     sync.Mutex // of changes of shards
+	shards atomic.Pointer[[]*Shard]
+	fixed  chan struct{} // closed once the number of shards is known
+
+	permitted atomic.Bool // all rights were found
 	checking  sync.Mutex
 	checked   atomic.Pointer[result] // the last conclusive one; nil: none yet
+	usable    atomic.Bool            // checked is without an error
 
-	mu       sync.Mutex // of changes
-	layouts  atomic.Pointer[Layouts]
-	resolved atomic.Bool // the store has said of how many shards layout 1 is
-	used     atomic.Bool // a check passed once
-	changed  chan struct{}
-	fencing  sync.Mutex
-	unfenced error     // why the last Fence did not reach all shards
-	tried    time.Time // when that was
+	list     string // key of the processes that serve it
+	self     uint64 // hash of this process, once it is adopted
+	clock    backend.Clock
+	roster   atomic.Pointer[roster]
+	drainers atomic.Int32 // of this process
 }
 
-// Layouts are the layouts of a namespace, as a process knows them. They never change; what it
-// learns makes new ones.
-type Layouts struct {
-	Record Record
-	All    []*Layout // by rising number; the last is where new entries go
-	Shards []*Shard  // of all, in the order in which the process learned of them
-}
-
-// A Layout is a numbered list of shards.
-type Layout struct {
-	LayoutRecord
-	Shards []*Shard
-}
-
-// Auto is the number of shards of a namespace that gets as many as the store has masters.
+// Auto is the number of shards of a namespace that leaves it to the store.
 const Auto = -1
+
+// perMaster is how many shards a master of a cluster gets where the store decides.
+const perMaster = 4
+
+// MaxShards is the most shards of a namespace: ids of jobs name that many.
+const MaxShards = 1024
 
 // NewHome makes the home of a namespace, which works once it is adopted. shards may be Auto. own
 // makes what the store of the kind keeps of a shard; nil: nothing.
 func NewHome(prefix, namespace string, shards int, own func(*Shard) any) *Home {
-	h := &Home{Name: namespace, list: prefix + ":{" + namespace + "}:drainers",
-		prefix: prefix, own: own, changed: make(chan struct{})}
-	h.Want(shards)
-	h.layouts.Store(h.extend(&Layouts{}, firstRecord(max(1, shards))))
+	h := &Home{Name: namespace, prefix: prefix, wanted: shards, own: own,
+		list: prefix + ":{" + namespace + "}:drainers", fixed: make(chan struct{})}
+	h.divide(max(1, shards))
+	if shards != Auto {
+		close(h.fixed)
+	}
 	return h
 }
 
-// Want notes how many shards the configuration says.
-func (h *Home) Want(shards int) { h.wanted.Store(int64(shards)) }
+// Shards are the shards by their numbers. The caller must not change the list.
+func (h *Home) Shards() []*Shard { return *h.shards.Load() }
 
-// Layouts are the layouts that this process knows now.
-func (h *Home) Layouts() *Layouts { return h.layouts.Load() }
+// Of is the shard of a name.
+func (h *Home) Of(name string) *Shard {
+	all := h.Shards()
+	return all[backend.ShardOf(name, len(all))]
+}
 
-// Shards are the shards of all layouts.
-func (h *Home) Shards() []*Shard { return h.Layouts().Shards }
+// Fixed closes once the number of shards is known.
+func (h *Home) Fixed() <-chan struct{} { return h.fixed }
 
-// Changed closes when this process learns of another layout, or that one was closed.
-func (h *Home) Changed() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.changed
+// Usable reports whether the last check of the home passed: only then may anything be stored. It
+// is what every publish and produce asks, and costs a load.
+func (h *Home) Usable() bool { return h.usable.Load() }
+
+// Fits reports whether a policy with so many shards may have this home.
+func (h *Home) Fits(shards int) bool {
+	return shards == h.wanted || h.IsFixed() && (shards == Auto || shards == len(h.Shards()))
+}
+
+// otherNumber is the error of a configuration that names another number of shards than the store has.
+func otherNumber(namespace string, wanted, have int) error {
+	return fmt.Errorf("namespace %s: shards is %d, but the number is fixed at first use, which was with %d: configure %[3]d or auto; "+
+		"for %[2]d shards start new processes with another prefix, or on another Redis, beside the old ones in role drain: "+
+		"OPERATING.md, Another Redis, or more shards", namespace, wanted, have)
+}
+
+// IsFixed reports whether the number of shards is.
+func (h *Home) IsFixed() bool {
+	select {
+	case <-h.fixed:
+		return true
+	default:
+		return false
+	}
 }
 
 // Adopt makes a home one of this Space. It does nothing to one that was adopted before.
@@ -113,9 +123,7 @@ func (s *Space) Adopt(h *Home) {
 // adopt gives a shard what the Space has for it.
 func (h *Home) adopt(sh *Shard) {
 	if h.space != nil {
-		sh.Pool = cmp.Or(sh.Pool, h.space.Pool)
-		sh.Backend = h.space.at(sh.Pool)
-		sh.Breaker = sh.Backend.NewBreaker(sh.Ledger)
+		sh.Breaker = h.space.backend.NewBreaker(sh.Ledger)
 		sh.Zone = backend.Slot(sh.Prefix) * h.space.Zones() / backend.Slots
 	}
 	if h.own != nil {
@@ -123,241 +131,71 @@ func (h *Home) adopt(sh *Shard) {
 	}
 }
 
-// extend is old with the layouts of a record that old lacks.
-func (h *Home) extend(old *Layouts, r Record) *Layouts {
-	next := &Layouts{Record: r, Shards: old.Shards[:len(old.Shards):len(old.Shards)]}
-	for _, record := range r.Layouts {
-		l := &Layout{LayoutRecord: record}
-		for _, known := range old.All {
-			if known.N == record.N {
-				l.Shards = known.Shards
-			}
-		}
-		if l.Shards == nil {
-			for i := range record.Shards {
-				sh := &Shard{Prefix: backend.ShardPrefix(h.prefix, h.Name, i), Layout: record.N,
-					Number: len(next.Shards), Pool: record.Pool}
-				if h.Numbered {
-					sh.Number = record.First + i
-				}
-				if record.Tags != nil {
-					sh.Prefix = h.prefix + ":{" + h.Name + "." + record.Tags[i] + "}:"
-				}
-				sh.Ledger = sh.Prefix + "ledger"
-				h.adopt(sh)
-				l.Shards = append(l.Shards, sh)
-				next.Shards = append(next.Shards, sh)
-			}
-		}
-		for _, sh := range l.Shards {
-			if l.Abandoned != 0 && sh.Breaker != nil {
-				sh.Breaker.Retire()
-			}
-		}
-		next.All = append(next.All, l)
-	}
-	return next
-}
-
-// learn takes up what a record knows that this process does not. It is false where that is
-// nothing.
-func (h *Home) learn(r Record) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	old := h.Layouts()
-	joined := old.Record.join(r)
-	if joined.Version == old.Record.Version && !joined.knowsMore(old.Record) {
-		return false
-	}
-	h.set(h.extend(old, joined))
-	return true
-}
-
-// begin replaces what was assumed of layout 1 before the store was asked.
-func (h *Home) begin(r Record) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.resolved.Load() {
-		return // another was first
-	}
-	if old, first := h.Layouts(), r.Layouts[0]; old.Record.Layouts[0].Shards == first.Shards &&
-		h.Backend() == h.space.at(first.Pool) {
-		h.set(h.extend(old, r))
-	} else {
-		h.set(h.extend(&Layouts{}, r))
-	}
-	h.resolved.Store(true)
-}
-
-// ReviveEvery is how often closed shards are looked at.
-const ReviveEvery = time.Minute
-
-// Revive looks into closed shards, where only a failover that lost writes brings something back, and
-// the server of a shard that was given up. key is what a shard has while there is something in it.
-func (s *Space) Revive(ctx context.Context, h *Home, key func(*Shard) string) {
-	pipes := backend.Pipes{}
-	active := map[*Shard]*redis.IntCmd{}
-	for _, l := range h.Layouts().All {
-		if l.Closed == 0 || l.Forgotten != 0 && l.Abandoned == 0 {
+// divide gives the home n shards. Shard 0, whose keys do not depend on n, stays.
+func (h *Home) divide(n int) {
+	all := make([]*Shard, n)
+	for i := range all {
+		if before := h.shards.Load(); i == 0 && before != nil {
+			all[0] = (*before)[0]
 			continue
 		}
-		for _, sh := range l.Shards {
-			if !sh.Breaker.Allow() {
-				if l.Abandoned != 0 {
-					h.revive(sh, false) // else who reads it would wait for it
-				}
-				continue
-			}
-			active[sh] = pipes.To(sh.Backend.Background).ZCard(ctx, key(sh))
-		}
+		sh := &Shard{Prefix: backend.ShardPrefix(h.prefix, h.Name, i, n), Number: i}
+		sh.Ledger = sh.Prefix + "ledger"
+		h.adopt(sh)
+		all[i] = sh
 	}
-	_ = pipes.Exec(ctx) // each command has its own error
-	for sh, cmd := range active {
-		if cmd.Err() == nil {
-			h.revive(sh, cmd.Val() > 0)
-		}
-	}
+	h.shards.Store(&all)
 }
 
-// revive notes whether a shard of a closed layout has entries again.
-func (h *Home) revive(sh *Shard, has bool) {
-	if sh.revived.Swap(has) == has {
-		return
+// Resolve has a home that leaves the number of its shards to the store have as many as that says.
+func (s *Space) Resolve(ctx context.Context, h *Home) error {
+	_, err := s.count(ctx, h)
+	return err
+}
+
+// count has a home that leaves the number of its shards to the store have as many as the store
+// says. It returns whether the store has said so: otherwise they are as many as it will.
+func (s *Space) count(ctx context.Context, h *Home) (recorded bool, err error) {
+	if h.IsFixed() {
+		return true, nil
+	}
+	text, err := s.backend.Background.HGet(ctx, h.Shards()[0].Ledger, "shards").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, backend.Classify(err)
+	}
+	n, err := strconv.Atoi(text)
+	if recorded = err == nil && n >= 1 && n <= MaxShards; !recorded {
+		if n, err = ShardsFor(ctx, s.backend, Auto); err != nil {
+			return false, err
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.tell(true)
-}
-
-func (h *Home) set(next *Layouts) {
-	if h.space != nil {
-		h.space.changes.Add(1)
-		defer h.space.changes.Add(1)
-	}
-	before := h.layouts.Swap(next)
-	asAssumed := before != nil && len(before.All) == 1 && len(next.All) == 1 &&
-		slices.Equal(before.Current().Shards, next.Current().Shards)
-	h.tell(!asAssumed)
-}
-
-// tell tells those who wait that there is something new, and whether entries may lie elsewhere; h.mu is
-// held.
-func (h *Home) tell(moved bool) {
-	close(h.changed)
-	h.changed = make(chan struct{})
-	if moved && h.Moved != nil {
-		h.Moved()
-	}
-}
-
-// Changes is odd while a home gets other layouts, and another number afterwards. What reads
-// the layouts of several homes, or of one several times, and finds the same even number before and
-// after, has read what was true at one moment.
-func (s *Space) Changes() uint64 { return s.changes.Load() }
-
-// Current is the layout that new entries go to.
-func (l *Layouts) Current() *Layout { return l.All[len(l.All)-1] }
-
-// Older are the open layouts before one, oldest first.
-func (l *Layouts) Older(than int64) (older []*Layout) {
-	for _, o := range l.All {
-		if o.N < than && o.Closed == 0 {
-			older = append(older, o)
+	if !h.IsFixed() {
+		if n != len(h.Shards()) {
+			h.divide(n)
+		}
+		if recorded {
+			close(h.fixed)
 		}
 	}
-	return older
+	return recorded, nil
 }
 
-// Open are the layouts that are not closed, oldest first.
-func (l *Layouts) Open() []*Layout { return append(l.Older(l.Current().N), l.Current()) }
-
-// open are the shards of the open layouts.
-func (l *Layouts) open() (shards []*Shard) {
-	for _, o := range l.Open() {
-		shards = append(shards, o.Shards...)
+// ShardsFor is how many shards a namespace that is new to a store gets: as many as it wants, or, where
+// that is Auto, four a master of a cluster, and one elsewhere.
+func ShardsFor(ctx context.Context, b *backend.Backend, wanted int) (int, error) {
+	if wanted != Auto {
+		return wanted, nil
 	}
-	return shards
+	masters, err := b.Masters(ctx)
+	return min(max(1, perMaster*masters), MaxShards), err
 }
 
-// Backend is that of the pool of the newest layout.
-func (h *Home) Backend() *backend.Backend { return h.Layouts().Current().Shards[0].Backend }
-
-// Backends are those of the open layouts of homes that this process has, or that of the Space where
-// there is none.
-func (s *Space) Backends(homes []*Home) (all []*backend.Backend) {
-	for _, h := range homes {
-		for _, l := range h.Layouts().Open() {
-			if b := l.Shards[0].Backend; !b.IsMissing() && !slices.Contains(all, b) {
-				all = append(all, b)
-			}
-		}
+// Ledgers are those of the shards of a namespace that has so many.
+func Ledgers(prefix, namespace string, shards int) (ledgers []string) {
+	for i := range shards {
+		ledgers = append(ledgers, backend.ShardPrefix(prefix, namespace, i, shards)+"ledger")
 	}
-	if len(all) == 0 {
-		all = append(all, s.backend)
-	}
-	return all
-}
-
-// Of is the home of a name in the layout.
-func (l *Layout) Of(name string) *Shard { return l.Shards[backend.ShardOf(name, len(l.Shards))] }
-
-// Floor is below all sequences that a home in the newest layout may begin with.
-func (l *Layouts) Floor() int64 {
-	floor := l.Record.Floor
-	for _, o := range l.Older(l.Current().N) {
-		for _, sh := range o.Shards {
-			floor = max(floor, sh.mark.Load())
-		}
-	}
-	return floor
-}
-
-// Size is how many shards a layout has.
-func (l *Layouts) Size(n int64) int {
-	if o := l.Find(n); o != nil {
-		return len(o.Shards)
-	}
-	return len(l.Current().Shards)
-}
-
-// Counted are the shards whose ledgers are read: not those of layouts whose sums the record has.
-func (l *Layouts) Counted() (counted []*Shard) {
-	for _, o := range l.All {
-		if o.Sums == nil {
-			counted = append(counted, o.Shards...)
-		}
-	}
-	return counted
-}
-
-// Abandoned reports whether shards that were given up may come back.
-func (l *Layouts) Abandoned() bool {
-	return slices.ContainsFunc(l.All, func(o *Layout) bool { return o.Abandoned != 0 })
-}
-
-// Replaced are the layouts before the newest in which results of calls that are younger than
-// window may be kept at a time, in ms: all open ones, and those that were closed since then.
-func (l *Layouts) Replaced(now, window int64) (replaced []*Layout) {
-	for _, o := range l.All[:len(l.All)-1] {
-		if o.Closed == 0 || o.Closed > now-window {
-			replaced = append(replaced, o)
-		}
-	}
-	return replaced
-}
-
-// Closed reports whether a layout is.
-func (l *Layouts) Closed(n int64) bool {
-	o := l.Find(n)
-	return o != nil && o.Closed != 0
-}
-
-// Find is the layout of a number; nil: this process knows none.
-func (l *Layouts) Find(n int64) *Layout {
-	for _, o := range l.All {
-		if o.N == n {
-			return o
-		}
-	}
-	return nil
+	return ledgers
 }

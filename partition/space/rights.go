@@ -17,42 +17,27 @@ import (
 // first write and not its second is left half done. The probe runs once by digest and once with
 // its text, because the store uses both.
 func (s *Space) checkRights(ctx context.Context, h *Home) error {
-	layouts := h.Layouts()
-	newest := layouts.Current().N
-	if h.permitted.Load() == newest {
+	if h.permitted.Load() || s.backend.Embedded() {
 		return nil
 	}
-	if err := s.tryRights(ctx, h.Name, layouts.open()); err != nil {
-		return err
-	}
-	h.permitted.Store(newest)
-	return nil
-}
-
-// tryRights tries them on shards.
-func (s *Space) tryRights(ctx context.Context, namespace string, shards []*Shard) error {
-	parts := map[*backend.Backend][]*backend.Call{}
-	for _, sh := range shards {
-		if sh.Backend.Embedded() {
-			continue
-		}
+	var calls []*backend.Call
+	for _, sh := range h.Shards() {
 		keys, args := s.Kind.ProbeOf(sh)
 		again := backend.NewCall(s.Kind.Probe, nil, keys, args...)
 		again.WithText()
-		parts[sh.Backend] = append(parts[sh.Backend], backend.NewCall(s.Kind.Probe, nil, keys, args...), again)
+		calls = append(calls, backend.NewCall(s.Kind.Probe, nil, keys, args...), again)
 	}
-	for b, calls := range parts {
-		b.Run(ctx, b.Out, calls)
-		missing := backend.Rights{}
-		for _, c := range calls {
-			if err := missing.Read(c, namespace, "shards"); err != nil {
-				return err
-			}
-		}
-		if len(missing) > 0 {
-			return missing.Error(b.Addrs(), s.Prefix)
+	s.backend.Run(ctx, s.backend.Out, calls)
+	missing := backend.Rights{}
+	for _, c := range calls {
+		if err := missing.Read(c, h.Name, "shards"); err != nil {
+			return err
 		}
 	}
+	if len(missing) > 0 {
+		return missing.Error(s.backend.Addrs(), s.Prefix)
+	}
+	h.permitted.Store(true)
 	return nil
 }
 
@@ -74,27 +59,24 @@ func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) err
 	}
 	note("ping", err) // only to see whether it is the keys
 	delete(missing, "ping")
-	var addrs []string
-	for _, b := range s.Backends(homes) {
-		addrs = append(addrs, b.Addrs()...)
-		_ = backend.EachMaster(ctx, b.Out, func(ctx context.Context, c *redis.Client) error {
-			note("time", c.Do(ctx, "time").Err())
-			note("info", c.Do(ctx, "info", "server").Err())
-			note("script|load", c.Do(ctx, "script", "load", s.Kind.Probe.Source).Err())
-			note("evalsha", c.Do(ctx, "evalsha", strings.Repeat("0", 40), 0).Err())
-			note("eval", c.Do(ctx, "eval", "return 0", 0).Err())
-			if b.Replicas() > 0 {
-				note("wait", c.Do(ctx, "wait", 0, 1).Err())
-			}
-			return nil
-		})
-	}
+	b := s.backend
+	_ = backend.EachMaster(ctx, b.Out, func(ctx context.Context, c *redis.Client) error {
+		note("time", c.Do(ctx, "time").Err())
+		note("info", c.Do(ctx, "info", "server").Err())
+		note("script|load", c.Do(ctx, "script", "load", s.Kind.Probe.Source).Err())
+		note("evalsha", c.Do(ctx, "evalsha", strings.Repeat("0", 40), 0).Err())
+		note("eval", c.Do(ctx, "eval", "return 0", 0).Err())
+		if b.Replicas() > 0 {
+			note("wait", c.Do(ctx, "wait", 0, 1).Err())
+		}
+		return nil
+	})
 	for _, h := range homes {
-		for _, sh := range h.Layouts().open() {
+		for _, sh := range h.Shards() {
 			keys, args := s.Kind.ProbeOf(sh)
-			reply, err := sh.Backend.Out.Eval(ctx, s.Kind.Probe.Source, keys, args...).Slice()
+			reply, err := b.Out.Eval(ctx, s.Kind.Probe.Source, keys, args...).Slice()
 			if backend.Denied(err) && missing["eval"] && !missing["evalsha"] {
-				reply, err = sh.Backend.Out.EvalSha(ctx, s.Kind.Probe.SHA, keys, args...).Slice()
+				reply, err = b.Out.EvalSha(ctx, s.Kind.Probe.SHA, keys, args...).Slice()
 			}
 			if !missing["eval"] || !missing["evalsha"] {
 				note("eval", err)
@@ -109,5 +91,5 @@ func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) err
 	if len(missing) == 0 {
 		return err
 	}
-	return missing.Error(addrs, s.Prefix)
+	return missing.Error(b.Addrs(), s.Prefix)
 }

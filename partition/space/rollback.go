@@ -114,7 +114,6 @@ func (s *Space) Watch(ctx context.Context, homes func() []*Home) {
 			ranked = true
 		}
 		s.checkRollback(ctx, homes(), ranked)
-		s.ReadRecords(ctx, homes())
 		checked = time.Now()
 	}
 }
@@ -139,16 +138,12 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 	defer cancel()
 	pipes := backend.Pipes{}
 	for _, h := range homes {
-		layouts := h.Layouts()
-		for _, sh := range layouts.Shards {
-			if layouts.Closed(sh.Layout) {
-				continue // nothing is stored in it any more
-			}
+		for _, sh := range h.Shards() {
 			if !sh.Breaker.Allow() || ranked && sh.rollback.since() < h.Rest(sh.Number) {
 				unread = append(unread, sh)
 				continue
 			}
-			pipe := pipes.To(sh.Backend.ClientFor(ctx, sh.Ledger))
+			pipe := pipes.To(s.backend.ClientFor(ctx, sh.Ledger))
 			all = append(all, reading{h, sh, sh.rollback.lowerBound(),
 				pipe.HMGet(ctx, sh.Ledger, s.Kind.Total, "epoch", "format")})
 		}

@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,38 +32,10 @@ const Whole = -1
 // Members of the list of a namespace: sw:{ns}:drainers, a zset by when they cease to count, in ms
 // of the clock of the Redis that holds it. A process enters as one that serves the namespace, and
 // while it drains it also as a drainer.
-// Where it has several pools, a further member names them.
 const (
 	servesAs = "p:"
 	drainsAs = "d:"
-	hasPools = "k:"
 )
-
-// poolsMember is what this process says of its pools; empty where there are no others.
-func (s *Space) poolsMember() string {
-	if len(s.Pools) < 2 {
-		return ""
-	}
-	return hasPools + s.id + "," + strings.Join(slices.Sorted(maps.Keys(s.Pools)), ",") + ","
-}
-
-// lack is how many of the live processes that serve a home do not have a pool.
-func (s *Space) lack(ctx context.Context, h *Home, pool string) (lack int, err error) {
-	now, err := h.Backend().KnownTime(ctx)
-	if err != nil {
-		return 0, err
-	}
-	live, err := h.Backend().Background.ZRangeByScore(ctx, h.list,
-		&redis.ZRangeBy{Min: strconv.FormatInt(now, 10), Max: "+inf"}).Result()
-	for _, member := range live {
-		if id, serves := strings.CutPrefix(member, servesAs); serves && !slices.ContainsFunc(live, func(o string) bool {
-			return strings.HasPrefix(o, hasPools+id+",") && strings.Contains(o, ","+pool+",")
-		}) {
-			lack++
-		}
-	}
-	return lack, backend.Classify(err)
-}
 
 // A roster is the processes that serve a namespace, as they were read last. It never changes.
 //
@@ -154,13 +125,7 @@ func (s *Space) enter(ctx context.Context, homes []*Home) {
 	defer cancel()
 	byServer := map[redis.Cmdable][]*Home{}
 	for _, h := range homes {
-		b := h.Backend()
-		if last := h.listed; last != nil && last != b { // whoever does not know that it moved enters again
-			_ = last.Background.Del(ctx, h.list).Err()
-			h.clock = backend.Clock{}
-		}
-		h.listed = b
-		server := b.ClientFor(ctx, h.list)
+		server := s.backend.ClientFor(ctx, h.list)
 		byServer[server] = append(byServer[server], h)
 	}
 	var running sync.WaitGroup
@@ -177,15 +142,12 @@ func (s *Space) enterAt(ctx context.Context, server redis.Cmdable, homes []*Home
 	for i, h := range homes {
 		now, ok := h.clock.Now()
 		if !ok {
-			now, ok = h.Backend().Now()
+			now, ok = s.backend.Now()
 		}
 		if until := float64(now + aliveFor.Milliseconds()); ok {
 			members := []redis.Z{{Score: until, Member: servesAs + s.id}}
 			if h.drainers.Load() > 0 {
 				members = append(members, redis.Z{Score: until, Member: drainsAs + s.id})
-			}
-			if pools := s.poolsMember(); pools != "" {
-				members = append(members, redis.Z{Score: until, Member: pools})
 			}
 			pipe.ZAdd(ctx, h.list, members...)
 		}
@@ -242,8 +204,7 @@ func (s *Space) leave(ctx context.Context, homes []*Home) {
 	var leaving sync.WaitGroup
 	for _, h := range homes {
 		leaving.Go(func() {
-			_ = h.Backend().ClientFor(ctx, h.list).ZRem(ctx, h.list, servesAs+s.id,
-				drainsAs+s.id, s.poolsMember()).Err()
+			_ = s.backend.ClientFor(ctx, h.list).ZRem(ctx, h.list, servesAs+s.id, drainsAs+s.id).Err()
 		})
 	}
 	leaving.Wait()

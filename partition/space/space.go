@@ -24,8 +24,7 @@ const MaxZones = 12
 // A Kind is what one kind of namespace has of its own.
 type Kind struct {
 	Name   string // as kind: of a configuration says it
-	Format int    // of the stored data of a new namespace
-	Newest int    // format that this program knows, to which a feature may raise it; a program rejects a newer one, so an old program cannot damage new data
+	Format int    // of the stored data; a program rejects another one, so an old program cannot damage new data
 	Named  bool   // ledgers record the name of the kind
 	// Total is the field of the ledger that counts all that was ever stored, Unit what it counts.
 	Total, Unit string
@@ -35,19 +34,13 @@ type Kind struct {
 	// ARGV for a shard.
 	Probe   *lua.Script
 	ProbeOf func(*Shard) (keys []string, args []any)
-	// Layouts is how many older layouts of a namespace may be open at once.
-	Layouts int
 }
 
 // Config is what a Space is made of.
 type Config struct {
-	Kind   *Kind
-	Prefix string // begins every key
-	// Pool is the name of the pool that the configuration names, and Pools are all of this process. nil:
-	// there are no others. A layout may lie in any of them.
-	Pool    string
-	Pools   map[string]*backend.Backend
-	Durable bool // a server that keeps nothing over a crash is rejected
+	Kind    *Kind
+	Prefix  string // begins every key
+	Durable bool   // a server that keeps nothing over a crash is rejected
 	// Foreign looks for values of others under the keys of the kind. nil: there are none that
 	// matter.
 	Foreign    func(context.Context) (warnings []string, err error)
@@ -59,15 +52,14 @@ type Config struct {
 type Space struct {
 	Config
 	backend  *backend.Backend
-	missing  *backend.Backend // in the place of pools that this process does not have
-	id       string           // of this process, in the lists of those that serve a namespace
-	rounds   atomic.Uint64    // how often the ledgers were read for rollbacks
-	loaded   sync.Map         // back-ends that have the scripts
+	id       string        // of this process, in the lists of those that serve a namespace
+	rounds   atomic.Uint64 // how often the ledgers were read for rollbacks
+	loaded   atomic.Bool   // the server has the scripts
 	servers  atomic.Pointer[result]
 	foreign  atomic.Pointer[findings]
 	last     atomic.Pointer[result] // of a Check of all homes
+	passed   atomic.Bool            // last is without an error
 	checking sync.Mutex
-	changes  atomic.Uint64 // odd while a home gets other layouts
 }
 
 // result is the result of a conclusive check.
@@ -75,47 +67,19 @@ type result struct{ err error }
 
 // New makes a Space. It does not connect.
 func New(cfg Config, b *backend.Backend) *Space {
-	return &Space{Config: cfg, backend: b, missing: b.Missing(), id: rand.Text()}
+	return &Space{Config: cfg, backend: b, id: rand.Text()}
 }
 
 // Shard is one shard of a namespace. All its keys begin with Prefix, whose hash tag keeps them
 // in one slot of a cluster.
 type Shard struct {
 	Prefix, Ledger string
-	Number         int   // in Layouts.Shards
-	Layout         int64 // number of its layout
+	Number         int // in Home.Shards
 	Zone           int
-	Own            any              // what the store of the kind keeps of it
-	Pool           string           // empty where there is one
-	Backend        *backend.Backend // of the pool
+	Own            any // what the store of the kind keeps of it
 	Breaker        *backend.Breaker
 	rollback       rollbackDetector
 	compared       atomic.Pointer[time.Time] // when a check read last what its ledger records
-
-	fenced atomic.Bool  // it takes no entries of its own layout any more
-	mark   atomic.Int64 // no sequence of it is ever this high, once it is fenced
-	told   atomic.Int64 // version of the newest record that this process left in its ledger
-	// Drained: it is fenced, and nothing is left or paused in it. That stays so.
-	Drained atomic.Bool
-	revived atomic.Bool // it is of a closed layout, and a failover brought entries back
-}
-
-// Revived reports whether a failover brought entries back to the shard after its layout was closed.
-func (sh *Shard) Revived() bool { return sh.revived.Load() }
-
-// Fenced reports whether this process knows that the shard takes no entries for its own layout
-// any more, which stays so.
-func (sh *Shard) Fenced() bool { return sh.fenced.Load() }
-
-// at is the back-end of a pool; "" is the one that the configuration names.
-func (s *Space) at(pool string) *backend.Backend {
-	if pool == "" || pool == s.Pool {
-		return s.backend
-	}
-	if b := s.Pools[pool]; b != nil {
-		return b
-	}
-	return s.missing
 }
 
 // Zones is the number of zones: even parts of the slots of a Redis Cluster. The shards of a zone

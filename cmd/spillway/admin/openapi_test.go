@@ -71,7 +71,7 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 
 // answers are the types whose keys the file describes, by their names there.
 var answers = []any{
-	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, ShardFigures{}, Sink{}, Pause{}, PauseState{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
+	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, Sink{}, Pause{}, PauseState{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, PurgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, DeleteRequest{}, ReplayRequest{},
 	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, JobPage{}, DeadJobsRequest{}, RespawnRequest{}, PurgeJobsRequest{}, ActedJobs{},
 	ScheduleList{}, schedule.OwnerList{}, schedule.ListedOwner{}, schedule.Shown{}, SchedulePut{}, ScheduleState{}, ScheduleRun{}, BackfillRequest{}, Backfilled{}, ScheduleTimes{},

@@ -55,26 +55,24 @@ func controlFile(c *config.Config, admins []admin.Token) control.File {
 type controlCheck struct {
 	ready.Checker
 	control *control.Control
-	places  *control.Places
+	named   *control.Named
 }
 
 func (c controlCheck) Check(ctx context.Context) (warnings []string, err error) {
 	warnings, err = c.Checker.Check(ctx)
 	if err == nil {
-		var elsewhere []string
-		elsewhere, err = c.places.Check(ctx)
-		warnings = append(warnings, elsewhere...)
+		c.named.Open(ctx)
 	}
 	return append(warnings, c.control.Warnings()...), err
 }
 
-// places are the pools of the namespaces of the file.
-func places(c *config.Config) map[string]string {
-	places := map[string]string{}
+// poolsOf are the pools of the namespaces of the file.
+func poolsOf(c *config.Config) map[string]string {
+	pools := map[string]string{}
 	for _, name := range slices.Concat(c.Names(), c.QueueNames()) {
-		places[name] = c.PoolOf(name)
+		pools[name] = c.PoolOf(name)
 	}
-	return places
+	return pools
 }
 
 // ownPools are the pools in which Spillway may keep what is about itself: none of a PHP application.
@@ -114,7 +112,7 @@ func (a *App) view() admin.View {
 }
 
 // applyTimeout bounds the Check of new namespaces. One that it does not pass in time is
-// checked again before its first job.
+// checked again by the promoter.
 const applyTimeout = 500 * time.Millisecond
 
 // apply gives the namespaces of kind queue and their tokens to what serves them. What was
@@ -132,7 +130,7 @@ func (g *generation) apply(s *control.Snapshot, log *zap.Logger) {
 	for pool, store := range g.jobs {
 		pools.Go(func() {
 			if err := store.SetNamespaces(ctx, policiesOf(s, pool)); err != nil {
-				log.Warn("namespace of kind queue not usable yet, checked again before its first job",
+				log.Warn("namespace of kind queue not usable yet, checked again every second",
 					zap.String("pool", pool), zap.Error(err))
 			}
 		})
@@ -182,8 +180,7 @@ func addQueueTokens(in *ingest.Config, s *control.Snapshot) {
 }
 
 // ruleErrors are what keeps a reload from g: a rule made at run time that would count no more, so that
-// its queues had no limit, and a new rule that shards keep, each by itself, while jobs of an older layout
-// are left. A start has no such choice, and warns.
+// its queues had no limit. A start has no such choice, and warns.
 func (g *generation) ruleErrors(c *control.Control) (errs []error) {
 	now, next := c.Snapshot(), c.Preview(g.file)
 	for _, n := range g.snapshot.Namespaces() {
@@ -194,14 +191,6 @@ func (g *generation) ruleErrors(c *control.Control) (errs []error) {
 		for _, r := range next.UnusedRules(n.Name) {
 			if slices.ContainsFunc(rules, func(o *control.Rule) bool { return !o.FromFile && o.Match == r.Match }) {
 				add(r, "was made at run time and would not count any more: %s: delete or replace it before", r.Unused)
-			}
-		}
-		layouts := g.jobs[n.Pool].Namespace(n.Name).Layouts()
-		older := layouts.Older(layouts.Current().N)
-		for _, r := range g.snapshot.Rules(n.Name) {
-			kept := r.ByShard()
-			if kept != "" && len(older) > 0 && !slices.ContainsFunc(rules, func(o *control.Rule) bool { return o.Rule == r.Rule }) {
-				add(r, "is new or another one, with %s, and layout %d has jobs still: add it once that is closed", kept, older[0].N)
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func (a *App) newGeneration(cfg *config.Config, before *generation) (*generation
 		return nil, errors.Join(err, g.stopEngines(context.Background()), g.closePools())
 	}
 	g.watch = ready.New(controlCheck{g.checks(), a.control,
-		a.control.Places(places(cfg), g.ownPools())}, g.metrics, a.log)
+		a.control.Named(poolsOf(cfg), g.ownPools())}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g, before); err != nil {
 		return nil, errors.Join(cfg.Locate(err), g.discard(context.Background()))

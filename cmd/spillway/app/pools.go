@@ -34,8 +34,6 @@ func (a *App) openPools(g, before *generation) error {
 		s, err := partition.Open(partition.Config{
 			Backend:    b,
 			Prefix:     g.cfg.Prefix,
-			Pool:       name,
-			Pools:      g.pools,
 			Namespaces: policies,
 			Drops:      a.drops,
 		}, g.registerer(name), log)

@@ -171,25 +171,20 @@ func TestReloadByTheAdminPort(t *testing.T) {
 	}
 }
 
-// A reload grows a namespace, also one that the store had before; it never makes it smaller.
-func TestReloadGrowsANamespace(t *testing.T) {
+// The number of shards is fixed at first use: a file with another one says what to do, and changes nothing.
+func TestAReloadWithAnotherNumberOfShardsIsRejected(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	store := "redis: " + server.URL() + "\nsink: \"null:\"\n"
-	kart := "namespaces: {default: {}, kart: {shards: %d}}\n"
-	other, _, _ := startReloading(t, store+fmt.Sprintf(kart, 2))
-	if err := other.Stop(t.Context()); err != nil {
-		t.Fatal(err)
+	const file = "sink: \"null:\"\nnamespaces: {kart: {shards: %s}, mail: {kind: queue, shards: %s}}\n"
+	redis := "redis: " + redistest.Start(t, "--appendonly", "yes").URL() + "\n"
+	a, write, _ := startReloading(t, redis+fmt.Sprintf(file, "2", "2"))
+	for _, other := range [][2]string{{"3", "2"}, {"2", "1"}} {
+		write(redis + fmt.Sprintf(file, other[0], other[1]))
+		awaitReload(t, a, "the number is fixed at first use, which was with 2")
 	}
-	a, write, _ := startReloading(t, store)
-	for _, row := range []struct{ file, shards int }{{1, 2}, {3, 3}, {2, 3}} {
-		write(store + fmt.Sprintf(kart, row.file))
-		if changed, err := a.Reload(t.Context()); err != nil || len(changed) != 1 {
-			t.Errorf("changed %v, %v", changed, err)
-		}
-		eventually(t, fmt.Sprintf("a file with %d: %d shards", row.file, row.shards), func() bool {
-			return a.current.Load().store.Namespace("kart").Shards() == row.shards
-		})
+	write(redis + fmt.Sprintf(file, "auto", "auto"))
+	awaitReload(t, a, "")
+	if g := a.current.Load(); g.store.Namespace("kart").Shards() != 2 || g.jobs["default"].Namespace("mail").ShardCount() != 2 {
+		t.Error("auto is not what the store has")
 	}
 }
 
@@ -379,30 +374,6 @@ func TestAReloadGoesOnBesideARuleThatDidNotCountBefore(t *testing.T) {
 	}
 	write(fmt.Sprintf(store, ", spread: {bulk: 4}, max_jobs: 9"))
 	awaitReload(t, a, "")
-}
-
-// Older shards would count beside the new ones.
-func TestAReloadAddsNoRuleThatShardsKeepWhileAnOlderLayoutIsOpen(t *testing.T) {
-	t.Parallel()
-	file := "redis: " + redistest.Start(t, "--appendonly", "yes").URL() + "\nsink: \"null:\"\nnamespaces: {mail: {kind: queue, queues: [{match: x, tries: %d%s}]}}\n"
-	a, write, _ := startReloading(t, fmt.Sprintf(file, 2, ""))
-	store := a.current.Load().jobs["default"]
-	ns := store.Namespace("mail")
-	p := &job.Publish{Namespace: ns, Queue: "q", Tries: 1, Messages: []job.Message{{Payload: []byte("1")}}}
-	store.Run(t.Context(), store.NewLane(), &job.Batch{Publishes: []*job.Publish{p}})
-	if _, err := store.Reshard(t.Context(), ns, partition.ReshardRequest{Shards: 3}); err != nil || p.Err != nil {
-		t.Fatal(err, p.Err)
-	}
-	write(fmt.Sprintf(file, 3, ""))
-	awaitReload(t, a, "")
-	const want = `rule "x" is new or another one, with a concurrency, and each shard counts its own leases, and layout 1 has jobs still`
-	write(fmt.Sprintf(file, 3, ", concurrency: 5"))
-	awaitReload(t, a, want)
-	store = a.current.Load().jobs["default"]
-	if _, err := store.PurgeAll(t.Context(), store.Namespace("mail")); err != nil {
-		t.Fatal(err)
-	}
-	awaitReload(t, a, "") // once the layout is closed
 }
 
 // Whatever holds a claim of push back, it follows the rules of the control document.

@@ -19,7 +19,7 @@ import (
 // only, and nothing is inherited: a queue has no capacity and no age.
 type QueueNamespace struct {
 	Pool         string        `name:"pool"`
-	Shards       int           `name:"shards"`
+	Shards       Shards        `name:"shards"`
 	MaxJobs      int           `name:"max-jobs"`
 	MaxQueues    int           `name:"max-queues"`
 	MaxKeys      int           `name:"max-keys"`

@@ -197,7 +197,7 @@ sinks: {crm: "`+receiver.URL+`/in"}
 	eventually(t, "nothing is left", func() bool {
 		return s.redis.ZCard(t.Context(), "app_queues:mail-1:reserved").Val()+s.redis.ZCard(t.Context(), "app_queues:bulk:reserved").Val() == 0
 	})
-	if n := s.redis.Exists(t.Context(), "sw:{control}:namespaces").Val(); n != 0 {
+	if n := s.redis.Exists(t.Context(), "sw:{control}:doc").Val(); n != 0 {
 		t.Error("the Redis of the application holds the control document")
 	}
 	if code := s.terminate(); code != 0 {

@@ -8,11 +8,7 @@ local function open_ledger(ledger, n)
   if foreign(v) then
     return nil, v
   end
-  local totals = { was = {}, names = names, lost_field = 'lost' }
-  if v[4] == 'moved' then -- see layout/fence
-    totals.lost_field = 'lost_count'
-    v[4] = redis.call('HGET', ledger, 'lost_count')
-  end
+  local totals = { was = {}, names = names }
   for i, name in ipairs(names) do
     local value = tonumber(v[i] or 0)
     if not value or value % 1 ~= 0 or value <= -9007199254740992 or value >= 9007199254740992 then
@@ -36,7 +32,7 @@ local function close_ledger(ledger, totals)
   local changed = {}
   for _, name in ipairs(totals.names) do
     if totals[name] ~= 0 then
-      changed[#changed + 1] = name == 'lost' and totals.lost_field or name
+      changed[#changed + 1] = name
       changed[#changed + 1] = int(totals.was[name] + totals[name])
     end
   end

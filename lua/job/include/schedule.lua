@@ -71,9 +71,6 @@ end
 -- namespace is being deleted.
 local function open_totals(ledger, now, now_us)
   local v = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost', 'closed')
-  if v[6] == 'moved' then -- see layout/fence
-    v[6] = redis.call('HGET', ledger, 'lost_count')
-  end
   for i = 1, 6 do
     v[i] = whole(v[i] or 0, 0)
     if not v[i] then

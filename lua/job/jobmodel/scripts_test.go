@@ -230,11 +230,11 @@ func (s *scripts) Counts(queue string) jobmodel.Counts {
 }
 
 func (s *scripts) Pause(queue, by string) {
-	s.call(luajob.Pause, []string{s.key("paused"), s.key("r:" + queue), s.key("ledger")}, queue, "pause", by, 10, "w:", "publish", 1)
+	s.call(luajob.Pause, []string{s.key("paused"), s.key("r:" + queue)}, queue, "pause", by, 10, "w:", "publish")
 }
 
 func (s *scripts) Resume(queue string) {
-	s.call(luajob.Pause, []string{s.key("paused"), s.key("r:" + queue), s.key("ledger")}, queue, "resume", "", 10, "w:", "publish", 1)
+	s.call(luajob.Pause, []string{s.key("paused"), s.key("r:" + queue)}, queue, "resume", "", 10, "w:", "publish")
 }
 
 func (s *scripts) List(queue string, state jobmodel.State, limit int, at, last string) jobmodel.Page {

@@ -17,42 +17,31 @@ import (
 // reading is what the ledger of a shard records, once.
 type reading struct {
 	home   *Home
-	of     *Layout
 	sh     *Shard
 	fields map[string]string
 	err    error // why it could not be read or written
 }
 
-// kindOf is the kind of namespaces by the format of ledgers that do not name it.
-var kindOf = map[string]string{"1": "buffer", "2": "queue"}
-
 // inStore is how a namespace of a kind is called, stored and to be configured.
 var inStore = map[string][2]string{"buffer": {"a buffer", "the buffer"}, "queue": {"queues", "the queues"}}
 
-// layoutFormat is the format of ledgers of layouts beyond the first. Programs from before there
-// were layouts never see these.
-const layoutFormat = 4
-
-// of is what ledgers of a layout record, but for the epoch: a random name of the ledger that no
+// of is what ledgers of a home record, but for the epoch: a random name of the ledger that no
 // later one has.
-func (k *Kind) of(l *Layout) map[string]string {
-	fields := map[string]string{"format": strconv.Itoa(k.Format), "shards": strconv.Itoa(l.LayoutRecord.Shards)}
+func (k *Kind) of(h *Home) map[string]string {
+	fields := map[string]string{"format": strconv.Itoa(k.Format), "shards": strconv.Itoa(len(h.Shards()))}
 	if k.Named {
 		fields["kind"] = k.Name
-	}
-	if l.N > 1 {
-		fields["format"], fields["kind"] = strconv.Itoa(layoutFormat), k.Name
 	}
 	return fields
 }
 
-// checkLayouts compares what ledgers record with the configuration. It records what is missing,
+// checkLedgers compares what ledgers record with the configuration. It records what is missing,
 // unless record is false or a ledger of the home cannot be read. A home that passed before is
 // right while one of its ledgers can be read.
-func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) map[*Home]error {
+func (s *Space) checkLedgers(ctx context.Context, homes []*Home, record bool) map[*Home]error {
 	// Read first: a full store rejects to write even what it holds already, and nothing is
 	// written into the ledger of another kind.
-	errs, missing, noEpoch := s.compare(s.readLayouts(ctx, homes, "", record))
+	errs, missing, noEpoch := s.compare(s.readLedgers(ctx, homes, "", record))
 	if !record {
 		return errs
 	}
@@ -67,7 +56,7 @@ func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) ma
 	if len(begin) == 0 {
 		return errs
 	}
-	again, still, _ := s.compare(s.readLayouts(ctx, begin, rand.Text(), false))
+	again, still, _ := s.compare(s.readLedgers(ctx, begin, rand.Text(), false))
 	for _, h := range begin {
 		switch {
 		case !missing[h]: // a ledger from before there were epochs gets one once the store is no longer full
@@ -81,22 +70,17 @@ func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) ma
 }
 
 // agree has the first ledger of a namespace that is new to the store say of how many shards it is:
-// several first users may be configured differently.
+// several first users may be configured differently, or have seen the cluster differently.
 func (s *Space) agree(ctx context.Context, h *Home) error {
-	first := h.Layouts().All[0]
-	if h.Layouts().Record.Version > 0 || h.used.Load() {
-		return nil
-	}
-	pipe := s.backend.Background.Pipeline()
-	pipe.HSetNX(ctx, first.Shards[0].Ledger, "shards", first.LayoutRecord.Shards)
-	agreed := pipe.HGet(ctx, first.Shards[0].Ledger, "shards")
-	if _, err := pipe.Exec(ctx); err != nil {
+	first := h.Shards()[0].Ledger
+	if err := s.backend.Background.HSetNX(ctx, first, "shards", len(h.Shards())).Err(); err != nil {
 		return backend.Classify(err)
 	}
-	if agreed.Val() != strconv.Itoa(first.LayoutRecord.Shards) {
-		h.resolved.Store(false)
+	recorded, err := s.count(ctx, h)
+	if err == nil && !recorded {
+		err = backend.Wrap(backend.ErrUnavailable, errors.New("the ledger was removed meanwhile"))
 	}
-	return s.Resolve(ctx, h)
+	return err
 }
 
 // compare returns by home what is wrong, and whether ledgers lack what they should record.
@@ -109,15 +93,12 @@ func (s *Space) compare(all []*reading) (errs map[*Home]error, missing, noEpoch 
 		err := l.err
 		if err == nil {
 			read[l.home] = true
-			for name := range s.Kind.of(l.of) {
+			for name := range s.Kind.of(l.home) {
 				missing[l.home] = missing[l.home] || l.fields[name] == ""
 			}
 			noEpoch[l.home] = noEpoch[l.home] || l.fields["epoch"] == ""
-			if wrong := s.Kind.mismatch(l.home.Name, l.of.LayoutRecord.Shards, l.fields); wrong != nil {
+			if wrong := s.Kind.mismatch(l.home, l.fields); wrong != nil {
 				err = backend.Wrap(backend.ErrIncompatible, wrong)
-				if !l.home.used.Load() {
-					l.home.resolved.Store(false) // another first user was quicker
-				}
 			}
 		}
 		if errs[l.home] == nil || errors.Is(err, backend.ErrBroken) {
@@ -125,93 +106,78 @@ func (s *Space) compare(all []*reading) (errs map[*Home]error, missing, noEpoch 
 		}
 	}
 	for h, err := range errs {
-		if read[h] && s.passed(h) && !errors.Is(err, backend.ErrBroken) {
+		if read[h] && s.mayBeAway(h) && !errors.Is(err, backend.ErrBroken) {
 			errs[h] = nil
 		}
 	}
 	return errs, missing, noEpoch
 }
 
-// passed reports whether a master of a home may be away.
-func (s *Space) passed(h *Home) bool {
-	v := h.checked.Load()
-	return s.several([]*Home{h}) && v != nil && v.err == nil
-}
-
 // mismatch is what a ledger records otherwise than this program would.
-func (k *Kind) mismatch(namespace string, shards int, fields map[string]string) error {
+func (k *Kind) mismatch(h *Home, fields map[string]string) error {
 	kind := fields["kind"]
-	if kind == "" {
-		kind = kindOf[fields["format"]]
+	if kind == "" && fields["format"] != "" {
+		kind = "buffer" // whose ledgers do not name it
 	}
 	switch {
 	case kind == "" || kind == k.Name:
 	case inStore[kind][0] == "":
-		return fmt.Errorf("namespace %s: the store holds a namespace of kind %s, which this program does not know: upgrade the program", namespace, kind)
+		return fmt.Errorf("namespace %s: the store holds a namespace of kind %s, which this program does not know: upgrade the program", h.Name, kind)
 	default:
 		return fmt.Errorf("namespace %s: the store holds %s under this name: configure kind: %s, or use another namespace or prefix for %s",
-			namespace, inStore[kind][0], kind, inStore[k.Name][1])
+			h.Name, inStore[kind][0], kind, inStore[k.Name][1])
 	}
 	for _, name := range []string{"format", "shards"} {
 		got, err := strconv.Atoi(fields[name])
 		switch {
 		case fields[name] == "":
 		case err != nil:
-			return fmt.Errorf("namespace %s: its ledger holds %s=%q, which is no number; another program wrote there", namespace, name, fields[name])
-		case name == "format" && (got > k.Newest || !k.Named && got != k.Format && got != layoutFormat):
-			return fmt.Errorf("namespace %s: the store holds format %d, this program knows up to %d: upgrade the program", namespace, got, k.Newest)
-		case name == "shards" && got != shards:
-			return fmt.Errorf("namespace %s: shards is %d, but the store was first used with %d: configure shards %[3]d, or use a new namespace or prefix",
-				namespace, shards, got)
+			return fmt.Errorf("namespace %s: its ledger holds %s=%q, which is no number; another program wrote there", h.Name, name, fields[name])
+		case name == "format" && got != k.Format:
+			return fmt.Errorf("namespace %s: the store holds format %d, this program knows %d: upgrade the program", h.Name, got, k.Format)
+		case name == "shards" && got != len(h.Shards()):
+			return otherNumber(h.Name, len(h.Shards()), got)
 		}
 	}
 	return nil
 }
 
-// readLayouts reads the ledgers of all shards, each server's in one pipeline. Where epoch is
+// readLedgers reads the ledgers of all shards, each server's in one pipeline. Where epoch is
 // not empty it first writes what is missing: of several programs the first one wins, and all
 // read what it wrote. Where ranked is true it leaves out what others read, except the first
 // shard of each zone, which says whether its master can be reached.
-func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
+func (s *Space) readLedgers(ctx context.Context, homes []*Home, epoch string,
 	ranked bool) (all []*reading) {
 	now := time.Now()
 	byServer := map[redis.Cmdable][]*reading{}
 	for _, h := range homes {
-		type zone struct {
-			of *backend.Backend
-			n  int
-		}
-		asked := map[zone]bool{}
-		for _, layout := range h.Layouts().Open() {
-			for _, sh := range layout.Shards {
-				at := zone{sh.Backend, sh.Zone}
-				v, last, reached := h.checked.Load(), sh.compared.Load(), asked[at]
-				if ranked && reached && v != nil && v.err == nil && last != nil &&
-					now.Sub(*last) < h.Rest(sh.Number) {
-					continue
-				}
-				sh.compared.Store(&now)
-				asked[at] = true
-				l := &reading{home: h, of: layout, sh: sh}
-				all = append(all, l)
-				if s.passed(h) && !sh.Breaker.Allow() {
-					l.err = backend.ErrUnreachable
-					continue
-				}
-				server := sh.Backend.ClientFor(ctx, sh.Ledger)
-				byServer[server] = append(byServer[server], l)
+		asked := map[int]bool{} // by zone
+		for _, sh := range h.Shards() {
+			last := sh.compared.Load()
+			if ranked && asked[sh.Zone] && h.passed() && last != nil && now.Sub(*last) < h.Rest(sh.Number) {
+				continue
 			}
+			sh.compared.Store(&now)
+			asked[sh.Zone] = true
+			l := &reading{home: h, sh: sh}
+			all = append(all, l)
+			if s.mayBeAway(h) && !sh.Breaker.Allow() {
+				l.err = backend.ErrUnreachable
+				continue
+			}
+			server := s.backend.ClientFor(ctx, sh.Ledger)
+			byServer[server] = append(byServer[server], l)
 		}
 	}
 	var running sync.WaitGroup
 	for server, part := range byServer {
-		running.Go(func() { s.readLayout(ctx, server, part, epoch) })
+		running.Go(func() { s.readSome(ctx, server, part, epoch) })
 	}
 	running.Wait()
 	for _, part := range byServer {
 		for _, l := range part {
 			if l.err != nil {
-				l.sh.Backend.ReloadClusterMap(ctx)
+				s.backend.ReloadClusterMap(ctx)
 				return all
 			}
 		}
@@ -219,20 +185,20 @@ func (s *Space) readLayouts(ctx context.Context, homes []*Home, epoch string,
 	return all
 }
 
-var layoutFields = []string{"format", "shards", "kind", "epoch"}
+var ledgerFields = []string{"format", "shards", "kind", "epoch"}
 
-func (s *Space) readLayout(ctx context.Context, client redis.Cmdable, list []*reading,
+func (s *Space) readSome(ctx context.Context, client redis.Cmdable, list []*reading,
 	epoch string) {
 	pipe := client.Pipeline()
 	reads := make([]*redis.SliceCmd, len(list))
 	for i, l := range list {
 		if epoch != "" {
-			for name, value := range s.Kind.of(l.of) {
+			for name, value := range s.Kind.of(l.home) {
 				pipe.HSetNX(ctx, l.sh.Ledger, name, value)
 			}
 			pipe.HSetNX(ctx, l.sh.Ledger, "epoch", epoch)
 		}
-		reads[i] = pipe.HMGet(ctx, l.sh.Ledger, layoutFields...)
+		reads[i] = pipe.HMGet(ctx, l.sh.Ledger, ledgerFields...)
 	}
 	written, execErr := pipe.Exec(ctx)
 	for i, l := range list {
@@ -247,7 +213,7 @@ func (s *Space) readLayout(ctx context.Context, client redis.Cmdable, list []*re
 			}
 		}
 		err := reads[i].Err()
-		if err == nil && len(reads[i].Val()) != len(layoutFields) {
+		if err == nil && len(reads[i].Val()) != len(ledgerFields) {
 			err = execErr // no connection was made; the commands have no error of their own
 		}
 		if l.err == nil {
@@ -259,7 +225,7 @@ func (s *Space) readLayout(ctx context.Context, client redis.Cmdable, list []*re
 		}
 		l.fields = map[string]string{}
 		for k, v := range reads[i].Val() {
-			l.fields[layoutFields[k]], _ = v.(string)
+			l.fields[ledgerFields[k]], _ = v.(string)
 		}
 	}
 }
