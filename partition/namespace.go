@@ -55,10 +55,17 @@ func (n *Namespace) shards() (all []*shard) {
 // Fixed closes once the number of shards is known, which is when the store was first checked.
 func (n *Namespace) Fixed() <-chan struct{} {
 	if n.home == nil { // no Store made it
-		return nil
+		return fixed
 	}
 	return n.home.Fixed()
 }
+
+// fixed is closed.
+var fixed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // ShardOf is the number of the shard of a partition: FNV-1a of its name modulo their number. It is
 // part of the stored format.

@@ -11,7 +11,7 @@ func (r *run) law() {
 	var shards, lists tally
 	for _, s := range r.Samples {
 		l := s.Ledger
-		held := l["accepted"] - l["delivered"] - l["evicted"] + l["reclaimed"] - l["expired"] - l["dead"] - l["lost"] - l["lost_count"]
+		held := l["accepted"] - l["delivered"] - l["evicted"] + l["reclaimed"] - l["expired"] - l["dead"] - l["lost"]
 		var counted int64
 		for _, p := range s.Partitions {
 			counted += p.Length

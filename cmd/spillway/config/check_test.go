@@ -196,7 +196,7 @@ func TestEveryFieldOfPolicyIsASettingOfANamespace(t *testing.T) {
 
 func TestShardsAreANumberOrAuto(t *testing.T) {
 	t.Parallel()
-	c, err := loadConfig(t, nil, nil, "shards: auto\nnamespaces:\n  kart: {}\n  chess: {shards: 12}\n")
+	c, err := loadConfig(t, nil, nil, "shards: auto\nnamespaces:\n  kart: {}\n  chess: {shards: 12}\n  mail: {kind: queue, shards: auto, spread: {bulk: 4}}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +217,9 @@ func TestShardsAreANumberOrAuto(t *testing.T) {
 	}
 	if got := c.Namespaces["kart"].Policy().Shards; got != partition.AutoShards {
 		t.Errorf("the policy has %d shards", got)
+	}
+	if got := c.QueueNamespaces["mail"].Policy().Shards; got != partition.AutoShards {
+		t.Errorf("the policy of queues has %d shards", got)
 	}
 	for _, wrong := range []string{"-1", "1.5", "Auto", "\"\""} {
 		if _, err := loadConfig(t, nil, nil, "shards: "+wrong+"\n"); err == nil {
