@@ -310,7 +310,7 @@ func (r *reloading) try(token string) int {
 	return resp.StatusCode
 }
 
-// The delay is longer than any test: the second signal ends it.
+// The delay is longer than any test, whose end kills the process.
 func TestTheShutdownDelayLetsLoadBalancersNotice(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--sink", "null:", "--shutdown-delay", "1h").ready(200)
@@ -321,5 +321,4 @@ func TestTheShutdownDelayLetsLoadBalancersNotice(t *testing.T) {
 	if a := s.post("/v1/default/p", "application/json", `{}`); a.status != 200 {
 		t.Errorf("after /readyz fails: %d %s", a.status, a.body)
 	}
-	s.terminate()
 }
