@@ -25,6 +25,8 @@ type scripts struct {
 	prefix  string
 	source  map[string]*redis.Script
 	now     int64            // µs
+	moved   bool             // the clock, since the last call
+	sent    []string         // wakes since the last look at them
 	uniques map[string]int64 // keys in Redis by when they end, ms
 	stored  []string         // names of keyed publishes
 	lanes   map[string]bool  // that claimed
@@ -64,16 +66,35 @@ end
 }
 
 func (s *scripts) call(script *lua.Script, keys []string, argv ...any) []any {
-	ctx := context.Background()
-	v, err := s.source[script.Name].Run(ctx, s.client, keys, argv...).Result()
+	v, err := s.run(s.source[script.Name], keys, argv)
 	if err != nil && strings.HasPrefix(err.Error(), "SPARE ") {
 		s.spare = true
-		v, err = s.source[script.Name].Run(ctx, s.client, append(keys, s.spareKeys()...), argv...).Result()
+		v, err = s.run(s.source[script.Name], append(keys, s.spareKeys()...), argv)
 	}
 	if err != nil {
 		panic(jobmodel.Broken("%s: %v", script.Name, err))
 	}
 	return v.([]any)
+}
+
+// run sets the clock, runs a script and takes its wakes, in one exchange: walks spend most of their time here.
+func (s *scripts) run(script *redis.Script, keys []string, argv []any) (any, error) {
+	ctx, pipe := context.Background(), s.client.Pipeline()
+	if s.moved {
+		pipe.Set(ctx, "clock", s.now, 0)
+	}
+	reply := script.EvalSha(ctx, pipe, keys, argv...)
+	wakes := pipe.LRange(ctx, "wakes", 0, -1)
+	pipe.Del(ctx, "wakes")
+	_, _ = pipe.Exec(ctx) // the replies have it
+	if redis.HasErrorPrefix(reply.Err(), "NOSCRIPT") {
+		if err := script.Load(ctx, s.client).Err(); err != nil {
+			return nil, err
+		}
+		return s.run(script, keys, argv)
+	}
+	s.moved, s.sent = false, append(s.sent, wakes.Val()...)
+	return reply.Result()
 }
 
 func (s *scripts) spareKeys() []string {
@@ -84,8 +105,7 @@ func (s *scripts) spareKeys() []string {
 }
 
 func (s *scripts) SetNow(us int64) {
-	s.now = us
-	s.client.Set(context.Background(), "clock", us, 0)
+	s.now, s.moved = us, true
 	for key, until := range s.uniques { // which Redis would do by a clock of its own
 		if until <= us/1000 {
 			s.client.Del(context.Background(), key)
@@ -261,11 +281,9 @@ func (s *scripts) Account() []int64 {
 
 // wakes are those that were sent since the last call.
 func (s *scripts) wakes() []string {
-	ctx, pipe := context.Background(), s.client.Pipeline()
-	sent := pipe.LRange(ctx, "wakes", 0, -1)
-	pipe.Del(ctx, "wakes")
-	_, _ = pipe.Exec(ctx) // the reply has it
-	return sent.Val()
+	sent := s.sent
+	s.sent = nil
+	return sent
 }
 
 // picture is the shard in the form of jobmodel.Shard.Picture.
