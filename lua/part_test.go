@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 // on runs one directed test on a real server and on miniredis, in parallel,
@@ -192,30 +193,8 @@ func (p *part) lawful() {
 // snapshot is everything the shard holds, as text.
 func (p *part) snapshot() string {
 	p.t.Helper()
-	ctx := context.Background()
 	prefix, _, _ := strings.Cut(p.ready, "ready")
-	names, err := p.c.Keys(ctx, prefix+"*").Result()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	slices.Sort(names)
-	var b strings.Builder
-	for _, name := range names {
-		kind := p.c.Type(ctx, name).Val()
-		var value any
-		switch kind {
-		case "list":
-			value = p.c.LRange(ctx, name, 0, -1).Val()
-		case "hash":
-			value = p.c.HGetAll(ctx, name).Val()
-		case "zset":
-			value = p.c.ZRangeWithScores(ctx, name, 0, -1).Val()
-		case "string":
-			value = p.c.Get(ctx, name).Val()
-		}
-		fmt.Fprintf(&b, "%s %s %q expires=%v\n", name, kind, value, p.c.PTTL(ctx, name).Val() > 0)
-	}
-	return b.String()
+	return scripttest.Snapshot(p.t, p.c, prefix+"*", true)
 }
 
 // rejects runs a call that must fail and must change nothing.

@@ -48,41 +48,6 @@ func TestProduceMakesAFullBatchDueAtOnce(t *testing.T) {
 	})
 }
 
-func TestProduceLeavesTheDueTimeOfAHeldRange(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.produce(p.fresh(2)...)
-		p.makeDue()
-		p.claim("t1")
-		due := p.due()
-		p.produce(p.fresh(4)...)
-		p.same("due while leased", p.due(), due)
-		p.release("t1", 70_000, 1)
-		due = p.due()
-		p.do("ltrim", p.q, 5, -1) // back below a full batch, so the next one crosses it
-		p.do("hset", p.m, "head", p.seq("tail")-1)
-		p.produce(p.fresh(4)...)
-		p.same("due while a retry waits", p.due(), due)
-	})
-}
-
-func TestProduceEvictsTheOldest(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		var all []string
-		// 1, a handful, more than a handful: three ways to take them off.
-		for _, k := range []int{10, 1, 2, 4, 5, 9, 10, 11, 35} {
-			entries := p.fresh(k)
-			all = append(all, entries...)
-			before := len(p.list())
-			reply := p.produce(entries...)
-			evicted := max(0, before+k-10)
-			p.same(fmt.Sprintf("reply to %d", k), reply, []any{1, reply[1], k, evicted, 10})
-			p.same("entries", p.list(), all[len(all)-10:])
-			p.lawful()
-		}
-		p.ledgerIs(map[string]int64{"accepted": int64(len(all)), "evicted": int64(len(all) - 10)})
-	})
-}
-
 // The samples of evicted entries come in one ms of 64, and never name what a sink has, or
 // may get: those of the range that was claimed.
 func TestProduceNamesWhatNobodyWasGivenInOneMsOf64(t *testing.T) {
@@ -126,20 +91,6 @@ func TestProduceOfANewPartitionKeepsTheNewestOfTooMany(t *testing.T) {
 	})
 }
 
-func TestProduceRejectsANewPartitionTooMany(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.do("zadd", p.ready, 1, "a", 1, "b", 1, "c")
-		before := p.snapshot()
-		reply := p.produceOnce(p.fresh(1)...)
-		p.same("reply", reply, []any{0, reply[1]})
-		p.same("shard", p.snapshot(), before)
-		p.maxActive = 4
-		p.same("accepted when there is room, and the rejection was not remembered", p.produceOnce(p.fresh(1)...)[0], 1)
-		p.maxActive = 0
-		p.same("a partition that is there", p.produce(p.fresh(1)...)[0], 1)
-	})
-}
-
 func TestProduceRepeatsTheResultOfItsKey(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(8)...)
@@ -160,24 +111,6 @@ func TestProduceRepeatsTheResultOfItsKey(t *testing.T) {
 	})
 }
 
-func TestProduceRejectsAKeyTooMany(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		first := p.seen
-		for range p.maxKeys {
-			p.produceOnce(p.fresh(1)...)
-			p.seen += "x"
-		}
-		before := p.snapshot()
-		again := p.produceOnce(p.fresh(1)...)
-		p.same("one more", again, []any{4, again[1]})
-		p.same("shard", p.snapshot(), before)
-		p.same("without a key", p.produce(p.fresh(1)...)[0], 1)
-		p.seen = first
-		p.same("repeated", p.produceOnce(p.fresh(1)...)[0], 2)
-		p.lawful()
-	})
-}
-
 func TestProduceRepeatsTheResultAfterItsPartitionEnded(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produceOnce(p.fresh(4)...)
@@ -186,21 +119,6 @@ func TestProduceRepeatsTheResultAfterItsPartitionEnded(t *testing.T) {
 		p.maxActive = 0
 		reply := p.produceOnce(p.fresh(4)...)
 		p.same("reply", reply, []any{2, reply[1], 4, 0, 4})
-		p.lawful()
-	})
-}
-
-func TestProduceNeverRepeatsASequence(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.produce(p.fresh(4)...)
-		// A busy past: sequences ran ahead of the clock.
-		ahead := (p.now() + 1_000_000) * 1000
-		p.do("hset", p.m, "head", ahead, "tail", ahead+4, "birth", ahead)
-		p.claim("t1")
-		p.delivered("t1", ahead, ahead+4)
-		p.same("the partition", p.field("head"), "")
-		p.produce(p.fresh(1)...)
-		p.same("head of the next life", p.seq("head"), ahead+4)
 		p.lawful()
 	})
 }

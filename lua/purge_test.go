@@ -21,19 +21,6 @@ func (p *part) purge(cutoff int64) []any {
 	return p.must(lua.Purge, p.keys(), p.purgeArgs(cutoff)...)[1:]
 }
 
-func TestPurgeDropsUpToTheFirstYoungEntry(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.produce(append(append(p.aged(2, 5000), "malformed"), append(p.fresh(1), p.aged(2, 5000)...)...)...)
-		p.same("old ones", p.purge(p.now()-2500), "[0 3]")
-		p.same("left", len(p.list()), 3)
-		p.lawful()
-		p.same("all", p.purge(everything), "[0 3]")
-		p.lawful()
-		p.same("evicted and purged", []int64{p.count("evicted"), p.count("purged")}, []int64{6, 6})
-		p.same("nothing there", p.purge(everything), "[0 0]")
-	})
-}
-
 func TestPurgeIsBoundedInBytes(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.capacity = 1000

@@ -2,8 +2,6 @@ package lua_test
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/spillway-io/spillway/lua"
@@ -30,105 +28,6 @@ func TestEachPartitionOfACallHasItsOwnAnswer(t *testing.T) {
 		p.do("del", g[1].q)
 		p.same("repair", p.must(lua.Repair, g.keys(), p.maxAge, 600_000, g[0].name, g[1].name, g[2].name)[1:], []any{0, 0, 1, 0, 0, 0})
 		p.ledgerIs(map[string]int64{"accepted": 17, "evicted": 2, "delivered": 4, "lost": 1})
-		g.lawful()
-	})
-}
-
-func TestProduceStoresTheOthersWhereOneIsRejected(t *testing.T) {
-	for name, key := range map[string]func(p *part) string{
-		"a foreign list":   func(p *part) string { return p.q },
-		"a foreign hash":   func(p *part) string { return p.m },
-		"a foreign result": func(p *part) string { return p.seen },
-	} {
-		for _, before := range []int{0, 3, 10} {
-			t.Run(fmt.Sprintf("%s, %d entries there", name, before), func(t *testing.T) {
-				several(t, 3, func(t *testing.T, g group) {
-					p, spoilt := g[0], g[1]
-					if before > 0 {
-						g.fill(before)
-					}
-					aside := key(spoilt) + ":aside"
-					_ = p.c.Rename(context.Background(), key(spoilt), aside)
-					p.do("sadd", key(spoilt), "foreign")
-					keys := slices.Insert(g.keys(), 6, spoilt.seen)
-					_, argv := g.produceOf(p.fresh(1), p.fresh(2), p.fresh(3))
-					argv[8+2] = -2 // idempotent
-					reply := p.produceReply(keys, argv)
-					after := func(k int) []any { return []any{1, k, max(0, before+k-10), min(10, before+k)} }
-					p.same("answers", reply[1:], slices.Concat(after(1), []any{wrongType}, after(3)))
-					p.same("the foreign value", p.c.SMembers(context.Background(), key(spoilt)).Val(), []string{"foreign"})
-					p.do("del", key(spoilt))
-					_ = p.c.Rename(context.Background(), aside, key(spoilt))
-					p.same("entries of the rejected one", len(spoilt.list()), before)
-					p.same("accepted", p.count("accepted"), 3*before+4)
-					g.lawful()
-				})
-			})
-		}
-	}
-}
-
-func TestOthersAreServedWhereOneIsForeign(t *testing.T) {
-	for name, key := range map[string]func(p *part) string{
-		"list": func(p *part) string { return p.q },
-		"hash": func(p *part) string { return p.m },
-	} {
-		t.Run(name, func(t *testing.T) {
-			several(t, 3, func(t *testing.T, g group) {
-				p, spoilt := g[0], g[1]
-				g.fill(6)
-				foreign := func(what string, call func() []any, want ...any) {
-					t.Helper()
-					p.do("rename", key(spoilt), "aside:"+key(spoilt))
-					p.do("sadd", key(spoilt), "foreign")
-					p.same(what, call(), want)
-					p.same("the foreign value", p.c.SMembers(context.Background(), key(spoilt)).Val(), []string{"foreign"})
-					p.do("rename", "aside:"+key(spoilt), key(spoilt))
-					g.lawful()
-				}
-				codes := func(reply []any) []any {
-					for i, a := range reply {
-						if answer, ok := a.([]any); ok {
-							reply[i] = answer[0]
-						}
-					}
-					return reply
-				}
-				foreign("claim", func() []any { return codes(g.claim("t1")) }, 2, wrongType, 2)
-				p.same("claim of the other", codes(g.claim("t1")), []any{0, 2, 0})
-				keys, argv := g.commitCall("t1")
-				foreign("commit", func() []any { return p.must(lua.Commit, keys, argv...)[1:] }, 1, wrongType, 1)
-				p.same("it holds its lease", spoilt.field("token"), p.token("t1"))
-				foreign("repair", func() []any {
-					return p.must(lua.Repair, g.keys(), p.maxAge, 600_000, g[0].name, g[1].name, g[2].name)[1:]
-				}, 0, 0, wrongType, 0, 0)
-				p.ledgerIs(map[string]int64{"accepted": 18, "delivered": 8})
-			})
-		})
-	}
-}
-
-func TestProduceRejectsNewPartitionsInTheMiddleOfACall(t *testing.T) {
-	several(t, 4, func(t *testing.T, g group) {
-		p := g[0]
-		g[2:3].fill(1) // it lives already
-		g[0].maxActive = 2
-		call := group{g[0], g[1], g[2], g[3], g[0]}
-		reply := call.produce(p.fresh(1), p.fresh(2), p.fresh(3), p.fresh(4), p.fresh(5))
-		p.same("answers", reply[1:], []any{1, 1, 0, 1, 0, 1, 3, 0, 4, 0, 1, 5, 0, 6})
-		p.ledgerIs(map[string]int64{"accepted": 10})
-		g.lawful()
-	})
-}
-
-func TestProduceServesAPartitionThatComesTwiceInOrder(t *testing.T) {
-	several(t, 2, func(t *testing.T, g group) {
-		p := g[0]
-		first, second, third, beside := p.fresh(6), p.fresh(3), p.fresh(5), p.fresh(1)
-		reply := group{g[0], g[1], g[0], g[0]}.produce(first, beside, second, third)
-		p.same("answers", reply[1:], []any{1, 6, 0, 6, 1, 1, 0, 1, 1, 3, 0, 9, 1, 5, 4, 10})
-		p.same("entries", g[0].list(), slices.Concat(first, second, third)[4:])
-		p.ledgerIs(map[string]int64{"accepted": 15, "evicted": 4})
 		g.lawful()
 	})
 }
@@ -273,25 +172,6 @@ func TestCommitWritesTheDeadLettersOfSomePartitions(t *testing.T) {
 	})
 }
 
-func TestReleaseKeepsWhatTheSinkAcceptedOfEachPartition(t *testing.T) {
-	several(t, 3, func(t *testing.T, g group) {
-		p := g[0]
-		g.fill(4)
-		g.claim("t1")
-		keys, argv := g.releaseCall("t1", "")
-		argv[4], argv[14] = "0110", "0000"
-		p.same("release", p.must(lua.Release, keys, argv...)[1:], []any{1, 1, 1})
-		p.same("nothing taken is not written", g[1].field("done")+g[2].field("done"), "")
-		var done []any
-		for _, answer := range g.claim("t2") {
-			done = append(done, answer.([]any)[4])
-		}
-		p.same("done", done, []any{"0110", "", ""})
-		p.ledgerIs(map[string]int64{"accepted": 12})
-		g.lawful()
-	})
-}
-
 func TestProduceNotesTheSizeOfLargeEntriesOnly(t *testing.T) {
 	several(t, 3, func(t *testing.T, g group) {
 		p := g[0]
@@ -308,92 +188,4 @@ func TestProduceNotesTheSizeOfLargeEntriesOnly(t *testing.T) {
 		g.produce(p.fresh(1), append(p.large(1, 70_000), p.fresh(1)...), p.fresh(1))
 		big("4097", "70000", "")
 	})
-}
-
-func TestWhatTheSinkAcceptedCountsAsDeliveredWhateverHappensToTheRest(t *testing.T) {
-	const done = "10110010"
-	for name, row := range map[string]struct {
-		happens func(p *part, from int64)
-		ledger  map[string]int64
-		left    string // of done
-	}{
-		"nothing": {
-			func(p *part, _ int64) {},
-			map[string]int64{"accepted": 8}, done,
-		},
-		"claimed again, a prefix committed": {
-			func(p *part, from int64) {
-				p.claim("t2")
-				p.same("done of the claim", p.done, done)
-				p.commit("t2", from, from+4, [3]int64{3, 1, 0})
-			},
-			map[string]int64{"accepted": 8, "delivered": 3, "expired": 1}, "0010",
-		},
-		"claimed again, all committed": {
-			func(p *part, from int64) {
-				p.claim("t2")
-				p.commit("t2", from, from+8, [3]int64{5, 1, 2}, "d", "e")
-			},
-			map[string]int64{"accepted": 8, "delivered": 5, "expired": 1, "dead": 2}, "",
-		},
-		"evicted while it waits": {
-			func(p *part, _ int64) { p.produce(p.fresh(5)...); p.makeDue(); p.claim("t2") },
-			map[string]int64{"accepted": 13, "evicted": 3, "delivered": 2, "reclaimed": 2}, "10010",
-		},
-		"evicted while leased: its holder counts it": {
-			func(p *part, from int64) {
-				p.claim("t2")
-				p.produce(p.fresh(5)...)
-				p.commit("t2", from, from+4, [3]int64{4, 0, 0})
-			},
-			map[string]int64{"accepted": 13, "evicted": 3, "delivered": 4, "reclaimed": 3}, "0010",
-		},
-		"all of it evicted": {
-			func(p *part, _ int64) { p.produce(p.fresh(10)...); p.makeDue(); p.claim("t2") },
-			map[string]int64{"accepted": 18, "evicted": 8, "delivered": 4, "reclaimed": 4}, "",
-		},
-		"expired by a claim": {
-			func(p *part, _ int64) { p.maxAge = 50_000; p.same("expired", p.claim("t2")[2], 4) },
-			map[string]int64{"accepted": 8, "delivered": 4, "expired": 4}, "",
-		},
-		"expired by the janitor": {
-			func(p *part, _ int64) { p.maxAge = 50_000; p.same("expired", p.repair()[2], 4) },
-			map[string]int64{"accepted": 8, "delivered": 4, "expired": 4}, "",
-		},
-		"vanished in part": {
-			func(p *part, _ int64) { p.do("ltrim", p.q, 3, -1); p.claim("t2") },
-			map[string]int64{"accepted": 8, "delivered": 2, "lost": 1}, "10010",
-		},
-		"vanished": {
-			func(p *part, _ int64) { p.do("del", p.q); p.repair() },
-			map[string]int64{"accepted": 8, "delivered": 4, "lost": 4}, "",
-		},
-		"vanished, and born again": {
-			func(p *part, _ int64) { p.do("del", p.q); p.produce(p.fresh(1)...) },
-			map[string]int64{"accepted": 9, "delivered": 4, "lost": 4}, "",
-		},
-		"vanished under a lease": {
-			func(p *part, from int64) {
-				p.claim("t2")
-				p.do("ltrim", p.q, 3, -1)
-				p.commit("t2", from, from+4, [3]int64{4, 0, 0}) // rejected: the range begins later
-				p.commit("t2", from+3, from+8, [3]int64{3, 2, 0})
-			},
-			map[string]int64{"accepted": 8, "delivered": 5, "lost": 1, "expired": 2}, "",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, func(t *testing.T, p *part) {
-				p.batches = 2
-				p.produce(p.aged(8, 100_000)...)
-				p.makeDue()
-				from := p.claim("t1")[3].(int64)
-				p.releaseDone("t1", done)
-				row.happens(p, from)
-				p.ledgerIs(row.ledger)
-				p.same("done", p.field("done"), row.left)
-				p.lawful()
-			})
-		})
-	}
 }

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 )
 
 // eval runs a script.
 func (w *walker) eval(source string, keys []string, argv ...any) []any {
-	v, err := w.c.Eval(context.Background(), source, keys, argv...).Result()
+	v, err := redis.NewScript(source).Run(context.Background(), w.c, keys, argv...).Result()
 	if err != nil {
 		w.fail("%v", err)
 	}
