@@ -65,7 +65,10 @@ func TestWrongArgumentsNeverLeaveACallHalfDone(t *testing.T) {
 				if text, ok := call.argv[i].(string); ok && (text == "a" || text == "b" || text == s.channel() || text == "publish") {
 					continue // a name may be anything
 				}
-				for _, value := range values {
+				for k, value := range values {
+					if testing.Short() && (i+k)%3 > 0 {
+						continue
+					}
 					argv := slices.Clone(call.argv)
 					argv[i] = value
 					try(fmt.Sprintf("argument %d is %q", i+1, value), call.keys, argv)

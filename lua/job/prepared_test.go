@@ -202,7 +202,11 @@ func TestPreparedJobsAreDecidedInAFullStore(t *testing.T) {
 // and each end is told once.
 func TestPreparedJobsWalk(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
-		for seed := range uint64(12) {
+		walks := uint64(12)
+		if testing.Short() {
+			walks = 3
+		}
+		for seed := range walks {
 			walkPrepared(newShard(t, s.c), rand.New(rand.NewPCG(seed, 0)))
 		}
 	})
@@ -416,6 +420,7 @@ func TestTheWalkOfPreparedJobsFindsEverySeededBug(t *testing.T) {
 					walkPrepared(s, rand.New(rand.NewPCG(seed, 0)))
 				}()
 				if quiet.failed {
+					t.Logf("walk %d", seed)
 					return
 				}
 			}

@@ -9,20 +9,6 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-func TestQuotasRejectGroupsWhole(t *testing.T) {
-	on(t, func(t *testing.T, s *shard) {
-		s.maxJobs, s.maxQueues = 5, 2
-		got := s.publish(group{queue: "a", bodies: bodies(3)}, group{queue: "a", bodies: bodies(3)}, group{queue: "b", bodies: bodies(2)},
-			group{queue: "c", bodies: bodies(1)})
-		s.same("statuses", []int64{got[0][0], got[1][0], got[2][0], got[3][0]}, []int64{1, 4, 1, 4})
-		s.ack("b", got[2][1], got[2][1]+1)
-		got = s.publish(group{queue: "b", delay: 9, bodies: bodies(1)}, group{queue: "c", bodies: bodies(1)}, group{queue: "b", bodies: bodies(1)})
-		s.same("queues", []int64{got[0][0], got[1][0], got[2][0]}, []int64{1, 0, 1})
-		s.same("none of the rejected is there", s.c.Exists(ctx, s.key("j:c"), s.key("r:c")).Val(), 0)
-		s.exact("a", "b", "c")
-	})
-}
-
 func TestAnIdempotencyKeyStoresOnce(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		first := s.publish(group{queue: "a", key: "k", bodies: bodies(3)})[0]
@@ -38,63 +24,6 @@ func TestAnIdempotencyKeyStoresOnce(t *testing.T) {
 			t.Errorf("the key is kept for %d ms, want 5000", ttl)
 		}
 		s.exact("a", "b")
-	})
-}
-
-// While a job with a caller's id lives, dead included, it is not stored again.
-func TestACallersIdNamesOneLivingJob(t *testing.T) {
-	on(t, func(t *testing.T, s *shard) {
-		mine := group{queue: "a", id: "mine", tries: 1, bodies: bodies(1)}
-		got := s.publish(mine, group{queue: "a", id: "Mine", bodies: bodies(1)}, mine, group{queue: "b", id: "mine", bodies: bodies(1)})
-		seq := got[0][1]
-		s.same("statuses", got, [][3]int64{{1, seq, 1}, {1, seq + 1, 1}, {3, seq, 1}, {1, seq + 2, 1}})
-		s.claim("a", 1)
-		s.same("leased", s.publish(mine)[0], [3]int64{3, seq, 1})
-		s.settle(settle{"a", seq, 1, "nack", 0})
-		s.same("dead", s.publish(mine)[0], [3]int64{3, seq, 1})
-		s.same("ack", s.ack("a", fmt.Sprint(seq, ":mine")), []int64{1})
-		again := s.publish(mine)[0]
-		s.same("gone", again[0], 1)
-		s.same("an old reference leaves the new one's id", s.ack("a", fmt.Sprint(seq, ":mine")), []int64{0})
-		s.same("it lives", s.publish(mine)[0], [3]int64{3, again[1], 1})
-		s.do("hdel", s.key("j:a"), again[1])
-		s.same("another program removed it", s.publish(mine)[0][0], 1)
-	})
-}
-
-// A job whose ttl is over exists for no verb, also before a sweep finds it: it is behind one that lives.
-func TestAJobWhoseTTLIsOverExistsForNoVerb(t *testing.T) {
-	on(t, func(t *testing.T, s *shard) {
-		for state, bring := range map[string]func(seq int64, tries int){
-			"ready":   func(int64, int) {},
-			"delayed": func(seq int64, _ int) { s.claim("a", 2); s.settle(settle{"a", seq, 1, "nack", 5000}) },
-			"lapsed":  func(int64, int) { s.claimAll("lane", "t", request{queues: []string{"a"}, count: 2, ttr: 50}) },
-		} {
-			s.clock = start
-			s.put("a", "before")
-			job := group{queue: "a", id: "mine", ends: s.now() + 100, bodies: bodies(1)}
-			seq := s.stored(job)[0]
-			bring(seq, 3)
-			s.clock += 100_000
-			s.same(state+": get", s.get("a", seq)[1], int64(0))
-			if state == "lapsed" {
-				s.same("touch", s.settle(settle{"a", seq, 1, "touch", 1000}), []int64{0})
-				s.same("requeue", s.settle(settle{"a", seq, 0, "requeue", 0}), []int64{0})
-			} else {
-				other := group{queue: "a", id: "other", ends: job.ends, delay: 50, bodies: bodies(1)}
-				s.clock -= 100_000
-				lone := s.stored(other)[0]
-				s.clock += 100_000
-				s.same(state+": ack", s.ack("a", fmt.Sprint(lone, ":other")), []int64{0})
-			}
-			job.ends = 0
-			got := s.publish(job, job)
-			s.same(state+": publish", [][3]int64{{got[0][0], 0, got[0][2]}, got[1]}, [][3]int64{{1, 0, 1}, {3, got[0][1], 1}})
-			s.same(state+": an old reference", s.ack("a", fmt.Sprint(seq, ":mine")), []int64{0})
-			s.exact("a")
-			s.purge("a", "all", 100)
-			s.exact("a")
-		}
 	})
 }
 
@@ -169,22 +98,6 @@ func TestCallsOfManyThousandJobs(t *testing.T) {
 		s.same("again", s.claim("a", 1000)[999].attempt, 2)
 		s.same("purged", s.purge("b", "all", 1000), []int64{1000, 1000})
 		s.exact("a", "b")
-	})
-}
-
-func TestPublishRejectsAKeyTooMany(t *testing.T) {
-	on(t, func(t *testing.T, s *shard) {
-		s.maxKeys = 2
-		first := s.publish(group{queue: "a", key: "1", bodies: bodies(1)}, group{queue: "a", key: "2", bodies: bodies(1)}, group{queue: "a", key: "3", bodies: bodies(1)})
-		for i, want := range []int64{1, 1, 6} {
-			if first[i][0] != want {
-				t.Errorf("key %d: got %d, want %d", i+1, first[i][0], want)
-			}
-		}
-		again := s.publish(group{queue: "a", key: "2", bodies: bodies(1)}, group{queue: "a", key: "3", bodies: bodies(1)}, group{queue: "a", bodies: bodies(1)})
-		if again[0] != [3]int64{2, first[1][1], 1} || again[1][0] != 6 || again[2][0] != 1 {
-			t.Errorf("got %v", again)
-		}
 	})
 }
 

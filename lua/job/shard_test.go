@@ -3,7 +3,6 @@ package job_test
 import (
 	"context"
 	"fmt"
-	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/lua"
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 // on runs one directed test on a real server and on miniredis, in parallel, each time
@@ -108,10 +108,11 @@ func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, erro
 		source = strings.Replace(source, "redis.call('TIME')", "redis.call('HMGET', 'clock:' .. string.match(KEYS[1], '^.-}:'), 's', 'us')", 1)
 		s.setClock()
 	}
-	v, err := s.c.Eval(ctx, source, keys, argv...).Result()
+	text := redis.NewScript(source)
+	v, err := text.Run(ctx, s.c, keys, argv...).Result()
 	if err != nil && strings.HasPrefix(err.Error(), "SPARE ") {
 		s.spared++
-		v, err = s.c.Eval(ctx, source, append(keys[:len(keys):len(keys)], s.spare()...), argv...).Result()
+		v, err = text.Run(ctx, s.c, append(keys[:len(keys):len(keys)], s.spare()...), argv...).Result()
 	}
 	reply, _ := v.([]any)
 	return reply, err
@@ -428,48 +429,44 @@ func (s *shard) past(zset, queue string, seqs ...int64) {
 // snapshot is every key of the shard with its value, but for the times to live.
 func (s *shard) snapshot() string {
 	s.t.Helper()
-	keys, err := s.c.Keys(ctx, strings.NewReplacer("{", `\{`, "}", `\}`).Replace(s.prefix)+"*").Result()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	sort.Strings(keys)
-	var b strings.Builder
-	for _, key := range keys {
-		var v any
-		switch s.c.Type(ctx, key).Val() {
-		case "hash":
-			v = s.c.HGetAll(ctx, key).Val()
-		case "list":
-			v = s.c.LRange(ctx, key, 0, -1).Val()
-		case "zset":
-			v = s.c.ZRangeWithScores(ctx, key, 0, -1).Val()
-		default:
-			v = s.c.Get(ctx, key).Val()
-		}
-		fmt.Fprintf(&b, "%s %v\n", strings.TrimPrefix(key, s.prefix), v)
-	}
-	return b.String()
+	return scripttest.Snapshot(s.t, s.c, strings.NewReplacer("{", `\{`, "}", `\}`).Replace(s.prefix)+"*", false)
 }
 
 // exact checks the law of the shard and that each job is in exactly one state.
 func (s *shard) exact(queues ...string) {
 	s.t.Helper()
-	live := s.total("published") - s.total("acked") - s.total("expired") - s.total("deleted") - s.total("lost")
-	delayed, leased := s.c.ZCard(ctx, s.key("delay")).Val(), s.c.ZCard(ctx, s.key("lease")).Val()
+	type stored struct {
+		held, dead, ready *redis.IntCmd
+		tombstones        *redis.StringCmd
+		indexed           *redis.FloatCmd
+	}
+	pipe, each := s.c.Pipeline(), make([]stored, len(queues))
+	ledger, delay, lease := pipe.HGetAll(ctx, s.ledger()), pipe.ZCard(ctx, s.key("delay")), pipe.ZCard(ctx, s.key("lease"))
+	for i, q := range queues {
+		each[i] = stored{pipe.HLen(ctx, s.key("j:"+q)), pipe.ZCard(ctx, s.key("d:"+q)), pipe.LLen(ctx, s.key("r:"+q)),
+			pipe.HGet(ctx, s.key("tombstones"), q), pipe.ZScore(ctx, s.key("queues"), q)}
+	}
+	_, _ = pipe.Exec(ctx) // what is not there is an error
+	total := func(field string) int64 {
+		n, _ := strconv.ParseInt(ledger.Val()[field], 10, 64)
+		return n
+	}
+	live := total("published") - total("acked") - total("expired") - total("deleted") - total("lost")
+	delayed, leased := delay.Val(), lease.Val()
 	var jobs, dead, ready int64
-	for _, q := range queues {
-		held := s.c.HLen(ctx, s.key("j:"+q)).Val()
+	for i, q := range queues {
+		held := each[i].held.Val()
 		jobs += held
-		dead += s.c.ZCard(ctx, s.key("d:"+q)).Val()
-		tombstones, _ := s.c.HGet(ctx, s.key("tombstones"), q).Int64()
-		ready += s.c.LLen(ctx, s.key("r:"+q)).Val() - tombstones
-		if indexed := s.c.ZScore(ctx, s.key("queues"), q).Err() == nil; indexed != (held > 0) {
+		dead += each[i].dead.Val()
+		tombstones, _ := each[i].tombstones.Int64()
+		ready += each[i].ready.Val() - tombstones
+		if indexed := each[i].indexed.Err() == nil; indexed != (held > 0) {
 			s.t.Errorf("%s: has %d jobs, in the index: %v", q, held, indexed)
 		}
 	}
-	if jobs != live || ready+delayed+leased+dead != live || dead != s.total("dead") {
+	if jobs != live || ready+delayed+leased+dead != live || dead != total("dead") {
 		s.t.Errorf("the ledger has %d jobs, %d dead; there are %d: ready %d, delayed %d, leased %d, dead %d\n%s",
-			live, s.total("dead"), jobs, ready, delayed, leased, dead, s.snapshot())
+			live, total("dead"), jobs, ready, delayed, leased, dead, s.snapshot())
 	}
 }
 

@@ -22,62 +22,6 @@ func (q *queue) jobs(n int) []string {
 	return all
 }
 
-// counted is job n with some attempts more.
-func (q *queue) counted(n, more int) string {
-	return strings.Replace(q.job(n), fmt.Sprintf(`"attempts":%d`, q.flavor.first), fmt.Sprintf(`"attempts":%d`, q.flavor.first+more), 1)
-}
-
-func TestAClaimReservesTheHeadAsPHPWouldButNeverUntilAWholeSecond(t *testing.T) {
-	on(t, func(t *testing.T, q *queue) {
-		q.phpPush(q.jobs(3)...)
-		got := q.claimAll(2)
-		q.same("left", got.left, 1)
-		for i, job := range got.jobs {
-			q.same("payload", job.payload, q.job(i))
-			q.same("attempts", job.before, q.flavor.first)
-			member := q.counted(i, 1-q.flavor.onRelease)
-			if score := q.set("reserved")[member]; int64(score*1000+0.5) != job.deadline {
-				t.Errorf("%s is reserved until %f, want %d", member, score, job.deadline)
-			}
-			q.same("state", q.get(job.seq), []any{1, "leased", job.deadline, "", q.job(i)})
-		}
-		q.exact()
-		q.clock, q.ttr = 1_795_378_000_400, 600
-		q.phpPush(q.job(4))
-		q.claim(1)
-		jobs := q.claim(1)
-		q.same("deadline", jobs[0].deadline, 1_795_378_001_001)
-		q.settle(jobs[0].seq, "touch", 2600)
-		q.same("touched", q.get(jobs[0].seq)[2], 1_795_378_003_001)
-	})
-}
-
-func TestAClaimMovesWhatIsDueAndWhatLapsedAsPHPWould(t *testing.T) {
-	on(t, func(t *testing.T, q *queue) {
-		q.phpPush(q.job(0), q.job(1))
-		lapsed := q.claim(1)
-		q.past(lapsed...)
-		moved := q.c.ZScore(ctx, q.base+":reserved", q.counted(0, 1-q.flavor.onRelease)).Val()
-		q.same("score", moved, 1.001)
-		q.do("zadd", q.base+":delayed", 1, q.job(2))
-		q.do("zadd", q.base+":delayed", 99999999999, q.job(3))
-		q.do("zadd", q.base+":reserved", 1, q.job(4))
-		q.do("zadd", q.base+":reserved", 99999999999, q.job(5))
-		q.steal = 0
-		got := q.claimAll(9)
-		q.same("moved and lapsed", []any{got.moved, got.lapsed}, []any{1, 1})
-		q.same("without PHP's", len(got.jobs), 3)
-		q.steal = 1
-		got = q.claimAll(9)
-		q.same("moved", got.moved, 1)
-		q.same("PHP's", got.jobs[0].payload, q.counted(4, q.flavor.onRelease))
-		if len(q.set("delayed")) != 1 || q.set("reserved")[q.job(5)] == 0 {
-			t.Errorf("what is not due has moved:\n%s", q.snapshot())
-		}
-		q.exact()
-	})
-}
-
 // One call moves at most 256 payloads from each place, and about 1 MiB.
 func TestAClaimMovesABoundedNumber(t *testing.T) {
 	on(t, func(t *testing.T, q *queue) {
@@ -136,27 +80,6 @@ func TestWhatIsNoJSONDiesInsteadOfBeingLost(t *testing.T) {
 	})
 }
 
-func TestTwinsAreBothKept(t *testing.T) {
-	on(t, func(t *testing.T, q *queue) {
-		q.phpPush(q.job(1), q.job(1), q.job(1))
-		q.push(60_000, q.job(1), q.job(1))
-		q.do("zadd", q.base+":reserved", 99999999999, q.counted(1, 1-q.flavor.onRelease)) // PHP runs one
-		q.same("delayed", len(q.set("delayed")), 2)
-		jobs := q.claim(9)
-		q.same("claimed", len(jobs), 3)
-		q.same("reserved", len(q.set("reserved")), 4)
-		q.same("twins", q.total("twins"), 4)
-		for _, job := range jobs {
-			q.same("payload", job.payload, q.job(1))
-		}
-		q.same("settled", q.settle(jobs[0].seq, "ack", 0, jobs[1].seq, "requeue", 0, jobs[2].seq, "nack", 50_000), []int{4, 1, 2})
-		q.same("requeued", q.ready(), []string{q.job(1)})
-		q.same("PHP's", len(q.set("reserved")), 1)
-		q.same("delayed", len(q.set("delayed")), 3)
-		q.exact()
-	})
-}
-
 func TestFewerNotificationsThanJobsHarmNothing(t *testing.T) {
 	on(t, func(t *testing.T, q *queue) {
 		q.push(0, q.jobs(5)...)
@@ -169,23 +92,6 @@ func TestFewerNotificationsThanJobsHarmNothing(t *testing.T) {
 		if q.flavor.notify == 1 {
 			q.same("notifications", q.do("llen", q.base+":notify"), 0)
 		}
-	})
-}
-
-func TestARevertTakesBackWhatTheClaimStillHolds(t *testing.T) {
-	on(t, func(t *testing.T, q *queue) {
-		q.push(0, q.jobs(5)...)
-		jobs := q.claim(4)
-		q.settle(jobs[1].seq, "ack", 0)
-		q.do("zadd", q.base+":reserved", 99999999999, q.counted(2, 1-q.flavor.onRelease)) // PHP took it
-		q.same("another token", q.revert("l", "t"), 0)
-		q.same("another lane", q.revert("m", "t1"), 0)
-		q.same("taken back", q.revert("l", "t1"), 2)
-		q.same("in order, uncounted", q.ready(), []string{q.job(0), q.job(3), q.job(4)})
-		q.same("lapsed", q.total("lapsed"), 1)
-		q.exact()
-		q.same("again", q.revert("l", "t1"), 0)
-		q.same("the old delivery", q.settle(jobs[0].seq, "ack", 0), []int{0})
 	})
 }
 

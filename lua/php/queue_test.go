@@ -3,7 +3,6 @@ package php_test
 import (
 	"context"
 	"fmt"
-	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/lua"
 	luaphp "github.com/spillway-io/spillway/lua/php"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 var ctx = context.Background()
@@ -240,12 +240,6 @@ func (q *queue) revertCall(lane, token string) (keys []string, argv []any) {
 	return append(q.pick(0, 2, 3, 4, 5, 6), q.ours+":out:"+lane), []any{token, q.flavor.notify}
 }
 
-func (q *queue) revert(lane, token string) int64 {
-	q.t.Helper()
-	keys, argv := q.revertCall(lane, token)
-	return num(q.must(luaphp.Revert, keys, argv...)[1])
-}
-
 func (q *queue) respawnCall(verb string, skip, count int) (keys []string, argv []any) {
 	return q.pick(0, 3, 4, 7, 8), []any{verb, skip, count, q.flavor.first, q.flavor.notify}
 }
@@ -255,22 +249,6 @@ func (q *queue) respawn(verb string, skip, count int) []int64 {
 	q.t.Helper()
 	keys, argv := q.respawnCall(verb, skip, count)
 	return nums(q.must(luaphp.Respawn, keys, argv...)[1:])
-}
-
-// purge gives {looked at, removed}.
-func (q *queue) purge(state string, count int) []int64 {
-	q.t.Helper()
-	return nums(q.must(luaphp.Purge, q.keys(), state, count, q.flavor.notify)[1:])
-}
-
-func (q *queue) look() []any {
-	q.t.Helper()
-	return q.must(luaphp.Look, q.pick(0, 1, 2, 5, 7))[1:]
-}
-
-func (q *queue) peek() []any {
-	q.t.Helper()
-	return q.must(luaphp.Peek, q.pick(0))[1:]
 }
 
 func (q *queue) get(seq int64) []any {
@@ -315,42 +293,30 @@ func (q *queue) past(jobs ...handed) {
 // exact checks the laws of the account, and that each payload has one notification.
 func (q *queue) exact() {
 	q.t.Helper()
-	leased, held := q.c.ZCard(ctx, q.ours+":leases").Val(), q.c.HLen(ctx, q.ours+":held").Val()
-	dead, letters := q.c.ZCard(ctx, q.ours+":dead").Val(), q.c.HLen(ctx, q.ours+":letters").Val()
-	ended := leased
-	for _, name := range []string{"acked", "nacked", "requeued", "buried", "unfit", "lapsed"} {
-		ended += q.total(name)
+	pipe := q.c.Pipeline()
+	leased, held := pipe.ZCard(ctx, q.ours+":leases"), pipe.HLen(ctx, q.ours+":held")
+	dead, letters := pipe.ZCard(ctx, q.ours+":dead"), pipe.HLen(ctx, q.ours+":letters")
+	account, notify, ready := pipe.HGetAll(ctx, q.ours+":account"), pipe.LLen(ctx, q.base+":notify"), pipe.LLen(ctx, q.base)
+	_, _ = pipe.Exec(ctx) // a foreign key has no length
+	total := func(name string) int64 {
+		n, _ := strconv.ParseInt(account.Val()[name], 10, 64)
+		return n
 	}
-	if q.total("claimed") != ended || leased != held || dead != letters || q.total("died") != dead+q.total("respawned")+q.total("deleted") {
+	ended := leased.Val()
+	for _, name := range []string{"acked", "nacked", "requeued", "buried", "unfit", "lapsed"} {
+		ended += total(name)
+	}
+	if total("claimed") != ended || leased.Val() != held.Val() || dead.Val() != letters.Val() ||
+		total("died") != dead.Val()+total("respawned")+total("deleted") {
 		q.t.Errorf("the account is not exact:\n%s", q.snapshot())
 	}
 	if q.flavor.notify == 1 {
-		q.same("notifications", q.c.LLen(ctx, q.base+":notify").Val(), len(q.ready()))
+		q.same("notifications", notify.Val(), ready.Val())
 	}
 }
 
 // snapshot is every key of the queue with its value, but for the times to live.
 func (q *queue) snapshot() string {
 	q.t.Helper()
-	keys, err := q.c.Keys(ctx, "*"+strings.NewReplacer("{", `\{`, "}", `\}`).Replace(q.base)+"*").Result()
-	if err != nil {
-		q.t.Fatal(err)
-	}
-	sort.Strings(keys)
-	var b strings.Builder
-	for _, key := range keys {
-		var v any
-		switch q.c.Type(ctx, key).Val() {
-		case "hash":
-			v = q.c.HGetAll(ctx, key).Val()
-		case "list":
-			v = q.c.LRange(ctx, key, 0, -1).Val()
-		case "zset":
-			v = q.c.ZRangeWithScores(ctx, key, 0, -1).Val()
-		default:
-			v = q.c.Get(ctx, key).Val()
-		}
-		fmt.Fprintf(&b, "%s %v\n", key, v)
-	}
-	return b.String()
+	return scripttest.Snapshot(q.t, q.c, "*"+strings.NewReplacer("{", `\{`, "}", `\}`).Replace(q.base)+"*", false)
 }
