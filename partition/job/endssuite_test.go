@@ -96,23 +96,27 @@ func aDeferredJobIsLeased(b *bench) {
 	b.ledger(job.Ledger{Published: 1, Acked: 1})
 }
 
+// prepared stores jobs of the queue work that wait for their publisher, who is asked once.
+func (b *bench) prepared(after time.Duration, change func(*job.Publish), payloads ...string) []string {
+	b.Helper()
+	p := b.message("work", payloads...)
+	p.Prepare = &job.Prepare{Check: "checks", After: after, Checks: 1}
+	change(p)
+	return b.store1(p)
+}
+
+func (b *bench) decide(id string, rollback bool) (*job.Decision, error) {
+	ref, _ := b.ns.ParseID("work", id)
+	d := &job.Decision{Namespace: b.ns, Queue: "work", Ref: ref, Rollback: rollback}
+	return d, b.store.Decide(b.Context(), d)
+}
+
 func aPreparedJobWaitsForItsPublisher(b *bench) {
 	b.open(nil)
 	b.promote()
 	b.move()
-	prepared := func(after time.Duration, change func(*job.Publish), payloads ...string) []string {
-		p := b.message("work", payloads...)
-		p.Prepare = &job.Prepare{Check: "checks", After: after, Checks: 1}
-		change(p)
-		return b.store1(p)
-	}
-	decide := func(id string, rollback bool) (*job.Decision, error) {
-		ref, _ := b.ns.ParseID("work", id)
-		d := &job.Decision{Namespace: b.ns, Queue: "work", Ref: ref, Rollback: rollback}
-		return d, b.store.Decide(b.Context(), d)
-	}
-	ids := prepared(time.Hour, func(p *job.Publish) { p.OnEnd = "done" }, "kept", "dropped")
-	later := prepared(time.Hour, func(p *job.Publish) { p.Delay, p.CallerID = time.Hour, "x-1" }, "later")[0]
+	ids := b.prepared(time.Hour, func(p *job.Publish) { p.OnEnd = "done" }, "kept", "dropped")
+	later := b.prepared(time.Hour, func(p *job.Publish) { p.Delay, p.CallerID = time.Hour, "x-1" }, "later")[0]
 	b.ledger(job.Ledger{Published: 3, Prepared: 3})
 	b.same("none to claim", len(b.claim(9, "work")), 0)
 	ref, _ := b.ns.ParseID("work", later)
@@ -138,35 +142,23 @@ func aPreparedJobWaitsForItsPublisher(b *bench) {
 	b.run(job.Batch{Acks: []*job.Ack{ack}})
 	b.is("ack", ack.Err, job.ErrPrepared)
 
-	d, err := decide(ids[0], false)
+	d, err := b.decide(ids[0], false)
 	b.is("commit", err, nil)
 	b.same("committed", d.State, job.Ready)
 	b.same("claimed", string(b.claimSome(1, "work")[0].Payload), "kept")
-	_, err = decide(ids[0], false)
+	_, err = b.decide(ids[0], false)
 	b.is("commit again", err, nil)
-	_, err = decide(ids[0], true)
+	_, err = b.decide(ids[0], true)
 	b.is("rollback of it", err, job.ErrDecided)
-	_, err = decide(ids[1], true)
+	_, err = b.decide(ids[1], true)
 	b.is("rollback", err, nil)
-	d, err = decide(later, false)
+	d, err = b.decide(later, false)
 	b.is("commit", err, nil)
 	b.same("delayed", []any{d.State, d.Due}, []any{job.Delayed, shown.Published + time.Hour.Milliseconds()})
 
-	forgotten := prepared(time.Second, func(*job.Publish) {}, "forgotten")[0]
-	var asked, told job.FollowUp
-	b.is("question", json.Unmarshal(b.claimSome(1, "checks")[0].Payload, &asked), nil)
-	b.same("asked", asked, job.FollowUp{Event: "prepared", Queue: "work", ID: forgotten, AtMS: asked.AtMS, PublishedMS: asked.PublishedMS})
-	if wait := asked.AtMS - asked.PublishedMS; wait < 1000 || wait > most.Milliseconds() {
-		b.Errorf("it was asked after %d ms", wait)
-	}
+	var told job.FollowUp
 	b.is("follow-up", json.Unmarshal(b.claimSome(1, "done")[0].Payload, &told), nil)
 	b.same("told", []any{told.Event, told.ID}, []any{"deleted", ids[1]})
-	b.until("nobody decided", func() bool {
-		dead, _, err := b.store.Dead(b.Context(), b.ns, "work", 0, 9)
-		return err == nil && len(dead) == 1 && dead[0].ID == forgotten && dead[0].Reason == job.Undecided
-	})
-	_, err = decide(forgotten, false)
-	b.is("too late", err, job.ErrNotPrepared)
 	b.same("no delayed one among them", len(listed()), 0)
 	for what, p := range map[string]*job.Prepare{
 		"a short pause":        {After: time.Millisecond},
@@ -181,4 +173,23 @@ func aPreparedJobWaitsForItsPublisher(b *bench) {
 		b.run(job.Batch{Publishes: []*job.Publish{bad}})
 		b.is(what, bad.Err, job.ErrBadArgument)
 	}
+}
+
+func aSilentPublisherIsAsked(b *bench) {
+	b.open(nil)
+	b.promote()
+	b.move()
+	forgotten := b.prepared(time.Second, func(*job.Publish) {}, "forgotten")[0]
+	var asked job.FollowUp
+	b.is("question", json.Unmarshal(b.claimSome(1, "checks")[0].Payload, &asked), nil)
+	b.same("asked", asked, job.FollowUp{Event: "prepared", Queue: "work", ID: forgotten, AtMS: asked.AtMS, PublishedMS: asked.PublishedMS})
+	if wait := asked.AtMS - asked.PublishedMS; wait < 1000 || wait > most.Milliseconds() {
+		b.Errorf("it was asked after %d ms", wait)
+	}
+	b.until("nobody decided", func() bool {
+		dead, _, err := b.store.Dead(b.Context(), b.ns, "work", 0, 9)
+		return err == nil && len(dead) == 1 && dead[0].ID == forgotten && dead[0].Reason == job.Undecided
+	})
+	_, err := b.decide(forgotten, false)
+	b.is("too late", err, job.ErrNotPrepared)
 }

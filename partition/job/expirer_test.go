@@ -254,8 +254,9 @@ func TestTheExpirerForgetsNamespacesThatAreGone(t *testing.T) {
 // The janitor needs no rule: it may be gone.
 func TestKeptJobsAreForgottenWhenTheirTimeIsOver(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, "redis://"+redistest.Shared(t), func(p *Policy) {
-		p.Rules = []Rule{{Match: "q*", KeepAcked: Span(time.Second)}}
+	server := redistest.StartWithClock(t)
+	s := openStore(t, server.URL(), func(p *Policy) {
+		p.Rules = []Rule{{Match: "q*", KeepAcked: Span(time.Hour)}}
 	})
 	ns, l := s.Namespace("mail"), s.NewLane()
 	for _, queue := range []string{"q1", "q2"} {
@@ -273,6 +274,7 @@ func TestKeptJobsAreForgottenWhenTheirTimeIsOver(t *testing.T) {
 	if ledger, err := s.Ledger(t.Context(), ns); err != nil || ledger.Acked != 1400 || ledger.Kept < 1 {
 		t.Fatalf("%+v, %v", ledger, err)
 	}
+	server.Advance(time.Hour)
 	e := NewExpirer(s)
 	redistest.Until(t, most, "they are forgotten", func() bool {
 		e.began, e.walked = time.Time{}, map[*shard]time.Time{}

@@ -143,6 +143,10 @@ func TestUnknownOutcomesAreTakenBack(t *testing.T) {
 		}
 		return []redistest.Fault{redistest.LosesRequest, redistest.CutsRequest, redistest.LosesReply, redistest.CutsReply, redistest.SlicesReply}[r.IntN(5)], r.Float64()
 	})
+	rounds := 150
+	if testing.Short() {
+		rounds = 40
+	}
 	var stored, unknown, acked int
 	held, done := map[string]bool{}, map[string]bool{}
 	var workers sync.WaitGroup
@@ -151,7 +155,7 @@ func TestUnknownOutcomesAreTakenBack(t *testing.T) {
 	for i := range lanes {
 		lanes[i] = s.NewLane()
 		workers.Go(func() {
-			for range 150 {
+			for range rounds {
 				q := queues[i]
 				shard := ns.Shards(q)[0]
 				p := &Publish{Namespace: ns, Queue: q, Shard: shard, Tries: 100, Messages: slices.Repeat(payload("x"), 3)}

@@ -141,7 +141,11 @@ func TestALimitThatARestartRaisesLetsThosePassThatWait(t *testing.T) {
 // the limit, and all work is done.
 func TestALimitIsExactOverProcessesThatDie(t *testing.T) {
 	t.Parallel()
-	const most, jobs = 5, 300
+	const most = 5
+	jobs := int64(300)
+	if testing.Short() {
+		jobs = 60
+	}
 	server := redistest.Start(t)
 	url := server.URL()
 	open := func() *job.Store {
