@@ -54,7 +54,7 @@ func TestProcessesWithOtherTzdataFireEachTickOnce(t *testing.T) {
 	began, ticks, won := s.now, map[string]int64{}, [2]int{}
 	for turn := 0; s.now.Before(began.AddDate(0, 0, 6)); turn++ {
 		away := s.now.Equal(time.Date(2026, 10, 27, 12, 0, 0, 0, time.UTC)) // both, for a while
-		s.now = s.now.Add(map[bool]time.Duration{false: 5 * time.Minute, true: 23 * time.Hour}[away])
+		s.now = s.now.Add(map[bool]time.Duration{false: 10 * time.Minute, true: 23 * time.Hour}[away])
 		s.SetNow(s.now)
 		for {
 			made, due, err := s.DueSchedules(t.Context(), s.ns, 0, 0, 10)
