@@ -48,7 +48,7 @@ func TestManyDelayedJobsBecomeReady(t *testing.T) {
 func TestADelayedJobBringsTheNextLookForward(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
-	sh := s.Namespace("mail").shard(0)
+	sh := s.Namespace("mail").shardAt(0)
 	store1(t, s, "q", 1, time.Hour, 0)
 	p := NewPromoter(s)
 	var looks sync.WaitGroup

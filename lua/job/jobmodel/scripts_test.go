@@ -86,7 +86,9 @@ func (s *scripts) run(script *redis.Script, keys []string, argv []any) (any, err
 	reply := script.EvalSha(ctx, pipe, keys, argv...)
 	wakes := pipe.LRange(ctx, "wakes", 0, -1)
 	pipe.Del(ctx, "wakes")
-	_, _ = pipe.Exec(ctx) // the replies have it
+	if _, err := pipe.Exec(ctx); err != nil && reply.Err() == nil && reply.Val() == nil {
+		return nil, err // nothing was sent
+	}
 	if redis.HasErrorPrefix(reply.Err(), "NOSCRIPT") {
 		if err := script.Load(ctx, s.client).Err(); err != nil {
 			return nil, err
