@@ -21,8 +21,8 @@ type DataPort struct {
 func (d *DataPort) Settings() any { return d }
 
 // open opens the queues of a namespace. The caller closes them.
-func (d *DataPort) open(namespace, token string) (*sdk.Queues, error) {
-	queues, err := sdk.NewQueues(d.Server, sdk.QueuesConfig{Namespace: namespace, Token: token})
+func open(server, namespace, token string) (*sdk.Queues, error) {
+	queues, err := sdk.NewQueues(server, sdk.QueuesConfig{Namespace: namespace, Token: token})
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -35,6 +35,7 @@ type JobsMove struct {
 	Queue     string `arg:"" help:"Their queue."`
 	To        string `required:"" placeholder:"NAMESPACE/QUEUE" help:"Where they go."`
 	DataPort  `embed:""`
+	ToServer  string         `name:"to-server" placeholder:"URL" help:"URL of the data port of the service that they go to; default that of --server."`
 	ToToken   string         `name:"to-token" placeholder:"TOKEN" help:"Token of the other namespace; default that of --token. In a namespace of kind php it needs the right to produce."`
 	Rate      partition.Rate `placeholder:"RATE" help:"Jobs to move in a time, such as 500/s; default as fast as they are taken."`
 	Follow    bool           `help:"Go on, and move what becomes ready, until it is interrupted."`
@@ -50,15 +51,16 @@ func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 	if !found || namespace == "" || queue == "" {
 		return misuse("to: want NAMESPACE/QUEUE, such as orders/mails")
 	}
-	if c.Namespace == namespace && c.Queue == queue {
+	target := cmp.Or(c.ToServer, c.Server)
+	if target == c.Server && c.Namespace == namespace && c.Queue == queue {
 		return misuse("to: it is the queue itself")
 	}
-	from, err := c.open(c.Namespace, c.Token)
+	from, err := open(c.Server, c.Namespace, c.Token)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	to, err := c.open(namespace, cmp.Or(c.ToToken, c.Token))
+	to, err := open(target, namespace, cmp.Or(c.ToToken, c.Token))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,297 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sdk "github.com/spillway-io/spillway/ingest/client"
+	"github.com/spillway-io/spillway/lua/proc"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// A world is the programs of a game: they report events and jobs to whichever service the balancer
+// names, 3,000 requests a second where the machine can, and each must be answered 200.
+type world struct {
+	t       *testing.T
+	service atomic.Pointer[server] // that the balancer names
+	stop    func() map[*server]*reports
+}
+
+// reports are what a service answered 200.
+type reports struct{ events, jobs atomic.Int64 }
+
+const (
+	senders  = 8
+	each     = time.Second * senders / 3000 // between two requests of a sender
+	eachJob  = 10                           // requests; the others report events
+	delayed  = 100                          // jobs; one of so many is delayed
+	forDelay = "1s"
+)
+
+// play starts the programs, on a service.
+func play(t *testing.T, on *server) *world {
+	w := &world{t: t}
+	w.service.Store(on)
+	ctx, cancel := context.WithCancel(t.Context())
+	var by sync.Map
+	var running sync.WaitGroup
+	for i := range senders {
+		running.Go(func() {
+			tick := time.NewTicker(each)
+			defer tick.Stop()
+			for n := i; ctx.Err() == nil; n += senders {
+				s := w.service.Load()
+				path, body := fmt.Sprintf("/v1/kart/p%d", n%50), fmt.Sprint(n)
+				if n/senders%eachJob == 0 {
+					path = "/v1/mail/welcome"
+					if n/senders%delayed == 0 {
+						path += "?delay=" + forDelay
+					}
+				}
+				resp, err := http.Post("http://"+s.data+path, "application/json", strings.NewReader(body))
+				if err != nil {
+					t.Errorf("request %d: %v", n, err)
+					return
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					t.Errorf("request %d: %s", n, resp.Status)
+					return
+				}
+				got, _ := by.LoadOrStore(s, &reports{})
+				if strings.Contains(path, "mail") {
+					got.(*reports).jobs.Add(1)
+				} else {
+					got.(*reports).events.Add(1)
+				}
+				<-tick.C
+			}
+		})
+	}
+	w.stop = sync.OnceValue(func() map[*server]*reports {
+		cancel()
+		running.Wait()
+		all := map[*server]*reports{}
+		by.Range(func(s, r any) bool { all[s.(*server)] = r.(*reports); return true })
+		return all
+	})
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// goOn waits until a service has stored more.
+func (w *world) goOn(s *server) {
+	w.t.Helper()
+	before := s.ledgerOf("kart").Accepted
+	eventually(w.t, "events arrive", func() bool { return w.t.Failed() || s.ledgerOf("kart").Accepted > before+500 })
+}
+
+// worker does the jobs of a service until its test ends. Each counts once.
+func worker(t *testing.T, s *server) (done func() int) {
+	t.Helper()
+	jobs, err := sdk.NewQueues("http://"+s.data, sdk.QueuesConfig{Namespace: "mail"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait(); jobs.Close() })
+	running.Go(func() {
+		for ctx.Err() == nil {
+			claimed, err := jobs.Claim(ctx, []string{"welcome"}, sdk.ClaimOptions{Count: 100, Wait: time.Second, TTR: 10 * time.Minute})
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("claim: %v", err)
+				return
+			}
+			for _, j := range claimed {
+				if err := jobs.Ack(context.WithoutCancel(ctx), j); err != nil {
+					t.Errorf("ack: %v", err)
+				}
+				mu.Lock()
+				if seen[string(j.Payload)]++; seen[string(j.Payload)] > 1 {
+					t.Errorf("job %s comes again", j.Payload)
+				}
+				mu.Unlock()
+			}
+		}
+	})
+	return func() int { mu.Lock(); defer mu.Unlock(); return len(seen) }
+}
+
+// jobs is the ledger of mail, with an audit.
+func (s *server) jobs() (l jobLedger) {
+	s.t.Helper()
+	resp, err := http.Get("http://" + s.admin + "/api/v1/namespaces/mail?audit=1")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var found struct {
+		Ledger   jobLedger
+		Residual *int64
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&found); err != nil {
+		s.t.Fatal(err)
+	}
+	if found.Residual != nil && *found.Residual != 0 {
+		s.t.Errorf("the ledger of jobs does not add up: %+v, residual %d", found.Ledger, *found.Residual)
+	}
+	return found.Ledger
+}
+
+// empty waits until a service holds nothing any more, and checks that its ledgers have what it answered.
+func (s *server) empty(events, jobs int64) {
+	s.t.Helper()
+	eventually(s.t, "all is delivered", func() bool { return s.ledgerOf("kart").Buffered == 0 })
+	eventually(s.t, "all jobs are done", func() bool { l := s.jobs(); return l.Acked == l.Published })
+	if l := s.ledgerOf("kart"); l.Accepted != events || l.Delivered != events {
+		s.t.Errorf("%d events were answered 200, the ledger has %+v", events, l)
+	}
+	if l := s.jobs(); l.Published != jobs {
+		s.t.Errorf("%d jobs were answered 200, the ledger has %+v", jobs, l)
+	}
+}
+
+// serveGame starts a service of events and jobs, whose events go to a file.
+func serveGame(t *testing.T, redis, file string, args ...string) *server {
+	t.Helper()
+	return serveFile(t, fmt.Sprintf(`redis: %s
+pools: {default: {volatile: true}}
+linger: 50ms
+shards: auto
+sink: file://%s
+namespaces:
+  kart: {}
+  mail: {kind: queue, shards: auto}
+`, redis, file), args...).server
+}
+
+// operating is the command of the recipe in OPERATING that begins so, with its addresses replaced.
+func operating(t *testing.T, begins string, addresses ...string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../../deploy/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, recipe, _ := strings.Cut(string(text), "\n### Another Redis, or more shards\n")
+	_, command, found := strings.Cut(recipe, "\n       spillway "+begins)
+	if !found {
+		t.Fatalf("the recipe has no command that begins with %s", begins)
+	}
+	command, _, _ = strings.Cut(begins+command, "\n")
+	return strings.Fields(strings.NewReplacer(addresses...).Replace(command))
+}
+
+// The recipe of OPERATING, "Another Redis, or more shards".
+func TestAServiceGrowsFromOneRedisToThreeMasters(t *testing.T) {
+	t.Parallel()
+	redis, dir := redistest.Start(t).URL(), t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	old := serveGame(t, redis, file("old"))
+	w := play(t, old)
+	w.goOn(old)
+
+	grown := serveGame(t, redistest.StartMasters(t, 3).URL(), file("new"))
+	done := worker(t, grown)
+	w.service.Store(grown)
+	w.goOn(grown)
+	moving := exec.Command(binary, operating(t, "jobs move mail", "10.0.0.1:8080", old.data, "10.0.0.2:8080", grown.data)...)
+	moving.Stderr = old.log
+	proc.KillWithParent(moving)
+	if err := moving.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the old service has no jobs", func() bool { l := old.jobs(); return l.Acked == l.Published })
+	if err := moving.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := moving.Wait(); err != nil {
+		t.Errorf("move: %v", err)
+	}
+	moved := old.jobs().Published
+	if code := old.terminate(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	draining := serveGame(t, redis, file("drain"), "--role", "drain")
+	w.goOn(grown)
+
+	answered := w.stop()
+	draining.empty(answered[old].events.Load(), answered[old].jobs.Load())
+	check := operating(t, "check kart", "10.0.0.1:8081", draining.admin)
+	if out, err := exec.Command(binary, check...).CombinedOutput(); err != nil {
+		t.Errorf("check of the old service: %v\n%s", err, out)
+	}
+	grown.empty(answered[grown].events.Load(), answered[grown].jobs.Load()+moved)
+	total := answered[old].jobs.Load() + answered[grown].jobs.Load()
+	if int64(done()) != total {
+		t.Errorf("%d jobs are done of %d", done(), total)
+	}
+	entries := map[string]bool{}
+	for _, name := range []string{"old", "drain", "new"} {
+		text, err := os.ReadFile(file(name))
+		if err != nil && name != "drain" { // which had nothing left to write, perhaps
+			t.Fatal(err)
+		}
+		for _, l := range parseLines(t, text) {
+			entries[string(l.Data)] = true
+		}
+	}
+	if want := answered[old].events.Load() + answered[grown].events.Load(); int64(len(entries)) != want {
+		t.Errorf("the sink has %d entries of %d", len(entries), want)
+	}
+	t.Logf("%d events and %d jobs before, %d and %d after", answered[old].events.Load(), answered[old].jobs.Load(),
+		answered[grown].events.Load(), answered[grown].jobs.Load())
+}
+
+// Growing further is Redis's own: slots move to another master while all are in use.
+func TestSlotsMoveToAnotherMasterUnderLoad(t *testing.T) {
+	t.Parallel()
+	cluster, file := redistest.StartMasters(t, 3), filepath.Join(t.TempDir(), "out")
+	s := serveGame(t, cluster.URL(), file)
+	done := worker(t, s)
+	w := play(t, s)
+	w.goOn(s)
+	moves := 0
+	seen := map[int64]bool{}
+	source := cluster.Masters[0].Client()
+	for _, key := range source.Keys(t.Context(), "*").Val() {
+		if slot := source.ClusterKeySlot(t.Context(), key).Val(); !seen[slot] {
+			seen[slot] = true
+			cluster.MoveSlot(t, key, 0, 1+moves%2)
+			moves++
+			w.goOn(s)
+		}
+	}
+	if moves < 2 {
+		t.Errorf("%d slots were in use on the master", moves)
+	}
+	answered := w.stop()[s]
+	s.empty(answered.events.Load(), answered.jobs.Load())
+	if int64(done()) != answered.jobs.Load() {
+		t.Errorf("%d jobs are done of %d", done(), answered.jobs.Load())
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := map[string]bool{}
+	for _, l := range parseLines(t, text) {
+		entries[string(l.Data)] = true
+	}
+	if int64(len(entries)) != answered.events.Load() {
+		t.Errorf("the sink has %d entries of %d", len(entries), answered.events.Load())
+	}
+	t.Logf("%d slots moved under %d events and %d jobs", moves, answered.events.Load(), answered.jobs.Load())
+}
