@@ -3,8 +3,8 @@
 // An Engine runs the requests of all connections. Requests that are in flight together
 // share calls of the store (lane.go). A claim that finds nothing may wait (poll.go): it is
 // woken when its queues have jobs (waiters.go), and costs no command of the store until
-// then. A client that goes away while it waits, or before it is answered, takes no job with
-// it (hangup_linux.go). Mount gives the native routes to an ingest.Server.
+// then. So does a wait for the end of a job (await.go). A client that goes away while it waits,
+// or before it is answered, takes no job with it (hangup_linux.go). Mount gives the native routes to an ingest.Server.
 package jobs
 
 import (
@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -39,6 +40,8 @@ type Engine struct {
 	hangups *hangups
 	wakes   Wakes
 	workers workers
+	awaited atomic.Int64  // requests that wait for the end of a job: an ack looks no further where there are none
+	again   time.Duration // see lookAgain
 	// publishes counts those of queues over several shards.
 	publishes atomic.Uint64
 
@@ -50,7 +53,7 @@ type Engine struct {
 	polls   map[*poll]struct{}  // that wait
 	turn    int                 // where the next poll over several shards begins
 	last    map[string]answer   // to a claim, of each namespace
-	awaits  map[string]int      // requests that wait for the end of a job, of each namespace
+	awaits  awaits              // requests that wait for the end of a job
 }
 
 // answer is what a claim got. The next of its namespace take about as much of a flush.
@@ -75,7 +78,8 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 		queues: map[queueKey]*queue{},
 		polls:  map[*poll]struct{}{},
 		last:   map[string]answer{},
-		awaits: map[string]int{},
+		awaits: awaits{},
+		again:  lookAgain,
 	}
 	e.wakes, e.hangups = newWakes(e.hear), newHangups(log)
 	var err error
@@ -237,6 +241,14 @@ func (e *Engine) Ack(as ...*job.Ack) {
 		w.batch.Acks = append(w.batch.Acks, a)
 		w.jobs++
 	})
+	if e.awaited.Load() == 0 {
+		return
+	}
+	for _, a := range as {
+		if a.Acked || a.Deleted {
+			e.tellEnd(a.Namespace, a.Ref)
+		}
+	}
 }
 
 // Settle changes or ends leases and sets the results.
@@ -247,6 +259,14 @@ func (e *Engine) Settle(ss ...*job.Settle) {
 			w.batch.Settles = append(w.batch.Settles, s)
 			w.jobs++
 		})
+	if e.awaited.Load() == 0 {
+		return
+	}
+	for _, s := range ss {
+		if s.Err == nil && (s.State == job.Dead || s.State == job.Expired || s.State == job.Lost) {
+			e.tellEnd(s.Namespace, s.Ref)
+		}
+	}
 }
 
 // run gives each item to its lane and waits for all of them. The items of one lane are one

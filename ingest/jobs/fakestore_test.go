@@ -43,7 +43,7 @@ type fakeStore struct {
 	ticks     []int64     // too, of too many schedules
 	wakes     *jobtest.Wakes
 
-	gets, looks atomic.Int64 // calls of Get and Look
+	gets, looks atomic.Int64 // calls of Get and Await
 }
 
 // missing is what schedules need, which a real store has.
@@ -150,9 +150,9 @@ func (s *fakeStore) Get(ctx context.Context, ns *job.Namespace, queue string, re
 	return j, state, cmp.Or(s.readErr, err)
 }
 
-func (s *fakeStore) Look(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+func (s *fakeStore) Await(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
 	s.looks.Add(1)
-	j, state, err := s.Store.Look(ctx, ns, queue, ref)
+	j, state, err := s.Store.Await(ctx, ns, queue, ref)
 	return j, state, cmp.Or(s.readErr, err)
 }
 

@@ -19,7 +19,7 @@ type hangups struct {
 	log *zap.Logger
 
 	mu     sync.Mutex
-	polls  map[int32]*poll
+	all    map[int32]*client
 	last   int32
 	failed bool
 	epoll  int           // 0: not yet opened
@@ -28,7 +28,7 @@ type hangups struct {
 }
 
 func newHangups(log *zap.Logger) *hangups {
-	return &hangups{log: log, polls: map[int32]*poll{}}
+	return &hangups{log: log, all: map[int32]*client{}}
 }
 
 // open makes the set, for the first client that waits.
@@ -49,9 +49,9 @@ func (h *hangups) open() error {
 	return nil
 }
 
-// add watches the connection of a poll, until remove.
-func (h *hangups) add(p *poll) {
-	if p.Conn == nil {
+// add watches the connection of a client, until remove.
+func (h *hangups) add(c *client) {
+	if c.conn == nil {
 		return
 	}
 	h.mu.Lock()
@@ -66,13 +66,13 @@ func (h *hangups) add(p *poll) {
 			return
 		}
 	}
-	for next := true; next; next = h.polls[h.last] != nil {
+	for next := true; next; next = h.all[h.last] != nil {
 		h.last = h.last%math.MaxInt32 + 1 // 0 is the pipe
 	}
-	p.watch = h.last
-	h.polls[h.last] = p
-	_ = p.Conn.Control(func(fd uintptr) {
-		// Level-triggered: a client that left before is reported, too. Once is enough: the poll
+	c.watch = h.last
+	h.all[h.last] = c
+	_ = c.conn.Control(func(fd uintptr) {
+		// Level-triggered: a client that left before is reported, too. Once is enough: its request
 		// ends.
 		_ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_ADD, int(fd),
 			&unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: h.last})
@@ -80,14 +80,14 @@ func (h *hangups) add(p *poll) {
 }
 
 // remove ends what add began.
-func (h *hangups) remove(p *poll) {
-	if p.watch == 0 {
+func (h *hangups) remove(c *client) {
+	if c.watch == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.polls, p.watch)
-	_ = p.Conn.Control(func(fd uintptr) { _ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_DEL, int(fd), nil) })
+	delete(h.all, c.watch)
+	_ = c.conn.Control(func(fd uintptr) { _ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_DEL, int(fd), nil) })
 }
 
 func (h *hangups) run(epoll int) {
@@ -103,16 +103,16 @@ func (h *hangups) run(epoll int) {
 				return
 			}
 			h.mu.Lock()
-			p := h.polls[event.Fd]
+			c := h.all[event.Fd]
 			h.mu.Unlock()
-			if p != nil {
-				p.nudge()
+			if c != nil {
+				c.nudge()
 			}
 		}
 	}
 }
 
-// close ends run. Every poll must have ended before.
+// close ends run. Every request that waits must have ended before.
 func (h *hangups) close() {
 	if h.epoll == 0 {
 		return

@@ -15,8 +15,8 @@ type hangups struct{}
 
 func newHangups(*zap.Logger) *hangups { return &hangups{} }
 
-func (*hangups) add(*poll)    {}
-func (*hangups) remove(*poll) {}
-func (*hangups) close()       {}
+func (*hangups) add(*client)    {}
+func (*hangups) remove(*client) {}
+func (*hangups) close()         {}
 
 func hasHungUp(syscall.RawConn) bool { return false }

@@ -304,11 +304,11 @@ func TestTheNumbersOfPollsBeginAnew(t *testing.T) {
 	defer h.close()
 	h.last = math.MaxInt32 - 1
 	for _, want := range []int32{math.MaxInt32, 1, 2} {
-		p := &poll{Claim: Claim{Conn: raw}}
-		h.add(p)
-		if p.watch != want {
-			t.Errorf("got %d, want %d", p.watch, want)
+		c := &client{conn: raw}
+		h.add(c)
+		if c.watch != want {
+			t.Errorf("got %d, want %d", c.watch, want)
 		}
-		h.remove(p)
+		h.remove(c)
 	}
 }

@@ -51,7 +51,7 @@ type step struct {
 }
 
 // poll is a Claim under way. It belongs to the goroutine of the caller, which changes
-// Namespace, steps and what comes after wake only under the engine's lock.
+// Namespace, steps and what comes after client only under the engine's lock.
 type poll struct {
 	Claim        // Namespace: or what has followed it
 	shards   int // of the namespace when steps were planned
@@ -63,23 +63,29 @@ type poll struct {
 	jobs     []job.Job
 	bytes    int // of jobs
 	deadline time.Time
-	watch    int32 // its number in hangups; 0: none
 
-	wake    lifecycle.Signal // has room for one: there may be a reason to ask, or to end
-	waiters []waiter         // by step and queue; nil: it did not have to wait yet
-	listed  bool             // its waiters are in the lists of their queues: none has woken it
-	woke    *queue           // that woke it, while it has not asked since
-	asking  bool             // it asks again: what wakes it now may come too late for that
-	failing bool             // it has asked last with an error
-	unheard int              // while it is listed: how many of its queues are not subscribed
-	ended   bool             // its worker is to restart: it waits no longer
+	client
+	waiters []waiter // by step and queue; nil: it did not have to wait yet
+	listed  bool     // its waiters are in the lists of their queues: none has woken it
+	woke    *queue   // that woke it, while it has not asked since
+	asking  bool     // it asks again: what wakes it now may come too late for that
+	failing bool     // it has asked last with an error
+	unheard int      // while it is listed: how many of its queues are not subscribed
+	ended   bool     // its worker is to restart: it waits no longer
 }
 
 // queues are those of a step.
 func (p *poll) queues(step int) []string { return p.Queues[p.steps[step].from:p.steps[step].to] }
 
-// nudge lets a poll that waits see whether it has to ask, or to end.
-func (p *poll) nudge() { p.wake.Ring() }
+// A client is one that waits: for jobs, or for the end of one.
+type client struct {
+	conn  syscall.RawConn  // nil: it is none of the system
+	watch int32            // its number in hangups; 0: none
+	wake  lifecycle.Signal // has room for one: there may be a reason to ask, or to end
+}
+
+// nudge lets who waits see whether it has to ask, or to end.
+func (c *client) nudge() { c.wake.Ring() }
 
 // Claim takes jobs. Without any it waits, up to Wait, and then returns none; also when
 // Stopping is closed or the engine stops. It returns none only if it has asked for all queues.
@@ -94,7 +100,7 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 		Claim:    *c,
 		deadline: time.Now().Add(c.Wait),
 		answered: make(chan struct{}, 1),
-		wake:     lifecycle.NewSignal(),
+		client:   client{conn: c.Conn, wake: lifecycle.NewSignal()},
 	}
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes
@@ -156,7 +162,7 @@ const (
 // then, and what comes later wakes it. While they are not, or the store fails, it asks after
 // pauses.
 func (e *Engine) wait(p *poll, err error) error {
-	e.hangups.add(p)
+	e.hangups.add(&p.client)
 	defer e.leave(p)
 	paused := false
 	for failures := 0; p.waits(err); {

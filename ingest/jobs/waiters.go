@@ -1,14 +1,10 @@
 package jobs
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest"
-	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -183,7 +179,7 @@ func (e *Engine) part(p *poll) (empty []*queue) {
 
 // leave ends the wait of a poll. What it was woken for and has not asked wakes others.
 func (e *Engine) leave(p *poll) {
-	e.hangups.remove(p)
+	e.hangups.remove(&p.client)
 	e.mu.Lock()
 	if !p.listed {
 		p.at = 0 // it was woken since it asked
@@ -251,6 +247,9 @@ func (q *queue) release() {
 func (e *Engine) hear(event job.WakeEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if event.Kind == job.WakeLost || event.Queue == job.EndsQueue {
+		e.awaits.hear(event)
+	}
 	switch event.Kind {
 	case job.WakeRestart:
 		for p := range e.polls {
@@ -286,8 +285,8 @@ func (e *Engine) hear(event job.WakeEvent) {
 }
 
 // Refresh has the claims that wait with a token that was removed end, and those of a namespace
-// with another policy ask in the shards where its queues are now. Call it when tokens or
-// namespaces have changed.
+// with another policy ask in the shards where its queues are now; who waits for the end of a job
+// looks again. Call it when tokens or namespaces have changed.
 func (e *Engine) Refresh() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -296,106 +295,9 @@ func (e *Engine) Refresh() {
 			p.nudge()
 		}
 	}
+	e.awaits.nudgeAll()
 	maps.DeleteFunc(e.last,
 		func(namespace string, _ answer) bool {
 			return e.store.Namespace(namespace) == nil
 		})
-}
-
-// Nothing tells of the end of a job, so requests that wait for one ask the store again: after pauses that
-// double up to maxAwaitPause, and longer ones where many of the namespace wait, as each of those
-// adds awaitShare. So a process asks 500 times a second for a namespace at most.
-const (
-	maxAwaitPause = time.Second
-	awaitShare    = 2 * time.Millisecond
-)
-
-// await shows a job once it has ended, or at the end of the wait. One that ends unseen, since its queue
-// keeps no acked jobs, is shown as it was seen last, gone and without its payload.
-func (a *api) await(c *call, ref job.Ref) *ingest.Rejection {
-	wait := c.duration("wait", 0, 0, a.cfg.MaxWait)
-	if c.wrong != nil {
-		return c.wrong
-	}
-	if !a.enter() {
-		return a.reject(c, ErrStopping)
-	}
-	defer a.claims.Done()
-	taken, rejected := c.take(c.key.Limiters().Consume, 1)
-	if rejected != nil {
-		return rejected
-	}
-	reserve := c.Wait
-	if wait == 0 {
-		reserve = c.Reserve
-	}
-	if rejected := reserve(pollCost); rejected != nil {
-		taken.Refund()
-		return rejected
-	}
-	defer a.countAwait(c.namespace.Name, -1)
-	others := a.countAwait(c.namespace.Name, 1)
-	deadline, pause := time.Now().Add(wait), minPause
-	var seen *job.Job
-	whole := false // what it reads is shown
-	for {
-		var j job.Job
-		var state job.State
-		read := a.store.Look
-		if whole {
-			read = a.store.Get
-		}
-		rejected := a.ask(c, false, func(ctx context.Context) (err error) {
-			if j, state, err = read(ctx, c.namespace, c.queue(), ref); errors.Is(err, job.ErrNoJob) && seen != nil {
-				j, state, err = *seen, job.Gone, nil
-			}
-			return err
-		})
-		left := time.Until(deadline)
-		over := left <= 0 || state == job.Acked || state == job.Dead || state == job.Gone
-		lasts := rejected != nil && rejected.Code != wire.CodeOverloaded && rejected.Code != wire.CodeStoreUnavailable
-		switch {
-		case rejected != nil && (lasts || left <= 0):
-			return rejected
-		case rejected != nil:
-		case over && (whole || state == job.Gone):
-			answer, err := a.shown(c, j, state, nil)
-			if err != nil {
-				return a.reject(c, err)
-			}
-			return c.Answer(200, jsonType, append(answer, '\n'))
-		default:
-			j.Payload, j.Attributes = nil, nil // a wait holds no more memory than it reserved
-			seen = &j
-			if whole = over; whole {
-				continue
-			}
-		}
-		select {
-		case <-time.After(min(left, max(pause, time.Duration(others)*awaitShare))):
-		case <-c.Stopping():
-			deadline = time.Now()
-		}
-		pause = min(2*pause, maxAwaitPause)
-		others = a.countAwait(c.namespace.Name, 0)
-		switch {
-		case hasHungUp(c.Conn()):
-			return a.reject(c, ErrHungUp)
-		case c.Revoked(c.key):
-			return a.reject(c, ErrRevoked)
-		}
-		if c.namespace = a.store.Namespace(c.namespace.Name); c.namespace == nil {
-			return ingest.Reject(wire.CodeNoSuchNamespace, "")
-		}
-	}
-}
-
-// countAwait adds to how many requests of a namespace wait for the end of a job.
-func (e *Engine) countAwait(namespace string, n int) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.awaits[namespace] += n; e.awaits[namespace] == 0 {
-		delete(e.awaits, namespace)
-	}
-	return e.awaits[namespace]
 }

@@ -66,7 +66,7 @@ else
   local text = totals.ends and redis.call('HGET', totals.ends.on_end, member) or ''
   local wait, rest = string.match(text, '^p%d+ %d+ (%d+)[^\n]*\n(.*)$')
   redis.call('ZREM', delay, member)
-  if rest and string.find(rest, '^[sq]') then
+  if rest and string.find('\n' .. rest, '\n[sqw]') then
     redis.call('HSET', totals.ends.on_end, member, rest)
   elseif text ~= '' then
     redis.call('HDEL', totals.ends.on_end, member)

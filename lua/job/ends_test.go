@@ -68,7 +68,8 @@ func TestEveryEndOfAJobIsToldOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			on(t, func(t *testing.T, s *shard) {
 				g := row.group
-				g.queue, g.bodies, g.watch = "a", []string{"body"}, heard
+				g.queue, g.bodies, g.watch = "a", []string{"body"}, heard+"wpublish "+s.channel()+"!ends\n"
+				hears := s.listen()
 				if g.id != "" {
 					g.watch += "c" + g.id + "\n"
 				}
@@ -76,10 +77,50 @@ func TestEveryEndOfAJobIsToldOnce(t *testing.T) {
 				row.end(s, seq)
 				s.same("told", s.told(), []string{fmt.Sprintf("done %d %s %s ", seq, g.id, row.event)})
 				s.same("left behind", s.c.HLen(ctx, s.key("on_end")).Val(), 0)
+				s.same("who waits hears it", strings.Count(" "+hears()+" ", fmt.Sprintf(" !ends:%d ", seq)), 1)
 				s.exact("a", "_out")
 			})
 		})
 	}
+}
+
+// Whoever waits for the end of a job has it told, once for all of them, whatever state the job is in.
+func TestTheEndOfAnAwaitedJobIsTold(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		await := func(seq int64) string {
+			s.must(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:a"), s.key("d:a"), s.key("u:a"), s.ledger(), s.key("on_end")},
+				"a", seq, 0, "publish "+s.channel()+"!ends")
+			return s.c.HGet(ctx, s.key("on_end"), fmt.Sprint(seq, " a")).Val()
+		}
+		note := "wpublish " + s.channel() + "!ends\n"
+		seqs := s.stored(group{queue: "a", bodies: bodies(3)})
+		s.same("ready", await(seqs[0]), note)
+		s.same("again", await(seqs[0]), note)
+		s.claim("a", 1)
+		s.same("leased", await(seqs[0]), note)
+		watched := s.stored(group{queue: "a", delay: 9999, bodies: bodies(1), watch: heard})[0]
+		s.same("beside a follow-up", await(watched), heard+note)
+		s.claim("a", 1)
+		s.settle(settle{"a", seqs[1], 1, "bury", 0})
+		s.same("dead", await(seqs[1]), "")
+		s.same("none", await(1), "")
+		hears := s.listen()
+		s.ack("a", seqs[0], seqs[2])
+		s.same("told", hears(), fmt.Sprint("!ends:", seqs[0]))
+		s.exact("a", "_out")
+	})
+}
+
+// Where the note cannot be made the job is shown nevertheless.
+func TestAForeignKeyOfEndsTakesNoNote(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		seq := s.put("a", "x")[0]
+		s.do("set", s.key("on_end"), "foreign")
+		r := s.must(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:a"), s.key("d:a"), s.key("u:a"), s.ledger(), s.key("on_end")},
+			"a", seq, 0, "publish c")
+		s.same("state", r[2], "ready")
+		s.same("watched", s.c.HGet(ctx, s.ledger(), "watched").Val(), "")
+	})
 }
 
 func TestWhatIsNoEndTellsNothing(t *testing.T) {

@@ -393,7 +393,7 @@ func TestTheWalkOfPreparedJobsFindsEverySeededBug(t *testing.T) {
 		"a rollback after a commit":                {"decide", "decided == verb and 2 or 3", "2"},
 		"a commit of any job":                      {"decide", "elseif not is_prepared(delay, member) then", "elseif false then"},
 		"a commit leaves it prepared":              {"decide", "redis.call('ZREM', delay, member)\n  if rest", "if rest"},
-		"a commit forgets who hears of its end":    {"decide", "if rest and string.find(rest, '^[sq]') then", "if false then"},
+		"a commit forgets who hears of its end":    {"decide", "if rest and string.find('\\n' .. rest, '\\n[sqw]') then", "if false then"},
 		"a commit leaves the questions":            {"decide", "redis.call('HDEL', totals.ends.on_end, member)", ""},
 		"a rollback is not counted":                {"decide", "totals.deleted = totals.deleted + 1", ""},
 		"a rollback tells nobody":                  {"decide", "totals.ends.ended(name, seq, 'deleted')", ""},
@@ -427,4 +427,16 @@ func TestTheWalkOfPreparedJobsFindsEverySeededBug(t *testing.T) {
 			t.Error("40 walks found nothing")
 		})
 	}
+}
+
+// Who waited for the end of a prepared job waits for that of the committed one.
+func TestACommittedJobIsStillAwaited(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		note := "wpublish " + s.channel() + "!ends\n"
+		for _, more := range []string{"", heard, heard + "cx-y\n"} {
+			seq := s.stored(group{queue: "a", delay: 1000, bodies: bodies(1), watch: prepared(2, 0, more+note)})[0]
+			s.same("committed", s.decide("a", "commit", seq)[0], 1)
+			s.same("its note", s.c.HGet(ctx, s.key("on_end"), fmt.Sprint(seq, " a")).Val(), more+note)
+		}
+	})
 }

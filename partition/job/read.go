@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -85,26 +86,32 @@ func (n *Namespace) complete(j Job) Job {
 // Get returns a job and the state it is in: Ready, Delayed, Prepared, Leased or Dead, or Acked where
 // it is kept; or ErrNoJob.
 func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
-	return s.get(ctx, ns, queue, ref, 1)
+	return s.get(ctx, ns, queue, ref, false)
 }
 
-// Look is Get without payload and attributes, which cost the most.
-func (s *Store) Look(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
-	return s.get(ctx, ns, queue, ref, 0)
+// Await is Get without payload and attributes, which cost the most. Where the job has not ended, its
+// end is a WakeEnded for everybody who wants EndsQueue of its shard: until then nothing has to be asked.
+// It is best effort, as wakes are: a full store notes nothing.
+func (s *Store) Await(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
+	return s.get(ctx, ns, queue, ref, true)
 }
 
-func (s *Store) get(ctx context.Context, ns *Namespace, queue string, ref Ref, data int) (j Job, state State, err error) {
+func (s *Store) get(ctx context.Context, ns *Namespace, queue string, ref Ref, await bool) (j Job, state State, err error) {
 	sh, err := s.findJob(ctx, ns, queue, ref)
 	if err != nil {
 		return Job{}, Gone, err
 	}
-	call := func(jobs, ended, said string) *backend.Call {
-		return backend.NewCall(luajob.Get, sh.Breaker,
-			[]string{sh.lease, sh.delay, sh.attempts, jobs, ended, said}, queue, ref.Seq, data)
+	keys := []string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue), sh.ids(queue)}
+	argv := []any{queue, ref.Seq, 1}
+	if await {
+		keys = append(keys, sh.Ledger, sh.onEnd)
+		argv[2] = 0
+		argv = append(argv, fmt.Sprint(s.wake, " ", sh.channel, EndsQueue))
 	}
-	calls := []*backend.Call{call(sh.jobs(queue), sh.dead(queue), sh.ids(queue))}
+	calls := []*backend.Call{backend.NewCall(luajob.Get, sh.Breaker, keys, argv...)}
 	if ns.keepAcked(queue).KeepAcked > 0 { // a job that is acked meanwhile is in the second
-		calls = append(calls, call(sh.acked(queue), sh.until(queue), sh.acked(queue)))
+		calls = append(calls, backend.NewCall(luajob.Get, sh.Breaker,
+			[]string{sh.lease, sh.delay, sh.attempts, sh.acked(queue), sh.until(queue), sh.acked(queue)}, argv[:3]...))
 	}
 	if err := s.read(ctx, calls...); err != nil {
 		return Job{}, Gone, err

@@ -73,7 +73,7 @@ type Operations interface {
 	Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error)
 	Peek(ctx context.Context, ns *Namespace, queue string) (Job, error)
 	Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
-	Look(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
+	Await(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
 	Reschedule(ctx context.Context, r *Reschedule) error
 	Decide(ctx context.Context, d *Decision) error
 	Counts(ctx context.Context, ns *Namespace, queue string) (Counts, error)

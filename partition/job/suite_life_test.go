@@ -91,7 +91,7 @@ func aJobSaysHowFarItGot(b *bench) {
 		b.Helper()
 		j, state, err := b.store.Get(b.Context(), b.ns, "q", ref)
 		b.same("get", []any{j.Progress, string(j.Payload), err}, []any{want, "hello", nil})
-		look, at, err := b.store.Look(b.Context(), b.ns, "q", ref)
+		look, at, err := b.store.Await(b.Context(), b.ns, "q", ref)
 		b.same("look", []any{look.ID, look.Attempt, look.Progress, at, len(look.Payload) + len(look.Attributes), err}, []any{j.ID, j.Attempt, want, state, 0, nil})
 		list, _, err := b.store.List(b.Context(), b.ns, job.List{Queue: "q", State: state, Limit: 9})
 		b.same("list", []any{len(list), list[0].Progress, err}, []any{1, want, nil})

@@ -38,7 +38,13 @@ const (
 	WakeLost
 	// WakeRestart: the workers of the namespace are to restart, so their claims end without jobs.
 	WakeRestart
+	// WakeEnded: a job that was awaited has ended. Its queue is EndsQueue.
+	WakeEnded
 )
+
+// EndsQueue, wanted as a queue is, stands for the ends of the jobs of a shard that are awaited: see
+// Store.Await. No caller can use the name.
+const EndsQueue = "!ends"
 
 // A WakeEvent is what happened to the subscriptions. WakeLost and WakeRestart have no queue.
 type WakeEvent struct {
@@ -46,7 +52,8 @@ type WakeEvent struct {
 	Namespace string
 	Shard     int
 	Queue     string
-	Count     int // WakeHeard: jobs that became ready, at least
+	Count     int   // WakeHeard: jobs that became ready, at least
+	Seq       int64 // WakeEnded: of the job
 }
 
 // Wakes tells this process when queues have ready jobs again, by subscriptions: one
@@ -335,6 +342,13 @@ func (w *Wakes) received(link *wakeLink, message any) error {
 	switch m := message.(type) {
 	case *redis.Message:
 		if e := w.entries[m.Channel]; e != nil && e.link == link {
+			if e.event.Queue == EndsQueue {
+				ended := e.event
+				ended.Kind = WakeEnded
+				ended.Seq, _ = strconv.ParseInt(m.Payload, 10, 64)
+				w.events.add(ended)
+				return nil
+			}
 			count, _ := strconv.Atoi(m.Payload)
 			w.tell(e, WakeHeard, max(1, count))
 		}

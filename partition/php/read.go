@@ -89,8 +89,8 @@ func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
 	return j, state, nil
 }
 
-// Look is Get: PHP's payloads hold all there is to know of a job.
-func (s *Store) Look(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+// Await is Get: PHP's payloads hold all there is to know of a job, and nobody waits for their end.
+func (s *Store) Await(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
 	return s.Get(ctx, ns, queue, ref)
 }
 

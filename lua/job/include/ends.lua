@@ -25,6 +25,11 @@ local function open_ends(ledger, n)
         to = what
       elseif kind == 'c' then
         id = what
+      elseif kind == 'w' then
+        local command, channel = string.match(what, '^(s?publish) (.+)$')
+        if command then
+          redis.pcall(command, channel, seq)
+        end
       elseif kind == 's' then
         local name = what .. ' ' .. queue
         -- As read_state and write_state would, which all verbs that end jobs would then make anew in every call.
@@ -84,4 +89,17 @@ end
 -- watch_jobs: note in the ledger that ends of jobs of the shard set something off.
 local function watch_jobs(ledger)
   redis.call('HSET', ledger, 'watched', '1')
+end
+
+-- await_end: note, where there is a command that tells it, that somebody waits for the end of a job. All who do share the note,
+-- which the end removes.
+local function await_end(ledger, on_end, member, tell)
+  if not tell then
+    return
+  end
+  local watch = redis.pcall('HGET', on_end, member)
+  if foreign(watch) or string.find('\n' .. (watch or ''), '\nw', 1, true) or foreign(redis.pcall('HSET', ledger, 'watched', '1')) then
+    return
+  end
+  redis.pcall('HSET', on_end, member, (watch or '') .. 'w' .. tell .. '\n')
 end

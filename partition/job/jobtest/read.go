@@ -57,8 +57,8 @@ func (s *Store) Get(_ context.Context, ns *job.Namespace, queue string, ref job.
 	return s.shown(j), j.State, nil
 }
 
-// Look is Get without payload and attributes.
-func (s *Store) Look(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+// Await is Get without payload and attributes. It tells nobody.
+func (s *Store) Await(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
 	j, state, err := s.Get(ctx, ns, queue, ref)
 	j.Payload, j.Attributes = nil, nil
 	return j, state, err

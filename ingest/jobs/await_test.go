@@ -1,0 +1,216 @@
+package jobs
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// awaitingProcess never looks again by itself: only what it is told ends a wait.
+func awaitingProcess(t testing.TB, url string) *process {
+	t.Helper()
+	policy := job.DefaultPolicy()
+	policy.Rules = []job.Rule{{Match: "kept", KeepAcked: job.Span(time.Hour)}}
+	p := startProcess(t, url, policy, nil)
+	p.engine.again = time.Hour
+	p.client.Timeout = 0 // waits end by what they are told, or by the end of the test
+	return p
+}
+
+// awaited is how many jobs of mail are noted as awaited, of all shards.
+func awaited(t testing.TB, client redis.UniversalClient) (n int64) {
+	t.Helper()
+	return client.HLen(t.Context(), "sw:{mail.0}:on_end").Val()
+}
+
+// Who waits for the end of a job is told of each, whichever process ends it.
+func TestEveryEndIsToldToWhoWaits(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	client := redis.Client()
+	t.Cleanup(func() { _ = client.Close() })
+	a, b := awaitingProcess(t, redis.URL()), awaitingProcess(t, redis.URL())
+	for _, by := range []*process{a, b} {
+		settle := func(do string) func(queue, id string) {
+			return func(queue, id string) {
+				by.do("POST", "/v1/mail/"+queue+"/claim", "")
+				by.do("POST", "/v1/mail/"+queue+"/settle", `{"id":"`+id+`","do":"`+do+`"}`)
+			}
+		}
+		for _, c := range []struct {
+			name, queue, want string
+			end               func(queue, id string)
+		}{
+			{"an ack", "q", `"state":"gone"`, settle("ack")},
+			{"an ack that is kept", "kept", `"state":"acked"`, settle("ack")},
+			{"a bury", "q", `"state":"dead"`, settle("bury")},
+			{"the last nack", "q", `"state":"dead"`, settle("nack")},
+			{"a delete", "q", `"state":"gone"`, func(queue, id string) { by.do("DELETE", "/v1/mail/"+queue+"/jobs/"+id, "") }},
+			{"a purge", "q", `"state":"gone"`, func(queue, _ string) { by.do("DELETE", "/v1/mail/"+queue+"?state=ready", "") }},
+			{"a lapse", "q", `"state":"dead"`, func(queue, _ string) { by.do("POST", "/v1/mail/"+queue+"/claim?ttr=1ms", "") }},
+		} {
+			id := by.do("POST", "/v1/mail/"+c.queue+"?tries=1", "x").IDs[0]
+			end := make(chan *reply, 2)
+			for range 2 {
+				go func() { end <- a.do("GET", "/v1/mail/"+c.queue+"/jobs/"+id+"?wait=5m", "") }()
+			}
+			eventually(t, "both wait, and their shard is heard", func() bool {
+				return awaited(t, client) == 1 && a.engine.awaited.Load() == 2 && a.engine.hears("mail", 0)
+			})
+			c.end(c.queue, id)
+			for range 2 {
+				if r := <-end; r.status != 200 || !strings.Contains(r.raw, c.want) {
+					t.Errorf("%s: got %d %s, want %s", c.name, r.status, r.raw, c.want)
+				}
+			}
+			if n := awaited(t, client); n != 0 {
+				t.Errorf("%s: %d notes are left", c.name, n)
+			}
+		}
+	}
+}
+
+func TestAWaitForAnEndIsOverWithItsNamespace(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	client := redis.Client()
+	t.Cleanup(func() { _ = client.Close() })
+	p := awaitingProcess(t, redis.URL())
+	id := p.do("POST", "/v1/mail/q", "x").IDs[0]
+	end := make(chan *reply, 1)
+	go func() { end <- p.do("GET", "/v1/mail/q/jobs/"+id+"?wait=5m", "") }()
+	eventually(t, "it waits", func() bool { return awaited(t, client) == 1 && p.engine.hears("mail", 0) })
+	if err := p.store.SetNamespaces(t.Context(), map[string]job.Policy{}); err != nil {
+		t.Fatal(err)
+	}
+	p.engine.Refresh()
+	if r := <-end; r.status != 404 || r.Error != "no_such_namespace" {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+}
+
+// A client that goes away takes its wait with it at once.
+func TestAWaitForAnEndIsOverWithItsClient(t *testing.T) {
+	t.Parallel()
+	p := awaitingProcess(t, redistest.Start(t).URL())
+	id := p.do("POST", "/v1/mail/q", "x").IDs[0]
+	c := p.hold("GET /v1/mail/q/jobs/" + id + "?wait=5m HTTP/1.1\r\nHost: x\r\n\r\n")
+	eventually(t, "it waits", func() bool { return p.engine.hears("mail", 0) })
+	_ = c.Close()
+	eventually(t, "nobody waits", func() bool { return p.engine.awaited.Load() == 0 })
+}
+
+// commands are those that Redis ran since the last call, beside those that ask it.
+func commands(t *testing.T, client *redis.Client) map[string]string {
+	t.Helper()
+	stats, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ran := map[string]string{}
+	for line := range strings.Lines(stats) {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
+		if n, found := strings.CutPrefix(strings.Split(rest, ",")[0], "calls="); found && name != "info" && !strings.HasPrefix(name, "config") {
+			ran[name] = n
+		}
+	}
+	return ran
+}
+
+// While no job ends, a hundred waits ask Redis for nothing: what it runs is what it ran before, and the pings of the
+// connection that hears.
+func TestWaitsForEndsCostRedisNothingMeanwhile(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client()
+	t.Cleanup(func() { _ = client.Close() })
+	p := awaitingProcess(t, server.URL())
+	const waits = 100
+	ids := p.do("POST", "/v1/mail/q", strings.Repeat("1\n", waits), asNDJSON).IDs
+	// A claim that waits has a connection that hears; a ping of it says that 2 s are over.
+	go func() {
+		req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://"+p.addr+"/v1/mail/none/claim?wait=10m", nil)
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	window := func() map[string]string {
+		commands(t, client)
+		eventually(t, "two pings have passed", func() bool {
+			text, _ := client.Info(t.Context(), "commandstats").Result()
+			return strings.Contains(text, "cmdstat_ping:") && !strings.Contains(text, "cmdstat_ping:calls=1,")
+		})
+		return commands(t, client)
+	}
+	window()
+	before := window()
+	ends := make(chan *reply, waits)
+	for _, id := range ids {
+		go func() { ends <- p.do("GET", "/v1/mail/q/jobs/"+id+"?wait=5m", "") }()
+	}
+	eventually(t, "all wait", func() bool { return awaited(t, client) == waits && p.engine.hears("mail", 0) })
+	window() // they look once more when the channel is heard
+	meanwhile := window()
+	for name, n := range meanwhile {
+		if before[name] == "" {
+			t.Errorf("%s %s beside %v", n, name, before)
+		}
+	}
+	if n := meanwhile["evalsha"]; n != before["evalsha"] {
+		t.Errorf("%s scripts ran, and %s without waits: %v", n, before["evalsha"], meanwhile)
+	}
+	p.do("DELETE", "/v1/mail/q?state=all", "")
+	for range waits {
+		if r := <-ends; !strings.Contains(r.raw, `"state":"gone"`) {
+			t.Errorf("got %d %s", r.status, r.raw)
+		}
+	}
+}
+
+// The time from the answer of an ack to that of a wait, over HTTP, where both are of one process and where they are of two:
+// go test -run - -bench EndIsTold -benchtime 1000x ./ingest/jobs
+func BenchmarkAnEndIsTold(b *testing.B) {
+	for _, name := range []string{"one process", "two processes"} {
+		b.Run(name, func(b *testing.B) {
+			server := redistest.Start(b)
+			client := server.Client()
+			defer client.Close()
+			waits := awaitingProcess(b, server.URL())
+			acks := waits
+			if name == "two processes" {
+				acks = awaitingProcess(b, server.URL())
+			}
+			took := make([]time.Duration, 0, b.N)
+			for b.Loop() {
+				id := acks.do("POST", "/v1/mail/kept", "x").IDs[0]
+				acks.do("POST", "/v1/mail/kept/claim", "")
+				told := make(chan time.Time, 1)
+				go func() {
+					waits.do("GET", "/v1/mail/kept/jobs/"+id+"?wait=1m", "")
+					told <- time.Now()
+				}()
+				for awaited(b, client) == 0 || !waits.engine.hears("mail", 0) {
+					time.Sleep(100 * time.Microsecond)
+				}
+				acks.do("POST", "/v1/mail/kept/settle", fmt.Sprintf(`{"id":%q,"do":"ack","result":42}`, id))
+				acked := time.Now()
+				took = append(took, max(0, (<-told).Sub(acked)))
+			}
+			slices.Sort(took)
+			for p, of := range map[string]int{"p50-ms": 50, "p99-ms": 99} {
+				b.ReportMetric(float64(took[(len(took)-1)*of/100].Microseconds())/1000, p)
+			}
+		})
+	}
+}
