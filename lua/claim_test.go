@@ -81,7 +81,7 @@ func TestClaimIsBoundedInBytes(t *testing.T) {
 		"large entries, two fit":            {120_000, 60_000, 2},
 		"large entries, a batch":            {5 * 60_000, 60_000, 4},
 		"large entries, room for all":       {12 * 60_000, 60_000, 12},
-		"an entry larger than a call reads": {1 << 20, 3 << 20, 1},
+		"an entry larger than a call reads": {1 << 20, 5 << 18, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			on(t, func(t *testing.T, p *part) {

@@ -46,10 +46,11 @@ func Shared(tb testing.TB) string {
 	return shared.server.Addr
 }
 
-// SharedClient is a client of the Shared server, closed when the test ends.
+// SharedClient is a client of the Shared server, closed when the test ends. It waits for an answer
+// as long as a busy machine may take: nobody stalls that server.
 func SharedClient(tb testing.TB) *redis.Client {
 	tb.Helper()
-	c := redis.NewClient(&redis.Options{Addr: Shared(tb), MaxRetries: -1, DisableIdentity: true})
+	c := redis.NewClient(&redis.Options{Addr: Shared(tb), MaxRetries: -1, DisableIdentity: true, ReadTimeout: time.Minute})
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
