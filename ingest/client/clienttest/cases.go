@@ -368,8 +368,10 @@ func nothingStaleIsSent(b *bench) {
 	b.until("all are dropped", func() bool { return b.sdk.Counts().Pending == 0 })
 	b.has(0, map[string]int64{"stale": 20})
 	b.server.Script(Step{})
-	for i := 20; i < 40; i++ { // however slow the machine is, each second one is stale, and no other
+	for i := 20; i < 40; i++ { // however slow the machine is, these are stale
 		b.sdk.ReportAt("stale", number(i), time.Now().Add(-time.Hour))
+	}
+	for i := 20; i < 40; i++ { // and these are not
 		b.sdk.ReportAt(fmt.Sprint("p", i%4), number(i), time.Now().Add(time.Hour))
 	}
 	b.flush()
