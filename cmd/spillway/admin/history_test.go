@@ -220,8 +220,8 @@ spillway_account_overdue_seconds{namespace="default"} 1.5
 	if err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(a.figures()); n != 22 {
-		t.Errorf("%d metrics, want 7 outcomes, 3 states of shards and 12 others", n)
+	if n := testutil.CollectAndCount(a.figures()); n != 15 {
+		t.Errorf("%d metrics, want 7 outcomes and 8 others", n)
 	}
 }
 
