@@ -44,7 +44,6 @@ var adapters = []row{
 	{"100,000 groups", post(otlp, byKey+asProtobuf, strings.Repeat("\x0b", 100_000)), asText, kept},
 	{"a million empty resources, and half a varint", post(otlp, byKey+asProtobuf+asGzip, gzipped(strings.Repeat("\x0a\x00", 1_000_000)+"\xff")), asText, kept},
 	{"a million empty records", post(otlp, byKey+asProtobuf+asGzip, gzipped(strings.Repeat(emptyRecord, 600_000))), "413 text", kept},
-	{"a bomb in protobuf", post(otlp, byKey+asProtobuf+asGzip, gzipped(x(64<<20))), "413 text", kept},
 	{"JSON that says protobuf", post(otlp, byKey+asProtobuf, otlpJSON(`{}`)), asText, kept},
 	{"protobuf that says JSON", post(otlp, byKey, emptyRecord), status400, kept},
 	{"logs without a key", post(otlp, "", otlpJSON(`{}`)), "401", kept},
@@ -58,7 +57,7 @@ var adapters = []row{
 	{"a CloudEvent without a version", post(cloudEvents, byKey, `{}`), badJSON, kept},
 
 	{"an event of Mixpanel", post(mixpanel, "", `{"properties":{"token":"default"}}`), good, kept},
-	{"a bomb in a form", post(mixpanel, sdkForm, "data="+base64.StdEncoding.EncodeToString([]byte(gzipped(x(64<<20))))), status400, kept},
+	{"a bomb in a form", post(mixpanel, sdkForm, "data="+base64.StdEncoding.EncodeToString([]byte(bomb))), status400, kept},
 	{"import with bad events", post("/mixpanel/import", basic("default:"), `[7,{"properties":{}}]`), "400 status=Bad Request accepted=1", kept},
 	{"a token that is a list", post(mixpanel, "", `{"properties":{"token":["default"]}}`), "401", kept},
 
@@ -98,7 +97,7 @@ var damages = []struct {
 	{"100,000 brackets", func(w way) string { return post(w.path, w.headers, strings.Repeat("[", 100_000)) }, "400", "bad_json", ""},
 	{"gzip that is none", func(w way) string { return post(w.path, w.headers+asGzip, w.good) }, "400", "bad_encoding", ""},
 	{"gzip that ends early", func(w way) string { return post(w.path, w.headers+asGzip, gzipped(w.good)[:15]) }, "400", "bad_encoding", ""},
-	{"a gzip bomb", func(w way) string { return post(w.path, w.headers+asGzip, gzipped(x(63<<20))) }, "413", "body_too_large", ""},
+	{"a gzip bomb", func(w way) string { return post(w.path, w.headers+asGzip, bomb) }, "413", "body_too_large", ""},
 	{"an encoding that nobody knows", func(w way) string { return post(w.path, w.headers+"Content-Encoding: br\r\n", w.good) }, "415", "unsupported_encoding", "Accept-Encoding=gzip,zstd"},
 	{"a key of nobody", func(w way) string {
 		_, rest, _ := strings.Cut(w.headers, "\r\n")

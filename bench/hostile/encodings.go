@@ -20,11 +20,18 @@ const (
 
 func gzipped(text string) string {
 	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a valid level; a buffer does not fail
+	level := gzip.BestCompression
+	if len(text) > 1<<20 { // as small, nearly, and ten times as quick
+		level = gzip.BestSpeed
+	}
+	w, _ := gzip.NewWriterLevel(&b, level) // a valid level; a buffer does not fail
 	_, _ = w.Write([]byte(text))
 	_ = w.Close()
 	return b.String()
 }
+
+// bomb is 64 MiB in gzip: the most costly input, made once.
+var bomb = gzipped(x(64 << 20))
 
 func deflated(text string) string {
 	var b bytes.Buffer
@@ -61,7 +68,7 @@ var encodings = []row{
 	{"gzip", post(one, asGzip, gzipped("x")), ok, kept},
 	{"zstd", post(one, asZstd, zstded("x")), ok, kept},
 	{"GZIP in capitals", post(one, "Content-Encoding: GZIP\r\n", gzipped("x")), ok, kept},
-	{"a gzip bomb of 64 MiB", post(one, asGzip+asNDJSON, gzipped(x(64<<20))), tooLarge, kept},
+	{"a gzip bomb of 64 MiB", post(one, asGzip+asNDJSON, bomb), tooLarge, kept},
 	{"a zstd bomb of 64 MiB", post(one, asZstd+asNDJSON, zstded(x(64<<20))), tooLarge, kept},
 	{"a gzip bomb of many members", post(one, asGzip+asNDJSON, strings.Repeat(gzipped(x(1<<20)), 8)), tooLarge, kept},
 	{"a zstd bomb of many frames", post(one, asZstd+asNDJSON, strings.Repeat(zstded(x(1<<20)), 8)), tooLarge, kept},
