@@ -34,6 +34,7 @@ func openAt(t testing.TB, url, prefix string, volatile bool, edit func(*Policy))
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, _ = s.Check(t.Context()) // without one nothing is stored; some want a server that is away
 	return s
 }
 
@@ -210,6 +211,7 @@ func TestNamespacesThatComeLaterAreCheckedBeforeTheirFirstJob(t *testing.T) {
 		t.Fatal("the namespace is not there")
 	}
 	server.Launch()
+	startPromoter(t, s) // which checks what passed no check yet
 	c := &Claim{Namespace: s.Namespace("late"), Queues: []string{"q"}, Count: 1}
 	redistest.Until(t, most, "the new namespace works", func() bool {
 		s.Run(context.Background(), s.NewLane(), &Batch{Claims: []*Claim{c}})

@@ -639,9 +639,12 @@ func aPolicyChangesWhileJobsWait(b *bench) {
 	b.same("who has the old one may go on", b.ack(j).Acked, true)
 	b.ns = b.store.Namespace("other")
 	b.publish("q", "x")
-	p.Shards = 2
-	b.is("another number of shards", b.real.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p}), nil)
+	b.is("a namespace less", b.real.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p}), nil)
 	b.same("the one not named is gone", b.store.Namespace("other") == nil, true)
+	p.Shards = 2
+	if err := b.real.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p}); err == nil {
+		b.Error("another number of shards is taken")
+	}
 }
 
 func aDelayedJobIsRescheduled(b *bench) {
