@@ -96,8 +96,8 @@ func TestRedisCallsOfPausedPartitions(t *testing.T) {
 		costs(t, c, lua.Claim, keys, argv, 3)
 	}
 	p := wide(t, c, 1)[0]
-	costs(t, c, lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 1), 5)
-	costs(t, c, lua.Resume, p.resumeKeys(p.name), []any{p.name}, 6)
+	costs(t, c, lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 1), 4)
+	costs(t, c, lua.Resume, p.resumeKeys(p.name), []any{p.name}, 5)
 }
 
 func TestPauseAndResumeRejectBadArguments(t *testing.T) {

@@ -88,7 +88,7 @@ func (w *walker) produce(t *rapid.T) {
 	if rapid.Bool().Draw(t, "one of them twice") {
 		call = append(call, call[0])
 	}
-	argv := []any{w.m.capacity, w.m.full, modelLinger, w.m.maxActive, 120_000, w.m.maxKeys, 100, len(w.key("q:", "")) + 1, 1, 0}
+	argv := []any{w.m.capacity, w.m.full, modelLinger, w.m.maxActive, 120_000, w.m.maxKeys, 100, len(w.key("q:", "")) + 1}
 	keys := w.keys()
 	var want [][]any
 	w.m.beginProduce()

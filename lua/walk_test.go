@@ -347,7 +347,7 @@ func (w *walker) pause(t *rapid.T) {
 	w.made++
 	text := fmt.Sprint("why ", w.made)
 	maxPaused := rapid.IntRange(1, 4).Draw(t, "most")
-	got := w.eval(w.sources["pause"], []string{w.ledger()}, name, since, text, maxPaused, 1)
+	got := w.eval(w.sources["pause"], []string{w.ledger()}, name, since, text, maxPaused)
 	w.answers("pause", got, [][]any{w.m.pause(name, text, since, maxPaused)})
 }
 
@@ -357,7 +357,7 @@ func (w *walker) resume(t *rapid.T) {
 	if name != "*" {
 		keys = append(keys, w.key("m:", name))
 	}
-	w.answers("resume", w.eval(w.sources["resume"], keys, name, 1), [][]any{w.m.resume(name)})
+	w.answers("resume", w.eval(w.sources["resume"], keys, name), [][]any{w.m.resume(name)})
 }
 
 func (w *walker) claim(t *rapid.T) {
