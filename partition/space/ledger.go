@@ -96,6 +96,7 @@ func (s *Space) compare(all []*reading) (errs map[*Home]error, missing, noEpoch 
 			for name := range s.Kind.of(l.home) {
 				missing[l.home] = missing[l.home] || l.fields[name] == ""
 			}
+			missing[l.home] = missing[l.home] || !l.home.IsFixed() // another first user may have been quicker
 			noEpoch[l.home] = noEpoch[l.home] || l.fields["epoch"] == ""
 			if wrong := s.Kind.mismatch(l.home, l.fields); wrong != nil {
 				err = backend.Wrap(backend.ErrIncompatible, wrong)
@@ -135,7 +136,7 @@ func (k *Kind) mismatch(h *Home, fields map[string]string) error {
 			return fmt.Errorf("namespace %s: its ledger holds %s=%q, which is no number; another program wrote there", h.Name, name, fields[name])
 		case name == "format" && got != k.Format:
 			return fmt.Errorf("namespace %s: the store holds format %d, this program knows %d: upgrade the program", h.Name, got, k.Format)
-		case name == "shards" && got != len(h.Shards()):
+		case name == "shards" && got != len(h.Shards()) && h.IsFixed():
 			return otherNumber(h.Name, len(h.Shards()), got)
 		}
 	}
