@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,39 +12,50 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var shared struct {
-	sync.Mutex
-	users  int
-	server *Server
-	stop   func()
+// sharing is something that all tests of this process use at the same time. It ends with its last user.
+type sharing[T any] struct {
+	mu    sync.Mutex
+	users int
+	it    T
+	owner *lasting
 }
+
+func (s *sharing[T]) use(tb testing.TB, start func(testing.TB) T) T {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users == 0 {
+		s.owner = &lasting{TB: tb}
+		s.it = start(s.owner)
+	}
+	s.users++
+	tb.Cleanup(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.users--; s.users == 0 {
+			s.owner.end()
+		}
+	})
+	return s.it
+}
+
+var (
+	sharedServer  sharing[*Server]
+	sharedMasters sharing[*Cluster]
+)
 
 // Shared is the address of one server that all tests of this process use at
 // the same time, each under key names of its own. It ends with its last user.
 func Shared(tb testing.TB) string {
 	tb.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.users == 0 {
-		// It outlives the test that starts it, so neither its folder nor its
-		// end may hang on that one.
-		dir, err := os.MkdirTemp("", "redistest")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		owner := &lasting{TB: tb}
-		shared.server = start(owner, FreeAddr(tb), dir, nil)
-		shared.stop = func() { owner.end(); _ = os.RemoveAll(dir) }
-	}
-	shared.users++
-	tb.Cleanup(func() {
-		shared.Lock()
-		defer shared.Unlock()
-		if shared.users--; shared.users == 0 {
-			shared.stop()
-		}
-	})
-	return shared.server.Addr
+	return sharedServer.use(tb, func(tb testing.TB) *Server { return Start(tb) }).Addr
+}
+
+// SharedMasters is a cluster of three masters that tests use as the Shared server: nobody stalls
+// one, moves a slot or sets anything.
+func SharedMasters(tb testing.TB) *Cluster {
+	tb.Helper()
+	return sharedMasters.use(tb, func(tb testing.TB) *Cluster { return StartMasters(tb, 3) })
 }
 
 // SharedClient is a client of the Shared server, closed when the test ends. It waits for an answer
@@ -55,7 +67,7 @@ func SharedClient(tb testing.TB) *redis.Client {
 	return c
 }
 
-// lasting keeps the cleanups of a test until it is told to end.
+// lasting outlives the test that makes it: its folders and cleanups wait until it is told to end.
 type lasting struct {
 	testing.TB
 	cleanups []func()
@@ -63,8 +75,17 @@ type lasting struct {
 
 func (l *lasting) Cleanup(f func()) { l.cleanups = append(l.cleanups, f) }
 
+func (l *lasting) TempDir() string {
+	dir, err := os.MkdirTemp("", "redistest")
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 func (l *lasting) end() {
-	for _, f := range l.cleanups {
+	for _, f := range slices.Backward(l.cleanups) {
 		f()
 	}
 }
