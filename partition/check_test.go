@@ -3,6 +3,7 @@ package partition_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -84,17 +85,21 @@ func rejected(t *testing.T, err error, texts ...string) {
 
 func TestCheckRejectsAnotherFormat(t *testing.T) {
 	t.Parallel()
-	for stored, texts := range map[string][]string{
-		"2": {"holds queues", "kind: queue"},
-		"3": {"format 3", "upgrade"},
-		"x": {`format="x"`, "no number"},
+	c := redistest.SharedClient(t)
+	for prefix, row := range map[string]struct {
+		stored map[string]string
+		texts  []string
+	}{
+		"format-queue":   {map[string]string{"format": "1", "kind": "queue"}, []string{"holds queues", "kind: queue"}},
+		"format-unknown": {map[string]string{"format": "1", "kind": "tree"}, []string{"kind tree", "upgrade"}},
+		"format-2":       {map[string]string{"format": "2"}, []string{"format 2", "upgrade"}},
+		"format-x":       {map[string]string{"format": "x"}, []string{`format="x"`, "no number"}},
 	} {
-		server := redistest.Start(t)
-		c := server.Client()
-		c.HSet(t.Context(), "sw:{default.0}:ledger", "format", stored)
-		_, err := open(t, server.URL(), nil).Check(t.Context())
-		rejected(t, err, append(texts, "default")...)
-		if got := c.HGetAll(t.Context(), "sw:{default.0}:ledger").Val(); len(got) != 1 || got["format"] != stored {
+		ledger := prefix + ":{default.0}:ledger"
+		c.HSet(t.Context(), ledger, row.stored)
+		_, err := openPrefix(t, "redis://"+redistest.Shared(t), prefix, nil).Check(t.Context())
+		rejected(t, err, append(row.texts, "default")...)
+		if got := c.HGetAll(t.Context(), ledger).Val(); !maps.Equal(got, row.stored) {
 			t.Errorf("the rejected store was written to: %v", got)
 		}
 	}
