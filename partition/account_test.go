@@ -22,9 +22,7 @@ func TestALostRequestIsUnknownAndNotStored(t *testing.T) {
 	server := redistest.Start(t)
 	line := redistest.StartFaultLine(t, server.Addr)
 	s := open(t, line.URL, nil)
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	want := int64(0)
 	for _, row := range []struct {
 		fault  redistest.Fault

@@ -160,21 +160,12 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 			p, c, url := start(t)
 			policy := func(p *partition.Policy) { p.Batch, p.Linger = 8, 5*time.Millisecond }
 			s := open(t, url, policy)
-			if _, err := s.Check(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			usable(t, s.Store)
 			w := &recorder{acked: map[string]bool{}, written: map[string]map[int64]string{}}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			var producing, others sync.WaitGroup
-			others.Go(func() { // one reply in about forty
-				tick := time.NewTicker(4 * time.Millisecond)
-				defer tick.Stop()
-				for ctx.Err() == nil {
-					<-tick.C
-					p.lose.Store(1)
-				}
-			})
+			p.every.Store(11)
 			for i := range 3 {
 				others.Go(func() { w.drain(ctx, s, uint64(i)) })
 			}
@@ -183,7 +174,7 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range 6 {
-				producing.Go(func() { w.produce(s, fmt.Sprint("p", i), 200) })
+				producing.Go(func() { w.produce(s, fmt.Sprint("p", i), seeds(200, 60)) })
 			}
 			operating, endOperating := context.WithCancel(ctx)
 			var operator sync.WaitGroup
@@ -200,7 +191,7 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 			if err := janitor.Stop(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			p.lose.Store(0)
+			p.every.Store(0)
 
 			o, err := s.Overview(t.Context(), s.ns)
 			if err != nil {
@@ -244,11 +235,9 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 // or runs whole, and no entry is lost, doubled or out of order.
 func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 	t.Parallel()
-	servers := redistest.StartCluster(t)
+	servers := redistest.StartMasters(t, 2)
 	s := open(t, servers.URL(), nil)
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	const prefix = "sw:{default.0}:"
 	names := []string{"a", "b", "c"}
 	stop := make(chan struct{})
@@ -294,7 +283,7 @@ func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 	slot := servers.Masters[0].Client().ClusterKeySlot(ctx, prefix).Val()
 	from, to := -1, -1
 	for i := range servers.Masters {
-		if int(slot)*3/16384 == i {
+		if servers.MasterOf(prefix) == i {
 			from = i
 		} else {
 			to = i

@@ -61,9 +61,7 @@ func TestFewerReplicasThanAskedForAreUnknown(t *testing.T) {
 	primary := redistest.Start(t)
 	replica := startReplica(t, primary)
 	s, async := attend(t, primary.URL(), durable), open(t, primary.URL(), nil)
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	if err := s.produce("kart", "x"); err != nil {
 		t.Fatalf("with its replica: %v", err)
 	}
@@ -115,12 +113,15 @@ func TestOnlyWhatAReplicaConfirmedSurvivesItsPrimary(t *testing.T) {
 		s := attend(t, primary.URL(), func(cfg *partition.Config) { cfg.Replicas = replicas })
 		acked := 0
 		for i := range 4 {
-			if i == 1 { // the link breaks
+			if i == 1 { // the link breaks once it has brought the first
+				redistest.Until(t, patience, "the replica has the first", func() bool {
+					return replica.LLen(t.Context(), "sw:{default.0}:q:kart").Val() == 1
+				})
 				if err := replica.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			switch err := s.produceSoon("kart", fmt.Sprint(i)); {
+			switch err := s.produce("kart", fmt.Sprint(i)); {
 			case err == nil:
 				acked++
 			case !errors.Is(err, partition.ErrUnknown):

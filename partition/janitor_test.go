@@ -52,9 +52,7 @@ func TestJanitorFollowsTheLifecycleContract(t *testing.T) {
 	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
 		server := redistest.Start(t)
 		s := open(t, server.URL(), nil)
-		if _, err := s.Check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		usable(t, s.Store)
 		return watchedJanitor{partition.NewJanitor(s.Store), server.Client()}
 	})
 }
@@ -64,9 +62,7 @@ func janitors(t *testing.T, n int, url string, change func(*partition.Policy)) {
 	t.Helper()
 	for range n {
 		s := open(t, url, change)
-		if _, err := s.Check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		usable(t, s.Store)
 		startJanitor(t, s.Store)
 	}
 }
@@ -79,9 +75,7 @@ func TestJanitorsRepairWhatNoOtherScriptMeets(t *testing.T) {
 	c := server.Client()
 	ctx := t.Context()
 	s := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 2 })
-	if _, err := s.Check(ctx); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	key := func(kind, name string) string {
 		return backend.ShardPrefix("sw", "default", s.ns.ShardOf(name), s.ns.Shards()) + kind + ":" + name
 	}
@@ -172,9 +166,7 @@ func TestJanitorsExpireWhatNobodyDrains(t *testing.T) {
 	server := redistest.Start(t)
 	policy := func(p *partition.Policy) { p.MaxAge, p.Linger = 500*time.Millisecond, 10*time.Millisecond }
 	s := open(t, server.URL(), policy)
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	janitors(t, 2, server.URL(), policy)
 	now, _ := s.Now()
 	const partitions = 450 // more than two pages
@@ -266,12 +258,10 @@ func TestJanitorsLeaveLongLeasesAndBackOffs(t *testing.T) {
 // On a cluster each master is walked.
 func TestJanitorsWalkEveryMaster(t *testing.T) {
 	t.Parallel()
-	servers := redistest.StartCluster(t)
+	servers := redistest.StartMasters(t, 3)
 	policy := func(p *partition.Policy) { p.Shards = 8 }
 	s := open(t, servers.URL(), policy)
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers.Masters[0].Addr}})
 	t.Cleanup(func() { _ = c.Close() })
 	masters := map[string]bool{}

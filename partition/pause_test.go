@@ -54,9 +54,7 @@ func TestAPauseWithALostReplyIsRepeated(t *testing.T) {
 	server := redistest.Start(t)
 	p := startProxy(t, redistest.FreeAddr(t), server.Addr)
 	s := open(t, p.url, func(p *partition.Policy) { p.Linger, p.Shards = 0, 3 })
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	if err := s.produce("kart", "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +106,7 @@ func TestAPauseIsRejectedWhileTheStoreIsUnreachable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server.URL(), nil)
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	server.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

@@ -16,6 +16,8 @@ import (
 type proxy struct {
 	url   string       // for a target that is no cluster
 	lose  atomic.Int32 // replies to lose yet
+	every atomic.Int32 // one reply in so many is lost, too; 0: none
+	seen  atomic.Int32 // replies of scripts
 	stall atomic.Bool  // the connection stays open without the reply
 	lost  atomic.Int32
 }
@@ -58,8 +60,12 @@ func (p *proxy) replies(client, server net.Conn, script *atomic.Bool) {
 	for {
 		n, err := server.Read(buf)
 		ran := n > 0 && script.Load() && buf[0] == '*' // our scripts answer with arrays; errors pass
-		if ran && p.lose.Load() > 0 {
-			p.lose.Add(-1)
+		every := p.every.Load()
+		due := ran && every > 0 && p.seen.Add(1)%every == 0
+		if due || ran && p.lose.Load() > 0 {
+			if !due {
+				p.lose.Add(-1)
+			}
 			p.lost.Add(1)
 			if !p.stall.Load() {
 				return

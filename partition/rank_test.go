@@ -29,9 +29,7 @@ func member(t *testing.T, c *redis.Client, name string, until time.Duration) {
 func drains(t *testing.T, url string, change func(*partition.Policy)) (s *site, stop func()) {
 	t.Helper()
 	s = open(t, url, change)
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	s.ns.Draining(true)
 	j := partition.NewJanitor(s.Store)
 	if err := j.Start(t.Context()); err != nil {

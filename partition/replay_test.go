@@ -145,9 +145,7 @@ func TestLettersThatAreReplayedAtOnceCountOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server.URL(), func(p *partition.Policy) { p.Linger, p.Batch, p.Shards = 0, 8, 3 })
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var working, replaying sync.WaitGroup
@@ -236,9 +234,7 @@ func TestWhatIsNoLetterIsListedAndDiscardedButNotReplayed(t *testing.T) {
 	if len(letters) != 2 || letters[0].Reason != partition.ReasonUnreadable || string(letters[0].Raw) != "foreign" {
 		t.Fatalf("got %+v", letters)
 	}
-	if _, err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	usable(t, s.Store)
 	outcomes := s.Replay(t.Context(), s.ns, letters)
 	if !errors.Is(outcomes[0].Err, partition.ErrUnreadable) || outcomes[1].Err != nil {
 		t.Errorf("got %+v", outcomes)

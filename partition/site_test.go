@@ -2,12 +2,14 @@ package partition_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -37,6 +39,19 @@ func openPrefix(t *testing.T, url, prefix string, change func(*partition.Policy)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return &site{s, t, s.Namespace("default")}
+}
+
+// usable has a store checked until that passes: the first connections may take a busy machine longer
+// than the store waits for them.
+func usable(tb testing.TB, s *partition.Store) {
+	tb.Helper()
+	var err error
+	redistest.Until(tb, patience, "the store can be used", func() bool {
+		if _, err = s.Check(tb.Context()); errors.Is(err, partition.ErrBroken) {
+			tb.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // entry is one entry that cannot go stale while a test runs.

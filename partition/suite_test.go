@@ -33,7 +33,7 @@ func TestStoreOnSentinel(t *testing.T) {
 
 func TestStoreOnCluster(t *testing.T) {
 	t.Parallel()
-	runSuite(t, target{URL: redistest.StartCluster(t).URL()})
+	runSuite(t, target{URL: redistest.SharedMasters(t).URL()})
 }
 
 // A target is a store for the suite: the promises of package partition, seen from outside,
@@ -152,9 +152,8 @@ func (b *bench) another(namespaces map[string]partition.Policy) *partition.Store
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close() })
-	if _, err := s.Check(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	partition.Patient(s)
+	usable(b, s)
 	return s
 }
 
