@@ -101,7 +101,7 @@ func TestEntriesThatArePurgedCountOnce(t *testing.T) {
 	}
 	for i := range 2 {
 		purging.Go(func() {
-			for j := range 15 {
+			for j := range seeds(15, 5) {
 				result, err := s.Purge(ctx, s.ns, partition.PurgeRequest{Limit: int64(i * j * 10)})
 				if err != nil {
 					t.Error(err)
@@ -234,7 +234,7 @@ func TestAPurgeIsBoundedPerCall(t *testing.T) {
 	t.Parallel()
 	partitions := 30_000
 	if testing.Short() {
-		partitions = 3_000
+		partitions = 1_500
 	}
 	server := redistest.Start(t)
 	s := open(t, server.URL(), nil)

@@ -20,7 +20,7 @@ func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	line := redistest.StartFaultLine(t, server.Addr)
-	s := open(t, line.URL, func(p *partition.Policy) { p.Linger = 0 })
+	s := openHasty(t, line.URL, "sw", func(p *partition.Policy) { p.Linger = 0 })
 	if err := s.produce("kart", "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	for range 20 {
+	for range seeds(20, 5) {
 		do("check", func() error { _, err := s.Check(t.Context()); return err })
 		do("produce", func() error { return s.produce("kart", "y") })
 		do("due", func() error { _, _, err := s.Due(t.Context(), s.ns, 0, 0, 1); return err })

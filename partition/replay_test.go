@@ -176,7 +176,7 @@ func TestLettersThatAreReplayedAtOnceCountOnce(t *testing.T) {
 	var mu sync.Mutex
 	for i := range 3 {
 		replaying.Go(func() {
-			for range 6 {
+			for range seeds(6, 3) {
 				page, err := s.DeadLetters(t.Context(), s.ns, fmt.Sprintf("%d.1000000", rand.IntN(3)), 40)
 				if err != nil {
 					t.Error(err)

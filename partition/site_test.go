@@ -20,12 +20,21 @@ type site struct {
 	ns *partition.Namespace
 }
 
+// open opens a Store that is patient: see partition.Patient.
 func open(t *testing.T, url string, change func(*partition.Policy)) *site {
 	t.Helper()
 	return openPrefix(t, url, "sw", change)
 }
 
 func openPrefix(t *testing.T, url, prefix string, change func(*partition.Policy)) *site {
+	t.Helper()
+	s := openHasty(t, url, prefix, change)
+	partition.Patient(s.Store)
+	return s
+}
+
+// openHasty opens a Store with the time-outs of a service.
+func openHasty(t *testing.T, url, prefix string, change func(*partition.Policy)) *site {
 	t.Helper()
 	policy := partition.DefaultPolicy()
 	policy.Capacity = 1_000_000
