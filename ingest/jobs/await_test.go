@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -26,17 +24,18 @@ func awaitingProcess(t testing.TB, url string) *process {
 }
 
 // awaited is how many jobs of mail are noted as awaited, of all shards.
-func awaited(t testing.TB, client redis.UniversalClient) (n int64) {
+func awaited(t testing.TB, server *redistest.Server) func() int64 {
 	t.Helper()
-	return client.HLen(t.Context(), "sw:{mail.0}:on_end").Val()
+	client := server.Client()
+	t.Cleanup(func() { _ = client.Close() })
+	return func() int64 { return client.HLen(t.Context(), "sw:{mail.0}:on_end").Val() }
 }
 
 // Who waits for the end of a job is told of each, whichever process ends it.
 func TestEveryEndIsToldToWhoWaits(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	client := redis.Client()
-	t.Cleanup(func() { _ = client.Close() })
+	noted := awaited(t, redis)
 	a, b := awaitingProcess(t, redis.URL()), awaitingProcess(t, redis.URL())
 	for _, by := range []*process{a, b} {
 		settle := func(do string) func(queue, id string) {
@@ -63,7 +62,7 @@ func TestEveryEndIsToldToWhoWaits(t *testing.T) {
 				go func() { end <- a.do("GET", "/v1/mail/"+c.queue+"/jobs/"+id+"?wait=5m", "") }()
 			}
 			eventually(t, "both wait, and their shard is heard", func() bool {
-				return awaited(t, client) == 1 && a.engine.awaited.Load() == 2 && a.engine.hears("mail", 0)
+				return noted() == 1 && a.engine.awaited.Load() == 2 && a.engine.hears("mail", 0)
 			})
 			c.end(c.queue, id)
 			for range 2 {
@@ -71,7 +70,7 @@ func TestEveryEndIsToldToWhoWaits(t *testing.T) {
 					t.Errorf("%s: got %d %s, want %s", c.name, r.status, r.raw, c.want)
 				}
 			}
-			if n := awaited(t, client); n != 0 {
+			if n := noted(); n != 0 {
 				t.Errorf("%s: %d notes are left", c.name, n)
 			}
 		}
@@ -81,13 +80,12 @@ func TestEveryEndIsToldToWhoWaits(t *testing.T) {
 func TestAWaitForAnEndIsOverWithItsNamespace(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	client := redis.Client()
-	t.Cleanup(func() { _ = client.Close() })
+	noted := awaited(t, redis)
 	p := awaitingProcess(t, redis.URL())
 	id := p.do("POST", "/v1/mail/q", "x").IDs[0]
 	end := make(chan *reply, 1)
 	go func() { end <- p.do("GET", "/v1/mail/q/jobs/"+id+"?wait=5m", "") }()
-	eventually(t, "it waits", func() bool { return awaited(t, client) == 1 && p.engine.hears("mail", 0) })
+	eventually(t, "it waits", func() bool { return noted() == 1 && p.engine.hears("mail", 0) })
 	if err := p.store.SetNamespaces(t.Context(), map[string]job.Policy{}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,16 +106,8 @@ func TestAWaitForAnEndIsOverWithItsClient(t *testing.T) {
 	eventually(t, "nobody waits", func() bool { return p.engine.awaited.Load() == 0 })
 }
 
-// commands are those that Redis ran since the last call, beside those that ask it.
-func commands(t *testing.T, client *redis.Client) map[string]string {
-	t.Helper()
-	stats, err := client.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+// commands are those that Redis ran, beside those that ask it.
+func commands(stats string) map[string]string {
 	ran := map[string]string{}
 	for line := range strings.Lines(stats) {
 		name, rest, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
@@ -145,13 +135,24 @@ func TestWaitsForEndsCostRedisNothingMeanwhile(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 	}()
+	noted := awaited(t, server)
+	take := func() map[string]string {
+		stats, err := client.Info(t.Context(), "commandstats").Result()
+		if err == nil {
+			err = client.ConfigResetStat(t.Context()).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return commands(stats)
+	}
 	window := func() map[string]string {
-		commands(t, client)
+		take()
 		eventually(t, "two pings have passed", func() bool {
 			text, _ := client.Info(t.Context(), "commandstats").Result()
 			return strings.Contains(text, "cmdstat_ping:") && !strings.Contains(text, "cmdstat_ping:calls=1,")
 		})
-		return commands(t, client)
+		return take()
 	}
 	window()
 	before := window()
@@ -159,7 +160,7 @@ func TestWaitsForEndsCostRedisNothingMeanwhile(t *testing.T) {
 	for _, id := range ids {
 		go func() { ends <- p.do("GET", "/v1/mail/q/jobs/"+id+"?wait=5m", "") }()
 	}
-	eventually(t, "all wait", func() bool { return awaited(t, client) == waits && p.engine.hears("mail", 0) })
+	eventually(t, "all wait", func() bool { return noted() == waits && p.engine.hears("mail", 0) })
 	window() // they look once more when the channel is heard
 	meanwhile := window()
 	for name, n := range meanwhile {
@@ -184,8 +185,7 @@ func BenchmarkAnEndIsTold(b *testing.B) {
 	for _, name := range []string{"one process", "two processes"} {
 		b.Run(name, func(b *testing.B) {
 			server := redistest.Start(b)
-			client := server.Client()
-			defer client.Close()
+			noted := awaited(b, server)
 			waits := awaitingProcess(b, server.URL())
 			acks := waits
 			if name == "two processes" {
@@ -200,7 +200,7 @@ func BenchmarkAnEndIsTold(b *testing.B) {
 					waits.do("GET", "/v1/mail/kept/jobs/"+id+"?wait=1m", "")
 					told <- time.Now()
 				}()
-				for awaited(b, client) == 0 || !waits.engine.hears("mail", 0) {
+				for noted() == 0 || !waits.engine.hears("mail", 0) {
 					time.Sleep(100 * time.Microsecond)
 				}
 				acks.do("POST", "/v1/mail/kept/settle", fmt.Sprintf(`{"id":%q,"do":"ack","result":42}`, id))
