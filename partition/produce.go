@@ -66,6 +66,15 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 		}
 		return
 	}
+	s.run(ctx, groups, window)
+	for again := moving(groups); len(again) > 0 && pause(ctx, movePause); again = moving(again) {
+		s.run(ctx, again, window)
+	}
+	s.produceAlert.observe(groups)
+}
+
+// run sends groups once.
+func (s *Store) run(ctx context.Context, groups []*Group, window time.Duration) {
 	round := s.space.Round() // before anything is sent
 	p := s.produces.Get().(*produceRun)
 	p.window = window
@@ -77,7 +86,34 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 	}
 	p.forget()
 	s.produces.Put(p)
-	s.produceAlert.observe(groups)
+}
+
+// movePause is how long a group waits for its keys, which are on the way to another master.
+const movePause = 5 * time.Millisecond
+
+// pause waits, and reports whether the context has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// moving are the groups to send again: those that were rejected because their slot moves, and no
+// later one of their partition was answered otherwise. In order.
+func moving(groups []*Group) (again []*Group) {
+	for i := len(groups) - 1; i >= 0; i-- {
+		g := groups[i]
+		if backend.Moving(g.Err) && g.at.Repeats(time.Now()) && !slices.ContainsFunc(groups[i+1:], func(later *Group) bool {
+			return later.Partition == g.Partition && later.Namespace == g.Namespace && !slices.Contains(again, later)
+		}) {
+			again = append(again, g)
+		}
+	}
+	slices.Reverse(again)
+	return again
 }
 
 // produceRun is the memory of one Produce, which later ones reuse.

@@ -339,6 +339,13 @@ func (p Pack[T]) RejectedByMigration() bool {
 		strings.HasPrefix(p.cmd.Err().Error(), "TRYAGAIN ")
 }
 
+// Moving reports whether an error says that a call did not run because its slot is on the way to
+// another master. It runs once all its keys are there.
+func Moving(err error) bool {
+	var e *storeError
+	return errors.As(err, &e) && strings.HasPrefix(e.cause.Error(), "TRYAGAIN ")
+}
+
 // Load loads scripts into every master.
 func (b *Backend) Load(ctx context.Context, scripts []*lua.Script) error {
 	return Classify(EachMaster(ctx, b.In, func(ctx context.Context, c *redis.Client) error {
