@@ -384,11 +384,12 @@ func TestAPostWhoseContextEndedFinishesItsRequestAndRepeatsNone(t *testing.T) {
 }
 
 // sdk is the Reporter as the suite drives it.
-type sdk struct{ *spillway.Reporter }
+type sdk struct {
+	*spillway.Reporter
+	said
+}
 
 func (s sdk) Report(partition, payload string) { _ = s.Reporter.Report(partition, []byte(payload)) }
-
-func (sdk) Said() string { return said{}.Said() }
 
 func (s sdk) ReportAt(partition, payload string, at time.Time) {
 	_ = s.ReportEvent(spillway.Event{Partition: partition, Payload: []byte(payload), Time: at})
@@ -418,6 +419,7 @@ func (s sdk) Counts() clienttest.Counts {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	clienttest.Run(t, func(t testing.TB, url string, o clienttest.Options) clienttest.SDK {
+		before := len(slogged.Said())
 		c, err := spillway.NewReporter(url, spillway.ReporterConfig{
 			Token: o.Token, Batch: o.Batch, Queue: o.Queue, Linger: o.Linger, MaxAge: o.MaxAge, Timeout: o.Timeout,
 			Attempts: o.Attempts, BackoffBase: o.BackoffBase, BackoffMax: o.BackoffMax, BreakAfter: o.BreakAfter, ProbeEvery: o.ProbeEvery,
@@ -425,6 +427,6 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return sdk{c}
+		return sdk{c, said{before: before}}
 	})
 }
