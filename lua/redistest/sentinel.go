@@ -84,7 +84,10 @@ func (s *Sentinel) URL() string {
 func (s *Sentinel) Hasty(tb testing.TB) {
 	tb.Helper()
 	for _, sentinel := range s.Sentinels {
-		must(tb, sentinel.Client().Do(context.Background(), "sentinel", "set", MasterName, "down-after-milliseconds", 500).Err())
+		c := sentinel.Client()
+		must(tb, c.Do(context.Background(), "sentinel", "set", MasterName, "down-after-milliseconds", 500).Err())
+		// A sentinel that stood still for 2 s would do nothing for the next 30 s.
+		must(tb, c.Do(context.Background(), "sentinel", "debug", "tilt-period", 1000).Err())
 	}
 }
 
