@@ -79,7 +79,7 @@ type Shard struct {
 	Own            any // what the store of the kind keeps of it
 	Breaker        *backend.Breaker
 	rollback       rollbackDetector
-	moving         atomic.Int64               // when calls were rejected first because its slot moves, Unix ns
+	moving         atomic.Int64              // when calls were rejected first because its slot moves, Unix ns
 	compared       atomic.Pointer[time.Time] // when a check read last what its ledger records
 }
 
