@@ -182,7 +182,7 @@ type Write struct {
 	Alone bool      // not together with other partitions: part of a rejected unit
 }
 
-// Write makes a Write that begin has reserved, and tells everyone how it went. What
+// Write makes a Write that Begin has reserved, and tells everyone how it went. What
 // it returns first is what it wrote: here all of it.
 func (g *Guard) Write(w Write) (Pending, Outcome, error) {
 	o, err := g.Attempt(w.Pending, w.End)
@@ -247,7 +247,7 @@ func (g *Guard) call(batches []*sink.Batch, deadline time.Time) (err error) {
 	return err
 }
 
-// Ended ends a Write that begin has reserved, and learns from it.
+// Ended ends a Write that Begin has reserved, and learns from it.
 func (g *Guard) Ended(o Outcome, err error, shares ...Share) {
 	g.opener.end(o.reopen)
 	if newly := g.breaker.record(o, err, shares...); newly && g.limit != nil && o.Reason == reasonThrottled {

@@ -32,7 +32,7 @@ const (
 	minLendAfter = 250 * time.Millisecond
 )
 
-// An limit limits the concurrent Writes of a sink that sets no limit itself:
+// A limit bounds the concurrent Writes of a sink that sets no limit itself:
 // by a tenth fewer when all slots are in use and Writes take longer than they did, or
 // are throttled (then fewer than were in use); one more when they do not and all are in
 // use. It begins with all slots, so it costs a sink

@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// A opener opens the sink, and opens it again whenever it has lost its
+// An opener opens the sink, and opens it again whenever it has lost its
 // connection. While the sink is not open nothing is claimed: what stays in the store
 // keeps its age.
 type opener struct {

@@ -20,7 +20,7 @@ const (
 	Unwritten                    // there was no Write: the entry was not presented
 )
 
-// A Outcome is what the error of a Write means for its entries: all of them
+// An Outcome is what the error of a Write means for its entries: all of them
 // share one disposition, but for those that the sink named.
 type Outcome struct {
 	All    Disposition

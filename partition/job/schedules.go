@@ -40,7 +40,6 @@ var (
 	ErrEnded = errors.New("the schedule has ended")
 	// ErrChanged: the state is not the one that the caller read. Nothing was done: read it again.
 	ErrChanged = errors.New("the schedule has changed since it was read")
-	// ErrDue: a tick came due since the caller read the state. Nothing was done: fire it first.
 	// ErrOtherOwner: the schedule belongs to an owner that the caller does not name. Nothing
 	// was done.
 	ErrOtherOwner = errors.New("the schedule belongs to another owner")
@@ -49,7 +48,8 @@ var (
 	ErrOldVersion = errors.New("a newer version of the owner is registered")
 	// ErrNoOwner: no such owner is registered.
 	ErrNoOwner = errors.New("no such owner")
-	ErrDue     = errors.New("a tick of the schedule has come due")
+	// ErrDue: a tick came due since the caller read the state. Nothing was done: fire it first.
+	ErrDue = errors.New("a tick of the schedule has come due")
 )
 
 // MaxScheduleNameLen is the length of the name of a schedule, in bytes.

@@ -133,8 +133,11 @@ const (
 	kindAtRisk    = "at_risk"
 )
 
-// riskShare of max_age is when entries are near the end of their time.
-const riskShare = 0.8
+// riskShare of max_age is when entries are near the end of their time, as in the console and the alerts.
+const riskShare = 0.7
+
+// fullShare of max_jobs is when a queue is about to reject jobs.
+const fullShare = 0.8
 
 const (
 	storeFull = "the store's memory is full: what clients send is rejected with store_full; what is stored is still delivered, which makes room"
@@ -412,7 +415,7 @@ func (q *queueState) cause(now int64) string {
 
 // risk says that soon no job may be published.
 func (q *queueState) risk() string {
-	if q.MaxJobs > 0 && float64(q.Jobs) >= riskShare*float64(q.MaxJobs) {
+	if q.MaxJobs > 0 && float64(q.Jobs) >= fullShare*float64(q.MaxJobs) {
 		return fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected",
 			q.Jobs, q.MaxJobs)
 	}
