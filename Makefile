@@ -50,9 +50,10 @@ run: ## build, then start a demo on 127.0.0.1:8080 that needs nothing else; Ctrl
 build: ## build bin/spillway
 	$(GO) build -o bin/spillway ./cmd/spillway
 
+# Most tests wait, so more of them run at once than there are cores.
 .PHONY: test
 test: deps-test ## test every package and promise on a real redis-server (some minutes); GOFLAGS=-count=1 repeats what passed
-	$(GO) test -short -vet=off -timeout $(TESTTIMEOUT) ./...
+	$(GO) test -short -vet=off -p 3 -parallel 8 -timeout $(TESTTIMEOUT) ./...
 
 .PHONY: test-long
 test-long: deps-test ## run those tests at full length: all seeds of the walks, hostile input, chaos, the peers, lmstfy's own client and server
