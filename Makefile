@@ -12,6 +12,8 @@ SEEDS       ?= 1
 DURATION    ?= 30s
 # Such as -v, or -only=kill,lose-replies.
 CHAOSFLAGS  ?=
+# make test: such as -count=1, to repeat what passed.
+TESTFLAGS   ?=
 # One test binary may take this long; the whole of `make test` takes far less.
 TESTTIMEOUT ?= 10m
 CLIENTS     = $(patsubst %/README.md,./%,$(wildcard ingest/client/*/README.md))
@@ -52,8 +54,8 @@ build: ## build bin/spillway
 
 # Most tests wait, so more of them run at once than there are cores.
 .PHONY: test
-test: deps-test ## test every package and promise on a real redis-server (some minutes); GOFLAGS=-count=1 repeats what passed
-	$(GO) test -short -vet=off -p 3 -parallel 8 -timeout $(TESTTIMEOUT) ./...
+test: deps-test ## test every package and promise on a real redis-server (some minutes)
+	$(GO) test -short -vet=off -p 3 -parallel 8 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: test-long
 test-long: deps-test ## run those tests at full length: all seeds of the walks, hostile input, chaos, the peers, lmstfy's own client and server
