@@ -308,5 +308,10 @@ func bytesOf(answer string, open <-chan struct{}) http.HandlerFunc {
 		if open != nil {
 			<-open
 		}
+		// Closed with something unread, it would be reset, and the answer perhaps lost on its way.
+		if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+			_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+			_, _ = io.Copy(io.Discard, conn)
+		}
 	}
 }
