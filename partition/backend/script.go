@@ -335,8 +335,7 @@ func RunPacks[T any](packs []Pack[T], fill func(*Call, []T), run func([]*Call),
 }
 
 func (p Pack[T]) RejectedByMigration() bool {
-	return len(p.Items) > 1 && p.Err != nil && p.cmd != nil && p.cmd.Err() != nil &&
-		strings.HasPrefix(p.cmd.Err().Error(), "TRYAGAIN ")
+	return len(p.Items) > 1 && Moving(p.Err)
 }
 
 // Moving reports whether an error says that a call did not run because its slot is on the way to
