@@ -72,7 +72,7 @@ func (h *hangups) add(c *client) {
 	c.watch = h.last
 	h.all[h.last] = c
 	_ = c.conn.Control(func(fd uintptr) {
-		// Level-triggered: a client that left before is reported, too. Once is enough: its request
+		// Level-triggered: a client that left before is also reported. Once is enough: its request
 		// ends.
 		_ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_ADD, int(fd),
 			&unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: h.last})

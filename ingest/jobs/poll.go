@@ -84,7 +84,7 @@ type client struct {
 	wake  lifecycle.Signal // has room for one: there may be a reason to ask, or to end
 }
 
-// nudge lets who waits see whether it has to ask, or to end.
+// nudge makes the waiting client check whether it has to ask, or to end.
 func (c *client) nudge() { c.wake.Ring() }
 
 // Claim takes jobs. Without any it waits, up to Wait, and then returns none; also when
