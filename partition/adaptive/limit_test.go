@@ -2,6 +2,7 @@ package adaptive
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,12 +12,15 @@ import (
 )
 
 // A server answers within 200 ms while no more than knee calls run. Beyond, a tenth more of them take
-// half as long again, or it throttles them.
+// half as long again, or it throttles them. No two take as long to the nanosecond: the clock of a
+// bubble stands still while calls end and begin, so that a call which began just before the limit
+// fell, throttled for it ran beside too many, would seem to have begun after.
 type server struct {
 	throttles bool
 
 	mu            sync.Mutex
 	knee, running int
+	jitter        *rand.Rand
 }
 
 func (s *server) call() (throttled bool) {
@@ -27,10 +31,11 @@ func (s *server) call() (throttled bool) {
 		took += 5 * took * time.Duration(beyond) / time.Duration(s.knee)
 		throttled = s.throttles
 	}
-	s.mu.Unlock()
 	if throttled {
 		took = time.Millisecond
 	}
+	took += time.Duration(s.jitter.Int64N(int64(time.Millisecond)))
+	s.mu.Unlock()
 	clocktest.Take(took)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +87,7 @@ func TestLimitFindsTheKneeOfAServerAndFollowsIt(t *testing.T) {
 			t.Run(fmt.Sprintf("throttles %v, %v", throttles, knees), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					s, l := &server{throttles: throttles}, New(1, 200, 300*time.Millisecond)
+					s, l := &server{throttles: throttles, jitter: rand.New(rand.NewPCG(1, 2))}, New(1, 200, 300*time.Millisecond)
 					stop := func() {}
 					for i, knee := range knees {
 						if s.move(knee); i == 0 {
