@@ -22,21 +22,26 @@ type Script struct {
 	Header Header
 }
 
+var (
+	shared = Includes(files)
+	load   = Loader(files)
+)
+
 // The scripts, by their verbs.
 var (
-	Produce         = mustLoad("produce")
-	Claim           = mustLoad("claim")
-	Commit          = mustLoad("commit")
-	Release         = mustLoad("release")
-	Repair          = mustLoad("repair")
-	Pause           = mustLoad("pause")
-	Resume          = mustLoad("resume")
-	Page            = mustLoad("page")
-	Stats           = mustLoad("stats")
-	Peek            = mustLoad("peek")
-	Purge           = mustLoad("purge")
-	Discard         = mustLoad("discard")
-	PermissionProbe = mustLoad("permission_probe")
+	Produce         = load("produce")
+	Claim           = load("claim")
+	Commit          = load("commit")
+	Release         = load("release")
+	Repair          = load("repair")
+	Pause           = load("pause")
+	Resume          = load("resume")
+	Page            = load("page")
+	Stats           = load("stats")
+	Peek            = load("peek")
+	Purge           = load("purge")
+	Discard         = load("discard")
+	PermissionProbe = load("permission_probe")
 )
 
 // All lists every script. A client loads all of them before its first EVALSHA, because
@@ -46,13 +51,16 @@ func All() []*Script {
 		Discard, PermissionProbe}
 }
 
-func mustLoad(name string) *Script { return MustLoad(files, name) }
-
-// MustLoad reads the script name.lua from dir and puts the functions that it USES before
-// it: those of dir, or else of this package. A line "-- WITH a, b" stands for functions that only the block needs where it stands:
+// Loader returns what reads a script name.lua of dir and puts the functions that it USES
+// before it: those of dir, or else of this package. A line "-- WITH a, b" stands for functions that only the block needs where it stands:
 // what no call needs by rule, no call makes. The files are part of the binary, so it
 // panics only in a broken build, and then every test fails.
-func MustLoad(dir fs.FS, name string) *Script {
+func Loader(dir fs.FS) func(name string) *Script {
+	own := Includes(dir)
+	return func(name string) *Script { return mustLoad(dir, own, name) }
+}
+
+func mustLoad(dir fs.FS, own map[string]string, name string) *Script {
 	body, err := fs.ReadFile(dir, name+".lua")
 	if err != nil {
 		panic(err)
@@ -61,7 +69,6 @@ func MustLoad(dir fs.FS, name string) *Script {
 	if err != nil {
 		panic(fmt.Errorf("%s.lua: %w", name, err))
 	}
-	own, shared := Includes(dir), Includes(files)
 	var expand func(text string) string
 	functions := func(names []string) string {
 		var all strings.Builder
@@ -75,6 +82,9 @@ func MustLoad(dir fs.FS, name string) *Script {
 		return all.String()
 	}
 	expand = func(text string) string {
+		if !strings.Contains(text, "-- WITH ") { // of most texts, and cheaper: each process loads all scripts
+			return text
+		}
 		return withLine.ReplaceAllStringFunc(text, func(line string) string { return functions(withNames(line)) })
 	}
 	source := functions(header.Uses) + expand(string(body))

@@ -19,12 +19,14 @@ import (
 //go:embed *.lua
 var files embed.FS
 
+var load = lua.Loader(files)
+
 // The scripts, by their verbs.
 var (
-	Read   = lua.MustLoad(files, "read")
-	Change = lua.MustLoad(files, "change")
-	Grant  = lua.MustLoad(files, "grant")
-	Close  = lua.MustLoad(files, "close")
+	Read   = load("read")
+	Change = load("change")
+	Grant  = load("grant")
+	Close  = load("close")
 )
 
 // All lists every script.

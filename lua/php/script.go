@@ -27,20 +27,22 @@ import (
 //go:embed *.lua include/*.lua
 var files embed.FS
 
+var load = lua.Loader(files)
+
 // The scripts, by their verbs.
 var (
-	Publish  = lua.MustLoad(files, "publish")
-	Claim    = lua.MustLoad(files, "claim")
-	Settle   = lua.MustLoad(files, "settle")
-	Revert   = lua.MustLoad(files, "revert")
-	Respawn  = lua.MustLoad(files, "respawn")
-	Purge    = lua.MustLoad(files, "purge")
-	Look     = lua.MustLoad(files, "look")
-	Peek     = lua.MustLoad(files, "peek")
-	Get      = lua.MustLoad(files, "get")
-	DeadPage = lua.MustLoad(files, "dead_page")
+	Publish  = load("publish")
+	Claim    = load("claim")
+	Settle   = load("settle")
+	Revert   = load("revert")
+	Respawn  = load("respawn")
+	Purge    = load("purge")
+	Look     = load("look")
+	Peek     = load("peek")
+	Get      = load("get")
+	DeadPage = load("dead_page")
 
-	PermissionProbe = lua.MustLoad(files, "permission_probe")
+	PermissionProbe = load("permission_probe")
 )
 
 // All lists every script, so that a client can load them before its first EVALSHA.
