@@ -255,19 +255,29 @@ func (c *Config) Drain() drain.Config {
 	return d
 }
 
-// FlagDefaults are the values of ${name} in the tags of Config and Namespace: the
-// defaults of the packages, by the key of the setting, and the forms of sink URLs.
-func FlagDefaults(sinks string) kong.Vars {
+// FlagDefaults fills ${name} in the tags of Config and Namespace: the defaults of the
+// packages, by the key of the setting, and the forms of sink URLs. They are no
+// variables of kong: it copies and expands each of those again for each flag of each
+// command, which took most of the time that a command needs to start.
+func FlagDefaults(sinks string) kong.Option {
 	var c Config
 	CopyFields(&c, ingest.DefaultConfig())
 	CopyFields(&c, drain.DefaultConfig())
 	CopyFields(&c.Default, partition.DefaultPolicy())
 	CopyFields(&c.Default, drain.DefaultConfig())
-	vars := kong.Vars{"sinks": sinks}
+	names := []string{"${sinks}", sinks}
 	for _, s := range SettingsOf(&c) {
-		vars[s.Key()] = s.text()
+		names = append(names, "${"+s.Key()+"}", s.text())
 	}
-	return vars
+	fill := strings.NewReplacer(names...)
+	return kong.PostBuild(func(k *kong.Kong) error {
+		return kong.Visit(k.Model.Node, func(v kong.Visitable, next kong.Next) error {
+			if value, ok := v.(*kong.Value); ok {
+				value.Default, value.Help = fill.Replace(value.Default), fill.Replace(value.Help)
+			}
+			return next(nil)
+		})
+	})
 }
 
 func (f *findings) namespaces() {
