@@ -1,10 +1,14 @@
 package lua_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua"
 )
@@ -13,6 +17,9 @@ import (
 // the call goes on, the other partition is served, and the ledger stays exact.
 func TestAForeignFieldInOneHashAffectsNothingElse(t *testing.T) {
 	values := []string{"", "abc", "nan", "-5", "1.5", "5", "9000000000000000", "9223372036854775807"}
+	if testing.Short() {
+		values = []string{"abc", "-5", "9000000000000000"} // no number, one too small, one too large
+	}
 	calls := map[string]func(g group) []any{
 		"claim": func(g group) []any {
 			keys, argv := g.claimCall("t9")
@@ -80,12 +87,22 @@ func TestAForeignFieldInOneHashAffectsNothingElse(t *testing.T) {
 func (g group) adds(what string) {
 	p := g[0]
 	p.t.Helper()
-	buffered := int64(0)
+	ctx, pipe := context.Background(), p.c.Pipeline()
+	ledger := pipe.HGetAll(ctx, p.ledger)
+	var lists []*redis.IntCmd
 	for _, q := range g {
-		buffered += int64(len(q.list()))
+		lists = append(lists, pipe.LLen(ctx, q.q))
 	}
-	out := p.count("delivered") + p.count("evicted") - p.count("reclaimed") + p.count("expired") + p.count("dead") + p.count("lost")
-	if in := p.count("accepted"); in != out+buffered {
+	if _, err := pipe.Exec(ctx); err != nil {
+		p.t.Fatal(err)
+	}
+	n := func(class string) int64 { v, _ := strconv.ParseInt(ledger.Val()[class], 10, 64); return v }
+	buffered := int64(0)
+	for _, length := range lists {
+		buffered += length.Val()
+	}
+	out := n("delivered") + n("evicted") - n("reclaimed") + n("expired") + n("dead") + n("lost")
+	if in := n("accepted"); in != out+buffered {
 		p.t.Fatalf("%s: accepted %d, out %d, buffered %d", what, in, out, buffered)
 	}
 }

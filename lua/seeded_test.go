@@ -10,11 +10,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
+
+// seeded is a mistake in a script, made on purpose.
+type seeded struct{ script, old, new string }
 
 // Each of these bugs, put into the scripts, must make the comparison with the model
 // fail. Otherwise the model does not test what it seems to test.
-var seededBugs = map[string]struct{ script, old, new string }{
+var seededBugs = map[string]seeded{
 	"evicts one too few":                {"produce", "evicted = depth - capacity\n    depth = capacity\n", "evicted = depth - capacity - 1\n    depth = capacity + 1\n"},
 	"evicts the newest":                 {"produce", "redis.call('LTRIM', q, evicted, -1)", "redis.call('LTRIM', q, 0, -evicted - 1)"},
 	"forgets to count evictions":        {"produce", "add.evicted = add.evicted + evicted", ""},
@@ -135,15 +139,20 @@ var firstWalks = map[string]int{
 func TestTheModelFindsEverySeededBug(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client()
-	for name, bug := range seededBugs {
+	for name, bug := range scripttest.Bugs(seededBugs, func(b seeded) string { return b.script }) {
 		t.Run(name, func(t *testing.T) {
-			sources := modelSources(t)
-			broken := strings.ReplaceAll(sources[bug.script], bug.old, bug.new)
-			if broken == sources[bug.script] {
+			found := false
+			sources := modelScripts(t, func(name, text string) string {
+				if name != bug.script {
+					return text
+				}
+				found = strings.Contains(text, bug.old)
+				return strings.ReplaceAll(text, bug.old, bug.new)
+			})
+			if !found {
 				t.Fatalf("%s.lua no longer holds %q", bug.script, bug.old)
 			}
-			sources[bug.script] = broken
-			if err := client.ScriptLoad(t.Context(), broken).Err(); err != nil {
+			if err := sources[bug.script].Load(t.Context(), client).Err(); err != nil {
 				t.Fatal(err) // it proves nothing
 			}
 			for seed := firstWalks[name]; seed < firstWalks[name]+10_000; seed++ {
@@ -158,7 +167,7 @@ func TestTheModelFindsEverySeededBug(t *testing.T) {
 }
 
 // numberedWalk takes the walk of a seed on an empty server, and says what differs.
-func numberedWalk(client *redis.Client, sources map[string]string, seed int) string {
+func numberedWalk(client *redis.Client, sources map[string]*redis.Script, seed int) string {
 	client.FlushAll(context.Background())
 	return rapid.Custom(func(t *rapid.T) (red string) {
 		defer func() {

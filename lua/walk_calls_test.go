@@ -11,8 +11,8 @@ import (
 )
 
 // eval runs a script.
-func (w *walker) eval(source string, keys []string, argv ...any) []any {
-	v, err := redis.NewScript(source).Run(context.Background(), w.c, keys, argv...).Result()
+func (w *walker) eval(script *redis.Script, keys []string, argv ...any) []any {
+	v, err := script.Run(context.Background(), w.c, keys, argv...).Result()
 	if err != nil {
 		w.fail("%v", err)
 	}

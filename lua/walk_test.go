@@ -26,7 +26,7 @@ type walker struct {
 	prefix  string
 	clock   string                           // the key of the clock
 	fail    func(format string, args ...any) // does not return
-	sources map[string]string                // of the scripts, on the clock
+	sources map[string]*redis.Script         // of the scripts, on the clock
 
 	m       *model
 	batch   int64
@@ -74,7 +74,7 @@ func TestScriptsFollowTheModel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client, sources, run := client(t), modelSources(t), 0
+			client, sources, run := client(t), modelScripts(t, nil), 0
 			rapid.Check(t, func(rt *rapid.T) {
 				run++
 				walk(rt, client, fmt.Sprintf("r%d", run), rt.Fatalf, sources)
@@ -83,16 +83,21 @@ func TestScriptsFollowTheModel(t *testing.T) {
 	}
 }
 
-func modelSources(t *testing.T) map[string]string {
-	sources := map[string]string{}
+// modelScripts are the scripts on the clock of the walk. change may be nil.
+func modelScripts(t *testing.T, change func(name, text string) string) map[string]*redis.Script {
+	scripts := map[string]*redis.Script{}
 	for _, s := range lua.All() {
-		sources[s.Name] = onClock(t, s)
+		text := onClock(t, s)
+		if change != nil {
+			text = change(s.Name, text)
+		}
+		scripts[s.Name] = redis.NewScript(text)
 	}
-	return sources
+	return scripts
 }
 
 // walk takes one random walk on keys of its own, and calls fail at the first difference.
-func walk(t *rapid.T, c *redis.Client, name string, fail func(format string, args ...any), sources map[string]string) {
+func walk(t *rapid.T, c *redis.Client, name string, fail func(format string, args ...any), sources map[string]*redis.Script) {
 	w := &walker{
 		t: t, c: c, prefix: name + ":", clock: "clock:" + name, fail: fail, sources: sources,
 		batch: rapid.Int64Range(1, 6).Draw(t, "batch"), used: []string{"never"},

@@ -139,9 +139,11 @@ func TestRedisCallsOfAck(t *testing.T) {
 			}
 			for _, q := range queues { // now the queues end
 				s.do("del", s.key("j:"+q))
+				record := []any{"hset", s.key("j:" + q)}
 				for _, seq := range seqs[q] {
-					s.do("hset", s.key("j:"+q), seq, "0000000000000 3 x")
+					record = append(record, seq, "0000000000000 3 x")
 				}
+				s.do(record...)
 			}
 			s.do("hset", s.key("attempts"), "somebody else", 1)
 			keys, argv = call()

@@ -79,9 +79,10 @@ func Check(source, file string, includes map[string]string) []string {
 		}
 	}
 	for name := range includes {
-		called := regexp.MustCompile(`\b` + name + `\(`).MatchString(code)
+		call := regexp.MustCompile(`\b` + name + `\(`)
+		called := call.MatchString(code)
 		for _, use := range uses {
-			called = called || use != name && regexp.MustCompile(`\b`+name+`\(`).MatchString(body(includes[use]))
+			called = called || use != name && call.MatchString(body(includes[use]))
 		}
 		if called != declared[name] {
 			complain("include %s: called %v, declared %v", name, called, declared[name])

@@ -10,11 +10,15 @@ import (
 
 	"github.com/spillway-io/spillway/lua/job/jobmodel"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
+
+// seeded is a mistake in a script, made on purpose.
+type seeded struct{ script, old, new string }
 
 // Each of these bugs, put into the text of a script, must make the walks in lockstep
 // differ. Otherwise they do not compare what they seem to.
-var seededBugs = map[string]struct{ script, old, new string }{
+var seededBugs = map[string]seeded{
 	"sequences start again":                            {"publish", "math.max(now_us, account[1] + 1)", "now_us"},
 	"one job too many":                                 {"publish", "live + count - (over and 1 or 0) > max_jobs", "live + count > max_jobs + 1"},
 	"one key too many":                                 {"publish", "math.min(unique, 1) > max_keys", "math.min(unique, 1) > max_keys + 1"},
@@ -208,7 +212,7 @@ func TestLockstepFindsEverySeededBug(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t, "--databases", fmt.Sprint(len(seededBugs)+1)).Addr
 	var databases atomic.Int64
-	for name, bug := range seededBugs {
+	for name, bug := range scripttest.Bugs(seededBugs, func(b seeded) string { return b.script }) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			found := false

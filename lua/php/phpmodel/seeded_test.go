@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 // Each of these mistakes in the rules must break an invariant; the word behind it is one
@@ -62,8 +63,11 @@ var (
 	}
 )
 
+// seeded is a mistake in a script, made on purpose.
+type seeded struct{ script, old, new string }
+
 // Each of these, put into the text of a script, must make the walks in lockstep differ.
-var seededBugs = map[string]struct{ script, old, new string }{
+var seededBugs = map[string]seeded{
 	"a key is not looked at":                  {"publish", "if stored then", "if false then"},
 	"a key is not written":                    {"publish", "redis.call('SET', known", "redis.call('EXISTS', known"},
 	"one notification for all":                {"publish", "for i = 1, #payloads do\n      ones", "for i = 1, 1 do\n      ones"},
@@ -128,7 +132,7 @@ func TestLockstepFindsEverySeededBug(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t, "--databases", "128").Addr
 	var databases atomic.Int64
-	for name, bug := range seededBugs {
+	for name, bug := range scripttest.Bugs(seededBugs, func(b seeded) string { return b.script }) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			found := false
