@@ -97,8 +97,7 @@ func TestTheREADMELinksToEveryDocument(t *testing.T) {
 
 func TestEveryFlagOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
-	known := flagsOf(t, "serve", "report", "demo", "work", "bench", "config print", "config check", "top", "ls", "drops", "pause", "purge", "dead rm", "check", "ns create", "ns rm", "token create", "admin-token create", "schedules backfill",
-		"schedules times", "schedules ls", "jobs move", "jobs stat", "jobs respawn")
+	known := found(`(--[a-z][a-z-]+)`, output(t, binary, "completion", "bash"))
 	// The flags of Redis, PHP, Docker, Kubernetes and systemd are their own.
 	foreign := regexp.MustCompile(`(?m)^php .*$|^.*(?:redis-cli|redis-server|kubectl|systemctl|systemd-tmpfiles) .*$|docker run .*? spillway `)
 	for _, file := range documents {

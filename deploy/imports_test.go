@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -76,19 +77,30 @@ type goPackage struct {
 	Imports, TestImports, XTestImports []string
 }
 
+// listed is what the go command says, which takes long.
+var listed struct {
+	once     sync.Once
+	packages []goPackage
+}
+
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	list := output(t, "go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
-	var pkgs []goPackage
-	for dec := json.NewDecoder(strings.NewReader(list)); ; {
-		var p goPackage
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return pkgs
-		} else if err != nil {
-			t.Fatal(err)
+	listed.once.Do(func() {
+		list := output(t, "go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+		for dec := json.NewDecoder(strings.NewReader(list)); ; {
+			var p goPackage
+			if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+				return
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			listed.packages = append(listed.packages, p)
 		}
-		pkgs = append(pkgs, p)
+	})
+	if len(listed.packages) == 0 {
+		t.Fatal("go list failed, see the test that asked it")
 	}
+	return listed.packages
 }
 
 func TestImportsGoDownOnly(t *testing.T) {
