@@ -117,7 +117,9 @@ func TestAScrapeCostsTheSameForTenAndTenThousandPartitions(t *testing.T) {
 		few = a.scrape(t)
 		return strings.Contains(few, `spillway_account_partitions{namespace="default"} 10`+"\n")
 	})
-	fill(10, 10_000)
+	for from := 10; from < 10_000; from += 999 { // one answer that Redis has a busy machine's time for
+		fill(from, from+999)
+	}
 	many := ""
 	eventually(t, "ten thousand partitions are counted", func() bool {
 		many = a.scrape(t)
