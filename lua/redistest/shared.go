@@ -91,17 +91,17 @@ func (l *lasting) end() {
 }
 
 // Until asks ok again and again until it is true, and fails the test when that
-// takes longer than limit. It returns how long it took.
+// takes longer than limit. It returns how long it took. The longer that is, the more
+// rarely it asks, because an answer often costs several processes more than what is awaited.
 func Until(tb testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	tb.Helper()
 	began := time.Now()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for !ok() {
-		if time.Since(began) > limit {
+		took := time.Since(began)
+		if took > limit {
 			tb.Fatalf("after %v still not: %s", limit, what)
 		}
-		<-tick.C
+		<-time.After(min(max(took/8, 5*time.Millisecond), 100*time.Millisecond))
 	}
 	return time.Since(began)
 }
