@@ -51,7 +51,7 @@ type namespaceMetrics struct {
 // rejectionReasons are the results of an entry beside accepted and repeated.
 var rejectionReasons = [...]wire.Reason{
 	wire.ReasonTooLarge, wire.ReasonStale, wire.ReasonBadTS, wire.ReasonBadID, wire.ReasonBadPartition, wire.ReasonBadItem,
-	wire.ReasonFiltered, wire.ReasonSampled, wire.ReasonEmptied,
+	wire.ReasonFiltered, wire.ReasonSampled, wire.ReasonEmptied, wire.ReasonUnreadable,
 	wire.ReasonTooManyPartitions, wire.ReasonTooManyKeys, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
 }
 

@@ -82,13 +82,13 @@ func (e *edit) object(dst []byte, object string, at *node) []byte {
 		}
 		dst = append(append(dst, key...), ':')
 	}
+	replaced := e.do == rename && len(at.below) == 1 && at.below[0].leaf && child(object, at.below[0].key) != ""
 	met := 0 // of at.below, as bits
 	for key, value := range wire.Values(object) {
 		name := wire.Text(key)
 		place, next := at.of(name)
 		switch {
-		case next == nil && (e.do == keep || e.do == rename && len(at.below) == 1 && at.below[0].leaf && name == e.key &&
-			child(object, at.below[0].key) != ""):
+		case next == nil && (e.do == keep || replaced && name == e.key):
 		case next == nil, next.leaf && e.do == keep:
 			member(key)
 			dst = append(dst, value...)

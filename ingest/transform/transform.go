@@ -4,6 +4,7 @@
 package transform
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -71,7 +72,10 @@ const (
 )
 
 // Transform is a checked list of steps. It never changes, and many may use it at once.
-type Transform struct{ steps []step }
+type Transform struct {
+	steps []step
+	hides bool // a step takes something out, or masks it
+}
 
 type step struct {
 	why   wire.Reason // of an entry that is dropped
@@ -99,13 +103,20 @@ type Result struct {
 	Opaque    bool        // it is no JSON object, and passed as it is
 }
 
-// Apply runs the steps on an entry. What is no JSON object passes as it is.
+// Apply runs the steps on an entry. What is no JSON object passes as it is, but nobody can tell what
+// may not be seen in what is no JSON: where a step hides something, it is dropped.
 func (t *Transform) Apply(buffers *Buffers, data []byte) (r Result) {
 	r.Data = data
-	if len(data) == 0 || data[0] != '{' || !wire.ValidJSON(data) {
+	object := bytes.Trim(bytes.TrimPrefix(data, byteOrderMark), " \t\r\n")
+	switch readable := wire.ValidJSON(object); {
+	case !readable && t.hides:
+		r.Dropped = wire.ReasonUnreadable
+		return r
+	case !readable, object[0] != '{':
 		r.Opaque = true
 		return r
 	}
+	r.Data = object
 	for i := range t.steps {
 		s := &t.steps[i]
 		switch {
@@ -124,11 +135,14 @@ func (t *Transform) Apply(buffers *Buffers, data []byte) (r Result) {
 			r.Data = buffers[0]
 		}
 	}
-	if len(r.Data) == 2 && len(data) > 2 { // {}
+	if len(r.Data) == 2 && len(object) > 2 { // {}
 		r.Dropped = wire.ReasonEmptied
 	}
 	return r
 }
+
+// byteOrderMark begins texts of some programs, and is no part of what they say.
+var byteOrderMark = []byte("\ufeff")
 
 func (c *condition) of(data []byte) bool {
 	value := protocol.TextOf(data)
@@ -160,6 +174,7 @@ func New(namespace string, steps []Step) (*Transform, error) {
 			return nil, fmt.Errorf("step %d: %w", i+1, err)
 		}
 		t.steps = append(t.steps, s)
+		t.hides = t.hides || of.Keep != nil || of.Remove != nil || of.Mask != nil
 	}
 	return t, nil
 }

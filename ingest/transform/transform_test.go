@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/ingest/wire/lineartest"
 )
 
 func TestEachStepDoesWhatItSays(t *testing.T) {
 	t.Parallel()
+	deep := `{"a":` + strings.Repeat("[", wire.MaxDepth) + strings.Repeat("]", wire.MaxDepth) + `}`
 	const event = `{"event":"lap","user":{"email":"a@b.c","id":7,"ok":true,"none":null,"tags":["x"]}, "n" : 1.50}`
 	for name, tt := range map[string]struct {
 		steps []Step
@@ -50,9 +52,15 @@ func TestEachStepDoesWhatItSays(t *testing.T) {
 		"set in an empty object":        {[]Step{{Set: &Set{"a", 1}}}, `{}`, `{"a":1}`},
 		"steps are in order":            {[]Step{{Rename: &Rename{"a", "b"}}, {Set: &Set{"a", 2}}, {Remove: []string{"b"}}}, `{"a":1}`, `{"a":2}`},
 		"what is no object passes":      {[]Step{{Keep: []string{"a"}}}, `[1]`, "opaque"},
-		"what is no JSON passes":        {[]Step{{Keep: []string{"a"}}}, `{"a":1`, "opaque"},
-		"deeper than is read passes":    {[]Step{{Keep: []string{"a"}}}, `{"a":` + strings.Repeat("[", wire.MaxDepth) + strings.Repeat("]", wire.MaxDepth) + `}`, "opaque"},
-		"white space around it passes":  {[]Step{{Keep: []string{"a"}}}, ` {"a":1}`, "opaque"},
+		"what is no JSON passes":        {[]Step{{Set: &Set{"a", 1}}}, `{"a":1`, "opaque"},
+		"deeper than is read passes":    {[]Step{{Set: &Set{"a", 1}}}, deep, "opaque"},
+		"what is no JSON is not kept":   {[]Step{{Keep: []string{"a"}}}, `{"a":1`, "unreadable"},
+		"nothing to remove in no JSON":  {[]Step{{Remove: []string{"a"}}}, "\x00{\"a\":1}", "unreadable"},
+		"nothing to mask in a deep one": {[]Step{{Set: &Set{"b", 1}}, {Mask: &Mask{Paths: []string{"a"}, As: "stars"}}}, deep, "unreadable"},
+		"nothing to mask in no entry":   {[]Step{{Mask: &Mask{Paths: []string{"a"}, As: "stars"}}}, " ", "unreadable"},
+		"white space around it":         {[]Step{{Remove: []string{"b"}}}, " \r\n\t{\"a\":1,\"b\":2}\n", `{"a":1}`},
+		"a byte order mark before it":   {[]Step{{Remove: []string{"b"}}}, "\ufeff {\"a\":1,\"b\":2}", `{"a":1}`},
+		"an empty one with white space": {[]Step{{Remove: []string{"a"}}}, ` {}`, `{}`},
 		"a text that is like an object": {[]Step{{Keep: []string{"a"}}}, `"{}"`, "opaque"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,6 +168,35 @@ func TestAllocsOfStepsAreNoneOnceThereIsMemory(t *testing.T) { // alone, as Allo
 	event := []byte(`{"event":"lap","user":{"email":"a@b.c","id":7}}`)
 	if n := testing.AllocsPerRun(100, func() { of.Apply(&buffers, event) }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// An object may repeat a key as often as it has room: a step must not look through all of it for each.
+func TestStepsAreLinearInTheBytesOfAnEntry(t *testing.T) {
+	t.Parallel()
+	long := "a.a.a.a.a.a.a.a"
+	for name, step := range map[string]Step{
+		"drop_if":         {DropIf: &Condition{Path: long, Equals: "x"}},
+		"sample":          {Sample: &Sample{Condition{Path: long}, "10%"}},
+		"keep":            {Keep: []string{long, "b.b.b"}},
+		"remove":          {Remove: []string{long, "b"}},
+		"rename":          {Rename: &Rename{"a", "b"}},
+		"rename below":    {Rename: &Rename{long, "b"}},
+		"mask":            {Mask: &Mask{Paths: []string{long, "b"}, As: "hash"}},
+		"set":             {Set: &Set{long, "x"}},
+		"partition_paths": {PartitionPaths: []string{long, "b.b", "a"}},
+	} {
+		of, err := New("kart", []Step{step})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, member := range []string{`"a":1`, `"b":1`, `"\u0062":1`, `"a":{"a":{"a":1}}`, `"b":"\\\\"`, `"a":[[]]`} {
+			lineartest.Check(t, name+" of "+member, func(size int) func() {
+				entry := []byte(`{"a":1` + strings.Repeat(","+member, size) + `}`)
+				var buffers Buffers
+				return func() { of.Apply(&buffers, entry) }
+			})
+		}
 	}
 }
 

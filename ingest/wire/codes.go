@@ -143,6 +143,7 @@ const (
 	ReasonFiltered          Reason = "filtered"
 	ReasonSampled           Reason = "sampled"
 	ReasonEmptied           Reason = "emptied"
+	ReasonUnreadable        Reason = "unreadable"
 	ReasonTooManyPartitions Reason = "too_many_partitions"
 	ReasonTooManyKeys       Reason = "too_many_keys"
 	ReasonUnskewed          Reason = "unskewed"

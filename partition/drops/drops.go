@@ -33,9 +33,10 @@ const (
 	BadID             Reason = "bad_id"
 	BadPartition      Reason = "bad_partition"
 	BadItem           Reason = "bad_item"
-	Filtered          Reason = "filtered" // by a transform, as the next two
+	Filtered          Reason = "filtered" // by a transform, as the next three
 	Sampled           Reason = "sampled"
 	Emptied           Reason = "emptied"
+	Unreadable        Reason = "unreadable"
 	BadRequest        Reason = "bad_request" // a request that cannot be read; the detail is its error code
 	Unauthorized      Reason = "unauthorized"
 	TooManyPartitions Reason = "too_many_partitions"
@@ -52,7 +53,7 @@ const (
 // reasons lists them all. Those from Stale on are ingest's.
 var reasons = []Reason{
 	Evicted, Expired, Dead, Failed, Lost, Purged,
-	Stale, TooLarge, BadTS, BadID, BadPartition, BadItem, Filtered, Sampled, Emptied, BadRequest, Unauthorized, TooManyPartitions, TooManyKeys,
+	Stale, TooLarge, BadTS, BadID, BadPartition, BadItem, Filtered, Sampled, Emptied, Unreadable, BadRequest, Unauthorized, TooManyPartitions, TooManyKeys,
 	RateLimited, Overloaded, ShuttingDown, StoreUnavailable, StoreFull, Unknown, ClientDiscarded,
 }
 

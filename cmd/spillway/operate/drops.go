@@ -80,6 +80,7 @@ var reasonTexts = map[string]string{
 	"filtered":            "a step drop_if of its namespace's transform holds for it",
 	"sampled":             "it is not of the share that its namespace's transform keeps",
 	"emptied":             "its namespace's transform left nothing of it",
+	"unreadable":          "it is no JSON, so its namespace's transform cannot see what has to be taken out of it",
 	"bad_request":         "its request cannot be read; the detail is the error code",
 	"unauthorized":        "its request had no token of this namespace, or a wrong one",
 	"overloaded":          "the service had no memory left for its request; the client may send it again",

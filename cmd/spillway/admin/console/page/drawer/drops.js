@@ -22,6 +22,7 @@ const reasons = {
   filtered: "the namespace’s transform drops such entries",
   sampled: "the namespace’s transform keeps a share of such entries",
   emptied: "the namespace’s transform left nothing of it",
+  unreadable: "it is no JSON, so nobody can tell what the namespace’s transform has to take out",
   too_many_keys: "its namespace remembers as many idempotency keys as max_keys allows",
   too_many_partitions: "its request names too many partitions",
   rate_limited: "its sender sends more than it may",
