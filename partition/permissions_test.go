@@ -12,10 +12,11 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // documentedRights are those of deploy/OPERATING.md, without name and password.
-func documentedRights(t *testing.T) []string {
+func documentedRights(t testing.TB) []string {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/OPERATING.md")
 	if err != nil {
@@ -28,7 +29,7 @@ func documentedRights(t *testing.T) []string {
 	return strings.Fields(strings.NewReplacer("'", "", "\\", "").Replace(m[1]))
 }
 
-func setUser(t *testing.T, server *redistest.Server, rights []string) {
+func setUser(t testing.TB, server *redistest.Server, rights []string) {
 	t.Helper()
 	args := []any{"acl", "setuser", "spillway", "reset", "on", ">secret"}
 	for _, right := range rights {
@@ -207,5 +208,40 @@ func TestCheckWarnsOfAServerThatCannotSave(t *testing.T) {
 	warnings, err := open(t, server.URL(), nil).Check(t.Context())
 	if err != nil || !strings.Contains(strings.Join(warnings, "\n"), "last snapshot failed") {
 		t.Errorf("got %q %v, want a warning of the snapshot", warnings, err)
+	}
+}
+
+// A store that worked may be left on a server that rejects what it writes, or with fewer rights than it
+// had: it says so, in Redis's own words, until it works again.
+func TestCheckSaysThatAServerBeganToRejectWrites(t *testing.T) {
+	t.Parallel()
+	user := func(more ...string) func(testing.TB, *redistest.Server) {
+		return func(tb testing.TB, server *redistest.Server) {
+			rights := documentedRights(tb)
+			rights[slices.Index(rights, "~sw:{*}*")] = "~*:{*}*"
+			setUser(tb, server, append(rights, more...))
+		}
+	}
+	denies := redistest.Rejection{Word: "RPUSH", Begin: user("-rpush"), End: user()}
+	for _, rejection := range append(redistest.Rejections, denies) {
+		t.Run(rejection.Word, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			user()(t, server)
+			s := open(t, userURL(server.Addr), nil)
+			if _, err := s.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			rejection.Begin(t, server)
+			redistest.Until(t, patience, "the check says "+rejection.Word, func() bool {
+				_, err := s.Check(t.Context())
+				return err != nil && strings.Contains(err.Error(), rejection.Word) && (errors.Is(err, backend.ErrRejectsWrites) || errors.Is(err, partition.ErrIncompatible))
+			})
+			rejection.End(t, server)
+			redistest.Until(t, patience, "it works again", func() bool {
+				_, err := s.Check(t.Context())
+				return err == nil && s.produce("kart", "x") == nil
+			})
+		})
 	}
 }

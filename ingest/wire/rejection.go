@@ -163,7 +163,7 @@ var Responses = map[Code]Response{
 	CodeHeadersTooLarge:  {431, "", "request line and headers are larger than 8 KiB together, or there are more than 128 headers"},
 
 	CodeInternal:           {500, "", "the server has a bug: please report it"},
-	CodeStoreUnavailable:   {503, "1", "the store does not answer"},
+	CodeStoreUnavailable:   {503, "1", "the store does not answer, or rejects writes"},
 	CodeStoreFull:          {503, "5", "the store is out of memory"},
 	CodeOverloaded:         {503, "1", "the server is at its limit of memory, connections or reads, or the store is slow: try again"},
 	CodeShuttingDown:       {503, "1", "the server is shutting down"},

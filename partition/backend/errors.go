@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -27,6 +28,9 @@ var (
 	ErrUnconfirmed = errors.New("too few replicas confirmed it in time")
 	// ErrFull is ErrUnavailable because the store is out of memory.
 	ErrFull = fmt.Errorf("store full: %w", ErrUnavailable)
+	// ErrRejectsWrites is ErrUnavailable because the server is in a state in which it rejects every write: it is
+	// a replica, has too few replicas, or cannot write its snapshot or append-only file.
+	ErrRejectsWrites = fmt.Errorf("store rejects writes: %w", ErrUnavailable)
 	// ErrIncompatible is ErrBroken because the data or the setup of the store does not
 	// match this program or its configuration.
 	ErrIncompatible = fmt.Errorf("incompatible: %w", ErrBroken)
@@ -49,9 +53,12 @@ func (e *storeError) Unwrap() []error { return []error{e.class, e.cause} }
 // did not get beyond its reads, for certain: Redis checks the server's state before the
 // first write, and the scripts write only after all their reads.
 var notExecuted = []string{
-	"NOSCRIPT ", "READONLY ", "LOADING ", "MISCONF ", "BUSY ", "MOVED ", "ASK ", "TRYAGAIN ",
-	"CLUSTERDOWN ", "MASTERDOWN ", "NOREPLICAS ", "ERR max number of clients reached",
+	"NOSCRIPT ", "LOADING ", "BUSY ", "MOVED ", "ASK ", "TRYAGAIN ",
+	"CLUSTERDOWN ", "MASTERDOWN ", "ERR max number of clients reached",
 }
+
+// rejectsWrites are the beginnings of Redis errors of a server that answers reads alone.
+var rejectsWrites = []string{"READONLY ", "MISCONF ", "NOREPLICAS "}
 
 // These errors of the client come before anything was written to a connection. They
 // are recognised by their text, because the client has no values for them.
@@ -75,10 +82,12 @@ func Classify(err error) error {
 		if strings.HasPrefix(text, "OOM ") {
 			return &storeError{ErrFull, err}
 		}
-		for _, prefix := range notExecuted {
-			if strings.HasPrefix(text, prefix) {
-				return &storeError{ErrUnavailable, err}
-			}
+		begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
+		switch {
+		case slices.ContainsFunc(rejectsWrites, begins):
+			return &storeError{ErrRejectsWrites, err}
+		case slices.ContainsFunc(notExecuted, begins):
+			return &storeError{ErrUnavailable, err}
 		}
 		return &storeError{ErrBroken, err}
 	case strings.HasPrefix(err.Error(), noNodes), strings.HasPrefix(err.Error(), noSentinels),

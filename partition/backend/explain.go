@@ -30,6 +30,8 @@ var explanations = []struct{ said, means string }{
 	{"WRONGPASS ", "rejects the user or the password of the URL: check both against ACL LIST on the server"},
 	{"LOADING ", "is loading its data: wait; INFO persistence there says how long it will take"},
 	{"READONLY ", "is a replica: give the address of its primary, or of the sentinels as redis-sentinel://host/master"},
+	{"NOREPLICAS ", "rejects writes: it has fewer replicas than its min-replicas-to-write"},
+	{"MISCONF ", "rejects writes, since it cannot write to its disk"},
 	{"MASTERDOWN ", "is a replica that has lost its primary: give the address of the primary, or of the sentinels as redis-sentinel://host/master"},
 	{"MOVED ", "is part of a cluster: write redis-cluster:// instead of redis://"},
 	{"CROSSSLOT ", "is part of a cluster: write redis-cluster:// instead of redis://"},

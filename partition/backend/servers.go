@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,8 +18,12 @@ import (
 // entries that could be tried again are rejected.
 const minVersion = 7
 
-// CheckServers reads how the servers are set up. It uses INFO, not CONFIG, which managed
-// services reject.
+// writeProbe writes nothing, but Redis rejects it wherever it rejects a script that would, as those of all
+// kinds do. A server without memory runs it: see memoryFull.
+const writeProbe = "#!lua flags=allow-oom\nreturn 0"
+
+// CheckServers reads how the servers are set up, and asks whether they take writes: ErrRejectsWrites says that
+// none does. It uses INFO, not CONFIG, which managed services reject.
 func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err error) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -27,9 +32,20 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 		defer mu.Unlock()
 		seen[text] = true
 	}
+	var takes atomic.Bool // a server takes writes
+	var rejects atomic.Value
 	err = EachMaster(ctx, b.Out, func(ctx context.Context, c *redis.Client) error {
 		if _, err := b.ReadTimeOf(ctx, c); err != nil {
 			return err
+		}
+		switch err := Classify(c.Eval(ctx, writeProbe, nil).Err()); {
+		case err == nil:
+			takes.Store(true)
+		case !errors.Is(err, ErrRejectsWrites):
+			return err
+		default:
+			rejects.Store(err)
+			warn(fmt.Sprintf("%s: rejects writes: %v", c.Options().Addr, causeOf(err)))
 		}
 		fields, err := infoOf(ctx, c)
 		if err != nil {
@@ -71,6 +87,9 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 	}
 	if errors.Is(err, ErrIncompatible) {
 		return nil, err
+	}
+	if rejected, ok := rejects.Load().(error); ok && err == nil && !takes.Load() {
+		return nil, rejected
 	}
 	return warnings, Classify(err)
 }

@@ -130,19 +130,22 @@ const probeQueue = "!permission-probe"
 // Check asks whether the queues can be used now: whether the server is one for them, and this user
 // has all rights on PHP's keys and on Spillway's.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
-	if passed := s.passed.Load(); passed != nil {
-		_, err := s.backend.ReadTime(ctx)
-		return *passed, err
-	}
 	if _, err := s.backend.ReadTime(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.backend.Load(ctx, luaphp.All()); err != nil {
-		return nil, err
+	passed := s.passed.Load()
+	if passed == nil {
+		if err := s.backend.Load(ctx, luaphp.All()); err != nil {
+			return nil, err
+		}
 	}
 	if warnings, err = s.backend.CheckServers(ctx); err != nil {
 		return warnings, err
 	}
+	if passed != nil {
+		return append(warnings, *passed...), nil
+	}
+	passed = new([]string)
 	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
 		n := s.namespaces[name]
 		if err := s.checkRights(ctx, n); err != nil {
@@ -152,10 +155,10 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		if err != nil {
 			return warnings, err
 		}
-		warnings = append(warnings, odd...)
+		*passed = append(*passed, odd...)
 	}
-	s.passed.Store(&warnings)
-	return warnings, nil
+	s.passed.Store(passed)
+	return append(warnings, *passed...), nil
 }
 
 // checkRights tries whether the server lets this user run all commands, as space does for shards.

@@ -152,7 +152,7 @@ func (s *Space) checkServers(ctx context.Context, homes []*Home, record bool) (w
 		asking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 		defer cancel()
 		warnings, err = s.backend.CheckServers(asking)
-		if !errors.Is(err, backend.ErrBroken) && ctx.Err() == nil {
+		if !errors.Is(err, backend.ErrBroken) && !errors.Is(err, backend.ErrRejectsWrites) && ctx.Err() == nil {
 			return warnings, nil // a master may be away
 		}
 	} else {
@@ -231,13 +231,17 @@ func (s *Space) findForeign(ctx context.Context, homes []*Home, regular bool) ([
 	return warnings, err
 }
 
+// rightsEvery is after how many checks, which are one a second, the rights on one of the homes are asked for again.
+const rightsEvery = 5
+
 // checkHomes checks each home, and records what is new. It keeps conclusive results.
 func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []error {
 	errs := make([]error, len(homes))
 	var permitted []*Home
+	turn := int(s.turns.Add(1))
 	for i, h := range homes {
 		if _, errs[i] = s.count(ctx, h); errs[i] == nil {
-			errs[i] = s.checkRights(ctx, h)
+			errs[i] = s.checkRights(ctx, h, turn%rightsEvery == 0 && turn/rightsEvery%len(homes) == i)
 		}
 		if errs[i] = s.explainRights(ctx, []*Home{h}, errs[i]); errs[i] == nil {
 			permitted = append(permitted, h)

@@ -15,13 +15,18 @@ import (
 // checkRights tries on every shard of a home whether the server lets this user run all commands
 // of the scripts and the store. Redis does not roll back: a script whose user may run its
 // first write and not its second is left half done. The probe runs once by digest and once with
-// its text, because the store uses both.
-func (s *Space) checkRights(ctx context.Context, h *Home) error {
-	if h.permitted.Load() || s.backend.Embedded() {
+// its text, because the store uses both. Rights that were there may be taken away: again asks for
+// those of one shard.
+func (s *Space) checkRights(ctx context.Context, h *Home, again bool) error {
+	permitted, shards := h.permitted.Load(), h.Shards()
+	switch {
+	case s.backend.Embedded(), permitted && !again:
 		return nil
+	case permitted:
+		shards = shards[:1]
 	}
 	var calls []*backend.Call
-	for _, sh := range h.Shards() {
+	for _, sh := range shards {
 		keys, args := s.Kind.ProbeOf(sh)
 		again := backend.NewCall(s.Kind.Probe, nil, keys, args...)
 		again.WithText()
@@ -35,6 +40,7 @@ func (s *Space) checkRights(ctx context.Context, h *Home) error {
 		}
 	}
 	if len(missing) > 0 {
+		h.permitted.Store(false)
 		return missing.Error(s.backend.Addrs(), s.Prefix)
 	}
 	h.permitted.Store(true)

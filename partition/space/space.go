@@ -59,6 +59,7 @@ type Space struct {
 	foreign  atomic.Pointer[findings]
 	last     atomic.Pointer[result] // of a Check of all homes
 	passed   atomic.Bool            // last is without an error
+	turns    atomic.Uint64          // of checks, in which homes are asked for their rights again
 	checking sync.Mutex
 }
 
