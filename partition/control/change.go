@@ -61,8 +61,8 @@ func (c *Control) CreateNamespace(ctx context.Context, n Namespace) error {
 }
 
 // DeleteNamespace deletes a namespace and all its tokens. First no process can store a job in it
-// any more; then empty, nil for none, counts its jobs or ends them. After an error the namespace
-// is as before, unless the outcome is unknown: then it opens again after two minutes.
+// any more; then empty, nil for none, counts its jobs or ends them, and what stands beside jobs goes: see sweep.
+// After an error the namespace is as before, unless the outcome is unknown: then it opens again after two minutes.
 func (c *Control) DeleteNamespace(ctx context.Context, name string,
 	empty func(context.Context) error) error {
 	v := c.view()
@@ -70,9 +70,14 @@ func (c *Control) DeleteNamespace(ctx context.Context, name string,
 	if !made || v.inFile(name) || empty == nil {
 		return c.deleteNamespace(ctx, name)
 	}
-	err := c.closeNamespace(ctx, n, closeFor)
+	closed, end := context.WithTimeout(ctx, closeFor/2)
+	defer end()
+	err := c.closeNamespace(closed, n, closeFor)
 	if err == nil {
-		err = empty(ctx)
+		err = empty(closed)
+	}
+	if err == nil {
+		err = c.sweep(closed, n)
 	}
 	if err == nil {
 		err = c.deleteNamespace(ctx, name)
@@ -90,6 +95,19 @@ func (c *Control) DeleteNamespace(ctx context.Context, name string,
 	return err
 }
 
+// ledgers are those of a namespace, and the backend of its pool.
+func (c *Control) ledgers(ctx context.Context, n *Namespace) (*backend.Backend, []string, error) {
+	b, err := c.pool(n.Pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	pipe := b.Background.Pipeline()
+	ask := askShards(ctx, pipe, c.prefix, n.Name)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	shards, err := ask.shards(ctx, b, n.Policy.Shards)
+	return b, space.Ledgers(c.prefix, n.Name, shards), err
+}
+
 // closeFor is longer than an act of the admin port takes.
 const closeFor = 2 * time.Minute
 
@@ -98,18 +116,10 @@ const forEver = -time.Millisecond
 // closeNamespace makes every process reject publishes to a namespace for some time, 0 ends that.
 // forEver changes only what is closed.
 func (c *Control) closeNamespace(ctx context.Context, n *Namespace, wait time.Duration) error {
-	b, err := c.pool(n.Pool)
+	b, ledgers, err := c.ledgers(ctx, n)
 	if err != nil {
 		return err
 	}
-	pipe := b.Background.Pipeline()
-	ask := askShards(ctx, pipe, c.prefix, n.Name)
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	shards, err := ask.shards(ctx, b, n.Policy.Shards)
-	if err != nil {
-		return err
-	}
-	ledgers := space.Ledgers(c.prefix, n.Name, shards)
 	calls := make([]*backend.Call, len(ledgers))
 	for i, ledger := range ledgers {
 		calls[i] = backend.NewCall(luacontrol.Close, nil, []string{ledger}, wait.Milliseconds())
@@ -258,6 +268,9 @@ func (c *Control) mayCreate(ctx context.Context, v view, n *Namespace) error {
 	}
 	if err == nil {
 		err = c.closeNamespace(ctx, n, 0) // one of that name may have been deleted
+	}
+	if err == nil {
+		err = c.renumber(ctx, b, n)
 	}
 	if err != nil {
 		return fmt.Errorf("pool %s: %w", n.Pool, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -430,6 +431,52 @@ func TestANamespaceThatIsMadeDuringADeletionStaysOpen(t *testing.T) {
 	closed, err := c.HExists(ctx, backend.ShardPrefix(prefix, "mail", 0, 1)+"ledger", "closed").Result()
 	if closed || err != nil || closes != 2 {
 		t.Errorf("closed %v, %v, after %d calls", closed, err, closes)
+	}
+}
+
+// What has a life of its own beside the jobs must not answer, or be shown to, the next tenant of the name.
+func TestADeletedNamespaceLeavesNothingToTheNextOfItsName(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"one server": "redis://" + redistest.Shared(t), "a cluster": redistest.SharedMasters(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prefix := newPrefix()
+			a := prepare(t, url, prefix)
+			of := namespace("mail")
+			of.Policy.Shards = 4
+			a.must(a.CreateNamespace(ctx, of))
+			c := a.pools["default"].Out
+			var own []string
+			for i := range 4 {
+				own = append(own, backend.ShardPrefix(prefix, "mail", i, 4))
+			}
+			others := []string{backend.ShardPrefix(prefix, "mail.0", 0, 1) + "dd:q:1", backend.ShardPrefix(prefix, "mailing", 0, 1) + "ledger", prefix + ":{control}:doc"}
+			for _, shard := range own {
+				a.must(errors.Join(
+					c.HSet(ctx, shard+"ledger", "published", 7, "epoch", "x", "shards", 4).Err(), c.Set(ctx, shard+"dd:q:1", "1 1", 0).Err(),
+					c.HSet(ctx, shard+"traces", "1 q", "lines").Err(), c.HSet(ctx, shard+"paused", "q", "1 bob").Err()))
+			}
+			a.must(errors.Join(c.Set(ctx, others[0], "1 1", 0).Err(), c.HSet(ctx, others[1], "published", 1).Err()))
+			a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
+			for _, shard := range own {
+				if fields := slices.Sorted(slices.Values(c.HKeys(ctx, shard+"ledger").Val())); !slices.Equal(fields, []string{"closed", "shards"}) {
+					t.Errorf("the ledger of %s has %q", shard, fields)
+				}
+				if n := c.Exists(ctx, shard+"dd:q:1").Val() + c.Exists(ctx, shard+"traces").Val() + c.Exists(ctx, shard+"paused").Val(); n > 0 {
+					t.Errorf("%s has %d keys more", shard, n)
+				}
+			}
+			for _, key := range others {
+				if c.Exists(ctx, key).Val() == 0 {
+					t.Errorf("%s is gone as well", key)
+				}
+			}
+			of.Policy.Shards = 1
+			a.must(a.CreateNamespace(ctx, of))
+			if fields := c.HGetAll(ctx, own[0]+"ledger").Val(); !maps.Equal(fields, map[string]string{"shards": "1"}) {
+				t.Errorf("the ledger of the next one has %q", fields)
+			}
+		})
 	}
 }
 

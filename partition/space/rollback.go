@@ -145,7 +145,7 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 			}
 			pipe := pipes.To(s.backend.ClientFor(ctx, sh.Ledger))
 			all = append(all, reading{h, sh, sh.rollback.lowerBound(),
-				pipe.HMGet(ctx, sh.Ledger, s.Kind.Total, "epoch", "format")})
+				pipe.HMGet(ctx, sh.Ledger, s.Kind.Total, "epoch", "format", "closed")})
 		}
 	}
 	_ = pipes.Exec(ctx) // each command has its own error
@@ -156,10 +156,10 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 	}
 	for _, r := range all {
 		fields := r.cmd.Val()
-		if err := backend.Classify(r.cmd.Err()); err != nil || len(fields) == 3 {
+		if err := backend.Classify(r.cmd.Err()); err != nil || len(fields) == 4 {
 			r.sh.Breaker.Done(err)
 		}
-		if r.cmd.Err() != nil || len(fields) != 3 {
+		if r.cmd.Err() != nil || len(fields) != 4 || fields[3] != nil { // closed: its namespace is being deleted
 			r.sh.rollback.skip(round)
 			continue
 		}
