@@ -14,7 +14,7 @@ func (s *Spec) Fires(namespace, queue, name string, tick int64) int64 {
 
 // ParseIn is Parse in a program with other tzdata.
 func ParseIn(text []byte, zone func(name string) (*time.Location, error)) (*Spec, error) {
-	return parseIn(text, zone)
+	return readIn(text, zone)
 }
 
 // KnowZones makes the firer that of a program with other tzdata.

@@ -265,7 +265,7 @@ func (f *Firer) read(ctx context.Context, d job.DueShard,
 		if len(m.Spec) == 0 {
 			continue // deleted meanwhile
 		}
-		spec, err := parseIn(m.Spec, f.zone)
+		spec, err := readIn(m.Spec, f.zone)
 		if err != nil {
 			f.log.Warn("specification of a schedule", zap.String("queue", m.Queue), zap.String("schedule", m.Name),
 				zap.Error(err))

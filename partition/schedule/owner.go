@@ -85,8 +85,8 @@ func ParseRegistered(text []byte) ([]Registered, error) {
 		default:
 			err = s.complete(cron.Zone)
 		}
-		if err == nil && len(s.JSON()) > MaxSpec {
-			err = &FieldError{"", "", fmt.Sprintf("has more than %d bytes", MaxSpec)}
+		if n := len(s.JSON()); err == nil && n > MaxSpec {
+			err = tooLong(n)
 		}
 		if err != nil {
 			return nil, &RegisterError{s.Queue, s.Name, err}

@@ -110,7 +110,7 @@ func put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 // the next one is. It returns how they fire; nil: there is none, or it is paused. A tick that
 // only its jitter holds back fires now, as the new specification begins after it.
 func leave(p *job.PutSchedule, spec []byte, state *State, now int64) *job.Firing {
-	old, err := Parse(spec)
+	old, err := read(spec)
 	if err != nil {
 		return nil // nobody can say what is due
 	}
@@ -170,7 +170,7 @@ func Stored(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace
 	if err != nil {
 		return nil, err
 	}
-	spec, err := Parse(s.Spec)
+	spec, err := read(s.Spec)
 	if err != nil {
 		return nil, ErrUnreadable
 	}

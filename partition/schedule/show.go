@@ -58,7 +58,7 @@ var ErrUnreadable = fmt.Errorf("%w: the schedule was written by another program,
 // Describe is a schedule as it is shown, or ErrUnreadable.
 func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 	state, ok := ReadState(s.State)
-	spec, err := Parse(s.Spec)
+	spec, err := read(s.Spec)
 	if !ok || err != nil {
 		return Shown{}, ErrUnreadable
 	}
@@ -124,7 +124,7 @@ func Forecast(ctx context.Context, store job.ScheduleForecasts, ns *job.Namespac
 		for _, s := range page {
 			size += len(s.Spec)
 			if state, ok := ReadState(s.State); ok && state.Flag == 'a' {
-				if spec, err := Parse(s.Spec); err == nil {
+				if spec, err := read(s.Spec); err == nil {
 					f.add(spec, state.Next, state.Ticks.Fired)
 				}
 			}

@@ -111,15 +111,31 @@ func (e *FieldError) Error() string {
 
 // Parse reads a specification from JSON, strictly: a field that is unknown or given twice is an
 // error, as a mistyped one would silently have its default. Its errors are *FieldError.
-func Parse(text []byte) (*Spec, error) { return parseIn(text, cron.Zone) }
+func Parse(text []byte) (*Spec, error) {
+	if len(text) > MaxSpec {
+		return nil, tooLong(len(text))
+	}
+	s, err := read(text)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(s.JSON()); n > MaxSpec {
+		return nil, tooLong(n)
+	}
+	return s, nil
+}
+
+func tooLong(n int) error {
+	return &FieldError{"", "", fmt.Sprintf("has %d bytes as it is stored; write %d at most", n, MaxSpec)}
+}
+
+// read is Parse of what is stored, which was bounded when it came.
+func read(text []byte) (*Spec, error) { return readIn(text, cron.Zone) }
 
 // zones finds the time zone of a name: cron.Zone, or the tzdata of another program in tests.
 type zones func(name string) (*time.Location, error)
 
-func parseIn(text []byte, zone zones) (*Spec, error) {
-	if len(text) > MaxSpec {
-		return nil, &FieldError{"", "", fmt.Sprintf("has %d bytes; write %d at most", len(text), MaxSpec)}
-	}
+func readIn(text []byte, zone zones) (*Spec, error) {
 	if err := eachOnce(text); err != nil {
 		return nil, err
 	}
@@ -307,11 +323,13 @@ func (s *Spec) grace() time.Duration {
 
 // JSON is the specification as it was given, in one form.
 func (s *Spec) JSON() []byte {
-	text, err := json.Marshal(s)
-	if err != nil {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // which makes six bytes of one
+	if err := e.Encode(s); err != nil {
 		panic(err) // it was read from JSON
 	}
-	return text
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 }
 
 // Tag names the text of a specification.
