@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -50,14 +51,11 @@ func (a *api) register(c *call) *ingest.Rejection {
 
 // fits checks that a run of a schedule is no larger than a publish may be.
 func (a *api) fits(spec *schedule.Spec) *ingest.Rejection {
-	if len(spec.Payload()) > a.cfg.MaxEntry {
-		return ingest.Reject(wire.CodeEntryTooLarge,
-			"data is larger than "+strconv.Itoa(a.cfg.MaxEntry)+" bytes")
-	}
-	if spec.Shards > a.cfg.MaxEntries || spec.Size() > a.cfg.MaxBody {
-		return ingest.Reject(wire.CodeBadSchedule,
-			"shards: a run may take no more than a publish: send a smaller job or a smaller shards").
-			Of("shards", strconv.Itoa(spec.Shards))
+	switch err := spec.Within(schedule.Limits{Entry: a.cfg.MaxEntry, Entries: a.cfg.MaxEntries, Body: a.cfg.MaxBody}); {
+	case errors.Is(err, schedule.ErrTooLarge):
+		return ingest.Reject(wire.CodeEntryTooLarge, err.Error())
+	case err != nil:
+		return Reject(err)
 	}
 	return nil
 }

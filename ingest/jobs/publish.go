@@ -62,6 +62,9 @@ func (a *api) publish(c *call) *ingest.Rejection {
 		}
 		p.Messages = sharded(p.Messages[0], shards)
 	}
+	if rejected := a.mayStore(p.Messages); rejected != nil {
+		return rejected
+	}
 	if rejected := c.Reserve(len(p.Messages)*(publishCost+len(attributes)) + shards*len(body)); rejected != nil {
 		return rejected
 	}
@@ -287,6 +290,19 @@ func (a *api) split(c *call, body []byte, most int) ([]job.Message, *ingest.Reje
 		return nil, ingest.Reject(wire.CodeEmptyBatch, "")
 	}
 	return all, nil
+}
+
+// mayStore bounds what jobs take as they are stored: all have the attributes that the URL names once.
+func (a *api) mayStore(jobs []job.Message) *ingest.Rejection {
+	bytes := 0
+	for i := range jobs {
+		bytes += len(jobs[i].Payload) + len(jobs[i].Attributes)
+	}
+	if bytes > a.cfg.MaxBody {
+		return ingest.Reject(wire.CodeBodyTooLarge,
+			fmt.Sprintf("the jobs and their attributes take %d bytes, and max_body is %d: send fewer jobs or shorter attributes", bytes, a.cfg.MaxBody))
+	}
+	return nil
 }
 
 // mayShard bounds what n jobs of a payload take as if the request had held them all.

@@ -171,6 +171,25 @@ func TestAHigherSpreadMovesAsFewKeysAsItCan(t *testing.T) {
 	}
 }
 
+// All jobs of a request have the attributes that its URL names once: 7.5 kB would make 7 MB.
+func TestAttributesCountOnceAJobAgainstTheBoundsOfTheRequest(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	for _, c := range []struct {
+		jobs, bytes, status int
+		code                string
+	}{
+		{1000, 7000, 413, "body_too_large"}, {100, 7000, 200, ""}, {1000, 100, 200, ""}, {160, 7000, 413, "body_too_large"},
+	} {
+		before, _ := p.store.ready("q")
+		r := p.do("POST", "/v1/mail/q?attribute.a="+strings.Repeat("x", c.bytes), strings.Repeat("1\n", c.jobs), asNDJSON)
+		after, _ := p.store.ready("q")
+		if stored := after - before; r.status != c.status || r.Error != c.code || (stored > 0) != (c.status == 200) {
+			t.Errorf("%d jobs with %d bytes: got %d %.80s, and %d jobs were stored", c.jobs, c.bytes, r.status, r.raw, stored)
+		}
+	}
+}
+
 // What shards makes of one small request counts as if the request had sent it.
 func TestShardsCountAgainstTheBoundsOfTheRequest(t *testing.T) {
 	t.Parallel()

@@ -278,6 +278,7 @@ func TestTriggersAndBackfillsAreBounded(t *testing.T) {
 	p := startFiring(t, "embedded:", nil)
 	big := strings.Repeat("x", 33<<10)
 	p.expect(413, "entry_too_large", "PUT", "reports/schedules/big", `{"every":"1h","data":"`+big+`"}`)
+	p.expect(413, "entry_too_large", "PUT", "reports/schedules/big", `{"every":"1h","data":"`+big[:20<<10]+`","attributes":{"a":"`+big[:20<<10]+`"}}`)
 	p.expect(400, "1 MiB together", "PUT", "reports/schedules/big", `{"every":"1h","shards":100,"data":"`+big[:20<<10]+`"}`)
 	id := p.expect(200, "", "POST", "other", "x").IDs[0]
 	p.expect(400, `"field":"queue"`, "PUT", id+"/schedules/s", `{"every":"1h"}`)

@@ -425,6 +425,29 @@ func (s *Spec) Size() int {
 	return n * s.Jobs()
 }
 
+// Limits bound what a publish stores, and with it a run: the bytes of the payload and attributes of a job, its jobs,
+// and the bytes of them all.
+type Limits struct{ Entry, Entries, Body int }
+
+// ErrTooLarge: a job of a run is larger than a publish may store.
+var ErrTooLarge = errors.New("data and attributes are larger than max_entry")
+
+// Within is nil where a run takes no more than a publish may.
+func (s *Spec) Within(l Limits) error {
+	size := len(s.payload)
+	if len(s.Attributes) > 0 {
+		text, _ := json.Marshal(s.Attributes) // of strings
+		size += len(text)
+	}
+	switch {
+	case size > l.Entry:
+		return fmt.Errorf("%w, %d bytes", ErrTooLarge, l.Entry)
+	case s.Shards > l.Entries || s.Size() > l.Body:
+		return &FieldError{"shards", strconv.Itoa(s.Shards), "a run may take no more than a publish: send a smaller job or a smaller shards"}
+	}
+	return nil
+}
+
 // causes are the attribute cause by their letter.
 var causes = map[byte]string{'d': "due", 'c': "caught_up", 'w': "waited", 't': "triggered",
 	'b': "backfilled"}

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/mask"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // queued is a server on a store of queues, with a token of each role.
@@ -49,7 +50,7 @@ func newQueued(t *testing.T) *queued {
 	q.Server = New(Config{Listen: "127.0.0.1:8081", Source: func() View {
 		return View{
 			Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), MaskFields: mask.DefaultFields(),
-			Jobs: []JobStore{store},
+			Jobs: []JobStore{store}, Limits: schedule.Limits{Entry: 32 << 10, Entries: 1000, Body: 1 << 20},
 		}
 	}}, zap.NewNop())
 	return q

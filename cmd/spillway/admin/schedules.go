@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"errors"
+	"net/http"
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -136,6 +139,11 @@ func (s *Server) putSchedule(r *request) (any, error) {
 	}
 	spec, err := schedule.Parse(r.body)
 	if err != nil {
+		return nil, err
+	}
+	if err := spec.Within(r.view.Limits); errors.Is(err, schedule.ErrTooLarge) {
+		return nil, &rejection{http.StatusRequestEntityTooLarge, wire.CodeEntryTooLarge, err.Error()}
+	} else if err != nil {
 		return nil, err
 	}
 	var answer SchedulePut

@@ -27,6 +27,10 @@ func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
 	expect(200, `"result":"created","rev":1`, "POST", one+"/put", "operator", daily)
 	expect(200, `"result":"unchanged"`, "POST", one+"/put", "operator", daily)
 	expect(400, `"bad_schedule","message":"cron: `, "POST", of+"bad/put", "operator", `{"cron":"60 * * * *"}`)
+	big := strings.Repeat("x", 20<<10)
+	expect(413, "entry_too_large", "POST", of+"big/put", "operator", `{"every":"1h","data":"`+big+big+`"}`)
+	expect(413, "entry_too_large", "POST", of+"big/put", "operator", `{"every":"1h","data":"`+big+`","attributes":{"a":"`+big+`"}}`)
+	expect(400, `"bad_schedule","message":"shards: `, "POST", of+"big/put", "operator", `{"every":"1h","shards":1000,"data":"`+strings.Repeat("x", 950)+`"}`)
 	expect(404, "no_such_schedule", "POST", of+"_bad/put", "operator", daily)
 	for i := range 3 {
 		expect(200, "created", "POST", fmt.Sprint("/api/v1/namespaces/mail/queues/q", i, "/schedules/x/put"), "operator", `{"every":"1h"}`)

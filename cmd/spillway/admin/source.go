@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // A Source returns what the server shows. A reload replaces all of it, so the server asks
@@ -38,6 +39,8 @@ type View struct {
 	// More returns the handler of a path of another API on this port; nil: it is of none.
 	// It is asked before the port's own routes, and authorizes by Server.Authorize.
 	More func(path string) http.Handler
+	// Limits bound the runs of schedules, as the data port does.
+	Limits schedule.Limits
 	// MaskFields are the keys of JSON objects whose values are masked in payloads.
 	MaskFields []string
 	Role       string // all, ingest or drain

@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/ready"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // generation is what follows from the settings, and what a reload replaces as a whole.
@@ -143,6 +144,7 @@ func (a *App) build(g, before *generation) error {
 		Metrics:    prometheus.Gatherers{g.metrics, a.metrics},
 		Drops:      a.drops,
 		Settings:   g.cfg.Shown(),
+		Limits:     schedule.Limits{Entry: int(g.cfg.MaxEntry), Entries: g.cfg.MaxEntries, Body: int(g.cfg.MaxBody)},
 		MaskFields: g.cfg.MaskFields,
 		More:       a.lmstfyAdmin(g),
 		Jobs:       g.jobStores(),
