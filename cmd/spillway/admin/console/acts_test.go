@@ -125,7 +125,7 @@ func TestADeadLetterIsReplayedOnce(t *testing.T) {
 	click(t, page, "Replay 1")
 	shows(t, page, "1 letter replayed")
 	until(t, page, "it is delivered", `document.querySelector(".ledger").innerText.includes("1 delivered")`)
-	shows(t, page, "No dead letter: the sink took every entry.")
+	shows(t, page, "No dead letter of ")
 	if taken := s.received.Load(); taken != 1 {
 		t.Errorf("the sink took %d batches, want 1", taken)
 	}
@@ -147,5 +147,5 @@ func TestAnAdminDeletesDeadLetters(t *testing.T) {
 	enter(t, page, "Type 3 to confirm", "3")
 	click(t, page, "Delete 3")
 	shows(t, page, "3 letters deleted")
-	shows(t, page, "No dead letter: the sink took every entry.")
+	shows(t, page, "No dead letter of ")
 }

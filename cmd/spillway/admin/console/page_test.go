@@ -252,6 +252,32 @@ func TestTheThreeQuestionsAreAnsweredInEachState(t *testing.T) {
 	}
 }
 
+// A process that is up for 15 minutes has a full window, whose first point has a rate as well.
+func TestWhatAFullWindowLostIsRemembered(t *testing.T) {
+	t.Parallel()
+	page, _ := visit(t, chromium.Start(t), newFake(t).URL+"/", 1280, 900)
+	var got string
+	if err := page.Eval(`Promise.all([import("/console/history.js"), import("/console/diagnosis.js")]).then(async ([{ read }, { lostLately }]) => {
+		const window = await read({});
+		window.series.evicted[0] = 1;
+		window.series.expired[window.times.length - 4] = 1000;
+		return window.times.length + " " + JSON.stringify(lostLately(window));
+	})`, &got); err != nil || got != `900 {"entries":1001,"agoMs":3000}` {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestDeadLettersOpenWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.namespaces = []object{calm("game"), failing("kart", time.Now().UnixMilli())}
+	f.namespaces[0]["dead_letters"], f.namespaces[1]["dead_letters"] = 2, 300
+	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
+	click(t, page, "Dead letters")
+	until(t, page, "that with most is open, and the other is named", fmt.Sprintf(`((d) => d?.querySelector("select").value === %q && d.innerText.includes("Elsewhere: %v 2"))(document.querySelector(".drawer"))`,
+		f.namespaces[1]["namespace"], f.namespaces[0]["namespace"]))
+}
+
 // Unknown is not zero.
 func TestTilesAndTablesSayWhatIsNotKnown(t *testing.T) {
 	t.Parallel()

@@ -6,15 +6,15 @@ import { set, state } from "./state.js";
 
 const names = ["accepted", "delivered", "evicted", "expired", "dead", "lost", "rejected", "buffered", "oldest_age_ms", "sink_p99_ms"];
 
-// {of, range, times (s), series: {name: […]}}; null before the first answer
+// {of, range, step (ms), times (s), series: {name: […]}}; null before the first answer
 export let data = null;
 let askedAt = 0; // Unix ms of the last answer
 
-/** Reads a history {times (s), series} in the range that the reader chose. */
+/** Reads a history {step (ms), times (s), series} in the range that the reader chose. */
 export async function read(query, options) {
   const { range } = state;
   const got = await get("history", { range, ...query }, options);
-  return { range, times: Array.from({ length: got.points }, (_, i) => (got.from_ms + i * got.step_ms) / 1000), series: got.series };
+  return { range, step: got.step_ms, times: Array.from({ length: got.points }, (_, i) => (got.from_ms + i * got.step_ms) / 1000), series: got.series };
 }
 
 async function load() {

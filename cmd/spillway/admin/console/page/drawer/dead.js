@@ -2,7 +2,8 @@
 
 import { get, path } from "../api.js";
 import { bytes, count, duration, time, visible } from "../format.js";
-import { forbidden, state } from "../state.js";
+import { openQueues } from "../queues.js";
+import { forbidden, openDrawer, state } from "../state.js";
 import { Action, Component, html } from "../ui.js";
 import { remove, replay } from "./deadacts.js";
 import { Payload, PayloadChoices } from "./payload.js";
@@ -25,7 +26,7 @@ export class Dead extends Component {
   }
 
   namespace() {
-    return namespaceOf(this.props.drawer, this.props.names);
+    return namespaceOf(this.props.drawer, this.props.names, "dead_letters");
   }
 
   // A cursor asks for the letters after those shown.
@@ -75,11 +76,22 @@ export class Dead extends Component {
         <div class="bar"><span class="muted">${count(answer.total)} ${answer.total === 1 ? "letter" : "letters"}, ${bytes(answer.bytes)}</span>
           ${letters.length > 0 && html`<${Action} needs="operator" onAct=${() => replay(namespace, selection, done)}>Replay these …<//>
           <${Action} needs="admin" kind="danger" onAct=${() => remove(namespace, selection, done)}>Delete these …<//>`}</div>
-        ${letters.length === 0 && !answer.cursor && html`<p class="muted">No dead letter${reason || drawer.partition ? " matches" : ": the sink took every entry"}.</p>`}`}
+        ${letters.length === 0 && !answer.cursor && html`<p class="muted">No dead letter${reason || drawer.partition ? " matches" : ` of ${visible(namespace)}`}.</p>`}`}
+      <${Elsewhere} namespace=${namespace} />
       <ol class="entries">${letters.map((l) => html`<${Letter} key=${l.letter} l=${l} payload=${open[l.letter]} pretty=${pretty} onInspect=${() => this.inspect(l.letter)}
         onReplay=${() => replay(namespace, { letters: [l.letter] }, done)} onRemove=${() => remove(namespace, { letters: [l.letter] }, done)} />`)}</ol>
       ${answer?.cursor && html`<button type="button" onClick=${() => this.ask(answer.cursor)}>Show more</button>`}`;
   }
+}
+
+// Dead letters of other namespaces, and dead jobs, so that none here does not read as none anywhere.
+function Elsewhere({ namespace }) {
+  const { namespaces, queues = [] } = state.overview;
+  const entries = namespaces.filter((n) => n.dead_letters > 0 && n.namespace !== namespace);
+  const jobs = queues.filter((q) => q.ledger.dead > 0);
+  if (!entries.length && !jobs.length) return null;
+  return html`<p class="muted">Elsewhere: ${entries.map((n) => html`<button type="button" class="link" onClick=${() => openDrawer("dead", n.namespace)}>${visible(n.namespace)}</button> ${count(n.dead_letters)} `)}
+    ${jobs.map((q) => html`<button type="button" class="link" onClick=${() => openQueues(q.namespace)}>${visible(q.namespace)}</button> ${count(q.ledger.dead)} dead ${q.ledger.dead === 1 ? "job" : "jobs"} `)}</p>`;
 }
 
 function Letter({ l: listed, payload, pretty, onInspect, onReplay, onRemove }) {

@@ -11,5 +11,9 @@ export function Where({ drawer, names, all, partition = true }) {
       spellcheck=${false} onChange=${(e) => change({ partition: e.target.value.trim() })} /></label>`}`;
 }
 
-/** The namespace of a tab that needs one: the chosen one, or the first. */
-export const namespaceOf = (drawer, names) => drawer.namespace || names[0];
+/** The namespace of a tab that needs one: the chosen one, or that with most of a figure of the overview, or the first. */
+export function namespaceOf(drawer, names, figure) {
+  if (drawer.namespace || !figure) return drawer.namespace || names[0];
+  const of = (name) => state.overview?.namespaces.find((n) => n.namespace === name)?.[figure] ?? 0;
+  return names.reduce((most, name) => (of(name) > of(most) ? name : most), names[0]);
+}
