@@ -30,9 +30,14 @@ type recorder struct {
 
 // produce reports entries of one partition until n are acknowledged.
 func (w *recorder) produce(s *site, name string, n int) {
+	tick := time.NewTicker(2 * time.Millisecond) // a Redis that is away is asked no more often
+	defer tick.Stop()
 	for i := 0; n > 0; i++ {
 		payload := fmt.Sprintf("%s.%d", name, i)
 		err := s.produceSoon(name, payload)
+		if err != nil {
+			<-tick.C
+		}
 		w.mu.Lock()
 		switch {
 		case err == nil:
@@ -246,6 +251,8 @@ func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 	acked, rejected := map[string][]string{}, 0
 	for _, name := range names {
 		producing.Go(func() {
+			tick := time.NewTicker(2 * time.Millisecond)
+			defer tick.Stop()
 			for i := 0; ; i++ {
 				select {
 				case <-stop:
@@ -254,6 +261,9 @@ func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 				}
 				payload := fmt.Sprint(i)
 				err := s.produce(name, payload)
+				if err != nil {
+					<-tick.C
+				}
 				mu.Lock()
 				switch {
 				case err == nil:

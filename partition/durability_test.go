@@ -202,7 +202,10 @@ func TestNothingIsAcknowledgedFalselyWhenAPausedPrimaryComesBack(t *testing.T) {
 	var running sync.WaitGroup
 	for i := range 4 {
 		running.Go(func() {
+			tick := time.NewTicker(2 * time.Millisecond) // the failover takes seconds
+			defer tick.Stop()
 			for n := 0; ctx.Err() == nil; n++ {
+				<-tick.C
 				payload := fmt.Sprintf("p%d.%d", i, n)
 				err := s.produceSoon(fmt.Sprint("p", i), payload)
 				w.mu.Lock()

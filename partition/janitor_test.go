@@ -39,9 +39,13 @@ type watchedJanitor struct {
 
 func (j watchedJanitor) Alive(ctx context.Context) error {
 	j.c.RPush(ctx, "sw:{default.0}:q:kart", entry("x"))
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
 	for j.c.ZScore(ctx, "sw:{default.0}:ready", "kart").Err() != nil {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("the list is not active: %w", err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the list is not active: %w", ctx.Err())
+		case <-tick.C:
 		}
 	}
 	return nil

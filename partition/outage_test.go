@@ -51,7 +51,7 @@ func TestKillsMidRunLeaveOnlyUnknowns(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := open(t, server.URL(), nil)
-	if err := s.produceSoon("kart", "first"); err != nil {
+	if err := s.produce("kart", "first"); err != nil {
 		t.Fatal(err)
 	}
 	var acked, unknown, unavailable atomic.Int64
@@ -60,11 +60,13 @@ func TestKillsMidRunLeaveOnlyUnknowns(t *testing.T) {
 	var running sync.WaitGroup
 	for i := range 4 {
 		running.Go(func() {
+			tick := time.NewTicker(2 * time.Millisecond)
+			defer tick.Stop()
 			for n := 0; ; n++ {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-tick.C:
 				}
 				err := s.produceSoon("kart", fmt.Sprintf("%d.%d", i, n))
 				switch {
@@ -110,7 +112,7 @@ func TestAStalledRedisCostsNoMoreThanTheBudget(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server.URL(), nil)
-	if err := s.produceSoon("kart", "x"); err != nil {
+	if err := s.produce("kart", "x"); err != nil {
 		t.Fatal(err)
 	}
 	server.Signal(syscall.SIGSTOP)
@@ -152,7 +154,7 @@ func TestABusyRedisIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--busy-reply-threshold", "50")
 	connected := open(t, server.URL(), nil)
-	if err := connected.produceSoon("kart", "x"); err != nil {
+	if err := connected.produce("kart", "x"); err != nil {
 		t.Fatal(err)
 	}
 	busy, c := server.Client(), server.Client()

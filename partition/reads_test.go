@@ -34,10 +34,13 @@ func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
 	var rejected atomic.Int64
 	for range 400 {
 		reading.Go(func() {
+			tick := time.NewTicker(20 * time.Millisecond) // those that are rejected ask again
+			defer tick.Stop()
 			for ctx.Err() == nil {
 				_, err := s.Stats(ctx, s.ns, "kart")
 				if errors.Is(err, partition.ErrUnavailable) && ctx.Err() == nil {
 					rejected.Add(1)
+					<-tick.C
 				}
 			}
 		})

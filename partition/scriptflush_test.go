@@ -29,7 +29,8 @@ func TestScriptFlushesMidRunAreNotNoticed(t *testing.T) {
 			server, url := start(t)
 			c := server.Client()
 			s := open(t, url, func(p *partition.Policy) { p.Shards = 3 })
-			const producers, rounds, spread = 3, 150, 5
+			const producers, spread = 3, 5
+			rounds := seeds(150, 40)
 			stop := make(chan struct{})
 			var flushing, producing sync.WaitGroup
 			flushes := 0
