@@ -126,7 +126,7 @@ func (c *faultConn) answer() (fault Fault, at float64) {
 
 func (c *faultConn) requests() {
 	defer c.close()
-	buf := make([]byte, 1<<20)
+	buf := make([]byte, 128<<10)
 	for {
 		n, err := c.client.Read(buf)
 		if n > 0 {
@@ -152,7 +152,7 @@ func (c *faultConn) requests() {
 }
 
 func (c *faultConn) replies() {
-	buf := make([]byte, 1<<20)
+	buf := make([]byte, 128<<10)
 	for {
 		n, err := c.server.Read(buf)
 		if n > 0 {
