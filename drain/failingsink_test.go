@@ -127,8 +127,8 @@ func sixHours(t *testing.T, caps sink.Caps) {
 		}
 		r.store.claimFault = func(partition.ClaimRequest) fault { return lose() }
 		r.store.settleFault = func(*partition.Lease) fault { return lose() }
-		produced, stops, hours := 0, 0, size(6, 1)
-		for time.Since(began) < time.Duration(hours)*time.Hour {
+		produced, stops := 0, 0
+		for stops < size(18, 2) { // a process lives for 20 minutes; every second one ends out of patience
 			r.start()
 			for end := time.Now().Add(20 * time.Minute); time.Now().Before(end); clocktest.Pass(10 * time.Second) {
 				minute := time.Since(began) % (15 * time.Minute)
@@ -158,9 +158,6 @@ func sixHours(t *testing.T, caps sink.Caps) {
 		l := r.store.ledger(r.ns)
 		if l.Accepted != int64(produced) || l.Delivered == 0 || l.Expired == 0 || l.Dead+l.Lost+l.Evicted+l.Buffered != 0 {
 			t.Errorf("produced %d: %+v", produced, l)
-		}
-		if stops < 3*hours-1 {
-			t.Errorf("only %d processes came and went", stops)
 		}
 		t.Logf("%v: %d processes, %+v", time.Since(began).Round(time.Minute), stops+1, l)
 	})
