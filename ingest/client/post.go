@@ -35,6 +35,7 @@ type Posted struct {
 	Evicted  int            // older entries, which made room
 	Rejected map[string]int // by the service's reason, or its code for the whole request
 	Retried  int            // requests that were repeated
+	Unread   []int          // the places of those that the service cannot read; they are in Rejected as well
 }
 
 const (
@@ -66,18 +67,39 @@ type posting struct {
 // Post sends items, each a line of JSON as the mixed route takes it, until each is accepted or
 // rejected. An error means that some are neither, because of the timeout, ctx or an answer to the
 // whole request. Requests go one after the other, so entries of a partition keep their order. One
-// without an answer is repeated with the same bytes and key, so that it is stored once.
+// without an answer is repeated with the same bytes and key, so that it is stored once. Where the service
+// cannot read a request, its halves are sent, so that only the item that it cannot read is rejected.
 func (p *Poster) Post(ctx context.Context, items [][]byte) (Posted, error) {
 	s := &posting{Poster: p, ctx: ctx, deadline: time.Now().Add(p.cfg.Timeout)}
 	s.total.Rejected = map[string]int{}
+	err := s.postPart(items, 0)
+	return s.total, err
+}
+
+// unread is the code of a request of which the service cannot read a line.
+const unread = "bad_ndjson"
+
+// postPart posts items, of which the first is the one at a place.
+func (s *posting) postPart(items [][]byte, at int) error {
 	for attempt := 1; ; attempt++ {
 		said, err := s.request(items)
 		if err != nil {
 			var failed *postError
-			if errors.As(err, &failed) && failed.code != "" {
+			bad := errors.As(err, &failed) && failed.code == unread
+			if half := len(items) / 2; bad && attempt == 1 && half > 0 {
+				if err := s.postPart(items[:half], at); err != nil {
+					return err
+				}
+				return s.postPart(items[half:], at+half)
+			}
+			if failed != nil && failed.code != "" {
 				s.total.Rejected[failed.code] += len(items)
 			}
-			return s.total, err
+			if bad && len(items) == 1 {
+				s.total.Unread = append(s.total.Unread, at)
+				return nil
+			}
+			return err
 		}
 		s.total.Accepted += said.Accepted
 		s.total.Evicted += said.Evicted
@@ -91,11 +113,11 @@ func (p *Poster) Post(ctx context.Context, items [][]byte) (Posted, error) {
 			}
 		}
 		if len(again) == 0 {
-			return s.total, nil
+			return nil
 		}
 		items = again
 		if err := s.wait(attempt, 0); err != nil {
-			return s.total, fmt.Errorf("the service asked to retry %d entries: %w", len(items), err)
+			return fmt.Errorf("the service asked to retry %d entries: %w", len(items), err)
 		}
 	}
 }

@@ -146,8 +146,11 @@ type reporter struct {
 	start  time.Time
 	shown  time.Time // last progress line
 	batch  [][]byte  // encoded items of the next request
+	lines  []int     // where they stand in the input
 	bytes  int
 	sum    summary
+
+	described int // lines
 }
 
 // run reads, paces and sends until the input or ctx ends, or a request fails for
@@ -197,7 +200,7 @@ func (r *reporter) add(ctx context.Context, l line) error {
 		if wait > 0 && !guard.Sleep(ctx, wait) {
 			return errInterrupted
 		}
-		r.batch = append(r.batch, it.encoded)
+		r.batch, r.lines = append(r.batch, it.encoded), append(r.lines, l.number)
 		r.bytes += len(it.encoded)
 	}
 	if !l.more { // a slow writer must not delay entries
@@ -235,7 +238,10 @@ func (r *reporter) flush(ctx context.Context) error {
 	for reason, n := range result.Rejected {
 		r.sum.Reasons[reason] += n
 	}
-	r.batch, r.bytes = r.batch[:0], 0
+	for _, i := range result.Unread {
+		r.describe(r.lines[i], errors.New("the service cannot read it: it nests too deep"))
+	}
+	r.batch, r.lines, r.bytes = r.batch[:0], r.lines[:0], 0
 	if now := time.Now(); config.IsTerminal(r.stderr) && now.Sub(r.shown) >= time.Second {
 		r.shown = now
 		fmt.Fprintf(r.stderr, "\r%d read, %d accepted, %d rejected", r.sum.Read, r.sum.Accepted, r.sum.Rejected)
@@ -263,10 +269,15 @@ func (r *reporter) finish() {
 
 func (r *reporter) badLine(number int, err error) {
 	r.sum.BadLines++
+	r.describe(number, err)
+}
+
+func (r *reporter) describe(number int, err error) {
+	r.described++
 	switch {
-	case r.sum.BadLines <= maxLineErrors:
+	case r.described <= maxLineErrors:
 		fmt.Fprintf(r.stderr, "line %d: %v\n", number, err)
-	case r.sum.BadLines == maxLineErrors+1:
+	case r.described == maxLineErrors+1:
 		fmt.Fprintln(r.stderr, "further bad lines are counted only")
 	}
 }

@@ -227,6 +227,23 @@ func TestReportLimitsTheDescribedBadLines(t *testing.T) {
 	}
 }
 
+// What the program takes for JSON may nest too deep for the service, which rejects the request with all that is beside it.
+func TestReportNamesTheLineThatTheServiceCannotRead(t *testing.T) {
+	t.Parallel()
+	s := &service{answer: func(_ int, r request) (int, string, string) {
+		if strings.Contains(strings.Join(r.items, ""), "[[[") {
+			return 400, "", `{"error":"bad_ndjson","message":"line 1 nests deeper than 512 levels"}`
+		}
+		return accept(r)
+	}}
+	input := manyLines(300) + `{"partition":"a","data":[[[]]]}` + "\n" + manyLines(100) + `{"partition":"a","data":[[[]]]}` + "\n"
+	sum, stderr, failed := reportTo(t, s, input)
+	if failed == nil || sum.Accepted != 400 || sum.Rejected != 2 || sum.Reasons["bad_ndjson"] != 2 || len(s.requests) > 50 ||
+		!strings.Contains(stderr, "line 301: the service cannot read it") || !strings.Contains(stderr, "line 402: ") {
+		t.Errorf("got %v, %+v after %d requests, %s", failed, sum, len(s.requests), stderr)
+	}
+}
+
 func TestReportStopsAtAnErrorThatARetryCannotChange(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
