@@ -169,7 +169,7 @@ func (j *Janitor) repair(ctx context.Context, h home,
 
 // repairSome is one script call; it drops a bounded number of stale entries.
 func (j *Janitor) repairSome(ctx context.Context, h home, names []string) []backend.Pack[string] {
-	return backend.RunPacks([]backend.Pack[string]{{Call: &backend.Call{}, Items: names}},
+	return backend.RunPacks(ctx, []backend.Pack[string]{{Call: &backend.Call{}, Items: names}},
 		func(c *backend.Call, names []string) {
 			c.Begin(lua.Repair, h.sh.Breaker, 2+2*len(names))
 			c.Args = append(c.Args, h.sh.ready, h.sh.Ledger)

@@ -104,7 +104,7 @@ func (verbs) Claim(ctx context.Context, requests []ClaimRequest,
 		}
 	}
 	for err == nil && len(claims) > 0 {
-		packs := backend.RunPacks(planClaims(claims), func(c *backend.Call,
+		packs := backend.RunPacks(ctx, planClaims(claims), func(c *backend.Call,
 			items []*ClaimResult) {
 			fillClaims(c, items, lease)
 		},

@@ -13,8 +13,8 @@ import (
 )
 
 // While a slot migrates, a call with a partition that is new is rejected and sent
-// again group by group. A group whose partition is also in a later call of the same
-// Produce is not: the order of a partition matters more than a retry.
+// again group by group. A group is not where a later one of its partition was stored:
+// the order of a partition matters more than a retry.
 func TestASplitCallDoesNotReorderAPartition(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 2)
@@ -25,14 +25,7 @@ func TestASplitCallDoesNotReorderAPartition(t *testing.T) {
 		return s.produce("p", "0") == nil && s.produce("q", "0") == nil
 	})
 	from := servers.MasterOf("sw:{default.0}:ready")
-	source, dest := servers.Masters[from].Client(), servers.Masters[1-from].Client()
-	slot := source.ClusterKeySlot(ctx, "sw:{default.0}:ready").Val()
-	if err := dest.Do(ctx, "cluster", "setslot", slot, "importing", source.ClusterMyID(ctx).Val()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := source.Do(ctx, "cluster", "setslot", slot, "migrating", dest.ClusterMyID(ctx).Val()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	servers.BeginMove(t, "sw:{default.0}:ready", from, 1-from)
 	group := func(name, label string, n int) *partition.Group {
 		g := &partition.Group{Namespace: s.ns, Partition: name}
 		for i := range n {
@@ -46,7 +39,7 @@ func TestASplitCallDoesNotReorderAPartition(t *testing.T) {
 		t.Errorf("a partition that is there: %v", beside.Err)
 	}
 	var order []string
-	for _, e := range source.LRange(ctx, "sw:{default.0}:q:p", 0, -1).Val() {
+	for _, e := range servers.Masters[from].Client().LRange(ctx, "sw:{default.0}:q:p", 0, -1).Val() {
 		if label := e[14:15]; len(order) == 0 || order[len(order)-1] != label {
 			order = append(order, label)
 		}
@@ -62,5 +55,34 @@ func TestASplitCallDoesNotReorderAPartition(t *testing.T) {
 	slices.Sort(want)
 	if got := strings.Join(order, " "); got != strings.Join(want, " ") {
 		t.Errorf("order %q, want what was acknowledged in its order: %q", got, want)
+	}
+}
+
+// What has to wait for its keys waits, and so do operators.
+func TestEntriesAndAPurgeWaitForASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 2)
+	s := open(t, servers.URL(), nil)
+	usable(t, s.Store)
+	from := servers.MasterOf("sw:{default.0}:ready")
+	for what, act := range map[string]func() error{
+		"a purge": func() error {
+			_, err := s.Purge(t.Context(), s.ns, partition.PurgeRequest{Partition: "purged"})
+			return err
+		},
+		"entries": func() error { return s.produce("new", "0") },
+	} {
+		if err := s.produce("old", "0"); err != nil {
+			t.Fatal(err)
+		}
+		servers.BeginMove(t, "sw:{default.0}:ready", from, 1-from)
+		ended := make(chan error, 1)
+		go func() { ended <- act() }()
+		servers.UntilRejected(t, from)
+		servers.MoveSlot(t, "sw:{default.0}:ready", from, 1-from)
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		from = 1 - from
 	}
 }

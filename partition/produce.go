@@ -66,73 +66,35 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 		}
 		return
 	}
-	s.run(ctx, groups, window)
-	for again := moving(groups); len(again) > 0 && pause(ctx, movePause); again = moving(again) {
-		s.run(ctx, again, window)
-	}
-	s.produceAlert.observe(groups)
-}
-
-// run sends groups once.
-func (s *Store) run(ctx context.Context, groups []*Group, window time.Duration) {
 	round := s.space.Round() // before anything is sent
 	p := s.produces.Get().(*produceRun)
 	p.window = window
-	packs := backend.RunPacks(p.plan(groups), p.fill, func(calls []*backend.Call) {
+	packs := backend.RunPacks(ctx, p.plan(groups), p.fill, func(calls []*backend.Call) {
 		s.backend.RunDurably(ctx, s.backend.In, calls)
-	}, p.hasLater)
+	}, keepsOrder)
 	for _, pack := range packs {
 		s.produced(pack, round)
 	}
 	p.forget()
 	s.produces.Put(p)
+	s.produceAlert.observe(groups)
 }
 
-// movePause is how long a group waits for its keys, which are on the way to another master.
-const movePause = 5 * time.Millisecond
-
-// pause waits, and reports whether the context has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
-// moving are the groups to send again: those that were rejected because their slot moves, and no
-// later one of their partition was answered otherwise. In order.
-func moving(groups []*Group) (again []*Group) {
-	for i := len(groups) - 1; i >= 0; i-- {
-		g := groups[i]
-		if backend.Moving(g.Err) && g.at.Repeats(time.Now()) && !slices.ContainsFunc(groups[i+1:], func(later *Group) bool {
-			return later.Partition == g.Partition && later.Namespace == g.Namespace && !slices.Contains(again, later)
-		}) {
-			again = append(again, g)
-		}
-	}
-	slices.Reverse(again)
-	return again
+// keepsOrder reports whether a group may still run: no later one of its partition was answered.
+func keepsOrder(g *Group, answered []*Group) bool {
+	return !slices.ContainsFunc(answered, func(later *Group) bool {
+		return later.Partition == g.Partition && later.Namespace == g.Namespace
+	})
 }
 
 // produceRun is the memory of one Produce, which later ones reuse.
 type produceRun struct {
 	window time.Duration // how long the results under idempotency keys are kept
 	packs  []backend.Pack[*Group]
-	calls  []plannedCall        // beside packs
-	seen   map[string]lastGroup // partition → its latest group, where a shard has several calls
-	// followed are groups whose partition has another group in a later call. They must
-	// not be sent again after that call.
-	followed map[*Group]bool
-	keys     []byte     // keys of all calls, back to back
-	args     []bytesArg // the same as arguments
-}
-
-// lastGroup is the latest group of a partition, and the call that has it.
-type lastGroup struct {
-	call  int
-	group *Group
+	calls  []plannedCall  // beside packs
+	seen   map[string]int // partition → its latest call, where a shard has several
+	keys   []byte         // keys of all calls, back to back
+	args   []bytesArg     // the same as arguments
 }
 
 // plannedCall is a call and how full it is.
@@ -199,27 +161,23 @@ func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, anothe
 	return c, another
 }
 
-// keepOrder keeps the groups of a partition in order where they are in several calls.
-// The earlier call carries the text of its script. So it never meets NOSCRIPT, and is
-// never sent again after the later call. Its groups are not sent again after TRYAGAIN
-// either.
+// keepOrder keeps the groups of a partition in order where they are in several calls. The earlier
+// call carries the text of its script. So it never meets NOSCRIPT, and is never sent again after
+// the later call.
 func (p *produceRun) keepOrder() {
 	if p.seen == nil {
-		p.seen, p.followed = make(map[string]lastGroup), make(map[*Group]bool)
+		p.seen = make(map[string]int)
 	}
 	for i := range p.calls {
 		for _, g := range p.calls[i].groups {
-			if before, ok := p.seen[g.Partition]; ok && before.call != i {
-				p.calls[before.call].call.Text = true
-				p.followed[before.group] = true
+			if before, ok := p.seen[g.Partition]; ok && before != i {
+				p.calls[before].call.Text = true
 			}
-			p.seen[g.Partition] = lastGroup{i, g}
+			p.seen[g.Partition] = i
 		}
 	}
 	clear(p.seen)
 }
-
-func (p *produceRun) hasLater(g *Group) bool { return p.followed[g] }
 
 // forget drops all references to the caller's groups and entries.
 func (p *produceRun) forget() {
@@ -228,7 +186,6 @@ func (p *produceRun) forget() {
 		clear(p.calls[i].groups)
 	}
 	clear(p.packs)
-	clear(p.followed)
 	p.keys, p.args = p.keys[:0], p.args[:0]
 }
 

@@ -154,13 +154,16 @@ func (p *purging) drop(ctx context.Context, sh *shard, names []string) error {
 			one.Items = names[:1]
 		}
 		writes := p.writes()
-		if err := p.s.pace.Do(ctx, func(ctx context.Context) {
-			p.fill(one.Call, sh, one.Items, writes, counted)
-			p.s.backend.Run(ctx, p.s.backend.Background, []*backend.Call{one.Call})
+		if err := p.s.pace.Do(ctx, func(running context.Context) {
+			one = backend.RunPacks(ctx, []backend.Pack[string]{one}, func(c *backend.Call, names []string) {
+				p.fill(c, sh, names, writes, counted)
+			}, func(calls []*backend.Call) {
+				p.s.backend.Run(running, p.s.backend.Background, calls)
+			}, func(string, []string) bool { return p.alone })[0]
 		}); err != nil {
 			return err
 		}
-		if one.RejectedByMigration() {
+		if backend.Moving(one.Err) && !p.alone { // side by side they would drop more than the limit
 			p.alone = true
 			continue
 		}

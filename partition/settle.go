@@ -78,7 +78,7 @@ func (verbs) Settle(ctx context.Context, commits []*Commit, releases []*Release)
 		}
 	}
 	packs := planSettlements(planSettlements(nil, commits), releases)
-	packs = backend.RunPacks(packs, fillSettlements,
+	packs = backend.RunPacks(ctx, packs, fillSettlements,
 		func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
 	for _, pack := range packs {
 		for _, t := range pack.Items {

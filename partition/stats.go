@@ -130,7 +130,7 @@ func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard,
 // foreign value is an error.
 func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, names []string,
 	alone bool) (list []Stats, left []string, err error) {
-	packs := backend.RunPacks([]backend.Pack[string]{{Call: &backend.Call{}, Items: names}},
+	packs := backend.RunPacks(ctx, []backend.Pack[string]{{Call: &backend.Call{}, Items: names}},
 		func(c *backend.Call, names []string) {
 			c.Begin(lua.Stats, sh.Breaker, 1+2*len(names))
 			c.Args = append(c.Args, sh.ready)

@@ -142,6 +142,25 @@ func (c *Cluster) MoveSlot(tb testing.TB, key string, from, to int) {
 	must(tb, proc.MoveSlot(ctx, source.ClusterKeySlot(ctx, key).Val(), source, target))
 }
 
+// BeginMove begins what MoveSlot does, and moves no key. From then on the cluster rejects calls of
+// which some keys exist.
+func (c *Cluster) BeginMove(tb testing.TB, key string, from, to int) {
+	tb.Helper()
+	ctx := context.Background()
+	source, target := c.Masters[from].Client(), c.Masters[to].Client()
+	slot := source.ClusterKeySlot(ctx, key).Val()
+	must(tb, source.ConfigResetStat(ctx).Err()) // for UntilRejected
+	must(tb, target.Do(ctx, "cluster", "setslot", slot, "importing", source.ClusterMyID(ctx).Val()).Err())
+	must(tb, source.Do(ctx, "cluster", "setslot", slot, "migrating", target.ClusterMyID(ctx).Val()).Err())
+}
+
+// UntilRejected waits until the master whose slot BeginMove moves has rejected a call.
+func (c *Cluster) UntilRejected(tb testing.TB, master int) {
+	tb.Helper()
+	client := c.Masters[master].Client()
+	Until(tb, healthy, "a call is rejected", func() bool { return info(client, "errorstats")["errorstat_TRYAGAIN"] != "" })
+}
+
 func must(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {

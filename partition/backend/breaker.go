@@ -43,6 +43,7 @@ type Breaker struct {
 	failures atomic.Int32 // in a row
 	open     atomic.Bool
 	opened   atomic.Uint64 // how often
+	moving   atomic.Int64  // when calls were rejected first because the slot moves, Unix ns
 	counted  bool          // among the unreachable ones; of the prober
 	backend  *Backend      // of the shard
 	prober   *prober

@@ -285,66 +285,6 @@ func noScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT ")
 }
 
-// A Pack is a call for several items, which are in order.
-type Pack[T any] struct {
-	*Call
-	Items []T
-}
-
-// RunPacks fills the calls of packs and runs them. While a cluster migrates a slot, it
-// rejects a call where one of several keys does not exist (TRYAGAIN), although most
-// items could be served. So these items are sent again one by one, except those for
-// which hasLater is true: they would run after a later call of the same partition. It
-// returns the packs that ended; those sent again come last.
-func RunPacks[T any](packs []Pack[T], fill func(*Call, []T), run func([]*Call),
-	hasLater func(T) bool) []Pack[T] {
-	calls := make([]*Call, len(packs))
-	split := false
-	for i, pack := range packs {
-		fill(pack.Call, pack.Items)
-		calls[i] = pack.Call
-	}
-	run(calls)
-	for _, pack := range packs {
-		split = split || pack.RejectedByMigration()
-	}
-	if !split {
-		return packs
-	}
-	var all, again []Pack[T]
-	calls = calls[:0]
-	for _, pack := range packs {
-		if !pack.RejectedByMigration() {
-			all = append(all, pack)
-			continue
-		}
-		for i := range pack.Items {
-			one := Pack[T]{Call: &Call{}, Items: pack.Items[i : i+1]}
-			if hasLater != nil && hasLater(pack.Items[i]) {
-				one.Err = pack.Err
-				all = append(all, one)
-				continue
-			}
-			fill(one.Call, one.Items)
-			calls = append(calls, one.Call)
-			again = append(again, one)
-		}
-	}
-	run(calls)
-	return append(all, again...)
-}
-
-func (p Pack[T]) RejectedByMigration() bool {
-	return len(p.Items) > 1 && Moving(p.Err)
-}
-
-// Moving reports whether an error says that a call did not run because its slot is on the way to
-// another master. It runs once all its keys are there.
-func Moving(err error) bool {
-	var e *storeError
-	return errors.As(err, &e) && strings.HasPrefix(e.cause.Error(), "TRYAGAIN ")
-}
-
 // Load loads scripts into every master.
 func (b *Backend) Load(ctx context.Context, scripts []*lua.Script) error {
 	return Classify(EachMaster(ctx, b.In, func(ctx context.Context, c *redis.Client) error {

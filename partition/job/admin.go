@@ -93,9 +93,8 @@ func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
 
 // paced runs one call of work that goes through many jobs.
 func (s *Store) paced(ctx context.Context, c *backend.Call) error {
-	if err := s.pace.Do(ctx, func(ctx context.Context) {
-		s.backend.Run(ctx,
-			s.backend.Background, []*backend.Call{c})
+	if err := s.pace.Do(ctx, func(running context.Context) {
+		backend.RunOne(ctx, c, func(calls []*backend.Call) { s.backend.Run(running, s.backend.Background, calls) })
 	}); err != nil {
 		return backend.Wrap(backend.ErrUnavailable, err)
 	}

@@ -202,3 +202,38 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 		t.Errorf("got %+v, want %d acked", got, len(l.acked))
 	}
 }
+
+// What has to wait for its keys waits, and so do operators. Claims ask again.
+func TestPublishesAndAPurgeWaitForASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 2)
+	s := openAt(t, servers.URL(), "sw", true, nil)
+	publishOne(t, s, "old")
+	ns, key := s.Namespace("mail"), "sw:{mail.0}:ledger"
+	p := &Publish{Namespace: ns, Queue: "new", Tries: 3, Messages: payload("x")}
+	c := &Claim{Namespace: ns, Queues: []string{"idle"}, TTR: time.Minute, Count: 1}
+	from := servers.MasterOf(key)
+	for what, act := range map[string]func() error{
+		"a purge": func() error {
+			_, err := s.Purge(t.Context(), ns, "never", true)
+			return err
+		},
+		"a publish": func() error {
+			runOne(s, s.NewLane(), &Batch{Publishes: []*Publish{p}, Claims: []*Claim{c}}, most)
+			return p.Err
+		},
+	} {
+		servers.BeginMove(t, key, from, 1-from)
+		ended := make(chan error, 1)
+		go func() { ended <- act() }()
+		servers.UntilRejected(t, from)
+		servers.MoveSlot(t, key, from, 1-from)
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		from = 1 - from
+	}
+	if !backend.Moving(c.Err) {
+		t.Errorf("claim: %v", c.Err)
+	}
+}

@@ -326,8 +326,8 @@ func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
 		}
 	}
 	round := s.space.Round() // before anything is sent
-	packs := backend.RunPacks(r.packs, func(c *backend.Call, items []item) { s.fill(l, c, items) },
-		func(calls []*backend.Call) { s.send(ctx, calls, durable) }, notAgain)
+	packs := backend.RunPacks(ctx, r.packs, func(c *backend.Call, items []item) { s.fill(l, c, items) },
+		func(calls []*backend.Call) { s.send(ctx, calls, durable) }, repeats)
 	for _, pack := range packs {
 		switch first := pack.Items[0].(type) {
 		case *Ack:
@@ -343,11 +343,11 @@ func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
 	return full
 }
 
-// notAgain: claims are not sent again one by one while a slot moves. A lane remembers one claim
-// of a shard, the last.
-func notAgain(it item) bool {
+// repeats: claims do not wait while a slot moves. Who claims asks again, and a lane remembers one
+// claim of a shard, the last.
+func repeats(it item, _ []item) bool {
 	_, claim := it.(*request)
-	return claim
+	return !claim
 }
 
 // send runs calls. Publishes wait for their replicas in a pipeline of their own, because WAIT

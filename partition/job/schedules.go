@@ -214,7 +214,7 @@ func (s *Store) runSchedule(ctx context.Context, ns *Namespace, c *backend.Call)
 	if err := s.mayRun(ns); err != nil {
 		return 0, err
 	}
-	s.backend.RunDurably(ctx, s.backend.In, []*backend.Call{c})
+	backend.RunOne(ctx, c, func(calls []*backend.Call) { s.backend.RunDurably(ctx, s.backend.In, calls) })
 	if c.Err != nil {
 		return 0, c.Err
 	}

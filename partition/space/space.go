@@ -80,7 +80,6 @@ type Shard struct {
 	Own            any // what the store of the kind keeps of it
 	Breaker        *backend.Breaker
 	rollback       rollbackDetector
-	moving         atomic.Int64              // when calls were rejected first because its slot moves, Unix ns
 	compared       atomic.Pointer[time.Time] // when a check read last what its ledger records
 }
 
@@ -92,22 +91,6 @@ func (s *Space) Zones() int {
 		return MaxZones
 	}
 	return 1
-}
-
-// A call that is rejected because its slot moves to another master is repeated for moveBudget, and
-// then for moveRest no other one: a move may also have been left half done.
-const (
-	moveBudget = 5 * time.Second
-	moveRest   = time.Minute
-)
-
-// Repeats reports whether a call that backend.Moving rejects should be repeated.
-func (sh *Shard) Repeats(now time.Time) bool {
-	since := sh.moving.Load()
-	if now.UnixNano()-since > int64(moveRest) && sh.moving.CompareAndSwap(since, now.UnixNano()) {
-		return true
-	}
-	return now.UnixNano()-sh.moving.Load() < int64(moveBudget)
 }
 
 // Round counts the looks for rollbacks; Stored wants it from before a call is sent.
