@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/spillway-io/spillway/ingest/memory"
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -58,6 +60,38 @@ func TestEventsOfFurtherSDKsAreStoredUnderTheirKey(t *testing.T) {
 		store.produce = failWith(partition.ErrUnavailable)
 		if r := p.ask("POST", row.path, row.body, row.headers...); r.status != 503 || r.header.Get("Retry-After") == "" {
 			t.Errorf("%s while the store is away: got %d %s", name, r.status, r.raw)
+		}
+	}
+}
+
+// Adapters make statuses of their own out of those of ours.
+func TestEveryAdapterAnswersEveryRejection(t *testing.T) {
+	t.Parallel()
+	for i := range sdkProtocols {
+		at := &sdkProtocols[i]
+		p := listen(t, newFake(), withSDKs)
+		for _, path := range []string{at.prefix, at.prefix + "nowhere", at.prefix + "no/where/"} {
+			for _, method := range []string{"GET", "POST", "OPTIONS", "DELETE"} {
+				if r := p.ask(method, path, "x"); r.status < 200 || r.status >= 500 {
+					t.Errorf("%s %s: %d %s", method, path, r.status, r.raw)
+				}
+			}
+		}
+		rows := []*route{nil}
+		for j := range at.routes {
+			rows = append(rows, &at.routes[j].route)
+		}
+		for _, row := range rows {
+			for code := range wire.Responses {
+				ctx := contextFor(at.prefix+"nowhere", "", nil)
+				p.Server.conclude(ctx, &target{adapter: at.adapter, call: "nowhere", route: row}, reject(code))
+				if ctx.Response.StatusCode() == 200 {
+					t.Errorf("%s %s: 200", at.prefix, code)
+				}
+			}
+		}
+		if n := testutil.ToFloat64(p.Server.metrics.panics); n != 0 {
+			t.Errorf("%s: %v panics", at.prefix, n)
 		}
 	}
 }

@@ -117,12 +117,15 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 			m.requests[r][status] = requests.WithLabelValues(name, strconv.Itoa(status))
 		}
 	}
-	count(nil, "none")
+	count(nil, noRoute)
 	for i := range routes {
 		count(&routes[i], routes[i].name)
 	}
 	return m, r.Err()
 }
+
+// noRoute is the route of requests without one.
+const noRoute = "none"
 
 // latencyEvery is how many requests there are for each whose latency is observed: the
 // clock and the histogram take 200 ns, a twentieth of a small request. The numbers of
@@ -133,9 +136,13 @@ const latencyEvery = 8
 // request counts an answered request; r is nil when no route was found.
 func (m *metrics) request(ctx *fasthttp.RequestCtx, r *route) {
 	answered := m.requests[r][ctx.Response.StatusCode()]
-	if answered == nil { // of a mount
+	if answered == nil { // of a mount, or a status that an adapter makes out of another
 		name, chosen := ctx.UserValue(routeKey{}).(string)
-		if !chosen {
+		switch {
+		case chosen:
+		case r == nil:
+			name = noRoute
+		default:
 			name = r.name
 		}
 		answered = m.mounted.WithLabelValues(name, strconv.Itoa(ctx.Response.StatusCode()))
