@@ -77,14 +77,18 @@ func TestEveryAdapterAnswersEveryRejection(t *testing.T) {
 				}
 			}
 		}
-		rows := []*route{nil}
-		for j := range at.routes {
-			rows = append(rows, &at.routes[j].route)
+		rows := []*route{{name: noRoute.name, door: at}}
+		for j := range routes {
+			if routes[j].door == at {
+				rows = append(rows, &routes[j])
+			}
 		}
 		for _, row := range rows {
 			for code := range wire.Responses {
 				ctx := contextFor(at.prefix+"nowhere", "", nil)
-				p.Server.conclude(ctx, &target{adapter: at.adapter, call: "nowhere", route: row}, reject(code))
+				to := &target{call: "nowhere"}
+				to.take(row)
+				p.Server.conclude(ctx, to, reject(code))
 				if ctx.Response.StatusCode() == 200 {
 					t.Errorf("%s %s: 200", at.prefix, code)
 				}

@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"bytes"
-
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/memory"
@@ -11,40 +9,63 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// admit decides whether a request may go on, by what needs no body: its size,
-// its namespace and its token. A client that sends "Expect: 100-continue" is
-// rejected here before it sends its body.
+// A door is a way into the data port. The row of a request's route has it; a request without a
+// route comes through that of events, or of the SDK whose prefix its path has.
+type door interface {
+	// admit decides whether a request may go on, by what needs no body.
+	admit(*Server, *fasthttp.RequestCtx, *target) *rejection
+	// serve answers a request that was admitted.
+	serve(*Server, *fasthttp.RequestCtx, *target) *rejection
+	// refuse answers a request that is rejected, in the form that its clients read.
+	refuse(*Server, *fasthttp.RequestCtx, *target, *rejection)
+}
+
+// admit finds the route of a request and decides whether it may go on, by what needs no body: its
+// size, and what its door asks for. A client that sends "Expect: 100-continue" is rejected here
+// before it sends its body.
 func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
-	if t.length > s.maxBodyOf(t) {
-		return memory.TooLarge(s.maxBodyOf(t))
-	}
+	rejected := s.findRoute(ctx, t)
 	switch {
+	case rejected != nil:
+		return rejected
+	case t.length > t.maxBody:
+		return memory.TooLarge(t.maxBody)
 	case t.route.method == fasthttp.MethodOptions:
 		return nil
 	case s.stopping.Load() && t.route.pattern != "/livez":
 		return reject(wire.CodeShuttingDown)
-	case t.mount != nil && t.skipBody:
-		return reject(wire.CodeOverloaded)
-	case t.mount != nil: // its handler authenticates
-		return nil
-	case t.adapter != nil && s.writeKeys.none(): // whatever key the body has
-		return reject(wire.CodeUnauthorized)
-	case t.adapter != nil && len(s.writeKeys.byName) > 0: // a name that everybody knows
-		return s.rejectPage(ctx, "", s.sdkOrigins, false)
-	case len(t.path) == 0:
+	}
+	return t.door.admit(s, ctx, t)
+}
+
+// events is the door of our own routes: what it serves a request with.
+type events func(*Server, *fasthttp.RequestCtx, *target) *rejection
+
+func (e events) admit(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejection {
+	return s.admitTo(ctx, t, bearer(&ctx.Request.Header), false)
+}
+
+func (e events) serve(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejection {
+	return e(s, ctx, t)
+}
+
+func (e events) refuse(_ *Server, ctx *fasthttp.RequestCtx, _ *target, r *rejection) {
+	writeRejection(ctx, r)
+}
+
+// admitTo admits a request to the namespace in its path, if it has one, by its token. Where that
+// namespace needs none, anyPage admits web pages that it does not list.
+func (s *Server) admitTo(ctx *fasthttp.RequestCtx, t *target, token []byte, anyPage bool) (rejected *rejection) {
+	if len(t.path) == 0 {
 		return nil
 	}
-	name, _, _ := bytes.Cut(t.path, []byte{'/'})
-	// The name is only looked up, so it need not be copied.
-	known := textOf(name)
+	known := textOf(t.name()) // it is only looked up, so it need not be copied
 	t.namespace = s.store.Namespace(known)
-	var rejected *rejection
-	if t.key, rejected = s.keyring.Load().authenticate(known, t.namespace != nil, tokenOf(ctx,
-		t.route)); rejected != nil {
+	if t.key, rejected = s.keyring.Load().authenticate(known, t.namespace != nil, token); rejected != nil {
 		return rejected
 	}
 	if t.key == nil {
-		if rejected = s.rejectPage(ctx, known, s.origins[known], t.route.isBeacon()); rejected != nil {
+		if rejected = s.rejectPage(ctx, known, t.listed, anyPage); rejected != nil {
 			return rejected
 		}
 	}
@@ -58,7 +79,7 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 // admitEntries decides whether a produce request may bring in its entries, by
 // its options and the limits of its token. A mixed request names its partitions
 // in the body, so split checks those.
-func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target,
+func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t *target,
 	r *request) (rejected *rejection) {
 	if r.options, rejected = readOptions(&ctx.Request.Header); rejected != nil {
 		return rejected

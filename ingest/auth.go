@@ -204,18 +204,6 @@ func (k *keyring) authenticate(namespace string, exists bool, token []byte) (*ke
 	return nil, reject(code)
 }
 
-// tokenOf is the token of a request. A beacon can set no header, so its token is k in
-// the query, given once; nothing here logs a URL.
-func tokenOf(ctx *fasthttp.RequestCtx, r *route) []byte {
-	if !r.isBeacon() {
-		return bearer(&ctx.Request.Header)
-	}
-	if tokens := ctx.QueryArgs().PeekMulti("k"); len(tokens) == 1 {
-		return tokens[0]
-	}
-	return nil
-}
-
 // bearer is the token of a request. It is empty unless there is exactly one
 // header: of two, a proxy in front may have checked the other. Only a beacon has its
 // token in the URL, because URLs end up in logs.

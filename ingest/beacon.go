@@ -11,14 +11,27 @@ import (
 // maxBeacon bounds the body of a beacon, in bytes. Browsers send no larger ones.
 const maxBeacon = 64 << 10
 
-// isBeacon reports whether a route is for navigator.sendBeacon. nil is none.
-func (r *route) isBeacon() bool {
-	return r != nil && (r.pattern == patternBeaconPartition || r.pattern == patternBeaconNamespace)
+// beacons is the door for navigator.sendBeacon. Nobody reads an answer to it, so that is always 204;
+// what is rejected shows in counters only.
+type beacons struct{ events }
+
+// admit: a beacon can set no header, so its token is k in the query, given once; nothing here logs a
+// URL. Beacons are taken from every origin, as the API promises.
+func (b beacons) admit(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejection {
+	var token []byte
+	if tokens := ctx.QueryArgs().PeekMulti("k"); len(tokens) == 1 {
+		token = tokens[0]
+	}
+	return s.admitTo(ctx, t, token, true)
 }
 
-// beacon stores what a page sends when it goes away. Nobody reads the answer, so it is
-// always 204; what is rejected shows in counters only.
-func (s *Server) beacon(ctx *fasthttp.RequestCtx, t target) *rejection {
+func (b beacons) refuse(_ *Server, ctx *fasthttp.RequestCtx, _ *target, _ *rejection) {
+	ctx.Response.Reset()
+	ctx.SetStatusCode(fasthttp.StatusNoContent)
+}
+
+// beacon stores what a page sends when it goes away.
+func (s *Server) beacon(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	if t.length > maxBeacon {
 		return reject(wire.CodeBodyTooLarge)
 	}

@@ -207,16 +207,14 @@ func BenchmarkAdmit(b *testing.B) {
 			ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
 			b.ReportAllocs()
 			for b.Loop() {
-				var t target
-				if rejected := s.findRoute(ctx, &t); rejected != nil {
-					b.Fatal(rejected.Code)
-				}
-				if rejected := s.admit(ctx, &t); rejected != nil {
+				t := s.newTarget()
+				if rejected := s.admit(ctx, t); rejected != nil {
 					b.Fatal(rejected.Code)
 				}
 				if t.key.checkRate() != nil || t.key.admitPartition("com.acme.kart") != nil || t.key.charge(1) != nil {
 					b.Fatal("limited")
 				}
+				s.targets.Put(t)
 			}
 		})
 	}
@@ -286,14 +284,14 @@ func BenchmarkAllowOrigin(b *testing.B) {
 			}
 			ctx := contextFor("/v1/default/com.acme.kart", "", []byte("x"))
 			ctx.Request.Header.Set("Origin", game)
-			var t target
-			if rejected := s.findRoute(ctx, &t); rejected != nil {
+			t := s.newTarget()
+			if rejected := s.findRoute(ctx, t); rejected != nil {
 				b.Fatal(rejected.Code)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				ctx.Response.Reset()
-				s.allowOrigin(ctx, &t, nil)
+				s.allowOrigin(ctx, t)
 			}
 		})
 	}

@@ -154,51 +154,32 @@ func originOf(ctx *fasthttp.RequestCtx) []byte {
 	return nil
 }
 
-// originsOf are those of the namespace in a request's path; nil where it lists none, and
-// where there is no such namespace. The path of an SDK names none: any that a key opens
-// counts.
-func (s *Server) originsOf(t *target) *origins {
-	if t.adapter != nil {
-		return s.sdkOrigins
-	}
-	name, _, _ := bytes.Cut(t.path, []byte{'/'})
-	return s.origins[string(name)]
-}
-
 // allowOrigin lets a page of a listed origin read the answer. It comes last, because a
-// rejection begins the answer anew. opened is what the key of an SDK opens, nil where that
-// is not known. Vary is the same for all, so that it does not tell which namespaces exist.
-func (s *Server) allowOrigin(ctx *fasthttp.RequestCtx, t *target, opened *sdkNamespace) {
-	if s.origins == nil || len(t.path) == 0 && t.adapter == nil {
+// rejection begins the answer anew. Vary is the same for all, so that it does not tell which
+// namespaces exist.
+func (s *Server) allowOrigin(ctx *fasthttp.RequestCtx, t *target) {
+	if s.origins == nil || len(t.path) == 0 {
 		return
 	}
 	h := &ctx.Response.Header
 	h.SetCanonical(headerVary, valueOrigin)
-	o := s.originsOf(t)
-	if opened != nil {
-		o = opened.origins
-	}
-	if o == nil {
-		return
-	}
-	allowed := o.allow(originOf(ctx))
+	allowed := t.listed.allow(originOf(ctx))
 	if allowed == nil {
 		return
 	}
 	h.SetCanonical(headerAllowOrigin, allowed)
 	h.SetCanonical(headerExposeHeaders, corsAnswerHeaders)
-	if t.route.isBeacon() && !bytes.Equal(allowed, valueAny) {
-		// sendBeacon asks with the page's cookies, which mean nothing here. Without this a
-		// browser would not send a beacon whose type needs a preflight.
+	// Without this a browser would not send a beacon whose type needs a preflight.
+	if t.cookies && !bytes.Equal(allowed, valueAny) {
 		h.SetCanonical(headerAllowCredentials, valueTrue)
 	}
 }
 
 // rejectPage rejects what a web page sends to a namespace that needs no token, unless it lists
 // the page's origin: whoever makes a person open a page could use the namespace otherwise.
-// Beacons are taken from every origin, as the API promises.
+// anyPage takes it from every origin.
 func (s *Server) rejectPage(ctx *fasthttp.RequestCtx, namespace string, listed *origins,
-	beacon bool) *rejection {
+	anyPage bool) *rejection {
 	h := &ctx.Request.Header
 	origin := h.Peek(fasthttp.HeaderOrigin)
 	if listed.allow(origin) != nil {
@@ -208,7 +189,7 @@ func (s *Server) rejectPage(ctx *fasthttp.RequestCtx, namespace string, listed *
 	switch {
 	case wire.Rebindable(host) && ctx.LocalIP().IsLoopback():
 		return reject(wire.CodeBadHost)
-	case beacon || !wire.CrossSite(host, textOf(origin), textOf(h.Peek("Sec-Fetch-Site"))):
+	case anyPage || !wire.CrossSite(host, textOf(origin), textOf(h.Peek("Sec-Fetch-Site"))):
 		return nil
 	}
 	s.logPage(namespace, origin)
@@ -235,23 +216,25 @@ func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b))
 
 // preflight tells a browser what a page of another origin may send; allowOrigin says
 // whether it may. It asks for no token, because a browser sends none.
-func (s *Server) preflight(ctx *fasthttp.RequestCtx, t target) *rejection {
+func (s *Server) preflight(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	h := &ctx.Response.Header
 	ctx.SetStatusCode(fasthttp.StatusNoContent)
 	h.Set(fasthttp.HeaderAllow, t.methods)
 	if len(ctx.Request.Header.Peek(fasthttp.HeaderAccessControlRequestMethod)) == 0 {
 		return nil
 	}
-	if s.originsOf(&t).allow(originOf(ctx)) == nil {
+	name := textOf(t.name())
+	byKey := name == "" // of an SDK
+	if t.listed.allow(originOf(ctx)) == nil {
 		s.metrics.preflightsRejected.Inc()
-		if name, _, _ := bytes.Cut(t.path, []byte{'/'}); t.adapter != nil || s.hasNamespace(textOf(name)) {
-			s.logPage(string(name), originOf(ctx))
+		if byKey || s.hasNamespace(name) {
+			s.logPage(strings.Clone(name), originOf(ctx))
 		}
 		return nil
 	}
 	h.Set(fasthttp.HeaderAccessControlAllowMethods, t.methods)
 	allowed := corsRequestHeaders
-	if t.adapter != nil {
+	if byKey {
 		allowed = corsSDKHeaders
 	}
 	h.SetBytesV(fasthttp.HeaderAccessControlAllowHeaders, allowed)

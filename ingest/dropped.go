@@ -142,12 +142,9 @@ var rejectionDrops = map[wire.Code]drops.Reason{
 
 // recordRejection records a request that is rejected as a whole, before its entries
 // have results. One whose entries were not counted counts as one entry.
-func (s *Server) recordRejection(t *target, r *rejection, opened *sdkNamespace) {
+func (s *Server) recordRejection(t *target, r *rejection) {
 	ns := t.namespace
-	if opened != nil {
-		ns = opened.namespace
-	}
-	if s.cfg.Drops == nil || ns == nil || r.Counted || t.route == nil ||
+	if s.cfg.Drops == nil || ns == nil || r.Counted ||
 		t.route.method != fasthttp.MethodPost {
 		return
 	}

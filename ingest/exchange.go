@@ -20,7 +20,8 @@ type Exchange struct {
 	Ctx *fasthttp.RequestCtx
 
 	server    *Server
-	target    target
+	mount     *mount
+	target    *target
 	memory    *memory.Body   // what it has reserved; nil: nothing
 	tenant    *memory.Tenant // who pays; nil: not known yet
 	namespace string         // that Authenticate admitted to
@@ -85,7 +86,7 @@ func (x *Exchange) Bearer() []byte { return bearer(&x.Ctx.Request.Header) }
 // nobody is admitted yet.
 func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejection) {
 	exists := x.server.hasNamespace(namespace)
-	if owns := x.target.mount.Owns; owns != nil {
+	if owns := x.mount.Owns; owns != nil {
 		exists = owns(namespace)
 	}
 	k := x.server.keyring.Load()
@@ -135,7 +136,7 @@ func (x *Exchange) Revoked(k *Key) bool {
 // Path is the path of the request: of the mount of namespaces what follows /v1/, else the
 // whole path as it was sent. It is fasthttp's memory.
 func (x *Exchange) Path() []byte {
-	if x.target.mount.Owns != nil {
+	if x.mount.Owns != nil {
 		return x.target.path
 	}
 	return x.Ctx.URI().PathOriginal()
@@ -144,13 +145,13 @@ func (x *Exchange) Path() []byte {
 // Body is the body, decompressed, within the bounds of the mount and of the server's
 // memory. An empty one is rejected with wire.CodeEmptyBody. It is valid until Release.
 func (x *Exchange) Body() ([]byte, *Rejection) {
-	return x.reservation().Receive(x.Ctx, x.target.mount.MaxBody)
+	return x.reservation().Receive(x.Ctx, x.mount.MaxBody)
 }
 
 // RawBody is the body as it was sent, whatever its Content-Encoding, of at most max bytes
 // and as the mount allows; it may be empty.
 func (x *Exchange) RawBody(max int) ([]byte, *Rejection) {
-	max = min(max, x.target.mount.MaxBody)
+	max = min(max, x.mount.MaxBody)
 	if x.Ctx.Request.Header.ContentLength() > max {
 		return nil, memory.TooLarge(max)
 	}

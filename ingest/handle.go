@@ -15,24 +15,24 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// handle answers one request: it finds the route, admits the request, and lets
-// the route serve it. fasthttp does not recover: without the recover here a
-// panic would end the process.
+// handle answers one request: the door of its route admits it and serves it.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	var t target
-	defer func() {
-		if s.panicked(recover()) {
-			s.conclude(ctx, &t, reject(wire.CodeInternal).Closing())
-		}
-	}()
-	rejected := s.findRoute(ctx, &t)
+	t := s.newTarget()
+	defer s.finish(ctx, t)
+	rejected := s.admit(ctx, t)
 	if rejected == nil {
-		rejected = s.admit(ctx, &t)
+		rejected = t.door.serve(s, ctx, t)
 	}
-	if rejected == nil {
-		rejected = t.route.serve(s, ctx, t)
+	s.conclude(ctx, t, rejected)
+}
+
+// finish is deferred by whatever has a target. fasthttp does not recover: without the recover here a
+// panic would end the process.
+func (s *Server) finish(ctx *fasthttp.RequestCtx, t *target) {
+	if s.panicked(recover()) {
+		s.conclude(ctx, t, reject(wire.CodeInternal).Closing())
 	}
-	s.conclude(ctx, &t, rejected)
+	s.targets.Put(t)
 }
 
 // conclude answers a request that is rejected, reads what is left of its body, and counts it.
@@ -44,7 +44,9 @@ func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 		linger = t.skipBody || !memory.Discard(ctx)
 	}
 	if r != nil {
-		s.reject(ctx, t, r)
+		t.door.refuse(s, ctx, t, r)
+		s.recordRejection(t, r)
+		s.metrics.rejections[r.Code].Inc()
 	}
 	if linger || timedOut {
 		ctx.SetConnectionClose()
@@ -52,33 +54,8 @@ func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	if linger {
 		transport.Linger(ctx)
 	}
-	switch {
-	case r != nil:
-		s.allowOrigin(ctx, t, openedBy(ctx))
-	case t.adapter == nil || t.route.method == fasthttp.MethodOptions: // sdk knows the namespace
-		s.allowOrigin(ctx, t, nil)
-	}
+	s.allowOrigin(ctx, t)
 	s.metrics.request(ctx, t.route)
-}
-
-// reject answers with an error, in the form of the route's protocol, and counts it. Nobody reads
-// the answer to a beacon.
-func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
-	if t.mount != nil && r.Message == "" {
-		r.Message = jobMessages[r.Code]
-	}
-	writeRejection(ctx, r)
-	switch {
-	case t.route.isBeacon():
-		ctx.Response.Reset()
-		ctx.SetStatusCode(fasthttp.StatusNoContent)
-	case t.adapter != nil:
-		writeSDK(ctx, r, t)
-	case t.mount != nil && t.mount.Failure != nil:
-		s.failMount(ctx, *t, r)
-	}
-	s.recordRejection(t, r, openedBy(ctx))
-	s.metrics.rejections[r.Code].Inc()
 }
 
 // panicked counts and logs what recover returned; it is false for nil. Each
@@ -96,23 +73,20 @@ func (s *Server) panicked(v any) bool {
 // rejected never sends its body. fasthttp sends the response as handleExpect
 // leaves it.
 func (s *Server) handleExpect(ctx *fasthttp.RequestCtx) (status int) {
-	var t target
+	t := s.newTarget()
 	defer func() {
-		if s.panicked(recover()) {
-			s.conclude(ctx, &t, reject(wire.CodeInternal).Closing())
+		if status == 0 { // it is answered
 			status = ctx.Response.StatusCode()
 		}
 	}()
-	rejected := s.findRoute(ctx, &t)
+	defer s.finish(ctx, t)
+	rejected := s.admit(ctx, t)
 	if rejected == nil {
-		rejected = s.admit(ctx, &t)
+		return fasthttp.StatusContinue
 	}
-	if rejected != nil {
-		rejected.Close = true // the client may send the body although it was rejected
-		s.conclude(ctx, &t, rejected)
-		return ctx.Response.StatusCode()
-	}
-	return fasthttp.StatusContinue
+	rejected.Close = true // the client may send the body although it was rejected
+	s.conclude(ctx, t, rejected)
+	return 0
 }
 
 // handleReadError answers a request that fasthttp could not read. fasthttp
@@ -121,17 +95,13 @@ func (s *Server) handleReadError(ctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // the server closed an idle connection: there was no request
 	}
-	var t target // fasthttp has reset the request, so a page cannot read this answer
-	defer func() {
-		if s.panicked(recover()) {
-			s.conclude(ctx, &t, reject(wire.CodeInternal).Closing())
-		}
-	}()
+	t := s.newTarget() // fasthttp has reset the request, so a page cannot read this answer
+	defer s.finish(ctx, t)
 	if c, ok := ctx.Conn().(*tls.Conn); ok && !c.ConnectionState().HandshakeComplete {
 		s.handshakeFailed(err)
 		return
 	}
-	s.conclude(ctx, &t, transport.ReadError(err))
+	s.conclude(ctx, t, transport.ReadError(err))
 }
 
 // handshakeFailed ends a connection whose TLS handshake failed. Only a client

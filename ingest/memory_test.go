@@ -51,7 +51,7 @@ func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
 				t.Error("there was no panic")
 			}
 		}()
-		p.produce(ctx, target{namespace: p.store.namespaces["default"]})
+		p.produce(ctx, &target{namespace: p.store.namespaces["default"]})
 	}()
 	if got := p.memory.Held.Used(); got != 0 {
 		t.Errorf("a panic leaves %d bytes reserved", got)

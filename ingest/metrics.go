@@ -111,21 +111,18 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 		m.rejections[code] = rejections.WithLabelValues(string(code))
 		statuses[how.Status] = true
 	}
-	count := func(r *route, name string) {
-		m.requests[r] = make(map[int]prometheus.Counter)
+	count := func(row *route) {
+		m.requests[row] = make(map[int]prometheus.Counter)
 		for status := range statuses {
-			m.requests[r][status] = requests.WithLabelValues(name, strconv.Itoa(status))
+			m.requests[row][status] = requests.WithLabelValues(row.name, strconv.Itoa(status))
 		}
 	}
-	count(nil, noRoute)
+	count(&noRoute)
 	for i := range routes {
-		count(&routes[i], routes[i].name)
+		count(&routes[i])
 	}
 	return m, r.Err()
 }
-
-// noRoute is the route of requests without one.
-const noRoute = "none"
 
 // latencyEvery is how many requests there are for each whose latency is observed: the
 // clock and the histogram take 200 ns, a twentieth of a small request. The numbers of
@@ -133,22 +130,18 @@ const noRoute = "none"
 // connections are left out.
 const latencyEvery = 8
 
-// request counts an answered request; r is nil when no route was found.
+// request counts an answered request.
 func (m *metrics) request(ctx *fasthttp.RequestCtx, r *route) {
 	answered := m.requests[r][ctx.Response.StatusCode()]
 	if answered == nil { // of a mount, or a status that an adapter makes out of another
 		name, chosen := ctx.UserValue(routeKey{}).(string)
-		switch {
-		case chosen:
-		case r == nil:
-			name = noRoute
-		default:
+		if !chosen {
 			name = r.name
 		}
 		answered = m.mounted.WithLabelValues(name, strconv.Itoa(ctx.Response.StatusCode()))
 	}
 	answered.Inc()
-	if r != nil && r.method == fasthttp.MethodPost &&
+	if r.method == fasthttp.MethodPost &&
 		(ctx.ConnID()+ctx.ConnRequestNum())%latencyEvery == 0 {
 		m.latency.Observe(time.Since(ctx.Time()).Seconds())
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"regexp"
 	"strings"
-	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
@@ -40,7 +39,7 @@ type Mount struct {
 	Failure func(*Exchange, *Rejection)
 }
 
-// mount is a Mount with its own row for metrics.
+// mount is a Mount with its own row for metrics. It is a door.
 type mount struct {
 	Mount
 	row route
@@ -76,7 +75,9 @@ func newMounts(cfg Config) ([]*mount, error) {
 			m.MaxBody = cfg.MaxBody
 		}
 		m.MaxBody = int(min(int64(m.MaxBody), max(cfg.MaxInflightBytes/4, int64(cfg.MaxBody))))
-		all = append(all, &mount{Mount: m, row: route{name: m.Name, serve: (*Server).serveMount}})
+		to := &mount{Mount: m, row: route{name: m.Name}}
+		to.row.door = to
+		all = append(all, to)
 	}
 	return all, nil
 }
@@ -99,7 +100,7 @@ func (s *Server) mountOf(path, original []byte) (m *mount, rest []byte) {
 		}
 		if rest, below := bytes.CutPrefix(path, []byte("/v1/")); below {
 			name, _, _ := bytes.Cut(rest, []byte{'/'})
-			if m.Owns(unsafe.String(unsafe.SliceData(name), len(name))) {
+			if m.Owns(textOf(name)) {
 				return m, rest
 			}
 		}
@@ -124,16 +125,15 @@ func (s *Server) hasNamespace(name string) bool {
 // distinguishes methods and what follows the prefix.
 func (s *Server) matchMount(ctx *fasthttp.RequestCtx, t *target) (rejected *rejection, found bool) {
 	uri := ctx.URI()
-	t.mount, t.path = s.mountOf(uri.Path(), uri.PathOriginal())
-	if t.mount != nil && t.mount.Root && len(uri.Path()) == 1 && !ctx.IsPost() {
-		t.mount = nil
-	}
-	if t.mount == nil {
+	m, rest := s.mountOf(uri.Path(), uri.PathOriginal())
+	if m == nil || m.Root && len(uri.Path()) == 1 && !ctx.IsPost() {
 		return nil, false
 	}
-	t.route = &t.mount.row
+	t.take(&m.row)
+	t.maxBody, t.path = m.MaxBody, rest
+	t.listed = s.origins[string(t.name())]
 	switch {
-	case !t.mount.AnyPath && !bytes.Equal(uri.Path(), uri.PathOriginal()):
+	case !m.AnyPath && !bytes.Equal(uri.Path(), uri.PathOriginal()):
 		return rejectf(wire.CodeBadRequest, "the path must not hold %%-escapes, //, /./ or /../"), true
 	case !validTarget(ctx.RequestURI()):
 		return rejectf(wire.CodeBadRequest, "the request target is a path that begins with one slash, and has no #fragment"), true
@@ -141,29 +141,33 @@ func (s *Server) matchMount(ctx *fasthttp.RequestCtx, t *target) (rejected *reje
 	return nil, true
 }
 
-// serveMount lets the handler answer.
-func (s *Server) serveMount(ctx *fasthttp.RequestCtx, t target) *rejection {
-	x := &Exchange{Ctx: ctx, server: s, target: t}
-	defer x.release()
-	return t.mount.Handler(x)
-}
-
-// failMount lets the mount write a rejection in its form.
-func (s *Server) failMount(ctx *fasthttp.RequestCtx, t target, r *rejection) {
-	x := &Exchange{Ctx: ctx, server: s, target: t}
-	defer x.release()
-	t.mount.Failure(x, r)
-}
-
-// maxBodyOf is the largest body that a request may have, in bytes as it is sent.
-func (s *Server) maxBodyOf(t *target) int {
-	if t.mount != nil {
-		return t.mount.MaxBody
+// admit leaves it to the handler to authenticate.
+func (m *mount) admit(_ *Server, _ *fasthttp.RequestCtx, t *target) *rejection {
+	if t.skipBody {
+		return reject(wire.CodeOverloaded)
 	}
-	return s.cfg.MaxBody
+	return nil
 }
 
-// maxBodyAt is maxBodyOf before the route is known.
+func (m *mount) serve(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejection {
+	x := &Exchange{Ctx: ctx, server: s, mount: m, target: t}
+	defer x.release()
+	return m.Handler(x)
+}
+
+// refuse lets the mount write a rejection in its form.
+func (m *mount) refuse(s *Server, ctx *fasthttp.RequestCtx, t *target, r *rejection) {
+	if r.Message == "" {
+		r.Message = jobMessages[r.Code]
+	}
+	if writeRejection(ctx, r); m.Failure != nil {
+		x := &Exchange{Ctx: ctx, server: s, mount: m, target: t}
+		defer x.release()
+		m.Failure(x, r)
+	}
+}
+
+// maxBodyAt is the largest body that a request may have, in bytes as it is sent.
 func (s *Server) maxBodyAt(h *fasthttp.RequestHeader) int {
 	if len(s.mounts) > 0 {
 		path := requestPath(h)

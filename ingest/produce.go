@@ -12,7 +12,7 @@ import (
 //	split         the body into entries, by partition   (split.go, request.go)
 //	commit        each partition's entries in its lane  (lanes.go, lane.go)
 //	answer        what the store did with them          (answer.go)
-func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
+func (s *Server) produce(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	r := s.requests.Get().(*request)
 	defer s.release(r)
 	if rejected := s.admitEntries(ctx, t, r); rejected != nil {

@@ -3,11 +3,9 @@ package ingest
 import (
 	"bytes"
 	"strings"
-	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
@@ -18,8 +16,11 @@ type route struct {
 	name    string // in metrics
 	method  string // a GET also answers HEAD
 	pattern string
-	serve   func(*Server, *fasthttp.RequestCtx, target) *rejection
+	door    door
 }
+
+// noRoute is the row of requests without one.
+var noRoute = route{name: "none", door: events(nil)}
 
 const (
 	patternNamespace = "/v1/{namespace}"
@@ -32,44 +33,60 @@ const (
 // routes is everything the data port answers. A mixed request is a produce
 // request whose items name their partition.
 var routes = append(sdkRoutes(), []route{
-	{"produce", fasthttp.MethodPost, patternPartition, (*Server).produce},
-	{"mixed", fasthttp.MethodPost, patternNamespace, (*Server).produce},
-	{"beacon", fasthttp.MethodPost, patternBeaconPartition, (*Server).beacon},
-	{"beacon_mixed", fasthttp.MethodPost, patternBeaconNamespace, (*Server).beacon},
-	{"stats", fasthttp.MethodGet, patternPartition, (*Server).stats},
-	{"preflight", fasthttp.MethodOptions, patternPartition, (*Server).preflight},
-	{"preflight_mixed", fasthttp.MethodOptions, patternNamespace, (*Server).preflight},
-	{"preflight_beacon", fasthttp.MethodOptions, patternBeaconPartition, (*Server).preflight},
-	{"preflight_beacon_mixed", fasthttp.MethodOptions, patternBeaconNamespace, (*Server).preflight},
-	{"index", fasthttp.MethodGet, "/", (*Server).index},
-	{"livez", fasthttp.MethodGet, "/livez", (*Server).livez},
-	{"readyz", fasthttp.MethodGet, "/readyz", (*Server).readyz},
-	{"openapi", fasthttp.MethodGet, "/openapi.yaml", (*Server).openapi},
+	{"produce", fasthttp.MethodPost, patternPartition, events((*Server).produce)},
+	{"mixed", fasthttp.MethodPost, patternNamespace, events((*Server).produce)},
+	{"beacon", fasthttp.MethodPost, patternBeaconPartition, beacons{(*Server).beacon}},
+	{"beacon_mixed", fasthttp.MethodPost, patternBeaconNamespace, beacons{(*Server).beacon}},
+	{"stats", fasthttp.MethodGet, patternPartition, events((*Server).stats)},
+	{"preflight", fasthttp.MethodOptions, patternPartition, events((*Server).preflight)},
+	{"preflight_mixed", fasthttp.MethodOptions, patternNamespace, events((*Server).preflight)},
+	{"preflight_beacon", fasthttp.MethodOptions, patternBeaconPartition, beacons{(*Server).preflight}},
+	{"preflight_beacon_mixed", fasthttp.MethodOptions, patternBeaconNamespace, beacons{(*Server).preflight}},
+	{"index", fasthttp.MethodGet, "/", events((*Server).index)},
+	{"livez", fasthttp.MethodGet, "/livez", events((*Server).livez)},
+	{"readyz", fasthttp.MethodGet, "/readyz", events((*Server).readyz)},
+	{"openapi", fasthttp.MethodGet, "/openapi.yaml", events((*Server).openapi)},
 }...)
 
 // target is what a request is about. Its slices are fasthttp's memory: copy
 // what must outlive the handler.
 type target struct {
 	route     *route
+	door      door
 	namespace *partition.Namespace
-	key       *key   // of the token; nil where the namespace has no tokens
-	path      []byte // "namespace/partition" or "namespace"
-	partition []byte // empty for a mixed request
-	methods   string // of the path, with commas; of a preflight only
-	length    int    // announced, in bytes; below 0: the body comes in chunks, or there is none
-	skipBody  bool   // a body was announced and is not read
-	mount     *mount // of a path that a handler of another package serves
+	key       *key     // of the token; nil where the namespace has no tokens
+	path      []byte   // "namespace/partition" or "namespace"; of an SDK all, with the / before it
+	partition []byte   // empty for a mixed request
+	call      string   // of an SDK: what follows its prefix
+	methods   string   // of the path, with commas; of a preflight only
+	length    int      // announced, in bytes; below 0: the body comes in chunks, or there is none
+	maxBody   int      // that it may have, in bytes as it is sent
+	skipBody  bool     // a body was announced and is not read
+	listed    *origins // whose pages may read the answer; nil: none
+	cookies   bool     // pages send it with their cookies, which mean nothing here
+}
 
-	adapter       protocol.Adapter // of a path below the prefix of an SDK
-	call          string           // what follows that prefix
-	segmentPrefix string           // of Segment's routes, beside /segment/v1/; empty: none
+// newTarget is a target without a route, of targets.
+func (s *Server) newTarget() *target {
+	t := s.targets.Get().(*target)
+	*t = target{maxBody: s.cfg.MaxBody}
+	t.take(&noRoute)
+	return t
+}
+
+// take has the request go through the door of a row.
+func (t *target) take(r *route) { t.route, t.door = r, r.door }
+
+// name is that of the namespace in the path; empty: it names none.
+func (t *target) name() []byte {
+	name, _, _ := bytes.Cut(t.path, []byte{'/'})
+	return name
 }
 
 // findRoute checks the framing of a request, and finds its route by method and
 // path. It needs no body.
 func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	h := &ctx.Request.Header
-	t.segmentPrefix = s.segmentPrefix
 	t.length, t.skipBody = transport.BodyLength(h)
 	if rejected := transport.CheckFraming(h); rejected != nil {
 		return rejected
@@ -79,13 +96,13 @@ func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 			return rejected
 		}
 	}
-	return t.match(ctx)
+	return s.match(ctx, t)
 }
 
 // match finds the route of a request by its method and target.
-func (t *target) match(ctx *fasthttp.RequestCtx) *rejection {
+func (s *Server) match(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	uri := ctx.URI()
-	pattern, rejected := t.parsePath(uri.Path(), uri.PathOriginal())
+	pattern, rejected := s.parsePath(t, uri.Path(), uri.PathOriginal())
 	if rejected == nil && !validTarget(ctx.RequestURI()) {
 		rejected = rejectf(wire.CodeBadRequest,
 			"the request target is a path that begins with one slash, and has no #fragment")
@@ -111,11 +128,12 @@ func validTarget(raw []byte) bool {
 // parsePath finds the pattern of a path and its names. It takes only the
 // canonical spelling. fasthttp decodes %2e%2e and resolves //, and a proxy in
 // front might apply its rules to another spelling.
-func (t *target) parsePath(path, original []byte) (pattern string, rejected *rejection) {
+func (s *Server) parsePath(t *target, path, original []byte) (pattern string, rejected *rejection) {
 	if !bytes.Equal(path, original) {
 		return "", rejectf(wire.CodeBadRequest, "the path must not hold %%-escapes, //, /./ or /../")
 	}
-	if pattern, found := t.parseSDKPath(path); found {
+	if p, call, pattern := s.sdkOf(path); p != nil { // an unknown call is 404 in the protocol's form
+		t.door, t.path, t.call, t.listed = p, path, call, s.sdkOrigins
 		return pattern, nil
 	}
 	ofNamespace, ofPartition := patternNamespace, patternPartition
@@ -123,12 +141,14 @@ func (t *target) parsePath(path, original []byte) (pattern string, rejected *rej
 	if !found {
 		ofNamespace, ofPartition = patternBeaconNamespace, patternBeaconPartition
 		rest, found = bytes.CutPrefix(path, []byte("/beacon/"))
+		t.cookies = found
 	}
 	if !found {
-		return unsafe.String(unsafe.SliceData(path), len(path)), nil
+		return textOf(path), nil
 	}
 	t.path = rest
 	namespace, name, hasPartition := bytes.Cut(rest, []byte{'/'})
+	t.listed = s.origins[string(namespace)]
 	switch {
 	case !partition.ValidNamespace(namespace):
 		rejected = reject(wire.CodeBadNamespace)
@@ -176,7 +196,7 @@ func (t *target) matchRoute(pattern string, method []byte, rejected *rejection) 
 		if r.method != string(method) {
 			continue
 		}
-		t.route = r
+		t.take(r)
 		if r.method == fasthttp.MethodOptions {
 			t.methods = allowedMethods(pattern)
 			return nil // a page cannot read why a preflight fails; its request itself is rejected

@@ -13,37 +13,56 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// sdk takes the events of another vendor's SDK. It differs from produce in three ways:
-// the namespace comes from a write key, which may be in the body; the route says what
-// the body is, whatever its type; and the answer is what the SDK expects.
-func (s *Server) sdk(ctx *fasthttp.RequestCtx, t target) *rejection {
-	opened, rejected := s.takeSDK(ctx, &t)
-	if rejected != nil {
-		ctx.SetUserValue(openedKey{}, opened)
-		return rejected
+// admit admits whatever key the body may have.
+func (p *sdkProtocol) admit(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejection {
+	switch {
+	case s.writeKeys.none():
+		return reject(wire.CodeUnauthorized)
+	case len(s.writeKeys.byName) > 0: // a name that everybody knows
+		return s.rejectPage(ctx, "", t.listed, false)
 	}
-	s.allowOrigin(ctx, &t, opened)
 	return nil
 }
 
-// openedKey is of what the key of an SDK opens, where its request is rejected.
-type openedKey struct{}
+// serve takes the events of another vendor's SDK. It differs from produce in three ways:
+// the namespace comes from a write key, which may be in the body; the route says what
+// the body is, whatever its type; and the answer is what the SDK expects.
+func (p *sdkProtocol) serve(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejection {
+	if t.route.method == fasthttp.MethodOptions {
+		return s.preflight(ctx, t)
+	}
+	to, rejected := s.takeSDK(ctx, t, p.adapter)
+	if to != nil {
+		t.namespace, t.listed = to.namespace, to.origins
+	}
+	return rejected
+}
 
-func openedBy(ctx *fasthttp.RequestCtx) *sdkNamespace {
-	opened, _ := ctx.UserValue(openedKey{}).(*sdkNamespace)
-	return opened
+// refuse gives a rejection the form of the protocol.
+func (p *sdkProtocol) refuse(_ *Server, ctx *fasthttp.RequestCtx, t *target, r *rejection) {
+	writeRejection(ctx, r)
+	f := protocol.Failure{Request: sdkRequest(ctx, t), Code: r.Code, Status: ctx.Response.StatusCode(),
+		Message: r.Text()}
+	switch r.Code {
+	case wire.CodeUnauthorized:
+		f.Message = "no namespace lists this key under write_keys"
+	case wire.CodeRateLimited:
+		f.Message = "the write key has used its rate: send fewer events, or raise its rate"
+	}
+	status, text := p.adapter.Failure(nil, f)
+	answerSDK(ctx, p.adapter, f.Request, status, text)
 }
 
 // takeSDK returns what the key of a request opens, also of one that it rejects; nil: it
 // did not get to know the key, or the key opens nothing.
-func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
-	t *target) (to *sdkNamespace, rejected *rejection) {
-	inHeader := t.adapter.HeaderKey(&ctx.Request.Header)
+func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target,
+	adapter protocol.Adapter) (to *sdkNamespace, rejected *rejection) {
+	inHeader := adapter.HeaderKey(&ctx.Request.Header)
 	if to = s.writeKeys.find(inHeader); inHeader == "" {
-		to = s.writeKeys.find(queryKey(ctx.QueryArgs(), t.adapter))
+		to = s.writeKeys.find(queryKey(ctx.QueryArgs(), adapter))
 	}
 	switch {
-	case to == nil && (inHeader != "" || len(t.adapter.BodyKeys()) == 0):
+	case to == nil && (inHeader != "" || len(adapter.BodyKeys()) == 0):
 		return nil, reject(wire.CodeUnauthorized)
 	case t.skipBody:
 		return to, reject(wire.CodeOverloaded)
@@ -57,7 +76,8 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 	if rejected := s.payBySDK(r, to); rejected != nil {
 		return to, rejected
 	}
-	batch, size, rejected := s.openSDK(ctx, *t, r, to)
+	about := sdkRequest(ctx, t)
+	batch, size, rejected := s.openSDK(ctx, about, adapter, r, to)
 	if rejected != nil {
 		return to, rejected
 	}
@@ -70,22 +90,23 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx,
 		}
 	}
 	transport.Keep(ctx)
-	answer := protocol.Answer{
-		Request:  sdkRequest(ctx, t),
-		Bytes:    size,
-		Received: r.received,
-	}
-	if rejected := s.splitSDK(r, to, t.adapter, &batch, size); rejected != nil {
+	if rejected := s.splitSDK(r, to, adapter, &batch, size); rejected != nil {
 		return to, rejected
 	}
 	s.commit(r)
 	if rejected := r.rejectUnstored(); rejected != nil {
 		return to, rejected
 	}
-	answer.Notes, answer.Count = batch.Notes, r.count
-	answer.Accepted, answer.Results = r.answer.Accepted, r.answer.Results
-	status, text := t.adapter.Answer(nil, answer)
-	answerSDK(ctx, t.adapter, answer.Request, status, text)
+	status, text := adapter.Answer(nil, protocol.Answer{
+		Request:  about,
+		Notes:    batch.Notes,
+		Count:    r.count,
+		Accepted: r.answer.Accepted,
+		Bytes:    size,
+		Received: r.received,
+		Results:  r.answer.Results,
+	})
+	answerSDK(ctx, adapter, about, status, text)
 	return to, nil
 }
 
@@ -121,22 +142,21 @@ func (s *Server) payBySDK(r *request, to *sdkNamespace) *rejection {
 // openSDK receives a body and opens it, as what to or a key at its beginning says who pays.
 // Where nothing does, and the body is more than a small one, it waits for one of few places:
 // anybody can send such a body. size is that of the decompressed body.
-func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
+func (s *Server) openSDK(ctx *fasthttp.RequestCtx, about protocol.Request, adapter protocol.Adapter, r *request,
 	to *sdkNamespace) (batch protocol.Batch, size int, rejected *rejection) {
-	about := sdkRequest(ctx, &t)
 	var body []byte
 	var coding string
 	if ctx.IsGet() {
 		body = ctx.URI().QueryString()
 	} else {
 		body, coding, rejected = r.ReceiveSent(ctx, s.cfg.MaxBody)
-		if rejected = unlessEmpty(t.adapter, rejected); rejected != nil {
+		if rejected = unlessEmpty(adapter, rejected); rejected != nil {
 			return batch, 0, rejected
 		}
 	}
 	// SDKs whose key may be in the body may compress without saying so in a header. They send JSON
 	// and forms, which never begin like gzip. The data of others may.
-	if coding == "" && len(t.adapter.BodyKeys()) > 0 && bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
+	if coding == "" && len(adapter.BodyKeys()) > 0 && bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
 		coding = "gzip"
 	}
 	if to == nil {
@@ -144,18 +164,18 @@ func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
 		if coding != "" {
 			head = r.Head(body)
 		}
-		if to = s.writeKeys.find(protocol.FindKey(head, t.adapter.BodyKeys())); to != nil {
+		if to = s.writeKeys.find(protocol.FindKey(head, adapter.BodyKeys())); to != nil {
 			rejected = r.Charge(s.tenantOf(to.namespace.Name, to.limits))
 		}
 	}
 	open := func() {
 		if coding != "" {
 			body, rejected = r.Inflate(coding, body)
-			rejected = unlessEmpty(t.adapter, rejected)
+			rejected = unlessEmpty(adapter, rejected)
 		}
 		if size = len(body); rejected == nil {
 			var err error
-			if batch, err = t.adapter.Open(about, body); err != nil {
+			if batch, err = adapter.Open(about, body); err != nil {
 				rejected = rejectForm(err)
 			}
 		}
@@ -282,18 +302,4 @@ func (r *request) rejectUnstored() *rejection {
 		}
 	}
 	return nil
-}
-
-// writeSDK gives a rejection that writeRejection has set the form of a protocol.
-func writeSDK(ctx *fasthttp.RequestCtx, r *rejection, t *target) {
-	f := protocol.Failure{Request: sdkRequest(ctx, t), Code: r.Code, Status: ctx.Response.StatusCode(),
-		Message: r.Text()}
-	switch r.Code {
-	case wire.CodeUnauthorized:
-		f.Message = "no namespace lists this key under write_keys"
-	case wire.CodeRateLimited:
-		f.Message = "the write key has used its rate: send fewer events, or raise its rate"
-	}
-	status, text := t.adapter.Failure(nil, f)
-	answerSDK(ctx, t.adapter, f.Request, status, text)
 }

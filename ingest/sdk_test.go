@@ -441,11 +441,13 @@ func TestAWriteKeyIsShownNowhere(t *testing.T) {
 func TestASegmentPrefixHidesNoNamespace(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	known := func(name string) bool { return store.Namespace(name) != nil }
-	for prefix, ok := range map[string]bool{"/": true, "/v1": true, "/beacon": true, "/v1/default": false, "/collect/it": true} {
+	check := func(prefix string) error {
 		c := DefaultConfig()
 		c.SegmentPrefix = prefix
-		if err := checkSegmentPrefix(c, known); (err == nil) != ok {
+		return (&Server{cfg: c, store: store}).setSegmentPrefix()
+	}
+	for prefix, ok := range map[string]bool{"/": true, "/v1": true, "/beacon": true, "/v1/default": false, "/collect/it": true} {
+		if err := check(prefix); (err == nil) != ok {
 			t.Errorf("%s: got %v", prefix, err)
 		}
 	}
@@ -455,8 +457,7 @@ func TestASegmentPrefixHidesNoNamespace(t *testing.T) {
 	}
 	p.post("/v1/default/p", "1").expect(t, 200, "")
 	store.namespaces["batch"] = &partition.Namespace{Name: "batch", Policy: partition.DefaultPolicy()}
-	c := DefaultConfig()
-	if c.SegmentPrefix = "/"; checkSegmentPrefix(c, known) == nil {
+	if check("/") == nil {
 		t.Error("the namespace batch lost its route")
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// sdkProtocol is a protocol of other vendors' SDKs.
+// sdkProtocol is a protocol of other vendors' SDKs. It is a door.
 type sdkProtocol struct {
 	prefix string // of its paths, with / at both ends
 	// native begins the paths that its clients know beside those below prefix, without a / before
@@ -38,12 +38,12 @@ type sdkRoute struct {
 
 // takes is a route whose events are in the body.
 func takes(name, pattern string, calls ...string) sdkRoute {
-	return sdkRoute{route{name, fasthttp.MethodPost, pattern, (*Server).sdk}, calls}
+	return sdkRoute{route{name, fasthttp.MethodPost, pattern, nil}, calls}
 }
 
 // asks is a route whose events are in the query.
 func asks(name, pattern string, calls ...string) sdkRoute {
-	return sdkRoute{route{name, fasthttp.MethodGet, pattern, (*Server).sdk}, calls}
+	return sdkRoute{route{name, fasthttp.MethodGet, pattern, nil}, calls}
 }
 
 // Segment's is first.
@@ -74,12 +74,13 @@ var sdkProtocols = []sdkProtocol{
 
 // sdkRoutes are the rows of all protocols, with one for the preflights of each path.
 func sdkRoutes() (all []route) {
-	for _, p := range sdkProtocols {
+	for i := range sdkProtocols {
+		p := &sdkProtocols[i]
 		for _, r := range p.routes {
+			r.door = p
 			all = append(all, r.route)
 			if r.method == fasthttp.MethodPost {
-				all = append(all, route{"preflight_" + r.name, fasthttp.MethodOptions, r.pattern,
-					(*Server).preflight})
+				all = append(all, route{"preflight_" + r.name, fasthttp.MethodOptions, r.pattern, p})
 			}
 		}
 	}
@@ -101,37 +102,35 @@ func (p *sdkProtocol) callOf(path []byte) (call string, below bool) {
 	return string(bytes.TrimSuffix(rest, []byte{'/'})), true
 }
 
-// pattern finds that of a call.
-func (p *sdkProtocol) pattern(call string) (pattern string, found bool) {
+// pattern is that of a call; empty: there is no such call.
+func (p *sdkProtocol) pattern(call string) string {
 	for i := range p.routes {
 		if slices.Contains(p.routes[i].calls, call) {
-			return p.routes[i].route.pattern, true
+			return p.routes[i].route.pattern
 		}
 	}
-	return "", false
+	return ""
 }
 
-// parseSDKPath finds the route of an SDK's path, with or without a slash at its end. Of
-// an unknown call it sets the adapter alone, so that 404 has the protocol's form.
-func (t *target) parseSDKPath(path []byte) (pattern string, found bool) {
+// sdkOf finds the protocol of a path, with or without a slash at its end, its call and the pattern
+// of its route, which is empty where there is no such call. nil: it is of none.
+func (s *Server) sdkOf(path []byte) (p *sdkProtocol, call, pattern string) {
 	for i := range sdkProtocols {
-		p := &sdkProtocols[i]
+		p = &sdkProtocols[i]
 		call, below := p.callOf(path)
 		if below {
-			t.adapter, t.call = p.adapter, call
-			return p.pattern(call)
+			return p, call, p.pattern(call)
 		}
-		rest, second := bytes.CutPrefix(path, []byte(t.segmentPrefix))
-		if i > 0 || !second || t.segmentPrefix == "" {
+		rest, second := bytes.CutPrefix(path, []byte(s.segmentPrefix))
+		if i > 0 || !second || s.segmentPrefix == "" {
 			continue
 		}
 		call = string(bytes.TrimSuffix(rest, []byte{'/'}))
-		if pattern, found = p.pattern(call); found {
-			t.adapter, t.call = p.adapter, call
-			return pattern, true
+		if pattern = p.pattern(call); pattern != "" {
+			return p, call, pattern
 		}
 	}
-	return "", false
+	return nil, "", ""
 }
 
 var segmentPrefixForm = regexp.MustCompile(`^(/|(/[A-Za-z0-9_-]+)+)?$`)
@@ -148,21 +147,21 @@ func segmentRoutePrefix(prefix string) string {
 	return strings.TrimSuffix(prefix, "/") + "/v1/"
 }
 
-// checkSegmentPrefix rejects a prefix that hides a route of a namespace, such as / where
+// setSegmentPrefix rejects a prefix that hides a route of a namespace, such as / where
 // there is a namespace called batch, or one that is another protocol's.
-func checkSegmentPrefix(cfg Config, known func(namespace string) bool) error {
-	prefix := segmentRoutePrefix(cfg.SegmentPrefix)
+func (s *Server) setSegmentPrefix() error {
+	prefix := segmentRoutePrefix(s.cfg.SegmentPrefix)
 	if prefix == "" {
 		return nil
 	}
 	for _, call := range sdkProtocols[0].routes[0].calls {
 		path := []byte(prefix + call)
 		var t target
-		_, _ = t.parsePath(path, path)
-		name, _, _ := bytes.Cut(t.path, []byte{'/'})
-		if len(name) > 0 && known(string(name)) {
-			return partition.Wrong("segment_prefix", cfg.SegmentPrefix, "a prefix that leaves the routes of namespace "+string(name)+" alone: "+string(path)+" is one of them")
+		_, _ = s.parsePath(&t, path, path)
+		if name := t.name(); len(name) > 0 && s.hasNamespace(string(name)) {
+			return partition.Wrong("segment_prefix", s.cfg.SegmentPrefix, "a prefix that leaves the routes of namespace "+string(name)+" alone: "+string(path)+" is one of them")
 		}
 	}
+	s.segmentPrefix = prefix
 	return nil
 }

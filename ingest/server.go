@@ -43,6 +43,7 @@ type Server struct {
 	lanes      *lanes
 	mounts     []*mount
 	requests   sync.Pool
+	targets    sync.Pool
 	memory     *memory.Budget
 	keyless    *share.Turns // of large bodies of SDKs whose key is not known
 	conns      atomic.Int64 // open connections
@@ -94,7 +95,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	}
 	s.end = sync.OnceFunc(func() { close(s.ending) })
 	s.keyless = share.NewTurns(min(4, runtime.GOMAXPROCS(0)), maxKeyless)
-	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)
+	s.targets.New = func() any { return new(target) }
 	s.requests.New = func() any {
 		r := newRequest()
 		r.Body = budget.NewBody()
@@ -116,7 +117,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		return nil, err
 	}
 	s.sdkOrigins = sdkOrigins(&s.writeKeys)
-	if err := checkSegmentPrefix(cfg, s.hasNamespace); err != nil {
+	if err := s.setSegmentPrefix(); err != nil {
 		return nil, err
 	}
 	s.lanes = newLanes(cfg, store, s.metrics, log)

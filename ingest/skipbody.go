@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
@@ -42,10 +41,9 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	if bytes.HasPrefix(path, []byte("/beacon/")) {
 		return false // the handler reads none of a body that is too large for a beacon
 	}
-	sdk := target{segmentPrefix: s.segmentPrefix}
-	if _, found := sdk.parseSDKPath(path); found {
-		key := sdk.adapter.HeaderKey(h)
-		inBody := key == "" && len(sdk.adapter.BodyKeys()) > 0 // perhaps
+	if p, _, pattern := s.sdkOf(path); pattern != "" {
+		key := p.adapter.HeaderKey(h)
+		inBody := key == "" && len(p.adapter.BodyKeys()) > 0 // perhaps
 		return s.writeKeys.none() || !inBody && s.writeKeys.find(key) == nil
 	}
 	if m, _ := s.mountOf(path, path); m != nil && m.Owns == nil {
@@ -56,7 +54,7 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	if !isV1 {
 		return true
 	}
-	known := unsafe.String(unsafe.SliceData(name), len(name))
+	known := textOf(name)
 	_, rejected := s.keyring.Load().authenticate(known, s.hasNamespace(known), bearer(h))
 	return rejected != nil
 }

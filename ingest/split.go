@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
@@ -17,7 +16,7 @@ const ndjsonType = "application/x-ndjson"
 
 // split encodes the entries of a body into r, grouped by partition. mediaType says which
 // form the body has; empty: opaque. From then on r needs neither fasthttp's memory nor the body.
-func (s *Server) split(t target, r *request, mediaType string, body []byte) *rejection {
+func (s *Server) split(t *target, r *request, mediaType string, body []byte) *rejection {
 	rejected := s.growEncoded(r, len(body))
 	if rejected != nil {
 		return rejected
@@ -277,7 +276,7 @@ type event struct {
 // setPartition makes a part for the one partition of an unmixed request.
 func (r *request) setPartition(path []byte) {
 	r.name = append(r.name, path...)
-	name := unsafe.String(unsafe.SliceData(r.name), len(r.name))
+	name := textOf(r.name)
 	r.parts = append(r.parts, part{request: r, name: name, idempotencyKey: r.idempotencyKey})
 }
 

@@ -15,7 +15,7 @@ import (
 // stats describes one partition. It costs a round trip to the store and is for
 // people and checks: namespaces take turns, or clients that only ask would delay the drain.
 // It counts as one entry against the token's rate.
-func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
+func (s *Server) stats(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	if rejected := t.key.charge(1); rejected != nil {
 		return rejected
 	}
@@ -56,14 +56,14 @@ func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 func (s *Server) SetReady(check func() error) { s.ready.Store(&check) }
 
 // livez says that the process answers, also while it stops.
-func (s *Server) livez(ctx *fasthttp.RequestCtx, _ target) *rejection {
+func (s *Server) livez(ctx *fasthttp.RequestCtx, _ *target) *rejection {
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBodyString(`{"status":"ok"}`)
 	return nil
 }
 
 // readyz says whether a load balancer should send requests here.
-func (s *Server) readyz(ctx *fasthttp.RequestCtx, _ target) *rejection {
+func (s *Server) readyz(ctx *fasthttp.RequestCtx, _ *target) *rejection {
 	if check := s.ready.Load(); check != nil {
 		if err := (*check)(); err != nil {
 			return rejectf(wire.CodeNotReady, "not ready: %v", err)
@@ -76,7 +76,7 @@ func (s *Server) readyz(ctx *fasthttp.RequestCtx, _ target) *rejection {
 
 // index tells who opens the address of the port where things are. It names nothing that the
 // routes do not tell anybody.
-func (s *Server) index(ctx *fasthttp.RequestCtx, _ target) *rejection {
+func (s *Server) index(ctx *fasthttp.RequestCtx, _ *target) *rejection {
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBodyString(`{"service":"spillway","events":"POST /v1/{namespace}/{partition}","jobs":"POST /v1/{namespace}/{queue}",` +
 		`"routes":"/openapi.yaml","ready":"/readyz"}`)
@@ -88,7 +88,7 @@ func (s *Server) index(ctx *fasthttp.RequestCtx, _ target) *rejection {
 //go:embed openapi.yaml
 var openAPI []byte
 
-func (s *Server) openapi(ctx *fasthttp.RequestCtx, _ target) *rejection {
+func (s *Server) openapi(ctx *fasthttp.RequestCtx, _ *target) *rejection {
 	ctx.Response.Header.SetContentType("application/yaml")
 	ctx.Response.SetBody(openAPI)
 	return nil
