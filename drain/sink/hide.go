@@ -2,13 +2,16 @@ package sink
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -40,7 +43,7 @@ func newHider(values []string) hider {
 }
 
 // valuePattern matches a value where each character is as it is, percent-encoded,
-// which depends on the place in a URL, or quoted as by %q.
+// which depends on the place in a URL, quoted as by %q, or escaped as in JSON or HTML.
 func valuePattern(value string) string {
 	var p strings.Builder
 	for i, r := range value {
@@ -51,17 +54,45 @@ func valuePattern(value string) string {
 		_, size := utf8.DecodeRuneInString(value[i:])
 		raw := value[i : i+size]
 		quoted := strconv.Quote(raw)
-		fmt.Fprintf(&p, "(?:(?i:%s)|%s|", percentEncoded(raw), regexp.QuoteMeta(quoted[1:len(quoted)-1]))
+		fmt.Fprintf(&p, "(?:(?i:%s)|%s|(?i:%s|&#0*%d;|&#x0*%x;)|", percentEncoded(raw), regexp.QuoteMeta(quoted[1:len(quoted)-1]),
+			inUTF16(r), r, r)
+		if name := entities[r]; name != "" {
+			p.WriteString("&" + name + ";|")
+		}
 		switch {
 		case r == utf8.RuneError && size == 1:
 			p.WriteString(`\x{FFFD}?)`) // several may have become one
 		case r == ' ':
 			p.WriteString(`[ +])`)
+		case r == '/':
+			p.WriteString(`\\?/)`)
 		default:
 			p.WriteString(regexp.QuoteMeta(raw) + ")")
 		}
 	}
 	return p.String()
+}
+
+// entities are characters of which HTML has names that are in use.
+var entities = map[rune]string{'&': "amp", '<': "lt", '>': "gt", '"': "quot", '\'': "apos"}
+
+// inUTF16 is a character as JSON may escape it.
+func inUTF16(r rune) (text string) {
+	for _, unit := range utf16.Encode([]rune{r}) {
+		text += fmt.Sprintf(`\\u%04x`, unit)
+	}
+	return text
+}
+
+// credentials are user and password of a URL as Basic authentication sends them.
+func credentials(rawURL string) (forms []string) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.User == nil {
+		return nil
+	}
+	password, _ := u.User.Password()
+	both := []byte(u.User.Username() + ":" + password)
+	return []string{base64.RawStdEncoding.EncodeToString(both), base64.RawURLEncoding.EncodeToString(both)}
 }
 
 func percentEncoded(raw string) string {

@@ -44,7 +44,7 @@ func (r Registry) NewWithSecrets(rawURL string, secrets Secrets) (Sink, error) {
 	if len(values) == 0 {
 		return r.New(rawURL)
 	}
-	hide := newHider(values)
+	hide := newHider(append(values, credentials(filled)...))
 	s, err := r.New(filled)
 	if err != nil {
 		return nil, hide.from(err)

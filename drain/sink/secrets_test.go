@@ -2,7 +2,10 @@ package sink
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"html"
 	"io/fs"
 	"net/url"
 	"strings"
@@ -155,6 +158,24 @@ func TestWarningsOfASinkShowNoValue(t *testing.T) {
 	s.(Warner).WarnTo(func(text string) { warning = text }, time.Second)
 	if !strings.Contains(warning, "x://u:…%0A@h/ …") || strings.Contains(warning, strings.TrimSpace(password)) {
 		t.Errorf("got %q", warning)
+	}
+}
+
+// A server may answer with what it was sent, as its own format writes it.
+func TestAValueIsFoundInEachSpelling(t *testing.T) {
+	t.Parallel()
+	const value = "a/b&c<\"d'é😀"
+	h := newHider(append([]string{value}, credentials("http://bob:"+url.PathEscape(value)+"@h/")...))
+	indented, _ := json.Marshal(value)
+	for name, text := range map[string]string{
+		"JSON": string(indented), "JSON with slashes": strings.ReplaceAll(string(indented), "/", `\/`),
+		"JSON of ASCII alone": `a\/b\u0026c\u003C\u0022d\u0027\u00e9\ud83d\ude00`,
+		"HTML":                html.EscapeString(value), "HTML of numbers": "a&#47;b&#38;c&#060;&#34;d&#x27;&#xE9;&#x1F600;", "HTML of names": "a/b&amp;c&lt;&quot;d&apos;é😀",
+		"Basic": "Basic " + base64.StdEncoding.EncodeToString([]byte("bob:"+value)),
+	} {
+		if got := h.in("said " + text); !strings.Contains(got, "…") || strings.Contains(got, "b") || len(got) > len(`said Basic "…="`)+2 {
+			t.Errorf("%s: %s became %s", name, text, got)
+		}
 	}
 }
 
