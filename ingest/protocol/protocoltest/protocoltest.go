@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/ingest/wire/lineartest"
 )
 
 // MaxEntry bounds an event, in bytes.
@@ -81,6 +82,36 @@ func Run(t *testing.T, adapter protocol.Adapter, rows []Row) {
 		got := Events(adapter, Request(row[1], strings.Split(row[2], "\n")...), row[3])
 		if text := strings.Join(got, "\n"); text != row[4] {
 			t.Errorf("%s: got\n%s\nwant\n%s", row[0], text, row[4])
+		}
+	}
+	isLinear(t, adapter, rows)
+}
+
+// isLinear checks that no body takes an adapter more than its bytes: of the calls of rows, with members that their
+// objects have, and with some that repeat.
+func isLinear(t *testing.T, adapter protocol.Adapter, rows []Row) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, row := range rows {
+		body := row[3]
+		at := []int{strings.Index(body, "{"), strings.LastIndex(body, "{")}
+		if at[0] < 0 || seen[row[1]+row[2]] {
+			continue
+		}
+		seen[row[1]+row[2]] = true
+		r := Request(row[1], strings.Split(row[2], "\n")...)
+		own, _, _ := strings.Cut(body[at[1]+1:], ",")
+		for _, member := range []string{`"a":1`, `"\u0061":{"a":[]}`, strings.TrimRight(own, "}] \n")} {
+			for _, i := range at {
+				lineartest.Check(t, fmt.Sprintf("%s, with %s again and again", row[0], member), func(members int) func() {
+					text := body[:i+1] + strings.Repeat(member+",", members) + body[i+1:]
+					return func() {
+						if batch, err := adapter.Open(r, []byte(text)); err == nil {
+							_ = batch.Each(adapter.Paths(), MaxEntry, func(protocol.Event, wire.Reason) bool { return true })
+						}
+					}
+				})
+			}
 		}
 	}
 }
