@@ -503,8 +503,12 @@ func TestATransformChangesEntriesOfEveryRouteBeforeTheyAreStored(t *testing.T) {
 		c.SDKs, c.NamespaceKeys, c.MaxEntry = map[string]SDK{"default": {}}, true, 100
 	})
 	for _, tt := range []struct{ path, body, contentType, want string }{
-		{"/v1/default/a", "{\"event\":\"lap\",\"mail\":1,\"game\":\"b\"}\n{\"event\":\"ping\"}\nno json\n{\"mail\":1}", asNDJSON,
-			`{"accepted":2,"evicted":0,"rejected":2,"depth":2,"capacity":10000,"results":[{"i":1,"result":"drop","reason":"filtered"},{"i":3,"result":"drop","reason":"emptied"}]}`},
+		{"/v1/default/a", "{\"event\":\"lap\",\"mail\":1,\"game\":\"b\"}\n{\"event\":\"ping\"}\n[7]\n{\"mail\":1}\nno json", asNDJSON,
+			`{"accepted":2,"evicted":0,"rejected":3,"depth":2,"capacity":10000,"results":[{"i":1,"result":"drop","reason":"filtered"},{"i":3,"result":"drop","reason":"emptied"},{"i":4,"result":"drop","reason":"unreadable"}]}`},
+		{"/v1/default/raw", " \ufeff\n{\"event\":\"x\",\"mail\":1}", "Content-Type: application/octet-stream", `"accepted":0`},
+		{"/v1/default/raw", "\ufeff \n{\"event\":\"x\",\"mail\":1}\n", "Content-Type: application/octet-stream", `"accepted":1`},
+		{"/v1/default/raw", " {\"event\":\"y\",\"mail\":1}", asJSON, `"accepted":1`},
+		{"/v1/default/raw", "\t{\"event\":\"z\",\"mail\":1} \n", asNDJSON, `"accepted":1`},
 		{"/v1/default", `[{"partition":"a","data":{"event":"two","game":"c d"}},{"partition":"a","data":{"event":"three","x":1}}]`, asJSON,
 			`{"accepted":2,"evicted":0,"rejected":0,"results":[]}`},
 		{"/v1/default/a", `{"event":"` + strings.Repeat("x", 90) + `"}`, asJSON, "entry_too_large"},
@@ -515,15 +519,16 @@ func TestATransformChangesEntriesOfEveryRouteBeforeTheyAreStored(t *testing.T) {
 		}
 	}
 	for key, want := range map[string][]string{
-		"default/a":   {`1763629675100 {"event":"lap","game":"b"}`, "1763629675100 no json", `1763629675100 {"event":"three"}`},
+		"default/a":   {`1763629675100 {"event":"lap","game":"b"}`, "1763629675100 [7]", `1763629675100 {"event":"three"}`},
 		"default/c-d": {`1763629675100 {"event":"two","game":"c d"}`},
 		"default/b":   nil,
+		"default/raw": {`1763629675100 {"event":"x"}`, `1763629675100 {"event":"y"}`, `1763629675100 {"event":"z"}`},
 	} {
 		if got := p.store.entries(key); !slices.Equal(got, want) {
 			t.Errorf("%s: stored %q, want %q", key, got, want)
 		}
 	}
-	for result, want := range map[string]float64{"accepted": 4, "filtered": 2, "emptied": 1} {
+	for result, want := range map[string]float64{"accepted": 7, "filtered": 2, "emptied": 1, "unreadable": 2} {
 		if got := p.metric("entries_total", "default", result); got != want {
 			t.Errorf("%s: counted %v, want %v", result, got, want)
 		}

@@ -309,7 +309,7 @@ none
 {"result":"kept","partition":"eu-1","data":{"user":{"email":"9512cf8bbbc029be79b70eaaa3774495"},"game":"eu 1"}}
 {"result":"emptied"}
 {"result":"opaque","data":[1]}
-{"result":"opaque","text":"none"}
+{"result":"unreadable"}
 `
 	if code != exitOK || out != want {
 		t.Errorf("got %d %s%s", code, out, stderr)

@@ -59,7 +59,7 @@ func TestAReloadDuringTheStartIsRejected(t *testing.T) {
 		t.Error("a reload ran during the start")
 	}
 	usable(t, a)
-	if changed, err := a.Reload(t.Context()); err != nil || len(changed) != 1 {
+	if changed, err := reload(t, a); err != nil || len(changed) != 1 {
 		t.Errorf("after the start: %q, %v", changed, err)
 	}
 	if err := a.Stop(context.Background()); err != nil {
@@ -83,7 +83,7 @@ func TestAStopDuringAReloadLeavesWritesTheirTime(t *testing.T) {
 				}
 			}))
 			defer target.Close()
-			base := fmt.Sprintf("sink: %q\nlinger: 0s\nshutdown_timeout: 1m\n", target.URL)
+			base := fmt.Sprintf("sink: %q\nlinger: 0s\nsink_timeout: 1m\nlease: 2m\nshutdown_timeout: 1m\n", target.URL)
 			a, write, _ := startReloading(t, base)
 			resp, err := http.Post("http://"+a.Listen+"/v1/default/kart", "application/json", strings.NewReader("1"))
 			if err != nil {
@@ -164,7 +164,7 @@ func TestAReplayGoesOnDuringAReload(t *testing.T) {
 	})
 	eventually(t, "the first is replayed", func() bool { return ledger().Accepted >= 4 })
 	write(base + "batch: 5\n")
-	if _, err := a.Reload(t.Context()); err != nil {
+	if _, err := reload(t, a); err != nil {
 		t.Error(err)
 	}
 	replaying.Wait()
