@@ -16,7 +16,7 @@ import (
 const MasterName = "spill"
 
 // healthy is how long a group of servers may take to find each other.
-const healthy = 30 * time.Second
+const healthy = 2 * time.Minute
 
 // Sentinel is a primary, its replica and three sentinels that watch them.
 type Sentinel struct {

@@ -101,7 +101,7 @@ func Until(tb testing.TB, limit time.Duration, what string, ok func() bool) time
 		if took > limit {
 			tb.Fatalf("after %v still not: %s", limit, what)
 		}
-		<-time.After(min(max(took/8, 5*time.Millisecond), 100*time.Millisecond))
+		<-time.After(min(max(took/8, 5*time.Millisecond), 40*time.Millisecond))
 	}
 	return time.Since(began)
 }
