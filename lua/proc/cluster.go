@@ -13,7 +13,7 @@ import (
 
 const (
 	slots     = 16384
-	clustered = 30 * time.Second // how long a cluster may take to be one
+	clustered = 2 * time.Minute // how long a cluster may take to be one
 )
 
 // FormCluster makes a cluster of servers that serve no slot yet: all slots are dealt evenly to the
