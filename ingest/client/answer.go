@@ -22,6 +22,7 @@ type answer struct {
 	verdicts []string      // stored: of each entry
 	after    time.Duration // failed: wait that long at least
 	down     bool          // failed: the service did not answer for itself
+	no       bool          // failed: an answer that more attempts may not change, so that Attempts bounds them
 	err      error         // of every outcome but stored; Is ErrUnknown where it may have stored entries
 }
 
@@ -56,12 +57,13 @@ func readAnswer(r *http.Response, n int) answer {
 		if verdicts := readVerdicts(body, n); verdicts != nil {
 			return answer{verdicts: verdicts}
 		}
-		return answer{outcome: failed, down: true, err: errForeign}
+		return answer{outcome: failed, down: true, no: true, err: errForeign}
 	case code == http.StatusRequestEntityTooLarge:
 		return answer{outcome: tooMuch, err: newError(r, body)}
 	case code == http.StatusRequestTimeout || code == http.StatusTooManyRequests || code >= 500:
 		e := newError(r, body)
-		return answer{outcome: failed, down: code >= 500, after: e.RetryAfter, err: e}
+		away := code >= http.StatusBadGateway && code <= http.StatusGatewayTimeout
+		return answer{outcome: failed, down: code >= 500, no: !away, after: e.RetryAfter, err: e}
 	default:
 		return answer{outcome: rejected, err: newError(r, body)}
 	}

@@ -39,9 +39,11 @@ type ReporterConfig struct {
 	InFlight int
 	// Timeout bounds one attempt; default 10s.
 	Timeout time.Duration
-	// Attempts is how often a request is tried; default 4. Between attempts it waits a
-	// random time between 0 and min(BackoffMax, BackoffBase·2^n); default 100ms and
-	// 5s, and at least as long as the service's Retry-After says.
+	// Attempts is how often a request is tried that is answered 408, 429, 500 or what is not of Spillway;
+	// default 4. What waits for a service that is away, or cannot store it now, is tried until
+	// it is too old. Between attempts it waits a random time between 0 and
+	// min(BackoffMax, BackoffBase·2^n); default 100ms and 5s, and at least as long as the service's
+	// Retry-After says.
 	Attempts                int
 	BackoffBase, BackoffMax time.Duration
 	// BreakAfter is after how many failures in a row only one request a ProbeEvery is

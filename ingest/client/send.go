@@ -94,7 +94,7 @@ func (s *sender) try(m message, list []*entry) (why Reason, split bool) {
 			latest = at
 		}
 	}
-	maybe := false // some entries may be stored
+	maybe, noes := false, 0 // some entries may be stored
 	for attempt := 1; ; attempt++ {
 		if !r.breaker.pass(r.working, latest) {
 			break
@@ -123,7 +123,10 @@ func (s *sender) try(m message, list []*entry) (why Reason, split bool) {
 				latest, late = forgotten, Unknown
 			}
 		}
-		if attempt >= r.cfg.Attempts && r.working.Err() == nil {
+		if a.no {
+			noes++
+		}
+		if noes >= r.cfg.Attempts && r.working.Err() == nil {
 			return RetriesExhausted, false
 		}
 		wait := max(backoff(r.cfg.BackoffBase, r.cfg.BackoffMax, attempt), a.after)

@@ -16,7 +16,7 @@ const (
 	Stale Reason = "stale"
 	// TooLarge: its payload is larger than ReporterConfig.MaxEntry.
 	TooLarge Reason = "too_large"
-	// RetriesExhausted: its request failed ReporterConfig.Attempts times.
+	// RetriesExhausted: its request was answered ReporterConfig.Attempts times by an error that stays.
 	RetriesExhausted Reason = "retries_exhausted"
 	// Shutdown: it was reported after Close, or Close had no time left for it.
 	Shutdown Reason = "shutdown"

@@ -258,13 +258,48 @@ func resultsOfOtherKindsAreTaken(b *bench) {
 
 func entriesWantedForEverAreDropped(b *bench) {
 	o := quick()
-	o.Batch, o.Linger, o.Attempts = 2, time.Hour, 3
+	o.Batch, o.Linger, o.MaxAge = 2, time.Hour, 500*time.Millisecond
 	b.start(o, Step{Verdict: "retry", All: true})
 	b.report(0, 2, 1)
 	b.flush()
-	b.has(0, map[string]int64{"retries_exhausted": 2})
-	if n := b.server.Calls(); n != 3 {
-		b.Errorf("%d calls, want 3", n)
+	b.has(0, map[string]int64{"stale": 2})
+}
+
+// With the defaults' attempts and times between them.
+func aRestartCostsNoEntry(b *bench) {
+	b.start(Options{Linger: 5 * time.Millisecond})
+	b.report(0, 300, 3)
+	b.flush()
+	b.server.Restart(b, 2500*time.Millisecond)
+	b.report(300, 2320, 3)
+	b.flush()
+	b.has(2320, nil)
+	b.ordered(0, 2320, 3)
+}
+
+func aServiceThatIsAwayWearsOutNoAttempts(b *bench) {
+	o := quick()
+	o.Batch, o.Linger, o.Attempts = 40, time.Hour, 2
+	b.start(o, Step{Cut: true}, Step{Status: 502}, Step{Status: 503}, Step{Status: 504}, Step{Status: 503, Code: "store_unavailable"},
+		Step{Cut: true}, Step{Lose: true}, Step{Verdict: "retry"}, Step{Verdict: "retry", All: true}, Step{Status: 500}, Step{})
+	b.report(0, 40, 8)
+	b.flush()
+	b.has(40, nil)
+	b.ordered(0, 40, 8)
+}
+
+func whatIsStaleBehindWhatIsFreshIsNotSent(b *bench) {
+	o := quick()
+	o.Batch, o.Linger = 10, time.Hour
+	b.start(o)
+	b.sdk.ReportAt("p", number(0), time.Now().Add(time.Hour))
+	b.sdk.ReportAt("p", number(1), time.Now().Add(-time.Hour))
+	b.sdk.ReportAt("q", number(2), time.Now().Add(-time.Hour))
+	b.sdk.ReportAt("p", number(3), time.Now().Add(time.Hour))
+	b.flush()
+	b.has(2, map[string]int64{"stale": 2})
+	if got := b.numbers("p"); !slices.Equal(got, []int{0, 3}) {
+		b.Errorf("the server has %v, want what is fresh", got)
 	}
 }
 
@@ -321,7 +356,7 @@ func aRejectedRequestIsDropped(b *bench) {
 func attemptsEnd(b *bench) {
 	o := quick()
 	o.Batch, o.Linger, o.Attempts, o.BreakAfter = 5, time.Hour, 3, 100
-	b.start(o, Step{Status: 503, Code: "store_unavailable"})
+	b.start(o, Step{Status: 500, Code: "internal"})
 	b.report(0, 5, 1)
 	b.flush()
 	b.has(0, map[string]int64{"retries_exhausted": 5})

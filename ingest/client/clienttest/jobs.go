@@ -243,7 +243,7 @@ type jobRequest struct {
 
 func newJobServer(t testing.TB) *jobServer {
 	s := &jobServer{service: NewQueues(), gone: make(chan struct{}), scripts: map[string][]Step{}}
-	s.url = serveHTTP(t, s.gone, http.HandlerFunc(s.serve))
+	s.url = serveHTTP(t, s.gone, http.HandlerFunc(s.serve)).URL
 	return s
 }
 

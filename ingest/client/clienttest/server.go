@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -43,6 +44,7 @@ type Entry struct {
 type Server struct {
 	URL string
 
+	web    *httptest.Server // nil: without a network
 	gone   chan struct{}
 	mu     sync.Mutex
 	script []Step
@@ -73,19 +75,42 @@ func NewServer(t testing.TB, script ...Step) *Server {
 			t.Error(fault)
 		}
 	})
-	s.URL = serveHTTP(t, s.gone, http.HandlerFunc(s.serve))
+	s.web = serveHTTP(t, s.gone, http.HandlerFunc(s.serve))
+	s.URL = s.web.URL
 	return s
 }
 
 // serveHTTP serves until the test ends; gone closes first.
-func serveHTTP(t testing.TB, gone chan struct{}, handler http.Handler) (url string) {
+func serveHTTP(t testing.TB, gone chan struct{}, handler http.Handler) *httptest.Server {
 	web := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		close(gone)
 		web.CloseClientConnections()
 		web.Close()
 	})
-	return web.URL
+	return web
+}
+
+// Restart ends the server's connections, and takes others after a while.
+func (s *Server) Restart(t testing.TB, after time.Duration) {
+	_ = s.web.Listener.Close()
+	s.web.CloseClientConnections()
+	again, ended := &http.Server{Handler: s.web.Config.Handler, ReadHeaderTimeout: time.Minute}, make(chan struct{})
+	timer := time.AfterFunc(after, func() {
+		defer close(ended)
+		listener, err := net.Listen("tcp", s.web.Listener.Addr().String())
+		if err != nil {
+			s.fault("listen again: %v", err)
+			return
+		}
+		_ = again.Serve(listener)
+	})
+	t.Cleanup(func() {
+		_ = again.Close()
+		if !timer.Stop() {
+			<-ended
+		}
+	})
 }
 
 // Script sets what happens from now on.

@@ -43,7 +43,7 @@ namespace Spillway
         public int InFlight = 4;
         /// <summary>Of one attempt.</summary>
         public TimeSpan Timeout = TimeSpan.FromSeconds(10);
-        /// <summary>How often a request is tried, and the bounds of the random wait between.</summary>
+        /// <summary>How often a request is tried that is answered 408, 429, 500 or what is not of Spillway; otherwise until it is too old. And the bounds of the random wait between.</summary>
         public int Attempts = 4;
         public TimeSpan BackoffBase = TimeSpan.FromMilliseconds(100), BackoffMax = TimeSpan.FromSeconds(5);
         /// <summary>After how many failures in a row one attempt every ProbeEvery is made.</summary>
@@ -103,6 +103,7 @@ namespace Spillway
             public long After;          // ms to wait at least, when to be tried again
             public bool Down;           // the service did not answer for itself
             public bool Maybe;          // when to be tried again: it may have stored entries
+            public bool No;             // more attempts may not change it, so that Attempts bounds them
             public Exception Error;
         }
 
@@ -351,7 +352,13 @@ namespace Spillway
                 due = long.MaxValue;
                 if (over) return;
                 while (all.Count > 0 && Now() >= StaleAt(all.First.Value)) Lose(all.First.Value, "stale");
-                while (requests.Count < o.InFlight && Wait() <= 0) started.Add(Gather());
+                while (requests.Count < o.InFlight && Wait() <= 0)
+                {
+                    var r = Gather();
+                    if (r.Entries.Count == 0) continue; // stale, all of them
+                    requests.Add(r);
+                    started.Add(r);
+                }
                 if (requests.Count < o.InFlight && free > 0) Arm(Wait());
                 if (all.Count > 0) Arm(StaleAt(all.First.Value) - Now() + 1);
                 Signal();
@@ -383,6 +390,11 @@ namespace Spillway
                 place = place.Next;
                 if (e.Part.Busy && !r.Parts.Contains(e.Part)) continue;
                 if (r.Entries.Count > 0 && size + e.Data.Length > o.BatchBytes) break;
+                if (Now() >= StaleAt(e))
+                {
+                    Lose(e, "stale");
+                    continue;
+                }
                 if (r.Parts.Add(e.Part))
                 {
                     Freed(-e.Part.List.Count, -e.Part.Bytes);
@@ -392,7 +404,6 @@ namespace Spillway
                 r.Entries.Add(e);
                 size += e.Data.Length;
             }
-            requests.Add(r);
             return r;
         }
 
@@ -445,6 +456,7 @@ namespace Spillway
             Answer a = null;
             var latest = 0L;
             var maybe = false; // some entries may be stored
+            var noes = 0;
             foreach (var e in list) latest = Math.Max(latest, StaleAt(e));
             var body = Body(list, json);
             var zipped = o.CompressFrom >= 0 && body.Length >= o.CompressFrom;
@@ -480,7 +492,7 @@ namespace Spillway
                 }
                 var wait = Math.Max(Transport.Backoff(o.BackoffBase, o.BackoffMax, attempt), a.After);
                 if (over) why = "shutdown";
-                else if (attempt >= o.Attempts) why = "retries_exhausted";
+                else if (a.No && ++noes >= o.Attempts) why = "retries_exhausted";
                 else if (Now() + wait > latest || !await Transport.Sleep(wait, stop.Token).ConfigureAwait(false)) why = over ? "shutdown" : late;
             }
             if (why == null && a.Outcome == Outcome.Split && list.Count > 1 && !maybe)
@@ -581,7 +593,9 @@ namespace Spillway
                 }
                 catch (Exception e) // the network's, in all the forms it has
                 {
-                    a.Error = Queues.NotAnswered(e);
+                    var error = Queues.NotAnswered(e);
+                    a.Error = error;
+                    a.Maybe = error.Kind == ErrorKind.Unknown;
                 }
             }
             if (a.Outcome != Outcome.Stored) lock (gate) foreach (var d in told) Add(untold, d.Key, d.Value);
@@ -595,6 +609,7 @@ namespace Spillway
             a.Error = code == 200 ? SpillwayException.Foreign() : Queues.Refused(r, text);
             if (code == 204) a.Verdicts = new string[n];
             if (code == 200) a.Verdicts = Json.Verdicts(text, n);
+            a.No = a.Verdicts == null && (code < 502 || code > 504);
             if (a.Verdicts != null)
             {
                 a.Outcome = Outcome.Stored;

@@ -263,7 +263,7 @@ test("a program that ends is told what could not be sent", async t => {
   const { printed, code } = await run(t, `
     const c = open({ linger: 1e6, onDrop: (why, n) => console.log(why, n), onError() { } })
     for (let i = 0; i < 5; i++) c.report("p", i)
-  `, () => ({ status: 503, text: "{}" }))
+  `, () => ({ status: 500, text: "{}" }))
   assert.equal(printed, "retries_exhausted 5\n")
   assert.equal(code, 0)
 })

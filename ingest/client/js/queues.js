@@ -5,7 +5,7 @@
 //   await queues.publish("welcome", { to: "ada" }, { delay: 60000 })
 //   await new Worker(queues, ["welcome"], async job => send(job.json()), { concurrency: 8 }).run()
 
-import { backoff, endpoint, newKeys, now, retryAfter, settings, sleep, warner } from "./reporter.js"
+import { backoff, endpoint, newKeys, now, retryAfter, settings, sleep, unconnected, warner } from "./reporter.js"
 
 // SpillwayError is an answer that is none, or that says no. Its kind is one of those below; code is the
 // service's own word, status that of HTTP, 0 where nothing answered.
@@ -28,7 +28,6 @@ const kinds = Object.fromEntries(Object.entries({
   empty: "empty_body empty_batch", too_large: "body_too_large entry_too_large too_many_entries", unknown: "hung_up internal",
   unavailable: "request_timeout store_unavailable store_full overloaded shutting_down not_ready",
 }).flatMap(([kind, codes]) => codes.split(" ").map(code => [code, kind])))
-const unconnected = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
 const maxWait = 240000 // Node gives up a request that is not answered for 300 s
 const maxAfter = 30 * 24 * 3600000
 const maxError = 1024, maxResult = 4096 // bytes

@@ -282,6 +282,10 @@ export class Reporter {
       const p = this.#parts.get(e.partition)
       if (p.busy && !r.parts.has(p)) continue
       if (r.entries.length && (r.entries.length >= this.#o.batch || bytes + e.size > this.#o.batchBytes)) break
+      if (this.#stale(e)) {
+        this.#lose(e, "stale")
+        continue
+      }
       if (!p.busy) this.#freed(-p.list.length, -p.bytes)
       p.busy = true
       r.parts.add(p)
@@ -289,6 +293,7 @@ export class Reporter {
       r.entries.push(e)
       bytes += e.size
     }
+    if (!r.entries.length) return
     this.#requests.add(r)
     this.#send(r)
   }
@@ -337,7 +342,7 @@ export class Reporter {
   async #try(list) {
     const o = this.#o
     const stale = Math.max(...list.map(e => e.at)) + o.maxAge
-    let forgotten = Infinity // when the service may not know the key of an attempt that may have stored some
+    let forgotten = Infinity, noes = 0 // when the service may not know the key of an attempt that may have stored some
     const late = () => this.#over ? "shutdown" : forgotten < stale ? "unknown" : "stale"
     const pause = async ms => Date.now() + ms <= Math.min(stale, forgotten) && sleep(ms, this.#stop.signal)
     const text = typeof list[0].data === "string"
@@ -376,7 +381,7 @@ export class Reporter {
       if (a.dropped) return a.split && list.length > 1 && forgotten === Infinity ? "split" : a.dropped
       if (a.maybe) forgotten = Math.min(forgotten, sent + o.keyWindow)
       if (this.#kept) this.#save()
-      if (attempt >= o.attempts && !this.#over) return "retries_exhausted"
+      if (a.no && ++noes >= o.attempts && !this.#over) return "retries_exhausted"
       if (!await pause(Math.max(backoff(o, attempt), a.after ?? 0))) break
     }
     return late()
@@ -390,7 +395,7 @@ export class Reporter {
     const told = this.#untold
     const discards = Object.entries(told).map(([why, n]) => `${why === "invalid" ? "other" : why}=${n}`).join(",")
     this.#untold = {}
-    let stored = false
+    let stored = false, no = false // an answer that more attempts may not change
     try {
       const h = { ...headers, "X-Sent-At": String(Date.now()) }
       if (discards) h["X-Client-Discards"] = discards
@@ -398,6 +403,7 @@ export class Reporter {
       const keepalive = (body.byteLength ?? utf8Length(body)) * this.#o.inFlight <= beaconBytes
       const r = await (this.#o.fetch ?? fetch)(url, { method: "POST", headers: h, body, signal: abort.signal, redirect: "manual", keepalive })
       const text = await r.text(), { status } = r, down = status >= 500
+      no = status < 502 || status > 504
       const error = Object.assign(new Error(`spillway: the service answered ${status} ${text.slice(0, 200)}`), { status })
       const results = new Map()
       if (status === 200) {
@@ -410,10 +416,10 @@ export class Reporter {
       }
       if (status === 200 || status === 204) return stored = true, { results, maybe: true }
       if (down || status === 408 || status === 429) // a 503 says when it may have stored some
-        return { after: retryAfter(r.headers.get("Retry-After")), down, maybe: down && (status !== 503 || /"outcome"/.test(text)), error }
+        return { after: retryAfter(r.headers.get("Retry-After")), down, no, maybe: down && (status !== 503 || /"outcome"/.test(text)), error }
       return { dropped: "rejected", split: status === 413, error }
     } catch (error) {
-      return { down: true, maybe: true, error }
+      return { down: true, no, maybe: !unconnected.test(error.cause?.code), error }
     } finally {
       clearTimeout(timer)
       this.#stop.signal.removeEventListener("abort", stop)
@@ -583,6 +589,9 @@ export function sleep(ms, signal) {
     signal?.addEventListener("abort", done)
   })
 }
+
+// unconnected are the codes of Node for a request that was not sent.
+export const unconnected = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/
 
 export function retryAfter(header) {
   if (!header) return 0

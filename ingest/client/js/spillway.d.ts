@@ -22,7 +22,7 @@ export interface ReporterOptions {
   inFlight?: number
   /** Of one attempt; default 10000. */
   timeout?: number
-  /** How often a request is tried; default 4. */
+  /** How often a request is tried that is answered 408, 429, 500 or what is not of Spillway; default 4. Otherwise until it is too old. */
   attempts?: number
   /** Bounds of the random wait between attempts; default 100 and 5000. */
   backoffBase?: number

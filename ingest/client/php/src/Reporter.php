@@ -12,8 +12,8 @@ namespace Spillway;
  *
  * Options, times in seconds: namespace ("default"), token (none), batch and batch_bytes (128, 256 KiB: of a request), queue and
  * queue_bytes (10,000, 32 MiB: what waits at most; one partition may have half of each), max_entry (32 KiB), max_age (180: how
- * old an entry may get here), timeout (10, of one attempt), attempts (4), backoff_base and backoff_max (0.1, 5), compress_from
- * (1024 bytes; negative: never), end_timeout (2: how long the end of the request may take, beyond which entries are dropped;
+ * old an entry may get here), timeout (10, of one attempt), attempts (4, that are answered 408, 429, 500 or what is not of
+ * Spillway; otherwise until it is too old), backoff_base and backoff_max (0.1, 5), compress_from (1024 bytes; negative: never), end_timeout (2: how long the end of the request may take, beyond which entries are dropped;
  * negative: nothing is sent then), on_drop (told of each drop: reason, number), on_error (told of each attempt that
  * failed; default error_log, once a minute at most of each kind, and of each request under FPM).
  */
@@ -241,6 +241,10 @@ final class Reporter
             if (count($list) >= $this->o['batch'] || $list !== [] && $size + strlen($e[1]) > $this->o['batch_bytes']) {
                 break;
             }
+            if (microtime(true) >= $this->staleAt($e[2])) {
+                $this->lose($i, 'stale');
+                continue;
+            }
             $list[] = $this->take($i);
             $size += strlen($e[1]);
         }
@@ -338,8 +342,9 @@ final class Reporter
             }
         }
         $r->next = microtime(true) + max(Queues::backoff((float) $this->o['backoff_base'], (float) $this->o['backoff_max'], ++$r->attempts), $a->after);
-        if ($r->attempts >= $this->o['attempts'] || $r->next > $r->latest) {
-            $this->drop($r->attempts >= $this->o['attempts'] ? 'retries_exhausted' : $r->late, count($r->entries));
+        $r->noes += !$stored && $a->failed === '' && ($a->status < 502 || $a->status > 504) ? 1 : 0; // while the service is away they wait
+        if ($r->noes >= $this->o['attempts'] || $r->next > $r->latest) {
+            $this->drop($r->noes >= $this->o['attempts'] ? 'retries_exhausted' : $r->late, count($r->entries));
             return [];
         }
         return [$r];
@@ -403,6 +408,7 @@ final class Request
     /** @var string[] */
     public array $headers;
     public int $attempts = 0;
+    public int $noes = 0; // of them, answers that more may not change
     public bool $maybe = false; // some entries may be stored
     public float $next = 0; // when the next attempt may be made
     public float $latest; // when the last

@@ -62,7 +62,7 @@ class Reporter:
 
     Times are in seconds. on_drop is told how many entries were dropped for a reason, on_error what went wrong, each at
     most once a second, on a thread of their own; without on_error the logger "spillway" warns. max_age None is any age.
-    compress_from None turns gzip off.
+    attempts bounds answers of 408, 429, 500 or none of Spillway's. compress_from None turns gzip off.
     """
 
     def __init__(
@@ -354,7 +354,7 @@ class Reporter:
         """
         latest, late = max(e.occurred for e in left if e is not None) + self._max_age, "stale"
         maybe = False  # some entries may be stored
-        attempt = 0
+        attempt = noes = 0
         while self._pass(latest):
             attempt += 1
             sent, timeout = time.time(), self._timeout
@@ -403,7 +403,8 @@ class Reporter:
                     latest, late = sent + self._key_window, "unknown"
             if self._ended.is_set():
                 break
-            if attempt >= self._attempts:
+            noes += trouble is not None and status not in (0, 502, 503, 504)  # while the service is away they wait
+            if noes >= self._attempts:
                 return "retries_exhausted"
             wait = max(backoff(self._base, self._most, attempt), trouble.retry_after if trouble else 0.0)
             if latest - time.time() < wait or self._ended.wait(wait):

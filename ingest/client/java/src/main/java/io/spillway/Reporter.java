@@ -53,7 +53,10 @@ public final class Reporter implements AutoCloseable {
         public int inFlight = 4;
         /** Of one attempt. */
         public Duration timeout = Duration.ofSeconds(10);
-        /** How often a request is tried, and the bounds of the random time between. */
+        /**
+         * How often a request is tried that is answered 408, 429, 500 or what is not of Spillway; otherwise until it is too old.
+         * And the bounds of the random time between.
+         */
         public int attempts = 4;
         public Duration backoffBase = Duration.ofMillis(100), backoffMax = Duration.ofSeconds(5);
         /** After how many failures in a row one attempt a probeEvery is made. */
@@ -341,6 +344,10 @@ public final class Reporter implements AutoCloseable {
                 }
                 Set<Part> carried = new LinkedHashSet<>();
                 List<Entry> list = gather(carried);
+                if (list.isEmpty()) { // stale, all of them
+                    for (Part p : carried) release(p);
+                    continue;
+                }
                 requests.add(list);
                 if (due() <= 0) work.signal();
                 gate.unlock();
@@ -385,11 +392,15 @@ public final class Reporter implements AutoCloseable {
             while (!p.entries.isEmpty() && list.size() < o.batch) {
                 Entry e = p.entries.peek();
                 if (!list.isEmpty() && size + e.payload.length > o.batchBytes) break;
+                if (System.currentTimeMillis() >= staleAt(e)) {
+                    lose(e, "stale");
+                    continue;
+                }
                 remove(e);
                 list.add(e);
                 size += e.payload.length;
             }
-            if (list.get(begin).seq < least) { // the request's first has the lowest number
+            if (begin < list.size() && list.get(begin).seq < least) { // the request's first has the lowest number
                 least = list.get(begin).seq;
                 Collections.rotate(list, list.size() - begin);
             }
@@ -431,6 +442,7 @@ public final class Reporter implements AutoCloseable {
         boolean zipped = o.compressFrom >= 0 && body.length >= o.compressFrom;
         if (zipped) body = zip(body);
         boolean maybe = false; // some entries may be stored
+        int noes = 0; // answers that more attempts may not change
         String late = "stale", key = key();
         try {
             for (int attempt = 1;; attempt++) {
@@ -460,7 +472,7 @@ public final class Reporter implements AutoCloseable {
                         late = "unknown";
                     }
                 }
-                if (attempt >= o.attempts) {
+                if (!stored && a.failed == null && (a.status < 502 || a.status > 504) && ++noes >= o.attempts) {
                     end(list, "retries_exhausted");
                     return;
                 }
