@@ -44,6 +44,10 @@ func runChild(behaviour string) {
 		time.Sleep(time.Hour)
 	}
 	fmt.Fprintln(out, `{"do":"ready"}`)
+	if behaviour == "overread" {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(7)
+	}
 	in := bufio.NewReader(os.Stdin)
 	for grown := false; ; {
 		text, err := in.ReadString('\n')

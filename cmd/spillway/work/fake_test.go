@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 // A verdict is a line of a settle.
 type verdict struct {
 	ID, Do   string
+	Error    string
 	Attempt  int
 	MS       int64
 	Deadline int64 `json:"deadline_ms"`

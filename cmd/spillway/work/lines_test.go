@@ -277,6 +277,23 @@ func TestAJobThatNoChildReadsGoesBackUncounted(t *testing.T) {
 	f.until("it goes back", func() bool { return f.requeued[id].Deadline == 1001 && len(f.verdicts) == 0 })
 }
 
+func TestAJobThatKillsWhoReadsItIsCounted(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{2, 40 << 10, 300 << 10} { // pipes have 64 KiB
+		f := newFake(t)
+		f.start("overread")
+		id := f.publish(strings.Repeat("x", size), 1, 3, nil)
+		if v := f.told(id); v.Do != "nack" || v.Error != "the child ended in the job: exit status 7" {
+			t.Errorf("%d bytes: got %+v", size, v)
+		}
+		f.change(func() {
+			if len(f.requeued) > 0 {
+				t.Errorf("%d bytes: it went back uncounted", size)
+			}
+		})
+	}
+}
+
 // The lease is touched each third of its ttr, and the machine may stand still for as long.
 func TestALeaseIsRenewedUntilItIsLost(t *testing.T) {
 	t.Parallel()

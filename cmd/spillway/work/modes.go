@@ -1,13 +1,16 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -147,7 +150,7 @@ func (w *worker) do(c *child, t *task) error {
 	}
 	text = append(text, '\n')
 	end := w.begin(c, t, timeout)
-	_, unheard := c.Stdin.Write(text)
+	sent, unheard := c.Stdin.Write(text)
 	if unheard != nil {
 		c.Deaf()
 	}
@@ -164,12 +167,22 @@ func (w *worker) do(c *child, t *task) error {
 	case m.Do != "":
 		end(w.verdict(t, m, backoff), m.Error)
 		return nil
-	case (unheard != nil || c.Unread >= len(text)) && (c.Why() == "" || c.Why() == "protocol"): // it ended before it began
+	case c.Unread >= sent && (c.Why() == "" || c.Why() == "protocol"): // it ended before it read a byte
 		end(spillway.ErrNotBegun, "")
 	default:
-		end(w.death(c, t, backoff), errDied.Error())
+		died := c.died()
+		end(w.death(c, t, backoff, died), died.Error())
 	}
 	return errors.Join(errDied, c.Err)
+}
+
+// died says how a child ended in its job.
+func (c *child) died() error {
+	why := c.Why()
+	if c.Err != nil {
+		why = strings.TrimPrefix(why+": "+c.Err.Error(), ": ")
+	}
+	return fmt.Errorf("%w: %s", errDied, cmp.Or(why, "exit status 0"))
 }
 
 // begin bounds what a child does for a job. end ends that: err is what becomes of the job.
@@ -241,13 +254,13 @@ func release(t *task, err error, after time.Duration) error {
 // death is what becomes of a job whose child has died. One of PHP's comes again even at its last
 // try, so that PHP's code finds its tries used up and says that it failed; one that has killed a
 // child even then is buried.
-func (w *worker) death(c *child, t *task, backoff time.Duration) error {
+func (w *worker) death(c *child, t *task, backoff time.Duration, died error) error {
 	if c.Why() == "drain" {
 		backoff = 0
 	} else if n := w.tries(t); t.PHP != nil && n > 0 && t.Attempt > n {
-		return spillway.Permanent(errDied)
+		return spillway.Permanent(died)
 	}
-	return release(t, errDied, backoff)
+	return release(t, died, backoff)
 }
 
 // exitDataErr is EX_DATAERR of sysexits.h: the job can never be done. Of all others but 0 it comes
@@ -274,6 +287,12 @@ func (w *worker) each(s *process.Slot) error {
 		program.Env = append(program.Env, "JOB_DEADLINE="+strconv.FormatInt(time.Now().Add(timeout).Unix(), 10))
 	}
 	c, err := w.start(s, program, false, append([]byte{}, t.Payload...))
+	if errors.Is(err, syscall.E2BIG) { // of the job's attributes, for the program was started with a larger environment than its own
+		w.log.Warn("job failed", zap.String("queue", t.Queue), zap.String("seq", t.seq()), zap.Error(err))
+		w.hooks.tell("job_failed", s.N, t, err.Error())
+		t.done <- spillway.RetryIn(err, backoff)
+		return nil
+	}
 	if err != nil {
 		t.done <- spillway.ErrNotBegun
 		return err

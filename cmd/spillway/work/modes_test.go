@@ -67,6 +67,20 @@ func TestAProgramThatCannotBeStartedTakesNoTries(t *testing.T) {
 	r.says(t, "child does not run")
 }
 
+func TestAJobWhoseAttributesNoEnvironmentHoldsIsCounted(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	id := f.publish("0", 1, 3, nil)
+	f.change(func() { f.jobs[id]["attributes"] = map[string]string{"a": strings.Repeat("x", 200<<10)} })
+	f.start("each")
+	if v := f.told(id); v.Do != "nack" || !strings.Contains(v.Error, "too long") {
+		t.Errorf("got %s, %.200s", v.Do, v.Error)
+	}
+	if v := f.told(f.publish("0", 1, 3, nil)); v.Do != "ack" {
+		t.Errorf("the next: got %+v", v)
+	}
+}
+
 func TestProcessesThatGetJobsThemselvesAreKeptRunning(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
