@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,42 @@ func (a *api) publish(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
+	if rejected = a.messages(c, p, shards); rejected != nil {
+		return a.unlessRepeated(c, p, rejected)
+	}
+	taken, rejected := c.take(c.key.Limiters().Produce, len(p.Messages))
+	if rejected != nil {
+		return rejected
+	}
+	a.Publish(p)
+	if p.Err != nil {
+		if !errors.Is(p.Err, partition.ErrUnknown) {
+			taken.Refund()
+		}
+		return a.reject(c, p.Err)
+	}
+	changed, rejected := a.resolve(c, p)
+	if rejected != nil {
+		return rejected
+	}
+	return a.published(c, p, changed)
+}
+
+// published answers a publish.
+func (a *api) published(c *call, p *job.Publish, changed bool) *ingest.Rejection {
+	if !p.Exists && wire.Prefers(c.Ctx.Request.Header.Peek("Prefer"), "return=minimal") {
+		c.Ctx.SetStatusCode(204)
+		return nil
+	}
+	answer := appendPublished(nil, p)
+	if changed {
+		answer = append([]byte(`{"changed":true,`), answer[1:]...)
+	}
+	return c.Answer(200, jsonType, answer)
+}
+
+// messages reads what a publish stores.
+func (a *api) messages(c *call, p *job.Publish, shards int) *ingest.Rejection {
 	body, rejected := c.Body()
 	if rejected != nil {
 		return rejected
@@ -65,34 +102,30 @@ func (a *api) publish(c *call) *ingest.Rejection {
 	if rejected := a.mayStore(p.Messages); rejected != nil {
 		return rejected
 	}
-	if rejected := c.Reserve(len(p.Messages)*(publishCost+len(attributes)) + shards*len(body)); rejected != nil {
-		return rejected
+	if c.late != nil {
+		return c.late
 	}
-	taken, rejected := c.take(c.key.Limiters().Produce, len(p.Messages))
-	if rejected != nil {
-		return rejected
-	}
-	a.Publish(p)
-	if p.Err != nil {
-		if !errors.Is(p.Err, partition.ErrUnknown) {
-			taken.Refund()
-		}
-		return a.reject(c, p.Err)
-	}
-	changed, rejected := a.resolve(c, p)
-	if rejected != nil {
-		return rejected
-	}
-	if !p.Exists && wire.Prefers(c.Ctx.Request.Header.Peek("Prefer"), "return=minimal") {
-		c.Ctx.SetStatusCode(204)
-		return nil
-	}
-	answer := appendPublished(nil, p)
-	if changed {
-		answer = append([]byte(`{"changed":true,`), answer[1:]...)
-	}
-	return c.Answer(200, jsonType, answer)
+	return c.Reserve(len(p.Messages)*(publishCost+len(attributes)) + shards*len(body))
 }
+
+// unlessRepeated answers a publish that the clock or a setting rejects: it may be the repeat of one that was
+// taken, for which its time has passed since, or the setting was another one.
+func (a *api) unlessRepeated(c *call, p *job.Publish, rejected *ingest.Rejection) *ingest.Rejection {
+	switch {
+	case p.Key == "" && p.CallerID == "" && p.Unique == 0:
+		return rejected
+	case rejected != c.late && !slices.Contains(settingsReject, rejected.Code):
+		return rejected
+	}
+	p.Messages, p.Delay, p.TTL, p.OnEnd, p.Prepare = nil, 0, 0, "", nil
+	if a.Publish(p); p.Err != nil {
+		return rejected
+	}
+	return a.published(c, p, false)
+}
+
+// settingsReject are the codes of what a request of the same text did not exceed before a reload.
+var settingsReject = []wire.Code{wire.CodeEntryTooLarge, wire.CodeBodyTooLarge, wire.CodeTooManyEntries}
 
 // publishEach stores messages of an adapter, each by itself.
 func (a *api) publishEach(c *call, all []Message) *ingest.Rejection {
@@ -146,8 +179,8 @@ func (a *api) options(c *call,
 		p.Delay = a.until(c)
 	}
 	if p.TTL = c.duration("ttl", 0, 0, job.MaxTTL); p.TTL > 0 && p.TTL <= p.Delay {
-		c.fail(wire.CodeBadTTL,
-			"ttl is longer than delay, or 0: the job would expire before it is ready")
+		c.late = cmp.Or(c.late, ingest.Reject(wire.CodeBadTTL,
+			"ttl is longer than delay, or 0: the job would expire before it is ready"))
 	}
 	p.Tries = c.number("tries", ns.Tries(queue), 1, job.MaxTries)
 	if id, given := c.args["id"]; given {
@@ -226,7 +259,7 @@ func (a *api) until(c *call) time.Duration {
 		c.fail(wire.CodeBadAt, "delay and at say the same: give one of them")
 	}
 	delay, rejected := a.delayUntil(c.moment("at", time.Time{}))
-	c.reject(rejected)
+	c.late = rejected
 	return delay
 }
 

@@ -18,6 +18,7 @@ import (
 type query struct {
 	args  map[string]string
 	wrong *ingest.Rejection
+	late  *ingest.Rejection // of a publish: by the clock or by a rule, so that it may have been taken before
 }
 
 func (q *query) reject(rejected *ingest.Rejection) { q.wrong = cmp.Or(q.wrong, rejected) }

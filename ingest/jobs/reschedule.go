@@ -144,14 +144,14 @@ func (c *call) unique(p *job.Publish, shards int) {
 	switch {
 	case conflict && (p.Unique == 0 || how != "keep" && how != "replace" && how != "extend"):
 		c.fail(wire.CodeBadOnConflict, "")
-	case how == "extend" && p.Delay == 0 && c.args["at"] == "":
-		c.fail(wire.CodeBadOnConflict, "on_conflict=extend begins the delay anew: send delay or at")
 	case keyed && (p.Unique == 0 || p.CallerID != "" || key == "" || len(key) > job.MaxUniqueKey || !printable(key)):
 		c.fail(wire.CodeBadUniqueKey, "")
 	case p.Unique > 0 && !keyed && p.CallerID == "":
 		c.fail(wire.CodeBadUnique, "what is unique is missing: send unique_key or id")
 	case p.Unique > 0 && shards > 0:
 		c.fail(wire.CodeBadUnique, "unique is for one job, and shards makes several")
+	case how == "extend" && p.Delay == 0 && c.args["at"] == "":
+		c.late = ingest.Reject(wire.CodeBadOnConflict, "on_conflict=extend begins the delay anew: send delay or at")
 	}
 	p.UniqueKey = key
 }

@@ -142,27 +142,11 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 			"Idempotency-Key is 1 to 128 printable ASCII characters")
 	}
 	return a.reading(c, true, func(ctx context.Context) (any, error) {
-		spec, err := schedule.Stored(ctx, a.store, c.namespace, c.queue(), c.schedule)
-		if err != nil {
-			return nil, err
-		}
-		now, err := a.store.Clock(ctx, c.namespace, c.queue())
-		if err != nil {
-			return nil, err
-		}
-		if err := spend(c, spec.Jobs()); err != nil {
-			return nil, err
-		}
-		t := &job.Trigger{
-			Namespace: c.namespace,
-			Queue:     c.queue(),
-			Name:      c.schedule,
-			Finished:  !force && spec.Overlap != "" && spec.Overlap != "allow",
-			Key:       string(key),
-			Runs:      spec.Runs(c.schedule, []int64{now}, 't'),
-		}
-		if err := a.store.Trigger(ctx, t); err != nil {
-			return nil, err
+		t := &job.Trigger{Namespace: c.namespace, Queue: c.queue(), Name: c.schedule, Key: string(key)}
+		if err := a.runNow(ctx, c, t, force); err != nil {
+			if t.Runs = (job.Runs{}); t.Key == "" || a.store.Trigger(ctx, t) != nil {
+				return nil, err
+			}
 		}
 		p := &job.Publish{
 			Namespace: c.namespace,
@@ -174,6 +158,24 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 		p.Shard = c.namespace.ScheduleShard(t.Queue)
 		return trimmed(appendPublished(nil, p)), nil
 	})
+}
+
+// runNow publishes a run of a schedule as it is now.
+func (a *api) runNow(ctx context.Context, c *call, t *job.Trigger, force bool) error {
+	spec, err := schedule.Stored(ctx, a.store, t.Namespace, t.Queue, t.Name)
+	if err != nil {
+		return err
+	}
+	now, err := a.store.Clock(ctx, t.Namespace, t.Queue)
+	if err != nil {
+		return err
+	}
+	if err := spend(c, spec.Jobs()); err != nil {
+		return err
+	}
+	t.Finished = !force && spec.Overlap != "" && spec.Overlap != "allow"
+	t.Runs = spec.Runs(t.Name, []int64{now}, 't')
+	return a.store.Trigger(ctx, t)
 }
 
 // trimmed is an answer without the line feed that reading adds.

@@ -21,12 +21,13 @@
 -- ARGV[7..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
 --                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), and behind a line feed, where the ends of its
 --                   jobs set something off, that; before it, where the job is unique for a while, u<number of its result> <ms>,
---                   only of one job: lines s<schedule>, q<queue>, c<caller's id>; count, records. A first line
+--                   only of one job: lines s<schedule>, q<queue>, c<caller's id>; count, records; count 0 only asks what is
+--                   under its keys or id. A first line
 --                   p<pause> <times> <delay> <queue> says that its jobs are prepared: see ask; the delay of the group is the pause
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
 --                   that caller's id exists, or one was stored under its unique key; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, 8 the
---                   leases of the queue are of 10,000 groups, -1 a key of another type; with 0, 0
+--                   leases of the queue are of 10,000 groups, 9 there is nothing to store, -1 a key of another type; with 0, 0
 --
 -- USES whole, int, time, read_keys, count_key, keys_text, seq_text, foreign, in_pieces, wake
 local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -111,7 +112,7 @@ end
 
 while at <= args do
   local i, wait, key, keep = whole(ARGV[at], 1), whole(ARGV[at + 1], 0), whole(ARGV[at + 2], 0), whole(ARGV[at + 3], 0)
-  local id, count, watch, unique, window = ARGV[at + 4], whole(ARGV[at + 5], 1), false, 0, 0
+  local id, count, watch, unique, window = ARGV[at + 4], whole(ARGV[at + 5], 0), false, 0, 0
   if id and id ~= '' and string.find(id, '\n', 1, true) then
     id, watch = string.match(id, '^(.-)\n(.*)$')
     local result, span, rest = string.match(watch, '^u(%d+) (%d+)\n(.*)$')
@@ -122,7 +123,7 @@ while at <= args do
   end
   local prepared = watch and string.sub(watch, 1, 1) == 'p'
   if not (i and wait and key and keep and count) or i > n or at + 5 + count > args or (id ~= '' or unique > 0) and count > 1 or prepared and wait == 0
-    or key > 0 and (key <= 6 + 4 * n or key > #KEYS or keep == 0)
+    or count == 0 and key + unique == 0 and id == '' or key > 0 and (key <= 6 + 4 * n or key > #KEYS or keep == 0)
     or unique > 0 and (unique <= 6 + 4 * n or unique > #KEYS or window == 0) then
     return redis.error_reply('ERR publish: bad arguments')
   end
@@ -163,6 +164,8 @@ while at <= args do
     status, first, stored = rejection, 0, 0
   elseif lives and not over then
     status, first, stored = 3, tonumber(lives), 1
+  elseif count == 0 then
+    status, first, stored = 9, 0, 0
   elseif live + count - (over and 1 or 0) > max_jobs then
     status, first, stored = 4, 0, 0
   elseif crowded[i] then

@@ -27,6 +27,20 @@ func TestAnIdempotencyKeyStoresOnce(t *testing.T) {
 	})
 }
 
+// Without a job a publish says what is under its key or id, and stores nothing.
+func TestAPublishOfNothingFindsWhatIsStored(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.same("nothing is", s.publish(group{queue: "a", key: "k"}, group{queue: "a", id: "i"}), [][3]int64{{9, 0, 0}, {9, 0, 0}})
+		s.same("nothing is written", s.c.Exists(ctx, s.ledger(), s.key("queues"), s.key("dd:a:k"), s.key("u:a")).Val(), 0)
+		got := s.publish(group{queue: "a", key: "k", bodies: bodies(3)}, group{queue: "a", id: "i", bodies: bodies(1)})
+		s.same("asked again", s.publish(group{queue: "a", key: "k"}, group{queue: "a", id: "i"}), [][3]int64{{2, got[0][1], 3}, {3, got[1][1], 1}})
+		if _, err := s.tryPublish(group{queue: "a"}); err == nil {
+			t.Error("it asks for nothing, and is no bad call")
+		}
+		s.exact("a")
+	})
+}
+
 // The jobs that callers' ids name are read. So that small publishes cannot read large jobs without end, a call
 // rejects what is beyond 4 MiB.
 func TestAPublishReadsABoundedNumberOfBytes(t *testing.T) {

@@ -1,6 +1,7 @@
 -- trigger: publish runs of a schedule now, beside its ticks: one that a caller asks for, or a part of a backfill.
 --
--- It works for paused and ended schedules, too, and moves no tick. Repeated under its key it publishes nothing.
+-- It works for paused and ended schedules, too, and moves no tick. Repeated under its key it publishes nothing, whatever
+-- became of the schedule since. Without runs it only asks what is under its key.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      queues that have jobs, by when their head deserves a look, ms
@@ -20,17 +21,18 @@
 -- ARGV[8] int       1 = reject while the last run is unfinished, else 0
 -- ARGV[9] ms        how long the result is kept; 0 = there is no key
 -- ARGV[10] string   '' or what the ends of its jobs set off
--- ARGV[11] int      jobs of a run, m
+-- ARGV[11] int      jobs of a run, m; 0 = there are no runs
 -- ARGV[12..] mixed  runs: tick ms, cause (t triggered, b backfilled), m records
 -- RETURNS {now, status, first, count}  1 done, 2 done before under its key, with the jobs. Rejected: 0 there is no such
---                   schedule, 3 the last run is unfinished, 4 too many jobs, 5 too many queues, 6 too many keys, 7 the
+--                   schedule, or there are no runs, 3 the last run is unfinished, 4 too many jobs, 5 too many queues, 6 too many keys, 7 the
 --                   namespace is being deleted, -1 a key has another type; with 0, 0
 --
 -- USES whole, int, time, read_keys, count_key, keys_text, foreign, ends_of, in_pieces, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at, watch_jobs
 local ledger, queues, states, result, r, j, d = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7], KEYS[8]
 local max_jobs, max_queues, max_keys = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[3], 0)
-local queue, kept, m = ARGV[6], whole(ARGV[9], 0), whole(ARGV[11], 1)
-if #KEYS ~= 8 or not (max_jobs and max_queues and max_keys and kept and m) or #ARGV < 13 + m or (#ARGV - 11) % (2 + m) ~= 0 then
+local queue, kept, m = ARGV[6], whole(ARGV[9], 0), whole(ARGV[11], 0)
+if #KEYS ~= 8 or not (max_jobs and max_queues and max_keys and kept and m) or m > 0 and #ARGV < 13 + m or (#ARGV - 11) % (2 + m) ~= 0
+  or m == 0 and (#ARGV > 11 or kept == 0) then
   return redis.error_reply('ERR trigger: bad arguments')
 end
 local now, now_us = time()
@@ -42,7 +44,13 @@ end
 local member = ARGV[7] .. ' ' .. queue
 local text = redis.call('HGET', states, member)
 local s = text and read_state(text)
-if not s then
+local before = kept > 0 and redis.pcall('GET', result)
+if foreign(before) then
+  return { now, -1, 0, 0 }
+elseif before then
+  local first, count = string.match(before, '^(%d+) (%d+)$')
+  return { now, 2, tonumber(first or 0), tonumber(count or 0) }
+elseif not s or m == 0 then
   return { now, 0, 0, 0 }
 elseif x.closed then
   return { now, 7, 0, 0 }
@@ -51,13 +59,6 @@ elseif not usable(r, j, d) then
 end
 local ends, keys
 if kept > 0 then
-  local before = redis.pcall('GET', result)
-  if foreign(before) then
-    return { now, -1, 0, 0 }
-  elseif before then
-    local first, count = string.match(before, '^(%d+) (%d+)$')
-    return { now, 2, tonumber(first or 0), tonumber(count or 0) }
-  end
   ends, keys = read_keys(redis.call('HGET', ledger, 'keys'), now)
   if keys >= max_keys then
     return { now, 6, 0, 0 }

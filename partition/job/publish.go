@@ -18,13 +18,19 @@ func (p *Publish) bad() error {
 	switch {
 	case ns == nil, !ValidQueue(p.Queue), p.Shard < 0,
 		p.Delay < 0, p.Delay > MaxDelay, p.TTL < 0, p.TTL > MaxTTL, p.Tries < 1, p.Tries > MaxTries,
-		p.CallerID != "" && (!ValidCallerID(p.CallerID) || len(p.Messages) != 1),
+		p.CallerID != "" && (!ValidCallerID(p.CallerID) || len(p.Messages) > 1),
 		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, p.Unique < 0, p.Unique > MaxKeyTTL, len(p.UniqueKey) > MaxUniqueKey,
-		p.Unique > 0 && (len(p.Messages) != 1 || p.UniqueKey == "" && p.CallerID == ""), p.OnEnd != "" && !ValidQueue(p.OnEnd),
-		p.Prepare != nil && p.Prepare.bad(), len(p.Messages) < 1, len(p.Messages) > MaxMessages:
+		p.Unique > 0 && (len(p.Messages) > 1 || p.UniqueKey == "" && p.CallerID == ""), p.OnEnd != "" && !ValidQueue(p.OnEnd),
+		p.Prepare != nil && p.Prepare.bad(), len(p.Messages) < 1 && !p.asks(), len(p.Messages) > MaxMessages:
 		return ErrBadArgument
 	}
 	return nil
+}
+
+// asks reports whether the publish has keys or an id but nothing to store: then it finds what an earlier one stored
+// under them, or is ErrNoRepeat.
+func (p *Publish) asks() bool {
+	return len(p.Messages) == 0 && (p.Key != "" || p.Unique > 0 || p.CallerID != "")
 }
 
 // uniqueKey is the key of a publish that is Unique, which no idempotency key is.
@@ -247,7 +253,7 @@ func (s *Store) published(pack backend.Pack[item], sh *shard, round uint64) (ful
 			p.Count = len(p.Messages)
 			p.Repeated = status == 2
 			p.Exists = status == 3
-			if p.Repeated {
+			if p.Repeated || p.Exists {
 				p.Count = int(count)
 			}
 			first += int64(len(p.Messages))
@@ -261,7 +267,7 @@ func (s *Store) published(pack backend.Pack[item], sh *shard, round uint64) (ful
 
 // publishErrors are the errors by the status of a group.
 var publishErrors = map[int64]error{
-	1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign, 5: errReadTooMuch, 6: ErrTooManyKeys, 7: ErrClosed, 8: ErrTooManyGroups,
+	1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign, 5: errReadTooMuch, 6: ErrTooManyKeys, 7: ErrClosed, 8: ErrTooManyGroups, 9: ErrNoRepeat,
 }
 
 var errReadTooMuch = backend.Wrap(backend.ErrUnavailable,

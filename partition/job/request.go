@@ -45,7 +45,7 @@ type Publish struct {
 	OnEnd string
 	// Prepare makes the jobs wait for the commit of their publisher; nil: they do not.
 	Prepare *Prepare
-	// Messages are 1 to MaxMessages, in order.
+	// Messages are 1 to MaxMessages, in order; with a Key, Unique or CallerID also none: to find what is under them.
 	Messages []Message
 	By       string // who publishes, for traces; "": unknown
 
@@ -55,7 +55,7 @@ type Publish struct {
 	Count    int   // jobs, with the sequences from First on: Repeated, those of the earlier publish
 	Repeated bool  // it is the result of an earlier publish with the same Key
 	Exists   bool  // a job with this CallerID exists, or one was stored that is Unique still
-	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrTooManyGroups, ErrBadArgument or one of a class
+	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrTooManyGroups, ErrNoRepeat, ErrBadArgument or one of a class
 
 	at *shard // where it is stored; nil: it has its answer
 }

@@ -371,7 +371,8 @@ func (s *Store) CountSchedules(ctx context.Context, ns *Namespace) (all, active 
 	return all, active, err
 }
 
-// Trigger publishes runs of a schedule beside its ticks.
+// Trigger publishes runs of a schedule beside its ticks. Without runs it finds what an earlier one published under its
+// Key, or is ErrNoSchedule.
 type Trigger struct {
 	Namespace   *Namespace
 	Queue, Name string
@@ -392,7 +393,11 @@ var triggerErrors = map[int64]error{
 // Trigger publishes runs now.
 func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	sh, err := t.Namespace.scheduleShard(t.Queue, t.Name)
-	if err != nil || len(t.List) == 0 {
+	each := 0
+	if len(t.List) > 0 {
+		each = len(t.List[0].Messages)
+	}
+	if err != nil || each == 0 && t.Key == "" {
 		return errors.Join(err, partition.ErrBroken)
 	}
 	keep := int64(0)
@@ -411,7 +416,7 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 		sh.Prefix + "run:" + t.Queue + ":" + hex.EncodeToString(sum[:16]),
 		sh.onEnd, sh.ready(t.Queue), sh.jobs(t.Queue), sh.dead(t.Queue)}
 	argv := []any{ns.part(ns.Policy.MaxJobs), ns.part(ns.Policy.MaxQueues), ns.part(ns.Policy.MaxKeys), sh.channel, s.wake, t.Queue, t.Name, t.Finished,
-		keep, t.watch(t.Name), len(t.List[0].Messages)}
+		keep, t.watch(t.Name), each}
 	for _, run := range t.List {
 		argv = t.appendRecords(append(argv, run.Tick, string(run.Cause)), now, t.Namespace.Tries(t.Queue), run.Messages)
 	}

@@ -298,6 +298,8 @@ var (
 	// ErrExpiresBefore: the ttl of the job ends before the time at which it would be ready.
 	// Nothing was changed.
 	ErrExpiresBefore = errors.New("the job expires before that time")
+	// ErrNoRepeat: a publish without messages found nothing under its keys and id.
+	ErrNoRepeat = errors.New("nothing was published under the keys")
 	// ErrTooManyJobs: more jobs than Policy.MaxJobs. Nothing was stored.
 	ErrTooManyJobs = errors.New("too many jobs")
 	// ErrTooManyQueues: a further queue beyond Policy.MaxQueues. Nothing was stored.

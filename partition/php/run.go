@@ -136,6 +136,8 @@ func (p *publish) read() {
 		p.Err = p.call.Misread()
 	case status == 6:
 		p.Err = job.ErrTooManyKeys
+	case status == 9:
+		p.Err = job.ErrNoRepeat
 	default:
 		p.Count, p.Repeated, p.Err = int(count), status == 2, p.call.Unconfirmed
 	}

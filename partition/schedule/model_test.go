@@ -413,15 +413,17 @@ func (m *model) move(e *entry, f *job.Firing, made int64) {
 
 func (m *model) Trigger(_ context.Context, t *job.Trigger) error {
 	e, found := m.entries[t.Name]
-	count := len(t.List) * len(t.List[0].Messages)
 	unfinished := m.unfinished(&e)
 	before, again := m.keys[t.Name+" "+t.Key]
 	switch {
-	case !found:
-		return job.ErrNoSchedule
 	case again:
 		t.First, t.Count, t.Repeated = before.first, before.count, true
 		return nil
+	case !found || len(t.List) == 0:
+		return job.ErrNoSchedule
+	}
+	count := len(t.List) * len(t.List[0].Messages)
+	switch {
 	case unfinished && t.Finished:
 		return job.ErrUnfinished
 	case m.live()+int64(count) > mostJobs:

@@ -143,6 +143,10 @@ func (s *Store) settle(x *job.Settle) (head []*Job) {
 }
 
 func (s *Store) publish(p *job.Publish) {
+	if len(p.Messages) == 0 && p.Key+p.UniqueKey+p.CallerID != "" { // it remembers no keys
+		p.Err = job.ErrNoRepeat
+		return
+	}
 	if have := s.stored(p.Namespace.Name); have+len(p.Messages) > int(p.Namespace.Policy.MaxJobs) {
 		p.Err = job.ErrTooManyJobs
 		return
