@@ -110,9 +110,6 @@ type Config struct {
 	// NamespaceKeys lets the name of a namespace of SDKs be its write key, as long as
 	// none has write keys, and unless the namespace has tokens or is closed; default false.
 	NamespaceKeys bool
-	// SegmentPrefix is a second prefix of Segment's routes, such as /collect for
-	// /collect/v1/batch; / stands for /v1/batch. Default none: only /segment.
-	SegmentPrefix string
 	// Mounts are the paths that handlers of other packages answer; default none.
 	Mounts []Mount
 	// Drops keeps samples of the entries that are rejected; default nil, none.
@@ -168,7 +165,5 @@ func (c Config) Validate() error {
 		"1 to 1048576")
 	v.Check(c.ProduceTimeout >= 10*time.Millisecond && c.ProduceTimeout <= time.Hour, "produce_timeout",
 		c.ProduceTimeout, "10ms to 1h")
-	v.Check(validSegmentPrefix(c.SegmentPrefix), "segment_prefix", c.SegmentPrefix,
-		"a path such as /collect, or /")
 	return errors.Join(v.Err(), c.validateSDKs())
 }

@@ -201,7 +201,6 @@ func withPagesOfSDKs(store *fakeStore) func(*Config) {
 	store.namespaces["open"] = &partition.Namespace{Name: "open", Policy: partition.DefaultPolicy()}
 	return func(c *Config) {
 		withSDKs(c)
-		c.SegmentPrefix = "/collect"
 		c.CORSOrigins = map[string][]string{"default": {game}, "open": {"https://elsewhere.example"}}
 	}
 }
@@ -211,7 +210,7 @@ func TestAPreflightOfAnSDKAllowsOriginsOfNamespacesThatKeysOpen(t *testing.T) {
 	store := newFake()
 	p := listen(t, store, withPagesOfSDKs(store))
 	paths := []string{
-		"/segment/v1/batch", "/segment/v1/t", "/collect/v1/p", "/posthog/batch/", "/posthog/e", "/posthog/i/v0/e/", "/amplitude/2/httpapi", "/amplitude/batch",
+		"/segment/v1/batch", "/segment/v1/t", "/segment/v1/p", "/posthog/batch/", "/posthog/e", "/posthog/i/v0/e/", "/amplitude/2/httpapi", "/amplitude/batch",
 	}
 	rejected := 0.0
 	for _, path := range paths {
@@ -264,7 +263,6 @@ func TestAPageReadsTheAnswerToItsSDKIfTheNamespaceOfItsKeyListsIt(t *testing.T) 
 	}{
 		{"stored", segment, `{"writeKey":"wk"}`, 200, true, ""},
 		{"stored by a header", segment, `{}`, 200, true, basic("wk:")},
-		{"stored by the prefix", "/collect/v1/b", `{"writeKey":"wk","batch":[{}]}`, 200, true, ""},
 		{"stored", posthog, `{"api_key":"wk"}`, 200, true, ""},
 		{"stored", "/amplitude/2/httpapi", `{"api_key":"wk","events":[{}]}`, 200, true, ""},
 		{"bad events", "/amplitude/2/httpapi", `{"api_key":"wk","events":[7]}`, 400, true, ""},

@@ -54,8 +54,7 @@ func newMounts(cfg Config) ([]*mount, error) {
 		wrong := func(want string) error {
 			return partition.Wrong("mounts", m.Name+" "+m.Prefix, want)
 		}
-		taken := m.Prefix == "/v1/" || m.Prefix == "/beacon/" ||
-			overlap(m.Prefix, segmentRoutePrefix(cfg.SegmentPrefix))
+		taken := m.Prefix == "/v1/" || m.Prefix == "/beacon/"
 		for i := range sdkProtocols {
 			p := &sdkProtocols[i]
 			taken = taken || overlap(m.Prefix, p.prefix) || p.native != "" && overlap(m.Prefix, "/"+p.native)

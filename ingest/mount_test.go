@@ -262,10 +262,9 @@ func TestMountsThatHideRoutesAreRejected(t *testing.T) {
 		"an SDK":              {{Name: "a", Prefix: "/posthog/", Handler: echo}},
 		"no slash":            {{Name: "a", Prefix: "/api", Handler: echo}},
 		"twice":               {{Name: "a", Prefix: "/api/", Handler: echo}, {Name: "b", Prefix: "/api/x/", Handler: echo}},
-		"Segment's prefix":    {{Name: "a", Prefix: "/collect/", Handler: echo}},
 	} {
 		cfg := DefaultConfig()
-		cfg.Mounts, cfg.SegmentPrefix = mounts, "/collect"
+		cfg.Mounts = mounts
 		var wrong *partition.FieldError
 		if _, err := newMounts(cfg); !errors.As(err, &wrong) {
 			t.Errorf("%s: %v", name, err)

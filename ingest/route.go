@@ -132,7 +132,7 @@ func (s *Server) parsePath(t *target, path, original []byte) (pattern string, re
 	if !bytes.Equal(path, original) {
 		return "", rejectf(wire.CodeBadRequest, "the path must not hold %%-escapes, //, /./ or /../")
 	}
-	if p, call, pattern := s.sdkOf(path); p != nil { // an unknown call is 404 in the protocol's form
+	if p, call, pattern := sdkOf(path); p != nil { // an unknown call is 404 in the protocol's form
 		t.door, t.path, t.call, t.listed = p, path, call, s.sdkOrigins
 		return pattern, nil
 	}

@@ -82,14 +82,13 @@ func TestEventsOfSDKsAreStoredAsTheyWereSent(t *testing.T) {
 			`{"code":200,"events_ingested":1,"payload_size_bytes":111,"server_upload_time":1763629675100}`, "small/rest", "i1@1000:" + amplitudeEvent},
 		"paths of the namespace": {"/segment/v1/batch", `{"batch":[{"a":{"c":1,"b":"x/y"},"kind":"k"}]}`, []string{basic("small-key")},
 			`{"success":true}`, "small/x-y", `@0:{"a":{"c":1,"b":"x/y"},"kind":"k"}`},
-		"a path that is no text":   {"/segment/v1/batch", `{"batch":[{"a":{"b":{}},"kind":"k"}]}`, []string{basic("small-key")}, `{"success":true}`, "small/k", `@0:{"a":{"b":{}},"kind":"k"}`},
-		"an id that is none":       {"/segment/v1/batch", `{"batch":[{"messageId":"a b"}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"messageId":"a b"}`},
-		"a time that is none":      {"/segment/v1/batch", `{"batch":[{"timestamp":"soon"}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"timestamp":"soon"}`},
-		"a name of no letters":     {"/segment/v1/batch", `{"batch":[{"properties":{"game":"日本"}}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"properties":{"game":"日本"}}`},
-		"the prefix of the config": {"/collect/v1/batch", `{"batch":[{}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{}`},
+		"a path that is no text": {"/segment/v1/batch", `{"batch":[{"a":{"b":{}},"kind":"k"}]}`, []string{basic("small-key")}, `{"success":true}`, "small/k", `@0:{"a":{"b":{}},"kind":"k"}`},
+		"an id that is none":     {"/segment/v1/batch", `{"batch":[{"messageId":"a b"}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"messageId":"a b"}`},
+		"a time that is none":    {"/segment/v1/batch", `{"batch":[{"timestamp":"soon"}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"timestamp":"soon"}`},
+		"a name of no letters":   {"/segment/v1/batch", `{"batch":[{"properties":{"game":"日本"}}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"properties":{"game":"日本"}}`},
 	} {
 		store := newFake()
-		p := listen(t, store, func(c *Config) { withSDKs(c); c.SegmentPrefix = "/collect" })
+		p := listen(t, store, withSDKs)
 		r := p.post(row.path, row.body, row.headers...)
 		if r.status != http.StatusOK || r.raw != row.answer {
 			t.Errorf("%s: got %d %s, want 200 %s", name, r.status, r.raw, row.answer)
@@ -402,7 +401,6 @@ func TestSettingsOfSDKsAreChecked(t *testing.T) {
 		"namespaces.default.write_keys":         func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []WriteKey{{Key: "a b"}}} },
 		"namespaces.default.partition_paths":    func(c *Config) { c.SDKs["default"] = SDK{PartitionPaths: []string{"a..b"}} },
 		"namespaces.default.partition_fallback": func(c *Config) { c.SDKs["default"] = SDK{PartitionFallback: "a/b"} },
-		"segment_prefix":                        func(c *Config) { c.SegmentPrefix = "collect" },
 	} {
 		c := DefaultConfig()
 		withSDKs(&c)
@@ -435,30 +433,6 @@ func TestAWriteKeyIsShownNowhere(t *testing.T) {
 		if err := c.Validate(); err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), keyLabel(key)) {
 			t.Errorf("got %v", err)
 		}
-	}
-}
-
-func TestASegmentPrefixHidesNoNamespace(t *testing.T) {
-	t.Parallel()
-	store := newFake()
-	check := func(prefix string) error {
-		c := DefaultConfig()
-		c.SegmentPrefix = prefix
-		return (&Server{cfg: c, store: store}).setSegmentPrefix()
-	}
-	for prefix, ok := range map[string]bool{"/": true, "/v1": true, "/beacon": true, "/v1/default": false, "/collect/it": true} {
-		if err := check(prefix); (err == nil) != ok {
-			t.Errorf("%s: got %v", prefix, err)
-		}
-	}
-	p := listen(t, store, func(c *Config) { withSDKs(c); c.SegmentPrefix = "/" })
-	if r := p.post("/v1/batch", `{"batch":[{}]}`, basic("wk:")); r.status != http.StatusOK {
-		t.Errorf("got %d %s", r.status, r.raw)
-	}
-	p.post("/v1/default/p", "1").expect(t, 200, "")
-	store.namespaces["batch"] = &partition.Namespace{Name: "batch", Policy: partition.DefaultPolicy()}
-	if check("/") == nil {
-		t.Error("the namespace batch lost its route")
 	}
 }
 

@@ -2,9 +2,7 @@ package ingest
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/valyala/fasthttp"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/spillway-io/spillway/ingest/protocol/posthog"
 	"github.com/spillway-io/spillway/ingest/protocol/segment"
 	"github.com/spillway-io/spillway/ingest/protocol/snowplow"
-	"github.com/spillway-io/spillway/partition"
 )
 
 // sdkProtocol is a protocol of other vendors' SDKs. It is a door.
@@ -46,7 +43,6 @@ func asks(name, pattern string, calls ...string) sdkRoute {
 	return sdkRoute{route{name, fasthttp.MethodGet, pattern, nil}, calls}
 }
 
-// Segment's is first.
 var sdkProtocols = []sdkProtocol{
 	{"/segment/v1/", "", segment.Adapter{}, []sdkRoute{
 		takes("segment", "/segment/v1/{call}", "batch", "track", "identify", "page", "screen", "group", "alias",
@@ -114,54 +110,12 @@ func (p *sdkProtocol) pattern(call string) string {
 
 // sdkOf finds the protocol of a path, with or without a slash at its end, its call and the pattern
 // of its route, which is empty where there is no such call. nil: it is of none.
-func (s *Server) sdkOf(path []byte) (p *sdkProtocol, call, pattern string) {
+func sdkOf(path []byte) (p *sdkProtocol, call, pattern string) {
 	for i := range sdkProtocols {
 		p = &sdkProtocols[i]
-		call, below := p.callOf(path)
-		if below {
+		if call, below := p.callOf(path); below {
 			return p, call, p.pattern(call)
-		}
-		rest, second := bytes.CutPrefix(path, []byte(s.segmentPrefix))
-		if i > 0 || !second || s.segmentPrefix == "" {
-			continue
-		}
-		call = string(bytes.TrimSuffix(rest, []byte{'/'}))
-		if pattern = p.pattern(call); pattern != "" {
-			return p, call, pattern
 		}
 	}
 	return nil, "", ""
-}
-
-var segmentPrefixForm = regexp.MustCompile(`^(/|(/[A-Za-z0-9_-]+)+)?$`)
-
-func validSegmentPrefix(prefix string) bool {
-	return len(prefix) <= 128 && segmentPrefixForm.MatchString(prefix)
-}
-
-// segmentRoutePrefix is what comes before a call: /collect gives /collect/v1/.
-func segmentRoutePrefix(prefix string) string {
-	if prefix == "" {
-		return ""
-	}
-	return strings.TrimSuffix(prefix, "/") + "/v1/"
-}
-
-// setSegmentPrefix rejects a prefix that hides a route of a namespace, such as / where
-// there is a namespace called batch, or one that is another protocol's.
-func (s *Server) setSegmentPrefix() error {
-	prefix := segmentRoutePrefix(s.cfg.SegmentPrefix)
-	if prefix == "" {
-		return nil
-	}
-	for _, call := range sdkProtocols[0].routes[0].calls {
-		path := []byte(prefix + call)
-		var t target
-		_, _ = s.parsePath(&t, path, path)
-		if name := t.name(); len(name) > 0 && s.hasNamespace(string(name)) {
-			return partition.Wrong("segment_prefix", s.cfg.SegmentPrefix, "a prefix that leaves the routes of namespace "+string(name)+" alone: "+string(path)+" is one of them")
-		}
-	}
-	s.segmentPrefix = prefix
-	return nil
 }

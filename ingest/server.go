@@ -54,9 +54,6 @@ type Server struct {
 	ending     chan struct{}          // closed by Stop and Retire, for requests that wait
 	end        func()                 // closes it, once
 
-	// segmentPrefix is Config.SegmentPrefix with /v1/; empty: none.
-	segmentPrefix string
-
 	mu     sync.Mutex
 	ln     *transport.Listener
 	served chan struct{} // made by Start, closed when the server accepts no more
@@ -117,9 +114,6 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		return nil, err
 	}
 	s.sdkOrigins = sdkOrigins(&s.writeKeys)
-	if err := s.setSegmentPrefix(); err != nil {
-		return nil, err
-	}
 	s.lanes = newLanes(cfg, store, s.metrics, log)
 	s.http = &fasthttp.Server{
 		Handler:        s.serveRequest,

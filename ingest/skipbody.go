@@ -41,7 +41,7 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	if bytes.HasPrefix(path, []byte("/beacon/")) {
 		return false // the handler reads none of a body that is too large for a beacon
 	}
-	if p, _, pattern := s.sdkOf(path); pattern != "" {
+	if p, _, pattern := sdkOf(path); pattern != "" {
 		key := p.adapter.HeaderKey(h)
 		inBody := key == "" && len(p.adapter.BodyKeys()) > 0 // perhaps
 		return s.writeKeys.none() || !inBody && s.writeKeys.find(key) == nil

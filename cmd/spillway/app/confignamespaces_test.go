@@ -243,7 +243,6 @@ func TestOnlineCheckConnectsToEveryPool(t *testing.T) {
 func TestSDKsAreSettingsOfANamespace(t *testing.T) {
 	t.Parallel()
 	const file = `
-segment_prefix: /collect
 namespaces:
   default: {}
   kart:
@@ -260,8 +259,8 @@ namespaces:
 		"default": {}, // not inherited
 		"kart":    {WriteKeys: []ingest.WriteKey{{Key: "kart-web"}, {Key: "7"}, {Key: "8", Rate: ingest.Quota{Count: 100, Per: time.Second}}}, PartitionPaths: []string{"properties.game"}, PartitionFallback: "other"},
 	}
-	if !reflect.DeepEqual(in.SDKs, want) || !in.NamespaceKeys || in.SegmentPrefix != "/collect" {
-		t.Errorf("got %+v %t %s", in.SDKs, in.NamespaceKeys, in.SegmentPrefix)
+	if !reflect.DeepEqual(in.SDKs, want) || !in.NamespaceKeys {
+		t.Errorf("got %+v %t", in.SDKs, in.NamespaceKeys)
 	}
 	if c, err := loadConfig(t, []string{"--listen=:8080", "--insecure-no-auth"}, nil, file); err != nil || c.Ingest().NamespaceKeys {
 		t.Errorf("a namespace's name is a key on other addresses than loopback: %v", err)
@@ -305,22 +304,13 @@ func TestErrorsOfSDKSettingsNameLineAndKey(t *testing.T) {
 			t.Errorf("%q: got  %s\nwant spillway.yaml:%s", file, got, want)
 		}
 	}
-	path := writeFile(t, "hides.yaml", "segment_prefix: /\nnamespaces: {batch: {}}\n")
-	if _, stderr, code := runCommand(t, nil, "", "config", "check", "--config", path); code != exitUsage || !strings.Contains(stderr, "segment_prefix") {
-		t.Errorf("got %d %s", code, stderr)
-	}
 }
 
-func TestLmstfyNeedsItsPathsAndItsAPI(t *testing.T) {
+func TestMetricsOfLmstfyNeedItsAPI(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"--lmstfy-metrics":                  "lmstfy_metrics",
-		"--lmstfy --segment-prefix=/api":    "segment_prefix",
-		"--lmstfy --segment-prefix=/api/x":  "segment_prefix",
-		"--lmstfy --segment-prefix=/apix":   "",
-		"--segment-prefix=/api":             "",
-		"--lmstfy --lmstfy-metrics":         "",
-		"--lmstfy --segment-prefix=/events": "",
+		"--lmstfy-metrics":          "lmstfy_metrics",
+		"--lmstfy --lmstfy-metrics": "",
 	} {
 		_, stderr, code := runCommand(t, nil, "", append([]string{"config", "check"}, strings.Fields(args)...)...)
 		if (code == 0) != (want == "") || !strings.Contains(stderr, want) {

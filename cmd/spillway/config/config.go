@@ -71,7 +71,6 @@ type Config struct {
 	MaxDecompressed  partition.Size `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Maximum size of a request body after decompression."`
 	MaxEntries       int            `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Maximum number of entries in a request."`
 	MaxEntry         partition.Size `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Maximum size of an entry's payload."`
-	SegmentPrefix    string         `name:"segment-prefix" group:"Ingest:" placeholder:"PATH" help:"Second prefix of the routes of Segment's SDKs, beside /segment: /collect stands for /collect/v1/batch, / for /v1/batch."`
 	ReadTimeout      time.Duration  `name:"read-timeout" group:"Ingest:" default:"${read_timeout}" help:"Timeout for receiving a whole request."`
 
 	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"Minimum level of logged messages: debug, info, warn or error."`

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spillway-io/spillway/ingest/lmstfy"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
@@ -115,8 +114,5 @@ func (c *Config) AdminCertificates() transport.CertificateFiles {
 func (f *findings) lmstfy() {
 	if f.LmstfyMetrics && !f.Lmstfy {
 		f.wrong("lmstfy_metrics", f.LmstfyMetrics, "lmstfy: true beside it, because only that API is counted")
-	}
-	if f.Lmstfy && strings.HasPrefix(f.SegmentPrefix+"/", lmstfy.Prefix) {
-		f.wrong("segment_prefix", f.SegmentPrefix, "a path outside /api, which is lmstfy's")
 	}
 }
