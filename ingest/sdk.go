@@ -259,7 +259,7 @@ func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter
 // addSDK adds an event of a batch.
 func (s *Server) addSDK(r *request, to *sdkNamespace, e protocol.Event) {
 	if e.Partition == "" {
-		e.Partition = to.fallback
+		e.Partition = unnamedPartition
 	}
 	if !partition.ValidID(e.ID) {
 		e.ID = nil

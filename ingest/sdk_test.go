@@ -24,7 +24,7 @@ import (
 func withSDKs(c *Config) {
 	c.SDKs = map[string]SDK{
 		"default": {WriteKeys: []WriteKey{{Key: "wk"}, {Key: "second"}}},
-		"small":   {WriteKeys: []WriteKey{{Key: "small-key"}}, PartitionPaths: []string{"a.b", "kind"}, PartitionFallback: "rest"},
+		"small":   {WriteKeys: []WriteKey{{Key: "small-key"}}, PartitionPaths: []string{"a.b", "kind"}},
 	}
 }
 
@@ -79,7 +79,7 @@ func TestEventsOfSDKsAreStoredAsTheyWereSent(t *testing.T) {
 		"Amplitude's HTTP V2": {"/amplitude/2/httpapi", `{"api_key":"wk","events":[` + amplitudeEvent + `],"client_upload_time":"2025-11-20T09:07:54.600Z"}`, nil,
 			`{"code":200,"events_ingested":1,"payload_size_bytes":152,"server_upload_time":1763629675100}`, "default/iOS-17", "i1@500:" + amplitudeEvent},
 		"Amplitude's batch": {"/amplitude/batch", `{"api_key":"small-key","events":[` + amplitudeEvent + `]}`, nil,
-			`{"code":200,"events_ingested":1,"payload_size_bytes":111,"server_upload_time":1763629675100}`, "small/rest", "i1@1000:" + amplitudeEvent},
+			`{"code":200,"events_ingested":1,"payload_size_bytes":111,"server_upload_time":1763629675100}`, "small/default", "i1@1000:" + amplitudeEvent},
 		"paths of the namespace": {"/segment/v1/batch", `{"batch":[{"a":{"c":1,"b":"x/y"},"kind":"k"}]}`, []string{basic("small-key")},
 			`{"success":true}`, "small/x-y", `@0:{"a":{"c":1,"b":"x/y"},"kind":"k"}`},
 		"a path that is no text": {"/segment/v1/batch", `{"batch":[{"a":{"b":{}},"kind":"k"}]}`, []string{basic("small-key")}, `{"success":true}`, "small/k", `@0:{"a":{"b":{}},"kind":"k"}`},
@@ -397,10 +397,9 @@ func TestAWriteKeyMaySendAsManyEventsAsItsRate(t *testing.T) {
 func TestSettingsOfSDKsAreChecked(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*Config){
-		"namespaces.small.write_keys":           func(c *Config) { c.SDKs["small"] = SDK{WriteKeys: []WriteKey{{Key: "wk"}}} },
-		"namespaces.default.write_keys":         func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []WriteKey{{Key: "a b"}}} },
-		"namespaces.default.partition_paths":    func(c *Config) { c.SDKs["default"] = SDK{PartitionPaths: []string{"a..b"}} },
-		"namespaces.default.partition_fallback": func(c *Config) { c.SDKs["default"] = SDK{PartitionFallback: "a/b"} },
+		"namespaces.small.write_keys":        func(c *Config) { c.SDKs["small"] = SDK{WriteKeys: []WriteKey{{Key: "wk"}}} },
+		"namespaces.default.write_keys":      func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []WriteKey{{Key: "a b"}}} },
+		"namespaces.default.partition_paths": func(c *Config) { c.SDKs["default"] = SDK{PartitionPaths: []string{"a..b"}} },
 	} {
 		c := DefaultConfig()
 		withSDKs(&c)

@@ -22,8 +22,6 @@ type SDK struct {
 	// PartitionPaths say where an event names its partition, the first that does counts:
 	// at most 8 paths such as properties.game. Default: those of the protocol.
 	PartitionPaths []string
-	// PartitionFallback is the partition of events that name none; default "default".
-	PartitionFallback string
 }
 
 // WriteKey is what an SDK sends. Anyone may know it, and it opens no other route.
@@ -37,15 +35,15 @@ type WriteKey struct {
 	NewPartitions Quota
 }
 
-const defaultPartitionFallback = "default"
+// unnamedPartition is that of events that name none.
+const unnamedPartition = "default"
 
 // sdkNamespace is what a key opens.
 type sdkNamespace struct {
 	namespace *partition.Namespace
 	paths     protocol.Paths // nil: those of the protocol
-	fallback  string
-	origins   *origins // whose pages may read its answers; nil: none
-	limits    *key     // of the write key; nil: none
+	origins   *origins       // whose pages may read its answers; nil: none
+	limits    *key           // of the write key; nil: none
 }
 
 // writeKeys finds namespaces by the keys of SDKs. It never changes.
@@ -64,10 +62,7 @@ func newWriteKeys(cfg Config, store Store, origins map[string]*origins,
 		if ns == nil {
 			return w, partition.Wrong("write_keys", name, "a namespace that the store has")
 		}
-		of := &sdkNamespace{namespace: ns, fallback: sdk.PartitionFallback, origins: origins[name]}
-		if of.fallback == "" {
-			of.fallback = defaultPartitionFallback
-		}
+		of := &sdkNamespace{namespace: ns, origins: origins[name]}
 		of.paths, _ = protocol.ParsePaths(sdk.PartitionPaths) // Validate checked them
 		for _, k := range sdk.WriteKeys {
 			opened := *of
@@ -114,9 +109,6 @@ func (c Config) validateSDKs() error {
 		_, err := protocol.ParsePaths(sdk.PartitionPaths)
 		v.Check(err == nil, at+"partition_paths", fmt.Sprintf("%.200q", sdk.PartitionPaths),
 			"at most 8 paths such as properties.game, each of 1 to 8 keys and at most 128 bytes")
-		v.Check(sdk.PartitionFallback == "" || partition.ValidPartition(sdk.PartitionFallback),
-			at+"partition_fallback", sdk.PartitionFallback,
-			"a partition's name: 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first")
 	}
 	return v.Err()
 }

@@ -248,7 +248,6 @@ namespaces:
   kart:
     write_keys: [kart-web, "7", {key: "8", rate: 100/s}]
     partition_paths: [properties.game]
-    partition_fallback: other
 `
 	c, err := loadConfig(t, nil, nil, file)
 	if err != nil {
@@ -257,7 +256,7 @@ namespaces:
 	in := c.Ingest()
 	want := map[string]ingest.SDK{
 		"default": {}, // not inherited
-		"kart":    {WriteKeys: []ingest.WriteKey{{Key: "kart-web"}, {Key: "7"}, {Key: "8", Rate: ingest.Quota{Count: 100, Per: time.Second}}}, PartitionPaths: []string{"properties.game"}, PartitionFallback: "other"},
+		"kart":    {WriteKeys: []ingest.WriteKey{{Key: "kart-web"}, {Key: "7"}, {Key: "8", Rate: ingest.Quota{Count: 100, Per: time.Second}}}, PartitionPaths: []string{"properties.game"}},
 	}
 	if !reflect.DeepEqual(in.SDKs, want) || !in.NamespaceKeys {
 		t.Errorf("got %+v %t", in.SDKs, in.NamespaceKeys)
@@ -270,7 +269,7 @@ namespaces:
 		t.Fatal(stderr)
 	}
 	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
-	for _, part := range []string{"- kart-web\n", "- \"7\"\n", "- {key: \"8\", rate: 100/s}\n", "- properties.game\n", "partition_fallback: other # "} {
+	for _, part := range []string{"- kart-web\n", "- \"7\"\n", "- {key: \"8\", rate: 100/s}\n", "- properties.game\n"} {
 		if code != exitOK || !strings.Contains(again, part) {
 			t.Errorf("%q is missing in\n%s%s", part, stderr, again)
 		}
@@ -291,8 +290,6 @@ func TestErrorsOfSDKSettingsNameLineAndKey(t *testing.T) {
 		"  a: {write_keys: [j, {key: [k]}]}\n":                   "2: namespaces.a.write_keys[1].key: not text",
 		"  a: {write_keys: [{key: k, rat: 5/s}]}\n":              "2: namespaces.a.write_keys[0].rat: ",
 		"  a: {partition_paths: [a..b]}\n":                       "2: namespaces.a.partition_paths: [\"a..b\"] is not usable: want at most 8 paths",
-		"  a: {partition_fallback: a/b}\n":                       "2: namespaces.a.partition_fallback: a/b is not usable: want a partition's name",
-		"  a: {partition_fallback: [a]}\n":                       "2: namespaces.a.partition_fallback: not text",
 	} {
 		c, err := loadConfig(t, nil, nil, "namespaces:\n"+file)
 		if err == nil {

@@ -122,9 +122,8 @@ type Namespace struct {
 	Tokens      []Token  `kong:"-" file:"tokens" keys:"hash name rate new_partitions"`
 	CORSOrigins []string `kong:"-" file:"cors-origins"`
 	// What other vendors' SDKs send; see ingest.SDK.
-	WriteKeys         []WriteKey `kong:"-" file:"write-keys"`
-	PartitionPaths    []string   `kong:"-" file:"partition-paths"`
-	PartitionFallback string     `kong:"-" file:"partition-fallback"`
+	WriteKeys      []WriteKey `kong:"-" file:"write-keys"`
+	PartitionPaths []string   `kong:"-" file:"partition-paths"`
 	// Transform is done to entries before they are buffered.
 	Transform []transform.Step `kong:"-" file:"transform"`
 }
@@ -222,7 +221,7 @@ func (c *Config) Ingest() ingest.Config {
 	i.CORSOrigins = map[string][]string{}
 	i.SDKs = map[string]ingest.SDK{}
 	for name, ns := range c.Namespaces {
-		sdk := ingest.SDK{PartitionPaths: ns.PartitionPaths, PartitionFallback: ns.PartitionFallback}
+		sdk := ingest.SDK{PartitionPaths: ns.PartitionPaths}
 		for _, k := range ns.WriteKeys {
 			sdk.WriteKeys = append(sdk.WriteKeys, ingest.WriteKey(k))
 		}
