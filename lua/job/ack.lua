@@ -12,7 +12,7 @@
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids; where queues keep acked jobs, then
 --                   those of drop_kept: of the shard, and two for each such queue
 -- ARGV[1] int       queues, n
--- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, how many, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[[!][!]:[caller's id][ result]];
+-- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[[!][!]:[caller's id][ result]];
 --                   with ! it is deleted, and not kept; with !! nobody did its work, which its end tells
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type, -2 the call keeps as much as it may: ask again
@@ -23,9 +23,9 @@ local names, keeps, key = {}, {}, 6 + 4 * (n or 0)
 for i = 1, n or 0 do
   local name = ARGV[1 + i] or ''
   if string.find(name, ' ', 1, true) then
-    local keep, most, all = string.match(name, ' (%d+) (%d+) (%d+)$')
+    local keep, all = string.match(name, ' (%d+) (%d+)$')
     name, key = string.match(name, '^%S+'), key + (next(keeps) and 2 or 3)
-    keeps[i] = { name = name, keep = tonumber(keep), most = tonumber(most), all = tonumber(all), until_ms = KEYS[key - 1], kept = KEYS[key] }
+    keeps[i] = { name = name, keep = tonumber(keep), all = tonumber(all), until_ms = KEYS[key - 1], kept = KEYS[key] }
   end
   names[i] = name
 end

@@ -192,7 +192,7 @@ func TestAFullStoreTakesAcksAndKeepsNoMore(t *testing.T) {
 	jobs := s.claim("a", 2)
 	ack := func(seq int64) []any {
 		keys, argv := s.ackCall("a", fmt.Sprint(seq, ": {}"))
-		argv[1] = "a 3600000 10 10"
+		argv[1] = "a 3600000 10"
 		return s.must(luajob.Ack, append(keys, s.key("kept"), s.key("until:a"), s.key("acked:a")), argv...)
 	}
 	for x, maxmemory := range []string{"0", "1"} {

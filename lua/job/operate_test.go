@@ -81,7 +81,7 @@ func TestAnAckBoundsWhatItKeeps(t *testing.T) {
 		s.claim("a", 3)
 		ack := func(seqs ...int64) []any {
 			keys, argv := s.ackCall("a")
-			argv[1], argv[3] = "a 60000 100 1000", len(seqs)
+			argv[1], argv[3] = "a 60000 1000", len(seqs)
 			for _, seq := range seqs {
 				argv = append(argv, seq)
 			}

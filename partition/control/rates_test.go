@@ -115,13 +115,13 @@ func TestRulesCountInTheirOrderInEveryProcess(t *testing.T) {
 	a, b := start(t, url, prefix), start(t, url, prefix)
 	a.must(a.CreateNamespace(ctx, namespace("mail")))
 	traced := rule(t, "*", "1/s", 0)
-	traced.KeepTrace, traced.KeepAcked, traced.MaxAcked = job.Span(24*time.Hour), job.Span(time.Hour), 5
+	traced.KeepTrace, traced.KeepAcked = job.Span(24*time.Hour), job.Span(time.Hour)
 	for _, r := range []control.Rule{traced, rule(t, "crm-*", "2/s", 0), rule(t, "crm-eu", "", 7), rule(t, "crm-eu", "none", 7)} {
 		a.must(a.PutRule(ctx, r))
 	}
 	b.await("three rules", func(s *control.Snapshot) bool { return len(s.Rules("mail")) == 3 && s.Rules("mail")[0].Rate.None })
 	policy := b.Snapshot().Namespace("mail").Policy
-	if got := fmt.Sprint(policy.Rules); got != "[{crm-eu none 0 0  7     0} {crm-* 2/s 0 0  0     0} {* 1/s 0 0  0   24h 1h 5}]" {
+	if got := fmt.Sprint(policy.Rules); got != "[{crm-eu none 0 0  7    } {crm-* 2/s 0 0  0    } {* 1/s 0 0  0   24h 1h}]" {
 		t.Errorf("got %s", got)
 	}
 	if err := a.DeleteRule(ctx, "mail", "none"); !errors.Is(err, control.ErrNotFound) {

@@ -59,15 +59,10 @@ type Rule struct {
 	// MaxRuleSpan. Default: the rule does not say; where none does, there are no traces.
 	KeepTrace Span `json:"keep_trace,omitempty"`
 	// KeepAcked is how long acked jobs are kept, with the results of their acks: 1s to MaxRuleSpan. Default: the
-	// rule does not say; where none does, they are gone. MaxAcked is how many of a queue are, in each of
-	// its shards, the newest: 1 to 1,000,000; default DefaultMaxAcked. A namespace keeps Policy.MaxJobs at most,
+	// rule does not say; where none does, they are gone. A namespace keeps Policy.MaxJobs at most, the newest,
 	// and a queue four times as many as it leaves of those to others.
 	KeepAcked Span `json:"keep_acked,omitempty"`
-	MaxAcked  int  `json:"max_acked,omitempty"`
 }
-
-// DefaultMaxAcked is how many acked jobs a queue keeps whose rule does not say it.
-const DefaultMaxAcked = 10_000
 
 // MaxRuleSpan is the upper bound of the times of a Rule.
 const MaxRuleSpan = 30 * 24 * time.Hour
@@ -189,8 +184,6 @@ func (r Rule) check(v *partition.Validation, at string) {
 	v.Check(r.Delay.within(time.Second), at+"delay", r.Delay, wantSpan)
 	v.Check(r.KeepTrace.within(time.Minute), at+"keep_trace", r.KeepTrace, wantKeep)
 	v.Check(r.KeepAcked.within(time.Second), at+"keep_acked", r.KeepAcked, wantSpan)
-	v.Check(r.MaxAcked == 0 || r.MaxAcked >= 1 && r.MaxAcked <= 1_000_000 && r.KeepAcked > 0, at+"max_acked", r.MaxAcked,
-		"1 to 1000000 jobs, beside keep_acked")
 	v.Check(r.Says(), at+"match", string(r.Match),
 		"rate, concurrency, tries, ttr, delay, keep_trace or keep_acked beside it. To lift a limit, delete the rule or make it without the limit")
 }

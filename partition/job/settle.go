@@ -1,7 +1,6 @@
 package job
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -85,8 +84,8 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 	r.args.int(c, int64(len(r.numbers.names)))
 	for i, queue := range r.numbers.names {
 		if rule := r.keeps[i]; rule.KeepAcked > 0 {
-			r.args.join(c, fmt.Sprintf("%s %d %d %d", queue, time.Duration(rule.KeepAcked).Milliseconds(),
-				cmp.Or(rule.MaxAcked, DefaultMaxAcked), ns.part(ns.Policy.MaxJobs)))
+			r.args.join(c, fmt.Sprintf("%s %d %d", queue, time.Duration(rule.KeepAcked).Milliseconds(),
+				ns.part(ns.Policy.MaxJobs)))
 		} else {
 			r.args.join(c, queue)
 		}

@@ -115,10 +115,7 @@ func theOldestTracesMakeRoom(b *bench) {
 
 func ackedJobsAreKept(b *bench) {
 	b.open(func(p *job.Policy) {
-		p.Rules = []job.Rule{
-			{Match: "few", KeepAcked: job.Span(time.Hour), MaxAcked: 2},
-			{Match: "kept*", KeepAcked: job.Span(time.Hour)},
-		}
+		p.Rules = []job.Rule{{Match: "kept*", KeepAcked: job.Span(time.Hour)}}
 	})
 	get := func(queue string, seq job.Ref) (string, error) {
 		j, state, err := b.store.Get(b.Context(), b.ns, queue, seq)
@@ -160,20 +157,20 @@ func ackedJobsAreKept(b *bench) {
 		_, state, err := b.store.Get(b.Context(), b.ns, "kept-large", a.Ref)
 		b.same("a large one", []any{a.Acked, a.Err, state, err}, []any{true, nil, job.Acked, nil})
 	}
-	b.publish("few", "1", "2", "3", "4")
-	for _, j := range b.claim(3, "few") {
+	b.publish("kept-few", "1", "2", "3", "4")
+	for _, j := range b.claim(3, "kept-few") {
 		b.ack(j)
 	}
-	list, next, err := b.store.List(b.Context(), b.ns, job.List{Queue: "few", State: job.Acked, Limit: 1, Data: true})
-	b.same("the newest are kept", []any{payloads(list), next != "", err}, []any{[]string{"2"}, true, nil})
-	list, _, err = b.store.List(b.Context(), b.ns, job.List{Queue: "few", State: job.Acked, Limit: 5, After: next, Data: true})
-	b.same("the next page", []any{payloads(list), err}, []any{[]string{"3"}, nil})
+	list, next, err := b.store.List(b.Context(), b.ns, job.List{Queue: "kept-few", State: job.Acked, Limit: 1, Data: true})
+	b.same("the first page", []any{payloads(list), next != "", err}, []any{[]string{"1"}, true, nil})
+	list, _, err = b.store.List(b.Context(), b.ns, job.List{Queue: "kept-few", State: job.Acked, Limit: 5, After: next, Data: true})
+	b.same("the next page", []any{payloads(list), err}, []any{[]string{"2", "3"}, nil})
 	b.publish("other", "x")
 	j = b.claim(1, "other")[0]
 	b.ack(j)
 	_, err = get("other", j.Ref)
 	b.is("no rule keeps it", err, job.ErrNoJob)
-	n, err := b.store.Purge(b.Context(), b.ns, "few", true)
+	n, err := b.store.Purge(b.Context(), b.ns, "kept-few", true)
 	b.same("a purge forgets them", []any{n, err}, []any{int64(1), nil})
 	b.ledger(job.Ledger{Published: 13, Acked: 11, Ready: 1, Deleted: 1, Kept: 6})
 	leased := b.claim(1, "kept-q")[0]
@@ -188,12 +185,15 @@ func ackedJobsAreKept(b *bench) {
 		p.MaxJobs, p.Rules = 10, []job.Rule{{Match: "*", KeepAcked: job.Span(time.Hour)}}
 	})
 	kept := func(queue string, jobs int) (n int) {
-		for range jobs {
-			b.publish(queue, "x")
+		for i := range jobs {
+			b.publish(queue, fmt.Sprint(i))
 			b.ack(b.claim(1, queue)[0])
 		}
-		list, _, err := b.store.List(b.Context(), b.ns, job.List{Queue: queue, State: job.Acked, Limit: 20})
+		list, _, err := b.store.List(b.Context(), b.ns, job.List{Queue: queue, State: job.Acked, Limit: 20, Data: true})
 		b.is("list", err, nil)
+		if jobs > 1 {
+			b.same("the newest", payloads(list)[len(list)-1], fmt.Sprint(jobs-1))
+		}
 		return len(list)
 	}
 	named, err := b.real.KeptQueues(b.Context(), b.ns)

@@ -279,7 +279,6 @@ type Rule struct {
 	Delay         job.Span      `json:"delay"`          // default delay of a publish; empty: it does not say
 	KeepTrace     job.Span      `json:"keep_trace"`     // how long a trace is kept, such as 24h; empty: it does not say
 	KeepAcked     job.Span      `json:"keep_acked"`     // how long acked jobs are kept, such as 1h; empty: it does not say
-	MaxAcked      int           `json:"max_acked"`      // how many of a queue, the newest; 0: 10,000
 }
 
 // MadeRule is a rule and where it comes from.

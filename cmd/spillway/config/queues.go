@@ -72,7 +72,6 @@ type QueueRule struct {
 	Delay         job.Span      `name:"delay"`
 	KeepTrace     job.Span      `name:"keep-trace"`
 	KeepAcked     job.Span      `name:"keep-acked"`
-	MaxAcked      int           `name:"max-acked"`
 }
 
 // Push is one rule that hands the jobs of queues to a sink.

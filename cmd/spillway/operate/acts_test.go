@@ -154,7 +154,6 @@ func TestWhatACommandDoesNotMeanIsNotDone(t *testing.T) {
 	for want, args := range map[string][]string{
 		"an id is empty":              {"jobs", "respawn", "mail", "out", "", "--yes"}, // a variable that is not set
 		"concurrency: want 1 or more": {"rules", "set", "mail", "out", "--rate=5/s", "--concurrency=0"},
-		"max-acked: want 1 or more":   {"rules", "set", "mail", "out", "--max-acked=-1"},
 	} {
 		if out, stderr, code := run(t, api, args...); code != 2 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit %d, %s%s; want %q", args, code, out, stderr, want)

@@ -66,7 +66,6 @@ type RulesSet struct {
 	Delay         string `placeholder:"TIME" help:"How long a job waits until it is ready, where its publish does not say: such as 5s."`
 	KeepTrace     string `placeholder:"TIME" help:"How long what happened to a job is kept, after it happened: such as 24h."`
 	KeepAcked     string `placeholder:"TIME" help:"How long acked jobs are kept, with the results of their acks: such as 1h."`
-	MaxAcked      *int   `placeholder:"N" help:"Acked jobs that a queue keeps, the newest. Without it, 10000."`
 }
 
 // Run makes it.
@@ -83,7 +82,7 @@ func (c *RulesSet) Run(ctx context.Context, s Streams) error {
 	for _, n := range []struct {
 		flag string
 		of   *int
-	}{{"burst", c.Burst}, {"concurrency", c.Concurrency}, {"tries", c.Tries}, {"max-acked", c.MaxAcked}} {
+	}{{"burst", c.Burst}, {"concurrency", c.Concurrency}, {"tries", c.Tries}} {
 		switch {
 		case n.of == nil:
 		case *n.of < 1:

@@ -34,8 +34,8 @@ local function forget_kept(ledger, index, q, now, seq)
   return true
 end
 
--- keep_acked: keep jobs that were acked for a while, whose queue's rule says so: q also has keep, ms, most, of the queue, and all, of
--- the shard. A queue has at most four times what it leaves of those, so none takes the places of the others; its own oldest make room.
+-- keep_acked: keep jobs that were acked for a while, whose queue's rule says so: q also has keep, ms, and all, of the shard.
+-- A queue has at most four times what it leaves of those, so none takes the places of the others; its own oldest make room.
 -- jobs are tables of sequence, record, attempt and result. Keys of another type keep none.
 local function keep_acked(ledger, index, q, now, jobs)
   for _, reply in ipairs({ redis.pcall('ZCARD', q.until_ms), redis.pcall('HLEN', q.kept), redis.pcall('ZCARD', index) }) do
@@ -52,5 +52,5 @@ local function keep_acked(ledger, index, q, now, jobs)
   in_pieces(redis.call, 'ZADD', q.until_ms, scores)
   in_pieces(redis.call, 'HSET', q.kept, fields)
   local total, held = redis.call('HINCRBY', ledger, 'kept', #jobs), redis.call('ZCARD', q.until_ms)
-  drop_kept(ledger, index, q, now, math.max(held - q.most, math.ceil((held - 4 * (q.all - total)) / 5), 0))
+  drop_kept(ledger, index, q, now, math.max(math.ceil((held - 4 * (q.all - total)) / 5), 0))
 end

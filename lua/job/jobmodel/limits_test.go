@@ -311,8 +311,8 @@ func (w *World) judgeHeld(s *shard, before map[Ref]string) {
 	}
 }
 
-// Keep says how long acked jobs of a queue are kept, ms, and how many; All of the shard.
-type Keep struct{ MS, Most, All int64 }
+// Keep says how long acked jobs of a queue are kept, ms, and how many of the shard.
+type Keep struct{ MS, All int64 }
 
 // Kept is an acked job that is kept.
 type Kept struct {
@@ -341,12 +341,12 @@ func (s *Shard) keepAcked(queue string, jobs map[int64]Kept) {
 	maps.Copy(q.Acked, jobs)
 	s.Ledger["kept"] += int64(len(jobs))
 	held, total := int64(len(q.Acked)), s.Ledger["kept"]
-	room := max(held-keep.Most, (held-4*(keep.All-total)+4)/5, 0) // who drops a job also leaves one more
+	room := max((held-4*(keep.All-total)+4)/5, 0) // who drops a job also leaves one more
 	switch s.bug {
 	case "kept jobs make no room":
 		room = 0
 	case "a queue keeps as many as there are places":
-		room = max(held-keep.Most, total-keep.All, 0)
+		room = max(total-keep.All, 0)
 	}
 	s.dropKept(queue, s.now(), room)
 }
@@ -422,9 +422,7 @@ func (w *World) checkKept(s *shard, verb string) {
 	kept := int64(0)
 	for name, q := range s.model.Queue {
 		n := int64(len(q.Acked))
-		if kept += n; n > w.keeping[name].Most {
-			w.bad("%s: %s keeps %d jobs, %+v are allowed", verb, name, n, w.keeping[name])
-		}
+		kept += n
 		if at, listed := s.model.KeptQueues[name]; listed != (n > 0) {
 			w.bad("%s: %s keeps %d jobs, in the index: %d", verb, name, n, at)
 		}

@@ -488,7 +488,7 @@ func (s *scripts) Ack(groups []jobmodel.AckGroup) []int {
 				keys = append(keys, s.key("kept"))
 			}
 			keys = append(keys, s.key("a:"+name), s.key("k:"+name))
-			names[1+i] = fmt.Sprint(name, " ", keep.MS, " ", keep.Most, " ", keep.All)
+			names[1+i] = fmt.Sprint(name, " ", keep.MS, " ", keep.All)
 		}
 	}
 	for _, v := range s.call(luajob.Ack, keys, append(names, argv...)...)[1:] {

@@ -162,7 +162,7 @@ func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard))
 		if w.extra.Intn(3) == 0 {
 			continue
 		}
-		w.keeping[q] = Keep{int64(1 + w.extra.Intn(20_000)), int64(1 + w.extra.Intn(5)), int64(2 + w.extra.Intn(8))}
+		w.keeping[q] = Keep{int64(1 + w.extra.Intn(20_000)), int64(2 + w.extra.Intn(8))}
 		for _, s := range w.shards {
 			s.store.Keep(q, w.keeping[q])
 		}
