@@ -696,8 +696,6 @@ var connectionSeeds = []string{
 	"POST /v1/slots/q HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n[1,2]",
 	"POST /v1/slots/q/claim?count=2 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 	"POST /v1/slots/q/claim?count=1000&wait=10ms HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-	"POST /v1/slots/each?attribute.tenant=%00%0A%E2%80%AE HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n[1,2]",
-	"POST /v1/slots/each/claim?count=2 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 	"POST /v1/open/none/claim HTTP/1.1\r\nHost: x\r\nContent-Length: 67\r\n\r\nPOST /v1/default/smuggled HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx",
 	"POST /v1/open/none/claim?wait=100ms HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\nPOST /v1/open/behind HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx",
 	"GET /v1/open/q/jobs/01M81PY1FYMQ00M9QNMZ6NT86Y HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -81,8 +81,7 @@ func writeRejection(ctx *fasthttp.RequestCtx, r *rejection) {
 	how, body := wire.Responses[r.Code], r.Failure
 	body.Message = r.Text()
 	switch r.Code {
-	case wire.CodeTooManyPartitions, wire.CodeTooManyKeys, wire.CodeTooManyJobs, wire.CodeTooManyQueues,
-		wire.CodeTooManyGroups:
+	case wire.CodeTooManyPartitions, wire.CodeTooManyKeys, wire.CodeTooManyJobs, wire.CodeTooManyQueues:
 		if body.Scope == "" {
 			body.Scope = "namespace"
 		}

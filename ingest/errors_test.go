@@ -117,7 +117,7 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 		wire.CodeBadQueue, wire.CodeBadParameter, wire.CodeBadDelay, wire.CodeBadTTL, wire.CodeBadAfter, wire.CodeBadReason, wire.CodeBadError, wire.CodeBadAge, wire.CodeBadTries, wire.CodeBadID, wire.CodeBadShards, wire.CodeBadDedup,
 		wire.CodeBadCount, wire.CodeBadTTR, wire.CodeBadWait, wire.CodeBadState, wire.CodeBadStep, wire.CodeBadSteps, wire.CodeBadDo, wire.CodeBadLimit, wire.CodeBadOffset,
 		wire.CodeBadSchedule, wire.CodeBadName, wire.CodeBadAt, wire.CodeBadFrom, wire.CodeBadTo, wire.CodeBadForce, wire.CodeBadOnEnd, wire.CodeBadUnique, wire.CodeBadUniqueKey, wire.CodeBadOnConflict, wire.CodeBadPrepare, wire.CodeBadCheck, wire.CodeBadCheckAfter, wire.CodeBadChecks, wire.CodeBadDelayMS, wire.CodeBadData, wire.CodeBadVersion, wire.CodeBadSchedules, wire.CodeNoSuchOwner, wire.CodeOtherOwner, wire.CodeOldVersion, wire.CodeNoSuchTrace, wire.CodeNoSuchQueue, wire.CodeForeignType, wire.CodeBadJob, wire.CodeNotDelayed, wire.CodePrepared, wire.CodeNotPrepared, wire.CodeAlreadyDecided, wire.CodeNoSuchSchedule, wire.CodeRunUnfinished, wire.CodeScheduleEnded,
-		wire.CodeRevisionMismatch, wire.CodeTooManySchedules, wire.CodeHungUp, wire.CodeNoSuchJob, wire.CodeTooManyJobs, wire.CodeTooManyQueues, wire.CodeTooManyGroups,
+		wire.CodeRevisionMismatch, wire.CodeTooManySchedules, wire.CodeHungUp, wire.CodeNoSuchJob, wire.CodeTooManyJobs, wire.CodeTooManyQueues,
 	} {
 		note(p.do("GET", "/reject/"+string(code), ""))
 	}

@@ -147,7 +147,7 @@ var seededBugs = map[string]seededBug{
 	"a step of the clock is not noticed": {stepped, "J7", []edit{
 		{"partition/backend/clock.go", "c.offset = min(max(c.offset, lowest), highest)", ""}}},
 	"leases are not counted": {roomy, "J9", []edit{
-		{"lua/job/include/slots.lua", "marks[#marks + 1], marks[#marks + 2] = group.field, int(group.used)", ""}}},
+		{"lua/job/include/slots.lua", "marks[#marks + 1], marks[#marks + 2] = '#' .. limit.name, int(limit.used)", ""}}},
 	"a paused queue hands out": {operated, "J10", []edit{
 		{"lua/job/claim.lua", "empty[i] = stopped[i] and true", ""}}},
 	"no job is handed out": {roomy, "J8", []edit{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -54,27 +53,6 @@ func (o *jobObserver) read(ctx context.Context) (samples []check.JobSample, err 
 	return samples, nil
 }
 
-// readLeases tells queue and record of each lease.
-const readLeases = `
-local all = {}
-for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-  local seq, queue = string.match(member, '^(%d+) (.*)$')
-  all[#all + 1], all[#all + 2] = queue, redis.call('HGET', string.gsub(KEYS[1], 'lease$', 'j:') .. queue, seq) or ''
-end
-return all`
-
-var tenantOf = regexp.MustCompile(`"tenant":"(\w+)"`)
-
-// groupOf is the group of a job in the limit of its queue, by its record.
-func groupOf(queue, record string) string {
-	for _, l := range limits {
-		if m := tenantOf.FindStringSubmatch(record); l.queue == queue && l.by == "tenant" && m != nil {
-			return m[1]
-		}
-	}
-	return ""
-}
-
 // sample reads one shard in one transaction.
 func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, error) {
 	type reads struct {
@@ -86,7 +64,7 @@ func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, e
 	tx := o.client.TxPipeline()
 	ledger := tx.HGetAll(ctx, o.key(shard, "ledger"))
 	delayed, leased := tx.ZCard(ctx, o.key(shard, "delay")), tx.ZCard(ctx, o.key(shard, "lease"))
-	leases := tx.Eval(ctx, readLeases, []string{o.key(shard, "lease")})
+	leases := tx.ZRange(ctx, o.key(shard, "lease"), 0, -1)
 	now := tx.Time(ctx)
 	first := []*redis.ZSliceCmd{tx.ZRangeWithScores(ctx, o.key(shard, "delay"), 0, 0), tx.ZRangeWithScores(ctx, o.key(shard, "lease"), 0, 0)}
 	for i, name := range o.queues {
@@ -107,14 +85,12 @@ func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, e
 			s.Overdue = max(s.Overdue, now.Val().Sub(time.UnixMilli(int64(z.Score))))
 		}
 	}
-	held, _ := leases.StringSlice()
 	for i, name := range o.queues {
 		q := check.QueueDepth{Queue: name, Jobs: all[i].jobs.Val(), References: all[i].references.Val(), Dead: all[i].dead.Val(), Head: all[i].head.Val()}
 		q.Tombstones, _ = strconv.ParseInt(all[i].tombstones.Val(), 10, 64)
-		q.Leases = map[string]int64{}
-		for at := 0; at+1 < len(held); at += 2 {
-			if held[at] == name {
-				q.Leases[groupOf(name, held[at+1])]++
+		for _, member := range leases.Val() {
+			if _, queue, _ := strings.Cut(member, " "); queue == name {
+				q.Leases++
 			}
 		}
 		s.Queues = append(s.Queues, q)

@@ -21,18 +21,17 @@ const (
 	pausedQueue   = "pay"
 )
 
-// limits bound the leases of queues, or of each tenant of one.
+// limits bound the leases of queues.
 var limits = []struct {
 	queue string
 	most  int64
-	by    string // an attribute, or ""
-}{{"pay", 3, ""}, {"mail", 2, "tenant"}}
+}{{"pay", 3}, {"mail", 6}}
 
 // limitRules are the limits as a configuration has them.
 func limitRules() string {
 	var rules []string
 	for _, l := range limits {
-		rules = append(rules, fmt.Sprintf("{match: %s, concurrency: %d, concurrency_by: %q}", l.queue, l.most, l.by))
+		rules = append(rules, fmt.Sprintf("{match: %s, concurrency: %d}", l.queue, l.most))
 	}
 	return "[" + strings.Join(rules, ", ") + "]"
 }

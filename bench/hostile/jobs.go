@@ -14,7 +14,7 @@ var queuesSpaces = map[string]string{
 	"other": fmt.Sprintf(`kind: queue, tokens: [%q]`, hashOf(theirsCanary)),
 	"full":  `kind: queue, max_jobs: 3, max_queues: 1`,
 	"open":  `kind: queue`,
-	"slots": `kind: queue, queues: [{match: q, concurrency: 1}, {match: each, concurrency: 1, concurrency_by: tenant}]`,
+	"slots": `kind: queue, queues: [{match: q, concurrency: 1}]`,
 }
 
 const (
@@ -136,8 +136,6 @@ var nativeJobs = []row{
 	{"jobs of a queue with one slot", post("/v1/slots/q", asJSON, "[1,2]"), "200 accepted=2", kept},
 	{"a claim of both", post("/v1/slots/q/claim?count=2", "", ""), claimed, kept},
 	{"a claim without a slot", post("/v1/slots/q/claim?count=1000&wait=10ms", "", ""), claimed, kept},
-	{"jobs of a group of control characters", post("/v1/slots/each?attribute.tenant=%00%0A%E2%80%AE", asJSON, "[1,2]"), "200 accepted=2", kept},
-	{"a claim of both of the group", post("/v1/slots/each/claim?count=2", "", ""), claimed, kept},
 	{"a claim with a body", post("/v1/open/none/claim", "", smuggled), claimed, kept},
 	{"a request behind a claim that waits", post("/v1/open/none/claim?wait=100ms", "", "") + post("/v1/open/behind", "", "x"), claimed + " | " + ok, kept},
 

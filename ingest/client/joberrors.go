@@ -27,7 +27,6 @@ var (
 	ErrNotPrepared      = errors.New("spillway: the job is not prepared")
 	ErrDecided          = errors.New("spillway: the opposite was decided before")
 	ErrTooManyKeys      = errors.New("spillway: the namespace remembers max_keys idempotency keys")
-	ErrTooManyGroups    = errors.New("spillway: leases of the queue are of 10,000 groups")
 	ErrTooManyQueues    = errors.New("spillway: the namespace has max_queues queues")
 	ErrNoNamespace      = errors.New("spillway: there is no such namespace, or none of kind queue")
 	ErrUnauthorized     = errors.New("spillway: the token is missing, or not one of this namespace")
@@ -86,7 +85,6 @@ var codes = map[string]error{
 	"already_decided":    ErrDecided,
 	"too_many_jobs":      ErrTooManyJobs,
 	"too_many_keys":      ErrTooManyKeys,
-	"too_many_groups":    ErrTooManyGroups,
 	"too_many_queues":    ErrTooManyQueues,
 	"no_such_namespace":  ErrNoNamespace,
 	"unauthorized":       ErrUnauthorized,

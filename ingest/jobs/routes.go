@@ -314,7 +314,6 @@ var storeFailures = []struct {
 	{job.ErrTooManyJobs, wire.CodeTooManyJobs},
 	{job.ErrTooManyQueues, wire.CodeTooManyQueues},
 	{job.ErrTooManyKeys, wire.CodeTooManyKeys},
-	{job.ErrTooManyGroups, wire.CodeTooManyGroups},
 	{job.ErrNoSchedule, wire.CodeNoSuchSchedule},
 	{job.ErrTooManySchedules, wire.CodeTooManySchedules},
 	{job.ErrNoOwner, wire.CodeNoSuchOwner},

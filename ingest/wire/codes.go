@@ -105,7 +105,6 @@ const (
 	CodeTooManyPartitions   Code = "too_many_partitions"
 	CodeTooManyKeys         Code = "too_many_keys"
 	CodeTooManyJobs         Code = "too_many_jobs"
-	CodeTooManyGroups       Code = "too_many_groups"
 	CodeTooManyQueues       Code = "too_many_queues"
 	CodeTooManySchedules    Code = "too_many_schedules"
 	CodeRateLimited         Code = "rate_limited"

@@ -156,8 +156,6 @@ var Responses = map[Code]Response{
 	CodeTooManyJobs: {429, "10", "the namespace has max_jobs jobs, dead ones included: claim or delete some, or raise max_jobs"},
 	CodeTooManyQueues: {429, "10",
 		"the namespace has max_queues queues with jobs: try again when some are empty, or raise max_queues"},
-	CodeTooManyGroups: {429, "10",
-		"the jobs of the queue that are leased have 10,000 values of the attribute that its concurrency_by names, the most: try again when some have ended"},
 	CodeTooManySchedules: {429, "10", "the namespace has max_schedules schedules: delete some, or raise max_schedules"},
 	CodeRateLimited:      {429, "1", "the token has used its rate: send fewer entries, read less often, or raise its rate"},
 	CodeHeadersTooLarge:  {431, "", "request line and headers are larger than 8 KiB together, or there are more than 128 headers"},

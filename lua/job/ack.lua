@@ -29,7 +29,7 @@ for i = 1, n or 0 do
   end
   names[i] = name
 end
-if not n or #KEYS ~= key and #KEYS ~= key + 7 then
+if not n or #KEYS ~= key and #KEYS ~= key + 5 then
   return redis.error_reply('ERR ack: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

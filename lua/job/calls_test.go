@@ -236,18 +236,3 @@ func TestRedisCallsOfPromoteAndRevert(t *testing.T) {
 		}
 	}
 }
-
-// Jobs that go on waiting for a slot of their group are looked at together.
-func TestRedisCallsOfPromoteOfWaitingJobs(t *testing.T) {
-	t.Parallel()
-	c := server(t)
-	for _, k := range []int{1, 2, 190} {
-		s := newShard(t, c)
-		red := s.tenant("red", k+1)
-		s.limited("a", 9, 1, "tenant")
-		s.past("delay", "a", red[1:]...)
-		s.groups = " 1 tenant"
-		keys, argv := s.promoteCall(due{"a", "delay", red[1:]})
-		s.costs(luajob.Promote, append(keys, s.spare()...), argv, 15)
-	}
-}

@@ -4,7 +4,7 @@
 -- What expired is dropped on the way, and references without a job are skipped. Where a
 -- request gets fewer jobs than it asks for, its lists are empty, or the call met its
 -- bounds: the answer is full, all requests together have 1,000 jobs, or it dropped and
--- skipped 1,000, of which a job that waits for a slot counts as five. KEYS[5] keeps what
+-- skipped 1,000. KEYS[5] keeps what
 -- this call hands out until the lane's next call, so that revert can take back a call whose
 -- answer got lost.
 --
@@ -14,9 +14,8 @@
 -- A rate is a bucket of burst jobs, which refills by one every pause, in ns. It is kept as one number (GCRA), which all
 -- processes share: when the bucket is full again. A clock that goes back empties it at most.
 --
--- A limit bounds the leases of a queue, or those of each group: the jobs with one value of an attribute. Only claim leases, so it
--- counts what it hands out, and every verb that ends a lease counts down (open_slots). A job whose group is full waits among the
--- delayed ones, and parked says which is the next: so it holds nobody up.
+-- A limit bounds the leases of a queue. Only claim leases, so it counts what it hands out, and every verb that ends a lease counts
+-- down (open_slots).
 --
 -- Of a queue that is paused nothing is handed out, and left is 0: the resume wakes who waits. What lists of ready jobs
 -- count (see list) goes on while somebody pages through one. Where neither is there, one EXISTS tells.
@@ -36,8 +35,8 @@
 -- ARGV[3] bytes     size of the answer, about, at most; but never less than a job
 -- ARGV[4] int       queues, n
 -- ARGV[5..] mixed   n names, each once, n times 1 where the caller wants to know what is left, else 0, with the pause and the
---                   burst of its rate behind spaces, 0 where it has none, and then those of a limit: leases, the command that wakes,
---                   beginning of channels and the attribute, where it is one for each group; then requests: ttr ms, count, k, k numbers of queues
+--                   burst of its rate behind spaces, 0 where it has none, and then those of a limit: leases, the command that wakes
+--                   and the beginning of channels; then requests: ttr ms, count, k, k numbers of queues
 -- RETURNS {now, expired, lost, left..., {queue's number, sequence, attempt, record, ...}...}  left: for each queue, where it was
 --                   asked for or the call met its bounds there, else 0; -1 where a key has another type and nothing was
 --                   claimed of it; less where its rate lets none of them pass for -1 - left ms; -2⁵⁰ where its limit does; then a list for each request
@@ -55,19 +54,19 @@ for i = 1, #KEYS > key and n or 0 do
   local form = forms[text] -- many queues have the same
   if not form then
     local pause, burst, limit = string.match(text, '^ (%d+) (%d+)(.*)$')
-    local most, how, by = string.match(limit or '', '^ (%d+) (%S+ %S+) ?(%S*)$')
-    form = { pause = whole(pause or '', 1), burst = whole(burst or '', 1), most = tonumber(most or nil), how = how, by = by }
+    local most, how = string.match(limit or '', '^ (%d+) (%S+ %S+)$')
+    form = { pause = whole(pause or '', 1), burst = whole(burst or '', 1), most = tonumber(most or nil), how = how }
     forms[text] = form
   end
   if form.most then
-    limited[#limited + 1] = { i = i, name = ARGV[4 + i], most = form.most, how = form.how, by = form.by }
+    limited[#limited + 1] = { i = i, name = ARGV[4 + i], most = form.most, how = form.how }
   end
   if form.pause and form.burst then
     key = key + 1
     rates[i] = { key = KEYS[key], pause = form.pause / 1000, burst = form.burst, used = 0 }
   end
 end
-if (#limited > 0 or key ~= #KEYS) and key + 7 ~= #KEYS then
+if (#limited > 0 or key ~= #KEYS) and key + 5 ~= #KEYS then
   return redis.error_reply('ERR claim: bad arguments')
 end
 local requests, at, args = {}, 5 + 2 * n, #ARGV
@@ -90,7 +89,7 @@ end
 if #limited > 0 then
   -- WITH open_limits
   local rejected
-  limits, rejected = open_limits(KEYS[key + 5], KEYS[key + 6], KEYS[key + 7], limited)
+  limits, rejected = open_limits(KEYS[key + 5], limited)
   if not limits then
     return rejected
   end
@@ -192,9 +191,8 @@ for a, request in ipairs(requests) do
           end
           ends, tries = parsed[1], parsed[2]
         end
-        local group = limit and ends and not (ends > 0 and ends <= now) and limits.group(limit, record)
-        if bytes > 0 and bytes >= size or group and limit.held then
-          -- The answer is full, or there are too many groups: the rest stays where it was.
+        if bytes > 0 and bytes >= size then
+          -- The answer is full: the rest stays where it was.
           put_back(r, ids, x)
           for y = k, x, -1 do
             ids[y] = nil
@@ -209,8 +207,6 @@ for a, request in ipairs(requests) do
           expired[i] = expired[i] or {}
           table.insert(expired[i], { ids[x], record })
           dropped = dropped + 1
-        elseif group and not limits.take(limit, group, members[x], now) then
-          dropped = dropped + 5 -- each is read, parsed and written
         else
           local attempt = 1
           if before[x] then
@@ -228,6 +224,9 @@ for a, request in ipairs(requests) do
           want = want - 1
           if rate then
             rate.used = rate.used + 1
+          end
+          if limit then
+            limits.take(limit, members[x])
           end
         end
       end
@@ -289,7 +288,7 @@ if limits then
   limits.write(ledger)
 end
 
-local result, passed = { now, 0, 0 }, nil
+local result = { now, 0, 0 }
 if totals then
   -- WITH close_ledger, caller_id, drop_id, drop_errors, skip_tombstones, forget
   -- drop removes what was met of a queue and is no job any more.
@@ -298,9 +297,6 @@ if totals then
     local fields, members = {}, {}
     for _, job in ipairs(expired[i] or {}) do
       fields[#fields + 1], members[#members + 1] = job[1], job[1] .. ' ' .. name
-      if totals.slots then
-        totals.slots.free(name, r, job[1])
-      end
       drop_id(u, caller_id(job[2]), job[1])
       if totals.ends then
         totals.ends.ended(name, job[1], 'expired')
@@ -309,9 +305,6 @@ if totals then
     totals.expired = totals.expired + #fields
     for _, seq in ipairs(missing[i] or {}) do
       fields[#fields + 1], members[#members + 1] = seq, seq .. ' ' .. name
-      if totals.slots then
-        totals.slots.free(name, r, seq)
-      end
       if totals.ends then
         totals.ends.ended(name, seq, 'lost')
       end
@@ -333,12 +326,11 @@ if totals then
     end
   end
   close_ledger(ledger, totals)
-  passed = totals.slots -- their slots may have made others ready
   result[2], result[3] = totals.expired, totals.lost
 end
 for i = 1, n do
   local left = wrong[i] and -1 or 0
-  if left == 0 and not stopped[i] and (cut[i] == 'full' or passed and cut[i] and (expired[i] or missing[i]) or string.sub(ARGV[4 + n + i] or '', 1, 1) == '1') then
+  if left == 0 and not stopped[i] and (cut[i] == 'full' or string.sub(ARGV[4 + n + i] or '', 1, 1) == '1') then
     left = redis.call('LLEN', KEYS[6 + 3 * i])
     local rate = rates[i]
     if rate and left > 0 and rate.used >= rate.pass then

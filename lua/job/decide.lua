@@ -27,7 +27,7 @@
 -- USES whole, int, time, read_keys, count_key, keys_text, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, check_shard, caller_id, ends_of, is_over, is_prepared, drop_id, drop_errors, remove, forget, usable, open_queue, push
 local name, verb, keep, max_keys = ARGV[1], ARGV[3], whole(ARGV[4], 1), whole(ARGV[5], 0)
 local seq, id = string.match(ARGV[2] or '', '^(%d+):?(.*)$')
-if #KEYS ~= 11 and #KEYS ~= 18 or #ARGV ~= 7 or not (keep and max_keys and seq) or verb ~= 'commit' and verb ~= 'rollback' then
+if #KEYS ~= 11 and #KEYS ~= 16 or #ARGV ~= 7 or not (keep and max_keys and seq) or verb ~= 'commit' and verb ~= 'rollback' then
   return redis.error_reply('ERR decide: bad arguments')
 end
 local now = time()

@@ -28,7 +28,7 @@
 --
 -- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, forget, usable, push, remove
 local name, count, audit = ARGV[1], whole(ARGV[3], 1), ARGV[4] == '1'
-if #KEYS ~= 10 and #KEYS ~= 17 or #ARGV ~= 6 or not count or count > 1000 or not whole(ARGV[2], 0) then
+if #KEYS ~= 10 and #KEYS ~= 15 or #ARGV ~= 6 or not count or count > 1000 or not whole(ARGV[2], 0) then
   return redis.error_reply('ERR expire: bad arguments')
 end
 local now = time()

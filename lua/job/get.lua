@@ -17,7 +17,7 @@
 -- RETURNS {now, 0}                                none
 -- RETURNS {now, 1, state, ms, reason, attempts, record, errors, progress}  state: ready, delayed, prepared, leased or dead; ms: when it is due, its
 --                   publisher is asked, the lease ends, it died; 0 where it is ready. reason: why it is dead: see death_reason. Of a
---                   leased one: 1 it is deferred, of a delayed one 7 it waits for a slot of its group, else 0. attempts: how
+--                   leased one: 1 it is deferred, else 0. attempts: how
 --                   often it was claimed; 0 where it is dead. errors: why attempts failed, as settle keeps it, or ''; so is progress: of which attempt, percent and
 --                   a text
 --
@@ -58,6 +58,6 @@ await_end(KEYS[7], KEYS[8], member, ARGV[4])
 ms = redis.call('ZSCORE', KEYS[2], member)
 if ms then
   ms = tonumber(ms)
-  return { now, 1, ms < 0 and 'prepared' or 'delayed', math.floor(math.abs(ms)), ms % 1 == 0.5 and 7 or 0, attempts, record, errors, progress }
+  return { now, 1, ms < 0 and 'prepared' or 'delayed', math.floor(math.abs(ms)), 0, attempts, record, errors, progress }
 end
 return { now, 1, 'ready', 0, 0, attempts, record, errors, progress }

@@ -84,8 +84,6 @@ local function show(seq, ms, score)
   local reason = 0
   if state == 'dead' then
     reason = death_reason(score)
-  elseif state == 'delayed' then
-    reason = score % 1 == 0.5 and 7 or 0
   elseif state == 'leased' then
     before, reason = math.max(1, before), score % 0.5 >= 0.25 and 1 or 0
   end

@@ -6,9 +6,6 @@
 -- head of a list that was empty before jobs came back to it: their ttl may have ended in
 -- somebody's hands, after the last look.
 --
--- A job that waits for a slot goes on waiting, for whatever frees a slot takes the oldest. Only where a group has slots left, as
--- after the limit was raised, so many become ready here, the oldest; and all where nothing else would take them.
---
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
 -- KEYS[3] hash      attempts of jobs that were claimed before
@@ -20,13 +17,12 @@
 -- ARGV[2] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[3] ms        when a queue whose head never expires is looked at again
 -- ARGV[4] int       queues, n
--- ARGV[5..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0, and where its limit is one for each
---                   group, behind spaces leases and attribute; then groups: queue's number, kind (delay, lease or head), count, sequences
+-- ARGV[5..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then groups: queue's number, kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
 -- USES whole, int, time, ends_of, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, open_queue, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
-if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 13 + 4 * n then
+if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 11 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -46,64 +42,12 @@ if not totals then
   return rejected
 end
 local put_off = 60000 -- ms until a queue is looked at again where a key has another type
-local opened, open, ready, limited = {}, {}, 0, false
+local opened, open, ready = {}, {}, 0
 for i = 1, n do
   local k = open_queue(7 + 4 * (i - 1), ARGV[4 + i])
   if k then
-    k.keeps, k.most, k.by = string.match(ARGV[4 + n + i] or '', '^(%d) ?(%d*) ?(.*)$')
-    k.most = tonumber(k.most or nil)
-    opened[i], open[#open + 1], limited = k, k, limited or k.most
-  end
-end
-
--- hold keeps jobs that wait for a slot of their group: those that go on waiting go to later, and scores forgets them and those
--- that are ready.
-local function hold(seqs, members, owner, scores, later)
-  -- WITH group_text, look_again, park_prefix
-  local slots, due, names = KEYS[11 + 4 * n], {}, {}
-  for x, member in ipairs(members) do
-    local score = tonumber(scores[x] or nil)
-    if score and score % 1 == 0.5 and score <= now and opened[owner[x]] and opened[owner[x]].most then
-      due[#due + 1], names[#names + 1] = x, member
-    end
-  end
-  local marks = names[1] and read_all(redis.pcall, 'HMGET', slots, names)
-  local groups, of, moved, read = {}, {}, {}, 0
-  for d, x in ipairs(not foreign(marks) and due or {}) do
-    local k, text = opened[owner[x]], string.match(marks[d] or '', '^~(.*)')
-    local field = text and '#' .. k.name .. ' ' .. text
-    local group = groups[field or '']
-    if field and not group then
-      local used = tonumber(redis.call('HGET', slots, field) or 0) or 0
-      group = { room = k.most - used }
-      if redis.pcall('LLEN', k.r) ~= 0 then -- those that are ready may have been given the slots, all where none are used
-        group.room = used > 0 and math.min(1, group.room) or 0
-      end
-      groups[field] = group
-    end
-    if group and group.room > 0 and not group.all then
-      local seq = totals.slots.oldest(k.name, text)
-      if seq then
-        moved[seq .. ' ' .. k.name], group.room, ready = true, group.room - 1, ready + 1
-        k.tail[#k.tail + 1] = seq
-      else
-        group.all = true -- something else removed it from parked
-      end
-    elseif group and group.all == nil and not moved[members[x]] then -- the same, or once the limit has another attribute, what ends frees slots of other groups
-      local place = redis.pcall('ZSCORE', KEYS[12 + 4 * n], park_prefix(k.name, text) .. seqs[x])
-      local record = read < 1048576 and redis.pcall('HGET', k.j, seqs[x])
-      record = type(record) == 'string' and record
-      read = read + (record and #record or 0)
-      group.all = not place or foreign(place) or record and group_text(record, k.by) ~= text
-    end
-    of[x] = group
-  end
-  for _, x in ipairs(due) do
-    if moved[members[x]] then
-      scores[x] = false
-    elseif of[x] and not of[x].all then
-      scores[x], later[#later + 1], later[#later + 2] = false, look_again(now, seqs[x]), members[x]
-    end
+    k.keeps = ARGV[4 + n + i]
+    opened[i], open[#open + 1] = k, k
   end
 end
 
@@ -126,9 +70,6 @@ local function move(kind)
   local scores = read_all(redis.call, 'ZMSCORE', zset, members)
   local before = kind == 'lease' and read_all(redis.call, 'HMGET', attempts, members)
   local gone, once, later, ending = {}, {}, {}, {}
-  if kind == 'delay' and limited and totals.slots then
-    hold(seqs, members, owner, scores, later)
-  end
   for x, member in ipairs(members) do
     local score = tonumber(scores[x] or nil)
     if score and math.abs(score) <= now then
@@ -146,7 +87,7 @@ local function move(kind)
         later[#later + 1] = member
       else
         gone[#gone + 1] = member
-        if totals.slots then
+        if kind == 'lease' and totals.slots then
           totals.slots.free(k.name, k.r, seqs[x])
         end
         if last then
@@ -202,9 +143,6 @@ local function look(k, early)
       totals.expired = totals.expired + 1
     else
       missing = missing + 1
-    end
-    if totals.slots then
-      totals.slots.free(k.name, k.r, seq)
     end
     if totals.ends then
       totals.ends.ended(k.name, seq, ends and 'expired' or 'lost')

@@ -26,8 +26,8 @@
 --                   p<pause> <times> <delay> <queue> says that its jobs are prepared: see ask; the delay of the group is the pause
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
 --                   that caller's id exists, or one was stored under its unique key; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
---                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, 8 the
---                   leases of the queue are of 10,000 groups, 9 there is nothing to store, -1 a key of another type; with 0, 0
+--                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, 9 there is nothing
+--                   to store, -1 a key of another type; with 0, 0
 --
 -- USES whole, int, time, read_keys, count_key, keys_text, seq_text, foreign, in_pieces, wake
 local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -52,12 +52,10 @@ local live = published - account[3] - account[4] - account[5] - account[6]
 local closed = (tonumber(account[7] or 0) or 0) > now
 local key_ends, kept_keys, counted -- what read_keys returns, once a group has a new key; whether one is stored
 local known
-local held, blocked, crowded = {}, {}, {}
+local held, blocked = {}, {}
 for i = 1, n do
   held[i] = redis.pcall('HLEN', KEYS[4 + 4 * i])
   blocked[i] = foreign(held[i])
-  local groups = account[9] and redis.pcall('HGET', KEYS[#KEYS - 2], '@' .. ARGV[6 + i]) or 0
-  crowded[i] = not foreign(groups) and (tonumber(groups or 0) or 0) >= 10000
 end
 
 -- Judge the groups; nothing is written yet.
@@ -168,8 +166,6 @@ while at <= args do
     status, first, stored = 9, 0, 0
   elseif live + count - (over and 1 or 0) > max_jobs then
     status, first, stored = 4, 0, 0
-  elseif crowded[i] then
-    status, first, stored = 8, 0, 0
   elseif key + unique > 0 and kept_keys + math.min(key, 1) + math.min(unique, 1) > max_keys then
     status, first, stored = 6, 0, 0
   else

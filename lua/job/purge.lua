@@ -20,7 +20,7 @@
 --
 -- USES whole, int, time, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, check_shard, caller_id, drop_id, drop_errors, skip_tombstones, forget, usable, remove
 local name, state, count = ARGV[1], ARGV[2], whole(ARGV[3], 1)
-if #KEYS ~= 10 and #KEYS ~= 17 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
+if #KEYS ~= 10 and #KEYS ~= 15 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
   return redis.error_reply('ERR purge: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -61,9 +61,6 @@ while looked < count and bytes < 1048576 do
   looked, missing = looked + #seqs, missing + #seqs - gone
   totals.deleted = totals.deleted + gone
   for _, seq in ipairs(seqs) do
-    if totals.slots then
-      totals.slots.free(name, r, seq)
-    end
     if totals.ends then
       totals.ends.ended(name, seq, 'deleted')
     end

@@ -12,15 +12,14 @@
 -- KEYS[7] string    and its unique key
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    sequence, and behind a colon the caller's id
--- ARGV[3] ms        delay from now on; -1 = due as before; -2 = due now, also where it was claimed before;
---                   -3 = the same of one that waits for a slot, whatever its caller's id
+-- ARGV[3] ms        delay from now on; -1 = due as before; -2 = due now, also where it was claimed before
 -- ARGV[4] ms        how long the unique key is kept from now on, at least, where it is kept for the job; 0 = as before
 -- ARGV[5] bytes     payload; left out = as before
 -- RETURNS {now, status, ms}  1 done, with when it is due. Rejected, with 0: 0 there is no such job, 2 it is in another state or was
 --                   claimed before, 3 its ttl ends before that time
 --
 -- USES whole, int, time, caller_id, ends_of, is_over
-local delay, j, wait, window = KEYS[1], KEYS[3], whole(ARGV[3], -3), whole(ARGV[4], 0)
+local delay, j, wait, window = KEYS[1], KEYS[3], whole(ARGV[3], -2), whole(ARGV[4], 0)
 local seq, id = string.match(ARGV[2] or '', '^(%d+):?(.*)$')
 if #KEYS ~= (window == 0 and 5 or 7) or #ARGV < 4 or #ARGV > 5 or not (wait and seq and window) then
   return redis.error_reply('ERR reschedule: bad arguments')
@@ -29,7 +28,7 @@ local now = time()
 local member = seq .. ' ' .. ARGV[1]
 local record = redis.call('HGET', j, seq)
 local head = record and string.match(record, '^%d+ %d+@?[%w_-]*')
-if not head or wait ~= -3 and (caller_id(record) or '') ~= id then
+if not head or (caller_id(record) or '') ~= id then
   return { now, 0, 0 }
 end
 local leased, dead = redis.call('ZSCORE', KEYS[4], member), redis.call('ZSCORE', KEYS[5], seq)
@@ -37,7 +36,7 @@ if is_over(record, now) and not dead and tonumber(leased or 0) <= now then
   return { now, 0, 0 }
 end
 local due = redis.call('ZSCORE', delay, member)
-if not due or tonumber(due) < 0 or wait == -3 and tonumber(due) % 1 ~= 0.5 or wait > -2 and redis.call('HEXISTS', KEYS[2], member) == 1 then
+if not due or tonumber(due) < 0 or wait > -2 and redis.call('HEXISTS', KEYS[2], member) == 1 then
   return { now, 2, 0 }
 end
 due = tonumber(due)

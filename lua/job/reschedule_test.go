@@ -20,7 +20,6 @@ func TestADelayedJobGetsAnotherTimeOrPayload(t *testing.T) {
 		}
 		record := func(seq int64) string { return s.c.HGet(ctx, s.key("j:a"), fmt.Sprint(seq)).Val() }
 		s.clock += 1e6
-		s.same("it waits for no slot", s.reschedule("a", plain, -3), []any{2, 0})
 		s.same("sooner", s.reschedule("a", plain, 5_000), []any{1, s.now() + 5_000})
 		s.same("is due", at(plain), s.now()+5_000)
 		s.same("its record", record(plain), "0000000000000 3 before")

@@ -14,7 +14,7 @@
 --
 -- USES int, time, foreign, in_pieces, read_all, wake, push
 local attempts, lease, out = KEYS[1], KEYS[2], KEYS[3]
-if #KEYS ~= #ARGV and #KEYS ~= #ARGV + 7 or #ARGV < 3 then
+if #KEYS ~= #ARGV and #KEYS ~= #ARGV + 5 or #ARGV < 3 then
   return redis.error_reply('ERR revert: bad arguments')
 end
 local now = time()
@@ -27,7 +27,7 @@ local named, open = {}, {}
 local slots
 if #KEYS > #ARGV then
   -- WITH open_slots
-  slots = open_slots(KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS])
+  slots = open_slots(KEYS[#KEYS])
 end
 for i = 4, #ARGV do
   if not foreign(redis.pcall('LLEN', KEYS[i])) then

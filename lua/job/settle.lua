@@ -30,7 +30,7 @@
 --
 -- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, wake, open_ledger, close_ledger, caller_id, drop_id, drop_errors, forget, open_queue, push, mortal, bury
 local channel, command, n = ARGV[1], ARGV[2], whole(ARGV[3], 1)
-if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 13 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
+if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 11 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
   return redis.error_reply('ERR settle: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

@@ -51,10 +51,9 @@ type shard struct {
 
 	maxJobs, maxQueues int64
 	maxKeys            int64
-	keep, bytes        int64  // ms, bytes
-	ttr                int64  // ms
-	keeps              bool   // dead letters
-	groups             string // what promotes know of the limit of the queues: "", or " <leases> <attribute>"
+	keep, bytes        int64 // ms, bytes
+	ttr                int64 // ms
+	keeps              bool  // dead letters
 	tokens             int
 	spared             int   // calls that asked for their spare keys
 	clock, timed       int64 // µs since 1970; 0: the server's; what the server knows of it
@@ -124,7 +123,7 @@ func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, erro
 }
 
 func (s *shard) spare() []string {
-	return []string{s.key("on_end"), s.key("state"), s.key("r:_out"), s.key("j:_out"), s.key("slots"), s.key("parked"), s.key("delay")}
+	return []string{s.key("on_end"), s.key("state"), s.key("r:_out"), s.key("j:_out"), s.key("slots")}
 }
 
 func (s *shard) must(script *lua.Script, keys []string, argv ...any) []any {
@@ -543,7 +542,7 @@ func (s *shard) promoteCall(groups ...due) (keys []string, argv []any) {
 	each, number := names(list)
 	argv = append([]any{s.channel(), "publish", 3_600_000, len(each)}, anys(each)...)
 	for range each {
-		argv = append(argv, fmt.Sprint(bit(s.keeps), s.groups))
+		argv = append(argv, bit(s.keeps))
 	}
 	for _, g := range groups {
 		argv = append(argv, number[g.queue], g.kind, len(g.seqs))

@@ -67,7 +67,6 @@ func (a *arguments) wish(c *backend.Call, left bool, l limit, sh *shard, wake st
 	if l.leases > 0 {
 		a.text = strconv.AppendInt(append(a.text, ' '), int64(l.leases), 10)
 		a.text = append(append(append(append(a.text, ' '), wake...), ' '), sh.channel...)
-		a.text = append(append(a.text, ' '), l.by...)
 	}
 	a.end(c, start)
 }
@@ -166,8 +165,7 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:out:<lane>         string  what the last claim of a lane handed out
 //	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish, decision on a prepared job
 //	sw:{ns.N}:rate:<queue>       string  µs when the bucket of the queue's rate is full again, until then
-//	sw:{ns.N}:slots              hash    "<sequence> <queue>" → group of a lease that a limit counts, or of a job that waits for a slot; counts
-//	sw:{ns.N}:parked             zset    "<queue> <length> <group> <sequence>" of jobs that wait for a slot of their group
+//	sw:{ns.N}:slots              hash    "<sequence> <queue>" of leases that a limit counts; counts
 //	sw:{ns.N}:paused             hash    paused queue → since when, ms, by whom and why
 //	sw:{ns.N}:taken              hash    queue → what claims took while somebody pages through its ready jobs
 //	sw:{ns.N}:k:<queue>          hash    sequence → record of an acked job that is kept; "!<sequence>" → attempt, ms and result
@@ -192,7 +190,7 @@ type shardKeys struct {
 	onEnd                                      string
 	traces, traced                             string
 	paused, taken, kept                        string
-	slots, parked                              string
+	slots                                      string
 }
 
 // wakeChannel begins the channels of wakes, behind the prefix of the shard.
@@ -218,7 +216,6 @@ func newShardKeys(at *space.Shard) shardKeys {
 		taken:      p + "taken",
 		kept:       p + "kept",
 		slots:      p + "slots",
-		parked:     p + "parked",
 	}
 }
 

@@ -2,9 +2,7 @@ package job_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +21,7 @@ func limits(p *job.Policy) {
 	p.Shards, p.Spread = 3, map[string]int{"wide": 3}
 	p.Rules = []job.Rule{
 		{Match: "video", Concurrency: 2},
-		{Match: "mail", Concurrency: 1, ConcurrencyBy: "tenant"},
+		{Match: "mail", Concurrency: 1},
 	}
 }
 
@@ -47,34 +45,12 @@ func leasesAreLimited(b *bench) {
 	b.same("nack", b.settle(again[0], job.Nack, 0), job.Ready)
 	b.same("after it", len(b.claim(10, "video")), 1)
 
-	for i, tenant := range []string{"red", "red", "red", "blue"} {
-		p := b.message("mail", fmt.Sprint(tenant, i))
-		p.Messages[0].Attributes = []byte(fmt.Sprintf(`{"tenant":%q}`, tenant))
-		b.store1(p)
-	}
-	each := b.claim(10, "mail")
-	b.same("one of each tenant", payloads(each), []string{"red0", "blue3"})
-	list, _, err := b.store.List(b.Context(), b.ns, job.List{Queue: "mail", State: job.Delayed, Limit: 10, Data: true})
-	waiting := payloads(list)
-	slices.Sort(waiting) // those of one ms have any order
-	b.same("the others wait", []any{waiting, err}, []any{[]string{"red1", "red2"}, nil})
-	waits, state, err := b.store.Get(b.Context(), b.ns, "mail", list[0].Ref)
-	b.same("and say why", []any{list[0].Reason, waits.Reason, state, err}, []any{job.HeldBack, job.HeldBack, job.Delayed, nil})
-	b.ack(each[0])
-	b.same("the next of red", payloads(b.claim(10, "mail")), []string{"red1"})
-	b.ack(each[1])
-	b.same("none of blue", len(b.claim(10, "mail")), 0)
-
-	for i := range 6 {
-		p := b.message("mail", fmt.Sprint("red", i+3))
-		p.Messages[0].Attributes = []byte(`{"tenant":"red"}`)
-		b.store1(p)
-	}
-	b.same("all wait", len(b.claim(10, "mail")), 0)
+	b.publish("mail", "1", "2", "3", "4")
+	b.same("one", payloads(b.claim(10, "mail")), []string{"1"})
 	for _, change := range []struct {
 		most int // 0: no limit
 		want []string
-	}{{3, []string{"red2", "red3"}}, {0, []string{"red4", "red5", "red6", "red7", "red8"}}} {
+	}{{2, []string{"2"}}, {0, []string{"3", "4"}}} {
 		p := job.DefaultPolicy()
 		limits(&p)
 		if p.Rules[1].Concurrency = change.most; change.most == 0 {
@@ -82,60 +58,7 @@ func leasesAreLimited(b *bench) {
 		}
 		b.is("another limit", b.real.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p}), nil)
 		b.ns = b.store.Namespace("mail")
-		var passed []string
-		b.until("those who waited get what it lets pass", func() bool {
-			passed = append(passed, payloads(b.claim(10, "mail"))...)
-			return len(passed) >= len(change.want)
-		})
-		slices.Sort(passed)
-		b.same("of a limit", []any{change.most, passed}, []any{change.most, change.want})
-	}
-}
-
-func TestALimitThatARestartRaisesLetsThosePassThatWait(t *testing.T) {
-	t.Parallel()
-	back, err := backend.Open(backend.Config{URL: "redis://" + redistest.Shared(t)}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = back.Close() })
-	claimed := func(s *job.Store) (got []string) {
-		c := &job.Claim{Namespace: s.Namespace("mail"), Queues: []string{"mail"}, TTR: time.Hour, Count: 10}
-		s.Run(t.Context(), s.NewLane(), &job.Batch{Claims: []*job.Claim{c}})
-		return payloads(c.Jobs)
-	}
-	for _, most := range []int{1, 3} {
-		p := job.DefaultPolicy()
-		p.Rules = []job.Rule{{Match: "mail", Concurrency: most, ConcurrencyBy: "tenant"}}
-		s, err := job.Open(job.Config{Prefix: "raised", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}}, back, prometheus.NewRegistry(), zap.NewNop())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if most == 1 {
-			p := &job.Publish{Namespace: s.Namespace("mail"), Queue: "mail", Tries: 3}
-			for i := range 5 {
-				p.Messages = append(p.Messages, job.Message{Payload: []byte(fmt.Sprint(i)), Attributes: []byte(`{"tenant":"red"}`)})
-			}
-			if s.Run(t.Context(), s.NewLane(), &job.Batch{Publishes: []*job.Publish{p}}); p.Err != nil || len(claimed(s)) != 1 {
-				t.Fatal(p.Err)
-			}
-			continue
-		}
-		promoter := job.NewPromoter(s)
-		if err := promoter.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		redistest.Until(t, 20*time.Second, "two more are claimed", func() bool {
-			got = append(got, claimed(s)...)
-			return len(got) >= 2
-		})
-		if err := promoter.Stop(context.Background()); err != nil || !slices.Equal(got, []string{"1", "2"}) {
-			t.Errorf("got %v, %v", got, err)
-		}
+		b.same("what the new limit lets pass", payloads(b.claim(10, "mail")), change.want)
 	}
 }
 

@@ -143,9 +143,6 @@ func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 			j.Deferred = reason == 1
 			j.Errors = failures(said)
 		default:
-			if reason == int64(HeldBack) {
-				j.Reason = HeldBack
-			}
 			j.Errors = failures(said)
 		}
 		j.Progress = j.progress(progress)

@@ -25,10 +25,7 @@ type Namespace struct {
 }
 
 // home is what all generations of a namespace share.
-type home struct {
-	*space.Home
-	passed atomic.Pointer[Namespace] // whose limits jobs that wait for a slot were last looked at for; see letPass
-}
+type home struct{ *space.Home }
 
 // shard is one shard of a namespace.
 type shard struct {
@@ -57,8 +54,7 @@ func newShard(at *space.Shard) any {
 	k := newShardKeys(at)
 	return &shard{
 		shardKeys: k,
-		ends: backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox), k.slots,
-			k.parked, k.delay}},
+		ends:      backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox), k.slots}},
 		args: sharedArgs{k.Ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel,
 			k.paused, k.taken},
 	}

@@ -28,9 +28,6 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 			p.Shards, p.Spread = 2, map[string]int{"bulk": 2}
 			p.Rules = []job.Rule{{Match: "a", Concurrency: 1}, {Match: "b*", Concurrency: 1}}
 		},
-		"queues[0].concurrency_by": func(p *job.Policy) {
-			p.Rules = []job.Rule{{Match: "a", Rate: job.RateLimit{None: true}, ConcurrencyBy: "tenant"}}
-		},
 		"queues[0].keep_trace": func(p *job.Policy) {
 			p.Rules = []job.Rule{{Match: "a", KeepTrace: job.Span(721 * time.Hour)}}
 		},

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -38,14 +37,13 @@ type Promoter struct {
 	busy  map[redis.Cmdable]bool // servers that a look is under way at
 	// checks is whether namespaces that did not pass a Check are checked now. That takes
 	// seconds each while their master is away, and holds up no other.
-	checks  bool
-	passing map[*home]bool // namespaces that passHeld is under way of
-	mu      sync.Mutex     // of what is above
+	checks bool
+	mu     sync.Mutex // of what is above
 }
 
 // NewPromoter makes the promoter of a store. Start sets it going.
 func NewPromoter(s *Store) *Promoter {
-	p := &Promoter{store: s, busy: map[redis.Cmdable]bool{}, passing: map[*home]bool{}}
+	p := &Promoter{store: s, busy: map[redis.Cmdable]bool{}}
 	p.Loop = lifecycle.New("promoter", nil, p.run)
 	return p
 }
@@ -80,16 +78,13 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 	}
 	next, age := now+promoteEvery, time.Since(s.opened).Milliseconds()
 	due := map[redis.Cmdable][]place{}
-	var unchecked, changed []*Namespace
+	var unchecked []*Namespace
 	for _, ns := range s.Namespaces() {
 		if passed, err := s.space.Known(ns.Home); !passed {
 			unchecked = append(unchecked, ns)
 			continue
 		} else if err != nil {
 			continue
-		}
-		if ns.passed.Load() != ns {
-			changed = append(changed, ns)
 		}
 		for _, sh := range ns.all() {
 			if look := sh.look.Load(); look > now && age-sh.looked.Load() < lookEvery(ns, sh) {
@@ -102,7 +97,6 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.passHeld(ctx, looks, changed)
 	for server, shards := range due {
 		if p.busy[server] {
 			continue // it signals when it is done
@@ -389,11 +383,7 @@ func (p *page) call(s *Store, names []string) *backend.Call {
 		argv = append(argv, queue)
 	}
 	for _, queue := range names {
-		if rule := p.ns.concurrency(queue); rule.ConcurrencyBy != "" {
-			argv = append(argv, fmt.Sprintf("%d %d %s", p.ns.keeps(queue), rule.Concurrency, rule.ConcurrencyBy))
-		} else {
-			argv = append(argv, p.ns.keeps(queue))
-		}
+		argv = append(argv, p.ns.keeps(queue))
 	}
 	for i, queue := range names {
 		g := p.groups[queue]

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -116,34 +115,6 @@ func TestDueJobsOfABrokenQueueDoNotHideOthers(t *testing.T) {
 	})
 	if n := client.ZCount(t.Context(), sh.delay, "-inf", "+inf").Val(); n != 600 {
 		t.Errorf("%d jobs wait, want 600", n)
-	}
-}
-
-// Once their 5 minutes are over, jobs of a full group do not pass through the list, where those of other groups would be behind them.
-func TestJobsOfAFullGroupGoOnWaiting(t *testing.T) {
-	t.Parallel()
-	s := openStore(t, "redis://"+redistest.Shared(t), func(p *Policy) {
-		p.Rules = []Rule{{Match: "q", Concurrency: 1, ConcurrencyBy: "tenant"}}
-	})
-	client, ns := redistest.SharedClient(t), s.Namespace("mail")
-	sh, lane := ns.shardAt(0), s.NewLane()
-	store1(t, s, "q", 600, 0, 0)
-	for more := true; more; {
-		c := &Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Hour, Count: 10}
-		if runOne(s, lane, &Batch{Claims: []*Claim{c}}, most); c.Err != nil {
-			t.Fatal(c.Err)
-		}
-		more = c.More || len(c.Jobs) > 0
-	}
-	for _, member := range client.ZRange(t.Context(), sh.delay, 0, -1).Val() {
-		client.ZAdd(t.Context(), sh.delay, redis.Z{Score: 1.5, Member: member})
-	}
-	startPromoter(t, s)
-	redistest.Until(t, most, "all were looked at", func() bool {
-		return client.ZCount(t.Context(), sh.delay, "-inf", "1.5").Val() == 0
-	})
-	if waiting, ready := client.ZCard(t.Context(), sh.delay).Val(), testutil.ToFloat64(s.metrics.promoted.WithLabelValues("ready")); waiting != 599 || ready != 0 {
-		t.Errorf("%d wait, %v became ready", waiting, ready)
 	}
 }
 

@@ -155,8 +155,6 @@ func (n *Namespace) readJob(c *backend.Call, queue string, ref Ref, kept bool) (
 		j.died(reason, said)
 	case state == Leased:
 		j.Deferred = reason == 1
-	case reason == int64(HeldBack):
-		j.Reason = HeldBack
 	}
 	j.Progress = j.progress(progress)
 	if j.CallerID != ref.CallerID || kept && at <= c.Now {

@@ -55,7 +55,7 @@ type Publish struct {
 	Count    int   // jobs, with the sequences from First on: Repeated, those of the earlier publish
 	Repeated bool  // it is the result of an earlier publish with the same Key
 	Exists   bool  // a job with this CallerID exists, or one was stored that is Unique still
-	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrTooManyGroups, ErrNoRepeat, ErrBadArgument or one of a class
+	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrNoRepeat, ErrBadArgument or one of a class
 
 	at *shard // where it is stored; nil: it has its answer
 }
@@ -213,16 +213,15 @@ const (
 	Undecided            // it was prepared, and its publisher neither committed it nor rolled it back
 	Unfit                // of PHP's queues: it had more deliveries than its tries
 	Unreadable           // of PHP's queues: it is no JSON object
-	HeldBack             // it is delayed until its group of a limit has a slot
 )
 
-var reasonNames = [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable", "concurrency"}
+var reasonNames = [...]string{"", "nacked", "lapsed", "buried", "undecided", "unfit", "unreadable"}
 
 // String is the reason in lower case, "" for UnknownReason.
 func (r Reason) String() string { return reasonNames[r] }
 
 // ReasonOf is the reason of that name that a job died of, UnknownReason for "" and others.
-func ReasonOf(name string) Reason { return Reason(max(0, slices.Index(reasonNames[:HeldBack], name))) }
+func ReasonOf(name string) Reason { return Reason(max(0, slices.Index(reasonNames[:], name))) }
 
 // Settle changes or ends the lease of a job.
 type Settle struct {

@@ -45,9 +45,6 @@ type Rule struct {
 	// MaxConcurrency. Default: the rule does not say, and where none does there is no limit. A lease
 	// counts from its claim under the rule until it ends. It is for queues without Policy.Spread.
 	Concurrency int `json:"concurrency,omitempty"`
-	// ConcurrencyBy makes Concurrency one for each value of this attribute (ValidAttribute): 10,000
-	// have leases at once, at most. Default: it is one for the queue.
-	ConcurrencyBy string `json:"concurrency_by,omitempty"`
 	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say, and
 	// where none does it is DefaultTries.
 	Tries int `json:"tries,omitempty"`
@@ -115,19 +112,6 @@ type RateLimit struct {
 	None bool
 }
 
-// ByShard names what a rule says that each shard keeps by itself, so that older shards would beside new ones; empty: nothing.
-func (r Rule) ByShard() string {
-	switch {
-	case !r.Rate.IsZero() && !r.Rate.None:
-		return "a rate, which each shard keeps by itself"
-	case r.KeepAcked > 0:
-		return "keep_acked, and each shard keeps its own jobs"
-	case r.Concurrency > 0:
-		return "a concurrency, and each shard counts its own leases"
-	}
-	return ""
-}
-
 // UnmarshalText reads a rate, or none. The empty text says nothing.
 func (r *RateLimit) UnmarshalText(text []byte) error {
 	if *r = (RateLimit{None: string(text) == "none"}); r.None {
@@ -177,8 +161,6 @@ func (r Rule) check(v *partition.Validation, at string) {
 		"1 to 10000 jobs, beside a rate")
 	v.Check(r.Concurrency == 0 || r.Concurrency >= 1 && r.Concurrency <= MaxConcurrency, at+"concurrency",
 		r.Concurrency, "1 to 10000 leases")
-	v.Check(r.ConcurrencyBy == "" || ValidAttribute(r.ConcurrencyBy) && r.Concurrency > 0, at+"concurrency_by",
-		r.ConcurrencyBy, "the name of an attribute, beside concurrency")
 	v.Check(r.Tries == 0 || r.Tries >= 1 && r.Tries <= MaxTries, at+"tries", r.Tries, "1 to 65535")
 	v.Check(r.TTR.within(time.Second), at+"ttr", r.TTR, wantSpan)
 	v.Check(r.Delay.within(time.Second), at+"delay", r.Delay, wantSpan)
@@ -265,7 +247,6 @@ func (n *Namespace) concurrency(queue string) *Rule {
 type limit struct {
 	pause, burst int64 // of its rate: ns between two jobs, jobs; 0: none
 	leases       int   // 0: any
-	by           string
 }
 
 // SameLimit reports whether rules hold a queue back as those of another policy of the namespace did.
@@ -278,8 +259,7 @@ func (n *Namespace) limit(queue string) (l limit) {
 	if len(n.Policy.Rules) == 0 {
 		return l
 	}
-	c := n.concurrency(queue)
-	l.leases, l.by = c.Concurrency, c.ConcurrencyBy
+	l.leases = n.concurrency(queue).Concurrency
 	r := n.rule(queue, func(r *Rule) bool { return !r.Rate.IsZero() })
 	if r.Rate.IsZero() || r.Rate.None {
 		return l

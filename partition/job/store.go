@@ -304,8 +304,6 @@ var (
 	ErrTooManyJobs = errors.New("too many jobs")
 	// ErrTooManyQueues: a further queue beyond Policy.MaxQueues. Nothing was stored.
 	ErrTooManyQueues = errors.New("too many queues")
-	// ErrTooManyGroups: leases of the queue are of 10,000 groups (Rule.ConcurrencyBy). Nothing was stored.
-	ErrTooManyGroups = errors.New("too many groups")
 	// ErrTooManyKeys: a further idempotency key beyond Policy.MaxKeys. Nothing was stored.
 	ErrTooManyKeys = partition.ErrTooManyKeys
 	// ErrClosed is ErrUnavailable: the namespace is being deleted, and takes no job.

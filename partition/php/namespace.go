@@ -71,7 +71,7 @@ func (p Policy) Validate() error {
 		v.Check(r.Tries >= 0 && r.Tries <= job.MaxTries, at+"tries", r.Tries,
 			fmt.Sprintf("1 to %d", job.MaxTries))
 		v.Check(r.TTR == 0 || validTTR(time.Duration(r.TTR)), at+"ttr", r.TTR, wantTTR)
-		v.Check(r.Rate.IsZero() && r.Delay == 0 && r.Burst == 0 && r.KeepTrace == 0 && r.KeepAcked == 0 && r.Concurrency == 0 && r.ConcurrencyBy == "", at+"match", string(r.Match),
+		v.Check(r.Rate.IsZero() && r.Delay == 0 && r.Burst == 0 && r.KeepTrace == 0 && r.KeepAcked == 0 && r.Concurrency == 0, at+"match", string(r.Match),
 			"a rule of PHP's queues with match, tries and ttr alone: rate, burst, concurrency, keep_trace and keep_acked are of kind queue")
 	}
 	return v.Err()

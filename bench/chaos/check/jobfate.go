@@ -137,7 +137,7 @@ func (j *jobRun) waiting() {
 			at := head{s.Shard, q.Queue}
 			was := heads[at]
 			limit := j.Limits[q.Queue]
-			if q.References == q.Tombstones || q.Head != was.seq || limit > 0 && q.Leases[""] >= limit {
+			if q.References == q.Tombstones || q.Head != was.seq || limit > 0 && q.Leases >= limit {
 				heads[at] = since{q.Head, s.At}
 				continue
 			}
@@ -201,10 +201,8 @@ func (j *jobRun) limits() {
 	var over tally
 	for _, s := range j.Samples {
 		for _, q := range s.Queues {
-			for group, n := range q.Leases {
-				if limit := j.Limits[q.Queue]; limit > 0 && n > limit {
-					over.add("%s %s: %d leases, the limit is %d", q.Queue, group, n, limit)
-				}
+			if limit := j.Limits[q.Queue]; limit > 0 && q.Leases > limit {
+				over.add("%s: %d leases, the limit is %d", q.Queue, q.Leases, limit)
 			}
 		}
 	}

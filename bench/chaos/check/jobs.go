@@ -90,8 +90,8 @@ type QueueDepth struct {
 	References int64 // of ready jobs, tombstones among them
 	Tombstones int64
 	Dead       int64
-	Head       string           // the first reference
-	Leases     map[string]int64 // by group; "" where the queue has none
+	Head       string // the first reference
+	Leases     int64
 }
 
 // JobsFloor is what a run must reach not to be void.

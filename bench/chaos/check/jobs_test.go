@@ -125,7 +125,7 @@ func TestEachBrokenPromiseOfAQueueIsNamed(t *testing.T) {
 		}},
 		"a delayed job that nobody looks at": {"J7", func(j *Jobs) { j.last().Overdue = 2100 * time.Millisecond }},
 		"a lease too many": {"J9", func(j *Jobs) {
-			j.Limits, j.last().Queues[0].Leases = map[string]int64{"mail": 1}, map[string]int64{"t1": 2}
+			j.Limits, j.last().Queues[0].Leases = map[string]int64{"mail": 1}, 2
 		}},
 		"a claim of a paused queue": {"J10", func(j *Jobs) {
 			j.Paused = []Pause{{Partition: "mail", From: at(100), To: at(9000)}}

@@ -312,8 +312,8 @@ func TestRulesAreMadeListedAndDeleted(t *testing.T) {
 		t.Errorf("the same again: got %v", got)
 	}
 	w := send(c.Server, "GET", "/api/v1/control/namespaces/filed/rules", "viewer", "")
-	if want := `{"rules":[{"match":"crm-eu","rate":"","burst":0,"concurrency":0,"concurrency_by":"","tries":9,`; !strings.HasPrefix(w.Body.String(), want) ||
-		!strings.Contains(w.Body.String(), `{"match":"crm-*","rate":"none","burst":0,"concurrency":0,"concurrency_by":"","tries":0,`) {
+	if want := `{"rules":[{"match":"crm-eu","rate":"","burst":0,"concurrency":0,"tries":9,`; !strings.HasPrefix(w.Body.String(), want) ||
+		!strings.Contains(w.Body.String(), `{"match":"crm-*","rate":"none","burst":0,"concurrency":0,"tries":0,`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	if trail := send(c.Server, "GET", "/api/v1/audit", "viewer", "").Body.String(); !strings.Contains(trail, `"detail":"match crm-* {\"rate\":\"50/s\",\"burst\":50}"`) {

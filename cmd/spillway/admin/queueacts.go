@@ -269,16 +269,15 @@ func (s *Server) decide(rollback bool) func(*request) (any, error) {
 
 // Rule is what holds for queues of a namespace, over all processes and workers.
 type Rule struct {
-	Match         job.Pattern   `json:"match"`          // a queue, or a pattern in which each * stands for any characters
-	Rate          job.RateLimit `json:"rate"`           // jobs that are claimed, such as 50/s, or none; empty: it does not say
-	Burst         int           `json:"burst"`          // jobs at once after a rest; 0: those of a tenth of a second
-	Concurrency   int           `json:"concurrency"`    // jobs that are leased at once; 0: it does not say
-	ConcurrencyBy string        `json:"concurrency_by"` // attribute of which each value has that limit; empty: the queue has it
-	Tries         int           `json:"tries"`          // default of a publish; 0: it does not say
-	TTR           job.Span      `json:"ttr"`            // default lease of a claim; empty: it does not say
-	Delay         job.Span      `json:"delay"`          // default delay of a publish; empty: it does not say
-	KeepTrace     job.Span      `json:"keep_trace"`     // how long a trace is kept, such as 24h; empty: it does not say
-	KeepAcked     job.Span      `json:"keep_acked"`     // how long acked jobs are kept, such as 1h; empty: it does not say
+	Match       job.Pattern   `json:"match"`       // a queue, or a pattern in which each * stands for any characters
+	Rate        job.RateLimit `json:"rate"`        // jobs that are claimed, such as 50/s, or none; empty: it does not say
+	Burst       int           `json:"burst"`       // jobs at once after a rest; 0: those of a tenth of a second
+	Concurrency int           `json:"concurrency"` // jobs that are leased at once; 0: it does not say
+	Tries       int           `json:"tries"`       // default of a publish; 0: it does not say
+	TTR         job.Span      `json:"ttr"`         // default lease of a claim; empty: it does not say
+	Delay       job.Span      `json:"delay"`       // default delay of a publish; empty: it does not say
+	KeepTrace   job.Span      `json:"keep_trace"`  // how long a trace is kept, such as 24h; empty: it does not say
+	KeepAcked   job.Span      `json:"keep_acked"`  // how long acked jobs are kept, such as 1h; empty: it does not say
 }
 
 // MadeRule is a rule and where it comes from.

@@ -37,7 +37,7 @@ namespaces:
       - sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
       - {hash: "sha256:fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9", name: workers, consume: 1000/min}
     queues:
-      - {match: "mail-*", rate: 100/s, burst: 50, concurrency: 8, concurrency_by: tenant}
+      - {match: "mail-*", rate: 100/s, burst: 50, concurrency: 8}
       - {match: bulk, rate: none, tries: 20, keep_trace: 24h}
     push:
       - {match: "mail-*", sink: crm, writes: 1..64, target: 300ms, batch: 16, backoff: 2s..5m}
@@ -56,7 +56,7 @@ namespaces:
 	got.Tokens = nil
 	want := config.QueueNamespace{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, MaxSchedules: 100_000, MaxTraces: 10_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
 		Rules: []config.QueueRule{
-			{Match: "mail-*", Rate: job.RateLimit{Rate: partition.Rate{Count: 100, Per: time.Second}}, Burst: 50, Concurrency: 8, ConcurrencyBy: "tenant"},
+			{Match: "mail-*", Rate: job.RateLimit{Rate: partition.Rate{Count: 100, Per: time.Second}}, Burst: 50, Concurrency: 8},
 			{Match: "bulk", Rate: job.RateLimit{None: true}, Tries: 20, KeepTrace: job.Span(24 * time.Hour)},
 		},
 		Push: []config.Push{{
@@ -71,7 +71,7 @@ namespaces:
 		t.Fatal(stderr, out)
 	}
 	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
-	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, writes: 1..64, target: 300ms, batch: 16, backoff: 2s..5m}`, `- {match: mail-*, rate: 100/s, burst: 50, concurrency: 8, concurrency_by: tenant}`, `- {match: bulk, rate: none, tries: 20, keep_trace: 24h}`, "name: workers, consume: 1000/min}"} {
+	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, writes: 1..64, target: 300ms, batch: 16, backoff: 2s..5m}`, `- {match: mail-*, rate: 100/s, burst: 50, concurrency: 8}`, `- {match: bulk, rate: none, tries: 20, keep_trace: 24h}`, "name: workers, consume: 1000/min}"} {
 		if code != exitOK || !strings.Contains(again, part) {
 			t.Errorf("%q is missing in\n%s%s", part, stderr, again)
 		}

@@ -40,7 +40,6 @@ func TestErrorsOfQueueSettingsNameLineAndKey(t *testing.T) {
 		"  a: {kind: queue, queues: [{match: x}]}":                                  `namespaces.a.queues[0].match: x is not usable: want rate, concurrency, tries, ttr, delay, keep_trace or keep_acked`,
 		"  a: {kind: queue, queues: [{match: x, concurrency: 0}]}":                  `2: namespaces.a.queues[0].match: x is not usable`,
 		"  a: {kind: queue, queues: [{match: x, concurrency: 4294967296}]}":         `2: namespaces.a.queues[0].concurrency: 4294967296 is not usable: want 1 to 10000 leases`,
-		"  a: {kind: queue, queues: [{tries: 2, concurrency_by: t}]}":               `2: namespaces.a.queues[0].concurrency_by: t is not usable: want the name of an attribute, beside concurrency`,
 		"  a: {kind: queue, shards: 2, spread: {x: 2}, queues: [{concurrency: 2}]}": `2: namespaces.a.queues[0].concurrency: 2 is not usable: want no such rule for x, which has a spread`,
 		"  a: {kind: queue, access_keys: [{id: k}]}":                                `2: namespaces.a.access_keys[0]: write an id that no other key has, and a secret`,
 		"  a: {kind: queue, access_keys: [{id: k, secret: in-the-file-itself}]}":    `2: namespaces.a.access_keys[0]: write an id`,

@@ -62,16 +62,15 @@ var errAccessKey = errors.New(`write an id that no other key has, and a secret o
 
 // QueueRule is what holds for some queues, over all processes.
 type QueueRule struct {
-	Match         string        `name:"match"` // names of queues, with * for any text
-	Rate          job.RateLimit `name:"rate"`
-	Burst         int           `name:"burst"`
-	Concurrency   int           `name:"concurrency"`
-	ConcurrencyBy string        `name:"concurrency-by"`
-	Tries         int           `name:"tries"`
-	TTR           job.Span      `name:"ttr"`
-	Delay         job.Span      `name:"delay"`
-	KeepTrace     job.Span      `name:"keep-trace"`
-	KeepAcked     job.Span      `name:"keep-acked"`
+	Match       string        `name:"match"` // names of queues, with * for any text
+	Rate        job.RateLimit `name:"rate"`
+	Burst       int           `name:"burst"`
+	Concurrency int           `name:"concurrency"`
+	Tries       int           `name:"tries"`
+	TTR         job.Span      `name:"ttr"`
+	Delay       job.Span      `name:"delay"`
+	KeepTrace   job.Span      `name:"keep-trace"`
+	KeepAcked   job.Span      `name:"keep-acked"`
 }
 
 // Push is one rule that hands the jobs of queues to a sink.

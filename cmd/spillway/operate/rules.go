@@ -33,7 +33,7 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 	if len(answer.Rules) == 0 {
 		return s.tell("%s has no rules: nothing limits its queues", c.Namespace)
 	}
-	t := newTable("MATCH", ">RATE", ">BURST", ">LEASES", "EACH", ">TRIES", ">TTR", ">DELAY", ">TRACE", ">KEPT", "MADE", "BY")
+	t := newTable("MATCH", ">RATE", ">BURST", ">LEASES", ">TRIES", ">TTR", ">DELAY", ">TRACE", ">KEPT", "MADE", "BY")
 	said := func(n int) string {
 		if n == 0 {
 			return "-"
@@ -41,7 +41,7 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 		return digits(n)
 	}
 	for _, r := range answer.Rules {
-		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Concurrency), cmp.Or(r.ConcurrencyBy, "-"), said(r.Tries),
+		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Concurrency), said(r.Tries),
 			cmp.Or(r.TTR.String(), "-"), cmp.Or(r.Delay.String(), "-"), cmp.Or(r.KeepTrace.String(), "-"), cmp.Or(r.KeepAcked.String(), "-"),
 			made(r.FromFile, r.CreatedAtMS), r.CreatedBy)
 		if r.Unused != "" {
@@ -55,29 +55,27 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 type RulesSet struct {
 	command `embed:""`
 
-	Namespace     string `arg:"" help:"The namespace, of kind queue."`
-	Match         string `arg:"" help:"A queue, or a pattern in which each * stands for any characters."`
-	Rate          string `placeholder:"RATE" help:"Jobs that are claimed, over all processes and workers: 50/s, 1000/min, 20/h, or none."`
-	Burst         *int   `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
-	Concurrency   *int   `placeholder:"N" help:"Jobs that are leased at once, over all processes and workers: 1 to 10000."`
-	ConcurrencyBy string `placeholder:"NAME" help:"An attribute: each of its values has that limit."`
-	Tries         *int   `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
-	TTR           string `placeholder:"TIME" help:"How long a claim leases a job, where it does not say: such as 10m."`
-	Delay         string `placeholder:"TIME" help:"How long a job waits until it is ready, where its publish does not say: such as 5s."`
-	KeepTrace     string `placeholder:"TIME" help:"How long what happened to a job is kept, after it happened: such as 24h."`
-	KeepAcked     string `placeholder:"TIME" help:"How long acked jobs are kept, with the results of their acks: such as 1h."`
+	Namespace   string `arg:"" help:"The namespace, of kind queue."`
+	Match       string `arg:"" help:"A queue, or a pattern in which each * stands for any characters."`
+	Rate        string `placeholder:"RATE" help:"Jobs that are claimed, over all processes and workers: 50/s, 1000/min, 20/h, or none."`
+	Burst       *int   `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
+	Concurrency *int   `placeholder:"N" help:"Jobs that are leased at once, over all processes and workers: 1 to 10000."`
+	Tries       *int   `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
+	TTR         string `placeholder:"TIME" help:"How long a claim leases a job, where it does not say: such as 10m."`
+	Delay       string `placeholder:"TIME" help:"How long a job waits until it is ready, where its publish does not say: such as 5s."`
+	KeepTrace   string `placeholder:"TIME" help:"How long what happened to a job is kept, after it happened: such as 24h."`
+	KeepAcked   string `placeholder:"TIME" help:"How long acked jobs are kept, with the results of their acks: such as 1h."`
 }
 
 // Run makes it.
 func (c *RulesSet) Run(ctx context.Context, s Streams) error {
 	rule := map[string]any{
-		"match":          c.Match,
-		"rate":           c.Rate,
-		"concurrency_by": c.ConcurrencyBy,
-		"ttr":            c.TTR,
-		"delay":          c.Delay,
-		"keep_trace":     c.KeepTrace,
-		"keep_acked":     c.KeepAcked,
+		"match":      c.Match,
+		"rate":       c.Rate,
+		"ttr":        c.TTR,
+		"delay":      c.Delay,
+		"keep_trace": c.KeepTrace,
+		"keep_acked": c.KeepAcked,
 	}
 	for _, n := range []struct {
 		flag string

@@ -107,7 +107,6 @@ func (s *Shard) Purge(name string, all bool, limit int) (looked, deleted int) {
 	looked = min(limit, len(q.Ready))
 	for _, seq := range q.Ready[:looked] {
 		ref := Ref{name, seq}
-		s.free(ref)
 		if j := q.Jobs[seq]; j != nil {
 			q.drop(j)
 			delete(s.Attempts, ref)
@@ -260,14 +259,13 @@ func (w *World) spawnPromote() {
 
 func (w *World) promote(s *shard, due []Due) {
 	now := w.ms()
-	delayed, slots, dead := maps.Clone(s.model.Delay), maps.Clone(s.model.Slots), map[Ref]bool{}
+	delayed, dead := maps.Clone(s.model.Delay), map[Ref]bool{}
 	for name, q := range s.model.Queue {
 		for seq := range q.Dead {
 			dead[Ref{name, seq}] = true
 		}
 	}
 	s.store.Promote(due)
-	w.judgeHeld(s, slots)
 	for ref := range delayed {
 		if _, still := s.model.Delay[ref]; still {
 			continue
@@ -301,8 +299,8 @@ func (w *World) operate() {
 	leased := func(t *truth) bool { return s.model.State(t.ref) == Leased }
 	switch w.rand.Intn(12) {
 	case 11:
-		if limit, limited := w.limits[queue]; limited {
-			w.limit(queue, Limit{1 + w.rand.Intn(3), limit.By})
+		if _, limited := w.limits[queue]; limited {
+			w.limit(queue, 1+w.rand.Intn(3))
 			if w.extra.Intn(3) == 0 {
 				w.advance(300_000) // who waits for a slot is looked at again
 				if due := s.store.Due(); len(due) > 0 {

@@ -1,9 +1,6 @@
 package jobmodel
 
-import (
-	"maps"
-	"slices"
-)
+import ()
 
 // ran follows each script that ran: it delivers the wakes, and checks the shard.
 // may says which jobs may be gone now.
@@ -78,21 +75,9 @@ func (w *World) check(s *shard, verb string) {
 	if m.live() > s.quota.Jobs || int64(len(m.Queues)) > s.quota.Queues {
 		w.bad("%s: %d jobs in %d queues are beyond the quota", verb, m.live(), len(m.Queues))
 	}
-	for ref, kind := range m.Slots {
-		_, right := m.Lease[ref]
-		switch kind[0] {
-		case '!':
-			right = m.State(ref) == Ready
-		case '~':
-			right = lastTry(m.Delay[ref])
-			if group := kind[1:]; !slices.ContainsFunc(slices.Collect(maps.Keys(m.Slots)), func(other Ref) bool {
-				return other.Queue == ref.Queue && (m.Slots[other] == "+"+group || m.Slots[other] == "!"+group)
-			}) && clean {
-				w.bad("%s: %v waits for a slot of %q, and none is taken", verb, ref, group)
-			}
-		}
-		if !right && clean {
-			w.bad("%s: %v holds a slot of %s", verb, ref, kind)
+	for ref := range m.Slots {
+		if _, leased := m.Lease[ref]; !leased && clean {
+			w.bad("%s: %v holds a slot", verb, ref)
 		}
 	}
 	for ref, n := range m.Attempts {

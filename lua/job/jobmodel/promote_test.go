@@ -67,13 +67,7 @@ func (s *Shard) Promote(due []Due) Promoted {
 				continue
 			}
 			p := pushTo(&pushes, d.Queue)
-			seqs := d.Seqs
-			if kind == "delay" {
-				held := int64(0)
-				seqs, held = s.hold(d.Queue, seqs, p)
-				ready += held
-			}
-			for _, seq := range seqs {
+			for _, seq := range d.Seqs {
 				if ref := (Ref{d.Queue, seq}); s.lapse(kind, ref) {
 					ended = append(ended, d.Queue)
 				} else if s.becomesReady(kind, ref) {
@@ -127,7 +121,7 @@ func (s *Shard) becomesReady(kind string, ref Ref) bool {
 		return false
 	}
 	delete(set, ref)
-	if kind == "delay" || s.bug != "a lapse keeps its slot" {
+	if kind == "lease" && s.bug != "a lapse keeps its slot" {
 		s.free(ref)
 	}
 	if kind == "lease" && s.bug != "a lapse forgets the attempt" {
@@ -154,7 +148,6 @@ func (s *Shard) look(name string, early bool) bool {
 		}
 		q.Ready = q.Ready[1:]
 		q.shifts++
-		s.free(ref)
 		if j == nil {
 			s.dangling(ref)
 			continue
@@ -290,11 +283,8 @@ func (s *Shard) Get(ref Ref) (*Claimed, State) {
 	}
 	c := &Claimed{Queue: ref.Queue, Attempt: int(attempts), Job: *j, Errors: strings.Join(s.queue(ref.Queue).Errors[ref.Seq], "\n")}
 	c.Progress = s.queue(ref.Queue).Progress[ref.Seq]
-	switch {
-	case state == Dead:
+	if state == Dead {
 		c.Reason = reasonOf(s.queue(ref.Queue).Dead[ref.Seq])
-	case state == Delayed && lastTry(s.Delay[ref]):
-		c.Reason = HeldBack
 	}
 	return c, state
 }
@@ -361,7 +351,7 @@ func (w *World) get(s *shard, t *truth) {
 	if c.Progress != t.progress && !t.vanished && !t.unlisted {
 		w.bad("get: %v got as far as %q, said %q", t.ref, t.progress, c.Progress)
 	}
-	if c.Reason != t.died && c.Reason != HeldBack {
+	if c.Reason != t.died {
 		w.bad("get: %v died as %d, said %d", t.ref, t.died, c.Reason)
 	}
 	if c.Job.Ends != t.ends || c.Job.CallerID != t.callerID {

@@ -229,7 +229,6 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 	cut := map[string]bool{} // queues of claims that got less than they asked for
 	met := map[string]bool{} // queues with expired jobs, true: with references without a job
 	var order []string       // of those
-	gone, missing := map[string][]int64{}, map[string][]int64{}
 	for _, claim := range claims {
 		got := []Claimed{}
 		for _, name := range claim.Queues {
@@ -250,7 +249,6 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 				}
 				if j == nil {
 					met[name] = true
-					missing[name] = append(missing[name], ref.Seq)
 					s.dangling(ref)
 					if s.bug == "a tombstone ends a claim" {
 						break
@@ -264,10 +262,6 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 					q.drop(j)
 					delete(s.Attempts, ref)
 					s.Ledger["expired"]++
-					gone[name] = append(gone[name], ref.Seq)
-					continue
-				}
-				if s.parks(j, name) {
 					continue
 				}
 				got = append(got, Claimed{Queue: name, Attempt: s.lend(handed, ref, claim.TTR), Job: *j})
@@ -281,15 +275,11 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 		s.Handed[lane] = handed
 	}
 	for _, name := range order {
-		for _, seq := range slices.Concat(gone[name], missing[name]) {
-			s.free(Ref{name, seq})
-		}
 		if met[name] {
 			s.clearTombstones(name)
 		}
 		s.forget(name)
 	}
-	s.giveBack()
 	for name := range r.Left {
 		if s.Paused[name] == "" && (reportLeft[name] || cut[name]) {
 			r.Left[name] = s.left(name)
@@ -308,8 +298,8 @@ func (s *Shard) lend(handed *Handed, ref Ref, ttr int64) int {
 		deadline += 0.5
 	}
 	s.Lease[ref] = deadline
-	if limit, limited := s.Limits[ref.Queue]; limited {
-		s.Slots[ref] = "+" + limit.group(j)
+	if _, limited := s.Limits[ref.Queue]; limited {
+		s.Slots[ref] = true
 	}
 	if attempt > 1 {
 		s.Attempts[ref] = attempt

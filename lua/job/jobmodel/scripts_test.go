@@ -30,7 +30,7 @@ type scripts struct {
 	uniques map[string]int64 // keys in Redis by when they end, ms
 	stored  []string         // names of keyed publishes
 	lanes   map[string]bool  // that claimed
-	limits  map[string]jobmodel.Limit
+	limits  map[string]int
 	keeping map[string]jobmodel.Keep
 	spare   bool // leases are counted, so calls bring more keys
 }
@@ -103,7 +103,7 @@ func (s *scripts) spareKeys() []string {
 	if !s.spare {
 		return nil
 	}
-	return s.keys(nil, "on_end state r:_out j:_out slots parked delay", "")
+	return s.keys(nil, "on_end state r:_out j:_out slots", "")
 }
 
 func (s *scripts) SetNow(us int64) {
@@ -318,7 +318,6 @@ func (s *scripts) picture() (lines []string) {
 	})
 	zset("delay", "delay")
 	zset("lease", "lease")
-	zset("parked", "parked")
 	hash("slots", func(field, value string) { add("slots %s %s", field, value) })
 	zset("queues", "queues")
 	zset("kept", "kept")
@@ -418,10 +417,10 @@ func (s *scripts) Claim(lane, token string, maxBytes int, claims []jobmodel.Clai
 	}
 	argv := append([]any{token, 3600_000, maxBytes}, queues.argv(func(q string) bool { return reportLeft[q] })...)
 	for i, name := range queues.names {
-		if limit, limited := s.limits[name]; limited {
+		if most, limited := s.limits[name]; limited {
 			s.spare = true
 			flag := &argv[4+len(queues.names)+i]
-			*flag = fmt.Sprint(*flag, " 0 0 ", limit.Most, " publish w: ", limit.By)
+			*flag = fmt.Sprint(*flag, " 0 0 ", most, " publish w:")
 		}
 	}
 	keys := append(s.keys(queues.names, "ledger lease attempts queues out:"+lane+" tombstones paused taken", "rju"), s.spareKeys()...)
@@ -555,11 +554,6 @@ func (s *scripts) Promote(due []jobmodel.Due) jobmodel.Promoted {
 		}
 	}
 	argv := append([]any{"w:", "publish", jobmodel.HeadCheck}, queues.argv(jobmodel.Keeps)...)
-	for i, name := range queues.names {
-		if limit := s.limits[name]; limit.By != "" {
-			argv[4+len(queues.names)+i] = fmt.Sprint(argv[4+len(queues.names)+i], " ", limit.Most, " ", limit.By)
-		}
-	}
 	v := s.call(luajob.Promote, s.keys(queues.names, shardKeys, "rjdu"), append(argv, rest...)...)
 	return jobmodel.Promoted{Ready: number(v[1]), Dead: number(v[2]), Expired: number(v[3]), Lost: number(v[4])}
 }

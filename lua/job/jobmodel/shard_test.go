@@ -80,9 +80,9 @@ type Shard struct {
 	Stored     map[string]Stored  // queue/key → the answer to a repeated publish
 	Uniques    map[string]Unique  // queue/key → the job that was stored under it
 	Keys       map[int64]int64    // idempotency keys by when they end to count, s
-	Slots      map[Ref]string     // of limited queues: + and the group of a lease, ~ and that of a job that waits for a slot
+	Slots      map[Ref]bool       // leases of limited queues
 	Waited     map[string]bool    // queues of which a claim found no slot
-	Limits     map[string]Limit   // what claims say
+	Limits     map[string]int     // what claims say
 	Keeping    map[string]Keep    // what acks say
 	KeptQueues map[string]int64   // queues that keep acked jobs, by when the first is over, ms
 	Wakes      []Wake             // not yet delivered
@@ -111,7 +111,7 @@ func NewShard(nowUS int64, keeps func(queue string) bool, bug string) *Shard {
 		Ledger: map[string]int64{}, Delay: map[Ref]float64{}, Lease: map[Ref]float64{}, Attempts: map[Ref]int64{},
 		Queues: map[string]int64{}, Tombstones: map[string]int64{}, Queue: map[string]*Queue{}, Paused: map[string]string{}, Taken: map[string]int64{},
 		Handed: map[string]*Handed{}, Stored: map[string]Stored{}, Uniques: map[string]Unique{}, Keys: map[int64]int64{},
-		Slots: map[Ref]string{}, Waited: map[string]bool{}, Limits: map[string]Limit{},
+		Slots: map[Ref]bool{}, Waited: map[string]bool{}, Limits: map[string]int{},
 		Keeping: map[string]Keep{}, KeptQueues: map[string]int64{},
 	}
 }
@@ -232,7 +232,6 @@ const (
 	Nacked
 	Lapsed
 	Buried
-	HeldBack Reason = 7 // it is delayed until its group has a slot
 )
 
 // death is the score of a job that dies.
@@ -370,15 +369,10 @@ var Bugs = map[string]bool{
 	"a lapse counts as a nack":                  false,
 	"the audit finds nothing":                   false,
 	"a claim goes over the limit":               false,
-	"a group counts for all":                    false,
-	"a full group holds up the others":          false,
 	"an end keeps its slot":                     false,
 	"a revert keeps its slot":                   false,
 	"a lapse keeps its slot":                    false,
-	"a job that is gone waits for a slot":       false,
-	"jobs of a full group become ready":         false,
 	"a freed slot wakes nobody":                 true,
-	"a slot ends with the job that it was for":  true,
 	"a claim without a slot leaves no word":     true,
 	"kept jobs make no room":                    false,
 	"a queue keeps as many as there are places": false,

@@ -13,7 +13,7 @@ import (
 // the model beside them.
 type Store interface {
 	Publish(quota Quota, groups []Publish) []Stored
-	Limit(queue string, limit Limit)
+	Limit(queue string, most int)
 	Keep(queue string, keep Keep)
 	Claim(lane, token string, maxBytes int, claims []Claim, reportLeft map[string]bool) ClaimReply
 	Ack(groups []AckGroup) []int
@@ -60,7 +60,7 @@ type World struct {
 	shards    []*shard
 	queues    []string
 	places    map[string][]int // queue → its shards
-	limits    map[string]Limit // of queues that have one
+	limits    map[string]int   // of queues that have one
 	keeping   map[string]Keep  // of queues that keep acked jobs
 	extra     *rand.Rand       // of what came later, so that the walks from before stay as they were
 	processes []*process
@@ -127,7 +127,7 @@ type Setting struct {
 
 // NewWorld draws a world. open makes its shards.
 func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard)) *World {
-	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}, limits: map[string]Limit{}, keeping: map[string]Keep{}, extra: rand.New(rand.NewSource(seed + 1<<40))}
+	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}, limits: map[string]int{}, keeping: map[string]Keep{}, extra: rand.New(rand.NewSource(seed + 1<<40))}
 	w.queues = [][]string{{"a"}, {"a", "b"}, {"a", "b", "r"}, {"a", "r"}, {"r", "r2"}}[w.rand.Intn(5)]
 	quota := Quota{Jobs: int64(3 + w.rand.Intn(30)), Queues: int64(1 + w.rand.Intn(3))}
 	quota.Keys = 1 + quota.Jobs/3
@@ -154,8 +154,8 @@ func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard))
 	}
 	w.foreign = []string{"", "", "vanish", "unlist", "", "", "", ""}[w.rand.Intn(odds)]
 	for _, q := range w.queues {
-		if by := []string{"", "n", "-", "-", "-"}[w.rand.Intn(5)]; by != "-" && len(w.places[q]) == 1 {
-			w.limit(q, Limit{1 + w.rand.Intn(3), by})
+		if w.rand.Intn(5) < 2 && len(w.places[q]) == 1 {
+			w.limit(q, 1+w.rand.Intn(3))
 		}
 	}
 	for _, q := range w.queues {
@@ -348,7 +348,7 @@ func (w *World) settleDown() {
 // end lets time pass until nothing is left, and closes the account.
 func (w *World) end() {
 	for _, q := range slices.Sorted(maps.Keys(w.limits)) {
-		w.limit(q, Limit{100, w.limits[q].By})
+		w.limit(q, 100)
 	}
 	for _, s := range w.shards {
 		for _, queue := range w.queues {
