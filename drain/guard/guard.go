@@ -205,15 +205,13 @@ func (g *Guard) Attempt(w Pending, end time.Time) (Outcome, error) {
 		g.metrics.BatchEntries.Observe(float64(len(b.Entries)))
 		g.fill.add(len(b.Entries))
 	}
-	if g.limit != nil {
-		defer g.limit.begin()()
-	}
 	err := g.call(w.Batches, deadline)
 	took := time.Since(start)
 	g.metrics.WriteSeconds.Observe(took.Seconds())
 	g.recent.took(took)
 
 	o := outcomeOf(err, w.Batches)
+	o.began = start
 	if o.All == Retryable && g.Stopping() {
 		o.Reason = ReasonStopped
 	}
@@ -225,7 +223,7 @@ func (g *Guard) Attempt(w Pending, end time.Time) (Outcome, error) {
 		g.pace.cut(took)
 	}
 	if g.limit != nil && o.All != Retryable {
-		g.limit.answered(took)
+		g.limit.answered(start)
 	}
 	g.health.recordWrite(o, err)
 	return o, err
@@ -251,7 +249,7 @@ func (g *Guard) call(batches []*sink.Batch, deadline time.Time) (err error) {
 func (g *Guard) Ended(o Outcome, err error, shares ...Share) {
 	g.opener.end(o.reopen)
 	if newly := g.breaker.record(o, err, shares...); newly && g.limit != nil && o.Reason == reasonThrottled {
-		g.limit.throttled()
+		g.limit.throttled(o.began)
 	}
 }
 

@@ -31,6 +31,7 @@ type Outcome struct {
 	Reason string        // label of sink_failures, empty when all was accepted
 
 	noneTaken bool // the sink named all entries, and some of them are to be tried again
+	began     time.Time
 	outlived  bool // the Write ended because an entry was about to go stale
 }
 

@@ -43,7 +43,7 @@ func newQueue(name string, r *Rule) *queue {
 	if least == 0 {
 		least = r.Writes
 	}
-	return &queue{name: name, rule: r, limit: adaptive.New(least, r.Writes, r.Target)}
+	return &queue{name: name, rule: r, limit: adaptive.New(least, least, r.Writes, r.Target)}
 }
 
 // A source is a queue on one shard.

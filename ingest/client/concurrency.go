@@ -38,10 +38,10 @@ func Auto(least, most int, target time.Duration) Concurrency {
 func (c Concurrency) limit() (l *adaptive.Limit, most int) {
 	target := time.Duration(c>>(2*autoBits)) * time.Microsecond
 	if target == 0 {
-		return adaptive.New(int(c), int(c), 0), int(c)
+		return adaptive.New(int(c), int(c), int(c), 0), int(c)
 	}
-	most = int(c & autoMost)
-	return adaptive.New(int(c>>autoBits&autoMost), most, target), most
+	least, most := int(c>>autoBits&autoMost), int(c&autoMost)
+	return adaptive.New(least, least, most, target), most
 }
 
 // learn tells the limit of a handler that began then and ended now. cause is why its context ended,

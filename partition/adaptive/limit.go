@@ -31,9 +31,9 @@ type Limit struct {
 	wanted      bool
 }
 
-// New makes a limit that begins at least and stays up to most. Where they are equal, it is fixed.
-func New(least, most int, target time.Duration) *Limit {
-	return &Limit{min: least, max: most, target: target, limit: least, began: time.Now()}
+// New makes a limit that stays from least to most, and is first in the beginning. Where all are equal, it is fixed.
+func New(first, least, most int, target time.Duration) *Limit {
+	return &Limit{min: least, max: most, target: target, limit: first, began: time.Now()}
 }
 
 // Get is how many calls may run at once at present.

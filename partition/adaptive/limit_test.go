@@ -87,7 +87,7 @@ func TestLimitFindsTheKneeOfAServerAndFollowsIt(t *testing.T) {
 			t.Run(fmt.Sprintf("throttles %v, %v", throttles, knees), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					s, l := &server{throttles: throttles, jitter: rand.New(rand.NewPCG(1, 2))}, New(1, 200, 300*time.Millisecond)
+					s, l := &server{throttles: throttles, jitter: rand.New(rand.NewPCG(1, 2))}, New(1, 1, 200, 300*time.Millisecond)
 					stop := func() {}
 					for i, knee := range knees {
 						if s.move(knee); i == 0 {
@@ -113,7 +113,7 @@ func TestLimitFindsTheKneeOfAServerAndFollowsIt(t *testing.T) {
 func TestLimitStaysInItsBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(4, 16, time.Second)
+		l := New(4, 4, 16, time.Second)
 		feed := func(call func(began time.Time)) {
 			for range 1000 {
 				clocktest.Take(50 * time.Millisecond)
@@ -135,7 +135,7 @@ func TestLimitStaysInItsBounds(t *testing.T) {
 func TestLimitRisesOnlyWhenMoreCallsAreWanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(4, 16, time.Second)
+		l := New(4, 4, 16, time.Second)
 		for range 1000 {
 			clocktest.Pass(50 * time.Millisecond)
 			l.Answered(time.Now())
@@ -150,7 +150,7 @@ func TestLimitRisesOnlyWhenMoreCallsAreWanted(t *testing.T) {
 func TestLimitFallsOnceForManyCallsThatFailTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(1, 100, time.Second)
+		l := New(1, 1, 100, time.Second)
 		l.limit = 100
 		began := time.Now()
 		clocktest.Pass(10 * time.Second)
@@ -174,7 +174,7 @@ func TestLimitFallsByTheSlowestTenthOfTheCalls(t *testing.T) {
 	t.Parallel()
 	for slow, want := range map[int]int{1: 11, 2: 8} {
 		synctest.Test(t, func(t *testing.T) {
-			l := New(1, 100, time.Second)
+			l := New(1, 1, 100, time.Second)
 			l.limit = 10
 			clocktest.Pass(time.Minute)
 			l.Wanted()
