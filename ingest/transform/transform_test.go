@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillway-io/spillway/ingest/protocol/lineartest"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/ingest/wire/lineartest"
 )
 
 func TestEachStepDoesWhatItSays(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/protocol/lineartest"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/ingest/wire/lineartest"
 )
 
 // MaxEntry bounds an event, in bytes.
