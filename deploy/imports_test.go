@@ -46,7 +46,7 @@ var importRules = []struct {
 		"a sink is what the drainer calls; a plugin author needs the contract alone"},
 	{"drain/process", "...", nil,
 		"a child process and its bounds: what it is for, the caller knows"},
-	{"drain/guard", "...", []string{"drain/sink", "partition/clocktest", "partition/metric"},
+	{"drain/guard", "...", []string{"drain/sink", "partition/adaptive", "partition/clocktest", "partition/metric"},
 		"the guard of a sink knows neither who writes to it nor what a Write holds"},
 	{"drain", "drain/push", nil,
 		"buffers and queues share the guard of a sink and nothing else"},
