@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -90,9 +91,15 @@ type driverCommand struct {
 		BackoffMax                            ms     `json:"backoff_max"`
 		StopTimeout                           ms     `json:"stop_timeout"`
 		NoHook                                bool   `json:"no_hook"`
+		ThrowHooks                            bool   `json:"throw_hooks"`
 		GiveUpAfter                           ms     `json:"give_up_after"`
 	}
 }
+
+// unspeakable is an error that has no text.
+type unspeakable struct{}
+
+func (unspeakable) Error() string { panic("no text") }
 
 type ms int64
 
@@ -229,15 +236,18 @@ func (d *driver) work(c driverCommand) {
 	o := c.Options
 	ctx, cancel := context.WithCancel(d.ctx)
 	d.cancel, d.ended = cancel, make(chan error, 1)
-	count := func(n *int) {
+	count := func(n *int, hook string) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		*n++
+		if *n++; o.ThrowHooks {
+			panic(fmt.Sprintf("fault %d of %s", *n, hook))
+		}
 	}
 	cfg := spillway.WorkerConfig{
 		Concurrency: spillway.Concurrency(o.Concurrency), TTR: o.TTR.d(), Wait: o.Wait.d(), BackoffBase: o.BackoffBase.d(), BackoffMax: o.BackoffMax.d(),
 		StopTimeout: o.StopTimeout.d(), GiveUpAfter: o.GiveUpAfter.d(),
-		OnError: func(spillway.Job, error) { count(&d.now.Errors) }, OnRequestError: func(error) { count(&d.now.RequestErrors) },
+		OnError:        func(spillway.Job, error) { count(&d.now.Errors, "job_hook") },
+		OnRequestError: func(error) { count(&d.now.RequestErrors, "claim_hook") },
 	}
 	if o.NoHook {
 		cfg.OnRequestError = nil
@@ -279,7 +289,7 @@ func (d *driver) handle(ctx context.Context, job spillway.Job) error {
 	case "fail":
 		return failed
 	case "throw":
-		panic(failed)
+		return unspeakable{}
 	case "permanent":
 		return spillway.Permanent(failed)
 	case "retry":

@@ -3,6 +3,7 @@ package spillway
 import (
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -36,11 +37,35 @@ func (w *warner) warn(err error) {
 	}
 }
 
+// A guest calls a callback of the program, whose panics and Goexits are its own: the first panic is logged.
+type guest struct {
+	name string
+	once sync.Once
+}
+
+func (g *guest) call(callback func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() {
+			if p := recover(); p != nil {
+				g.once.Do(func() {
+					slog.Error("a callback panics, which is told once", "callback", g.name, "panic", p, "stack", string(debug.Stack()))
+				})
+			}
+		}()
+		callback()
+	}()
+	<-ended
+}
+
 // notices collects what the callbacks are to be told, so that they run once a second
 // at most, and beside the client's own work.
 type notices struct {
 	onDrop  func(Reason, int64)
 	onError func(error)
+
+	dropGuest, errorGuest guest
 
 	mu    sync.Mutex
 	drops map[Reason]int64
@@ -100,9 +125,9 @@ func (n *notices) deliver() {
 	n.drops, n.err = map[Reason]int64{}, nil
 	n.mu.Unlock()
 	for why, count := range drops {
-		n.onDrop(why, count)
+		n.dropGuest.call(func() { n.onDrop(why, count) })
 	}
 	if err != nil {
-		n.onError(err)
+		n.errorGuest.call(func() { n.onError(err) })
 	}
 }

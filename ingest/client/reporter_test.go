@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -420,10 +421,20 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	clienttest.Run(t, func(t testing.TB, url string, o clienttest.Options) clienttest.SDK {
 		before := len(slogged.Said())
-		c, err := spillway.NewReporter(url, spillway.ReporterConfig{
+		var drops, failures atomic.Int64
+		hook := func(n *atomic.Int64, name string) {
+			slog.Info(fmt.Sprint(name, " ", n.Add(1)))
+			panic(fmt.Sprintf("fault %d of %s", n.Load(), name))
+		}
+		cfg := spillway.ReporterConfig{
 			Token: o.Token, Batch: o.Batch, Queue: o.Queue, Linger: o.Linger, MaxAge: o.MaxAge, Timeout: o.Timeout,
 			Attempts: o.Attempts, BackoffBase: o.BackoffBase, BackoffMax: o.BackoffMax, BreakAfter: o.BreakAfter, ProbeEvery: o.ProbeEvery,
-		}.WithKeyWindow(o.KeyWindow))
+		}
+		if o.ThrowHooks {
+			cfg.OnDrop = func(spillway.Reason, int64) { hook(&drops, "drop_hook") }
+			cfg.OnError = func(error) { hook(&failures, "error_hook") }
+		}
+		c, err := spillway.NewReporter(url, cfg.WithKeyWindow(o.KeyWindow))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,9 +50,20 @@ func (c *WorkerConfig) fill() {
 	fill(&c.StopTimeout, 30*time.Second)
 	fill(&c.BackoffBase, time.Second)
 	fill(&c.BackoffMax, 10*time.Minute)
-	if c.OnError == nil {
-		c.OnError = func(Job, error) {}
+}
+
+// guard makes guests of the callbacks.
+func (c *WorkerConfig) guard(url string) {
+	onError, onRequestError := c.OnError, c.OnRequestError
+	if onError == nil {
+		onError = func(Job, error) {}
 	}
+	if onRequestError == nil {
+		onRequestError = newWarner(url).warn
+	}
+	ofJobs, ofClaims := guest{name: "OnError"}, guest{name: "OnRequestError"}
+	c.OnError = func(job Job, err error) { ofJobs.call(func() { onError(job, err) }) }
+	c.OnRequestError = func(err error) { ofClaims.call(func() { onRequestError(err) }) }
 }
 
 func (c *WorkerConfig) check() error {
@@ -90,9 +101,7 @@ func (q *Queues) Work(ctx context.Context, queues []string,
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	if cfg.OnRequestError == nil {
-		cfg.OnRequestError = newWarner(q.base).warn
-	}
+	cfg.guard(q.base)
 	limit, most := cfg.Concurrency.limit()
 	w := &worker{
 		jobs:    q,
@@ -261,7 +270,10 @@ func (w *worker) call(ctx context.Context, job Job) (err error) {
 			err = &PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
-	return w.handle(ctx, job)
+	if err = w.handle(ctx, job); err != nil {
+		_ = err.Error() // it may panic, too
+	}
+	return err
 }
 
 // A lease is that of a job whose handler runs. A timer prolongs it until the handler has ended.

@@ -37,6 +37,7 @@ var jobCases = map[string]func(*jobBench){
 	"the token is sent":                                             theTokenIsSent,
 	"what a handler returns decides":                                whatAHandlerReturnsDecides,
 	"a handler that throws fails its job alone":                     aHandlerThatThrowsFailsItsJobAlone,
+	"hooks of a worker that throw change nothing":                   hooksOfAWorkerThatThrowChangeNothing,
 	"handlers run at once, as many as concurrency says":             handlersRunAtOnce,
 	"one handler runs at a time by default":                         oneHandlerRunsAtATime,
 	"a lease is prolonged while its handler runs":                   aLeaseIsProlongedWhileItsHandlerRuns,

@@ -95,7 +95,7 @@ func settings(o Options) map[string]any {
 	all := map[string]any{
 		"token": o.Token, "batch": o.Batch, "queue": o.Queue, "linger": o.Linger, "max_age": o.MaxAge, "timeout": o.Timeout, "attempts": o.Attempts,
 		"backoff_base": o.BackoffBase, "backoff_max": o.BackoffMax, "break_after": o.BreakAfter, "probe_every": o.ProbeEvery,
-		"key_window": o.KeyWindow,
+		"key_window": o.KeyWindow, "throw_hooks": o.ThrowHooks,
 	}
 	set := map[string]any{}
 	for name, value := range all {
@@ -106,6 +106,10 @@ func settings(o Options) map[string]any {
 			}
 		case int:
 			if v != 0 {
+				set[name] = v
+			}
+		case bool:
+			if v {
 				set[name] = v
 			}
 		case string:

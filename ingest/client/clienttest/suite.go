@@ -27,6 +27,7 @@ type Options struct {
 	BackoffBase, BackoffMax time.Duration
 	BreakAfter              int
 	ProbeEvery              time.Duration
+	ThrowHooks              bool          // onDrop and onError write "drop_hook 1" or "error_hook 1" to standard error, with how often they were called, and throw "fault 1 of …"
 	KeyWindow               time.Duration // how long a key is used after the first attempt that may have stored entries; default 110s
 }
 
@@ -92,6 +93,7 @@ var cases = map[string]func(*bench){
 	"close ends in time and counts what it drops":            closeEndsInTime,
 	"many reporters at once lose nothing":                    manyReportersLoseNothing,
 	"a reporter without a hook warns once of each failure":   aReporterWithoutAHookWarns,
+	"hooks that throw change nothing":                        hooksThatThrowChangeNothing,
 }
 
 // Run tries a library with every case, in parallel, but for those that it leaves out.
@@ -290,6 +292,38 @@ func wantWarnings(t testing.TB, said, url string, failures ...string) {
 	if len(lines) != len(failures) || strings.Contains(said, "s3cret") {
 		t.Errorf("warned %q, want %v", said, failures)
 	}
+}
+
+// wantFaults checks that of each hook that throws it is told once.
+func wantFaults(t testing.TB, said string, hooks ...string) {
+	t.Helper()
+	for _, hook := range hooks {
+		if !strings.Contains(said, "fault 1 of "+hook) || strings.Contains(said, "fault 2 of "+hook) {
+			t.Errorf("want the first fault of %s told, and no other: %s", hook, said)
+		}
+	}
+}
+
+func hooksThatThrowChangeNothing(b *bench) {
+	o := quick()
+	o.Queue, o.Linger, o.ThrowHooks = 10, time.Hour, true
+	b.start(o, Step{Status: 503, Code: "store_unavailable"}, Step{})
+	b.report(0, 40, 2)
+	b.flush()
+	b.until("both are told", func() bool {
+		return strings.Contains(b.sdk.Said(), "fault 1 of drop_hook") && strings.Contains(b.sdk.Said(), "fault 1 of error_hook")
+	})
+	b.server.Script(Step{Status: 401, Code: "unauthorized"})
+	b.report(40, 60, 2)
+	b.flush()
+	b.until("both are told again", func() bool {
+		return strings.Contains(b.sdk.Said(), "drop_hook 2") && strings.Contains(b.sdk.Said(), "error_hook 2")
+	})
+	b.server.Script(Step{})
+	b.report(60, 70, 2)
+	b.flush()
+	b.has(20, map[string]int64{"queue_overflow": 40, "rejected": 10})
+	wantFaults(b, b.sdk.Said(), "drop_hook", "error_hook")
 }
 
 func aReporterWithoutAHookWarns(b *bench) {

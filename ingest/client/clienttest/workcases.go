@@ -49,6 +49,22 @@ func aHandlerThatThrowsFailsItsJobAlone(b *jobBench) {
 	b.wantSettled(second, "ack")
 }
 
+func hooksOfAWorkerThatThrowChangeNothing(b *jobBench) {
+	b.open(quickJobs())
+	b.server.script("claim", Step{Status: 503, Code: "overloaded"}, Step{Status: 503, Code: "overloaded"}, Step{})
+	b.server.script("settle", Step{Status: 503, Code: "overloaded"}, Step{Status: 503, Code: "overloaded"}, Step{})
+	failed, thrown, bad := b.put("welcome", act("fail", 0, 1)), b.put("welcome", act("throw", 0, 9)), b.put("welcome", act("bad_result", 0, 1))
+	b.work(with(quickWork(), "throw_hooks", true))
+	b.until("all have ended", func() bool {
+		return b.state(failed).State == "" && b.state(thrown).State == "dead" && b.state(bad).State == ""
+	})
+	account := b.stop("")
+	if account.Errors < 5 || account.RequestErrors != 2 || len(account.Handled) != 6 {
+		b.Errorf("got %+v", account)
+	}
+	wantFaults(b, b.driver.said(), "job_hook", "claim_hook")
+}
+
 func handlersRunAtOnce(b *jobBench) {
 	b.open(quickJobs())
 	for range 9 {

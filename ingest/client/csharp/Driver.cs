@@ -125,7 +125,19 @@ static class Driver
         o.BackoffMax = Ms("backoff_max", o.BackoffMax);
         o.ProbeEvery = Ms("probe_every", o.ProbeEvery);
         o.KeyWindow = Ms("key_window", o.KeyWindow);
+        if (Json.Of(options, "throw_hooks") != null)
+        {
+            int drops = 0, failures = 0;
+            o.OnDrop = (why, n) => Hook("drop_hook", ref drops);
+            o.OnError = e => Hook("error_hook", ref failures);
+        }
         reporter = new Reporter(Text("url"), o);
+    }
+
+    static void Hook(string name, ref int calls)
+    {
+        Console.Error.WriteLine(name + " " + ++calls);
+        throw new InvalidOperationException("fault " + calls + " of " + name);
     }
 
     static string Stats()
@@ -181,8 +193,9 @@ static class Driver
         calls = new Dictionary<string, int>();
         handled = new List<string>();
         running = most = errors = requestErrors = 0;
-        var o = new WorkerOptions { OnError = (job, e) => { lock (gate) errors++; } };
-        if (Json.Of(options, "no_hook") == null) o.OnRequestError = e => { lock (gate) requestErrors++; };
+        var throws = Json.Of(options, "throw_hooks") != null;
+        var o = new WorkerOptions { OnError = (job, e) => Count(ref errors, throws, "job_hook") };
+        if (Json.Of(options, "no_hook") == null) o.OnRequestError = e => Count(ref requestErrors, throws, "claim_hook");
         o.Concurrency = Whole("concurrency", o.Concurrency);
         o.TTR = Ms("ttr", o.TTR);
         o.Wait = Ms("wait", o.Wait);
@@ -192,6 +205,20 @@ static class Driver
         o.GiveUpAfter = Ms("give_up_after", o.GiveUpAfter);
         worker = new Worker(queues, Texts("queues"), Handle, o);
         ended = worker.RunAsync();
+    }
+
+    static void Count(ref int calls, bool throws, string hook)
+    {
+        lock (gate)
+        {
+            calls++;
+            if (throws) throw new InvalidOperationException("fault " + calls + " of " + hook);
+        }
+    }
+
+    sealed class Unspeakable : OutOfMemoryException
+    {
+        public override string Message { get { throw new InvalidOperationException("no text"); } }
     }
 
     static async Task<string> Handle(Job job, CancellationToken token)
@@ -223,7 +250,7 @@ static class Driver
         switch (what)
         {
             case "fail": throw new InvalidOperationException("as the payload says");
-            case "throw": throw new OutOfMemoryException();
+            case "throw": throw new Unspeakable();
             case "permanent": throw new PermanentException("for good");
             case "retry": throw new RetryInException("busy", ms);
             case "not_begun":

@@ -109,6 +109,7 @@ namespace Spillway
 
         readonly ReporterOptions o;
         readonly Action<Exception> onError;
+        readonly Guest ofDrops = new Guest(), ofErrors = new Guest();
         readonly string target;
         readonly HttpClient http;
         readonly string keys = Guid.NewGuid().ToString("N");
@@ -325,12 +326,8 @@ namespace Spillway
                 notices = new Dictionary<string, long>();
                 noticed = null;
             }
-            try
-            {
-                if (o.OnDrop != null) foreach (var d in drops) o.OnDrop(d.Key, d.Value);
-                if (error != null) onError(error);
-            }
-            catch (Exception) { } // a callback's fault is its own
+            foreach (var d in drops) ofDrops.Call(() => o.OnDrop(d.Key, d.Value));
+            if (error != null) ofErrors.Call(() => onError(error));
         }
 
         // Arm lets Look run within ms, or within 24 days, for a timer takes no more.
@@ -1228,6 +1225,7 @@ namespace Spillway
         }
 
         const int LastSettle = 2000; // ms, of a worker without patience
+        readonly Guest ofJobs = new Guest(), ofClaims = new Guest();
 
         readonly Queues queues;
         readonly IList<string> names;
@@ -1331,7 +1329,7 @@ namespace Spillway
                 catch (OperationCanceledException) { return null; }
                 catch (SpillwayException e) { error = e; }
                 if (stopped.IsCancellationRequested) return null;
-                try { told(error); } catch (Exception) { } // a callback's fault is its own
+                ofClaims.Call(() => told(error));
                 if (!error.Barred) barred = -1;
                 else if (barred < 0) barred = Transport.Clock();
                 if (barred < 0 && !error.Temporary || barred >= 0 && Transport.Clock() - barred >= o.GiveUpAfter.TotalMilliseconds) return error;
@@ -1387,15 +1385,15 @@ namespace Spillway
             if (l.Job.Cause == Cause.LeaseLost) return null;
             if (error is NotBegunException) return Queues.Line(l.Job, "requeue");
             if (deferred != null) return Queues.Line(l.Job, "defer", deferred.TTR);
-            if (error is PermanentException) return Queues.Line(l.Job, "bury", TimeSpan.Zero, error.Message);
+            if (error is PermanentException) return Queues.Line(l.Job, "bury", TimeSpan.Zero, Guest.Text(error));
             var after = TimeSpan.FromMilliseconds(Transport.Backoff(o.BackoffBase, o.BackoffMax, l.Job.Attempt));
             if (l.Job.Cause == Cause.Stopped) after = TimeSpan.Zero; // which is not the job's fault
-            return Queues.Line(l.Job, "nack", retry != null ? retry.After : after, error.Message);
+            return Queues.Line(l.Job, "nack", retry != null ? retry.After : after, Guest.Text(error));
         }
 
         void Report(Job job, Exception error)
         {
-            try { if (o.OnError != null) o.OnError(job, error); } catch (Exception) { } // a callback's fault is its own
+            if (o.OnError != null) ofJobs.Call(() => o.OnError(job, error));
         }
 
         void Tell(Lease l, Cause cause)
@@ -1512,6 +1510,27 @@ namespace Spillway
                 batch[i].Done.TrySetResult(true);
             }
             return again;
+        }
+    }
+
+    /// <summary>Calls callbacks of the program, whose exceptions are its own: the first is written to Console.Error.</summary>
+    sealed class Guest
+    {
+        int told;
+
+        public void Call(Action callback)
+        {
+            try { callback(); }
+            catch (Exception e)
+            {
+                if (Interlocked.Exchange(ref told, 1) == 0) Console.Error.WriteLine("spillway: a callback threw, which is told once: " + e.GetType() + ": " + Text(e) + "\n" + e.StackTrace);
+            }
+        }
+
+        /// <summary>What an exception of the program says, whatever its class does.</summary>
+        public static string Text(Exception e)
+        {
+            try { return e.Message ?? ""; } catch (Exception) { return e.GetType().Name; }
         }
     }
 

@@ -100,5 +100,5 @@ func TestConformanceInChromium(t *testing.T) {
 		}()
 		t.Cleanup(func() { close(d.wake); _ = d.page.Close() })
 		return clienttest.Drive(t, d, d, url, o)
-	}, "a reporter without a hook warns once of each failure") // on the page's console
+	}, "a reporter without a hook warns once of each failure", "hooks that throw change nothing") // on the page's console
 }

@@ -9,7 +9,16 @@ const camel = options => Object.fromEntries(Object.entries(options ?? {}).map(([
 let all, reporter, queues, worker, ended, calls, now
 
 const commands = {
-  open({ url }, o) { reporter = new Reporter(url, o) },
+  open({ url }, { throwHooks, ...o }) {
+    if (throwHooks) for (const what of ["drop", "error"]) {
+      let n = 0
+      o[what === "drop" ? "onDrop" : "onError"] = () => {
+        console.error(`${what}_hook ${++n}`)
+        throw new Error(`fault ${n} of ${what}_hook`)
+      }
+    }
+    reporter = new Reporter(url, o)
+  },
   report({ partition, payload, at }) { reporter.report(partition, bytes(payload), at ? { at } : {}) },
   flush: async ({ timeout }) => ({ ok: await reporter.flush(timeout) }),
   close: async ({ timeout }) => ({ ok: await reporter.close(timeout) }),
@@ -27,10 +36,14 @@ const commands = {
   settle: ({ do: act, ms, error, progress, note, result, ...job }) => queues[act](job, ...{ ack: [result], nack: [ms, error], bury: [error], touch: [ms], progress: [progress, note, { ttr: ms }] }[act] ?? []),
   get: async ({ queue, id }, { wait }) => ({ jobs: [shown(await (wait ? queues.wait(queue, id, wait) : queues.get(queue, id)))] }),
   delete: ({ queue, id }) => queues.delete(queue, id),
-  work(c, { noHook, ...o }) {
+  work(c, { noHook, throwHooks, ...o }) {
+    const hook = (count, name) => async () => {
+      now[count]++
+      if (throwHooks) throw new Error(`fault ${now[count]} of ${name}`)
+    }
     calls = {}
     now = { running: 0, most: 0, errors: 0, request_errors: 0, handled: [] }
-    worker = new all.Worker(queues, c.queues, handle, { ...o, onError: () => now.errors++, onRequestError: noHook ? null : () => now.request_errors++ })
+    worker = new all.Worker(queues, c.queues, handle, { ...o, onError: hook("errors", "job_hook"), onRequestError: noHook ? null : hook("request_errors", "claim_hook") })
     ended = worker.run()
     ended.catch(() => { }) // until it is asked for
   },

@@ -5,7 +5,7 @@
 //   await queues.publish("welcome", { to: "ada" }, { delay: 60000 })
 //   await new Worker(queues, ["welcome"], async job => send(job.json()), { concurrency: 8 }).run()
 
-import { backoff, endpoint, newKeys, now, retryAfter, settings, sleep, unconnected, warner } from "./reporter.js"
+import { backoff, endpoint, guest, newKeys, now, retryAfter, settings, sleep, unconnected, warner } from "./reporter.js"
 
 // SpillwayError is an answer that is none, or that says no. Its kind is one of those below; code is the
 // service's own word, status that of HTTP, 0 where nothing answered.
@@ -222,7 +222,8 @@ export class Worker {
     const o = this.#o = settings({ concurrency: 1, ttr: 0, wait: 30000, backoffBase: 1000, backoffMax: 600000, stopTimeout: 30000, giveUpAfter: Infinity, onError: null, onRequestError: null }, options)
     if (!(Number.isInteger(o.concurrency) && o.concurrency >= 1 && o.ttr >= 0 && o.wait >= 1 && o.stopTimeout >= 0 && o.backoffBase >= 0 && o.backoffMax >= o.backoffBase))
       throw new RangeError("spillway: concurrency, ttr, wait, stopTimeout, backoffBase or backoffMax is out of range")
-    o.onRequestError ??= warner(queues._url)
+    o.onRequestError = guest(o.onRequestError ?? warner(queues._url))
+    o.onError = guest(o.onError)
     this.#queues = queues
     this.#names = [names].flat()
     this.#handle = handle
@@ -268,7 +269,7 @@ export class Worker {
         failures = since = 0
       } catch (error) {
         if (signal.aborted) return
-        this.#tell(this.#o.onRequestError, error)
+        this.#o.onRequestError(error)
         if (!barred(error)) since = 0
         else since ||= now()
         if (!since && !temporary(error) || since && now() - since >= giveUpAfter) return error
@@ -299,13 +300,13 @@ export class Worker {
 
   // #done is an ack, which also counts after the lease.
   #done(job, result) {
-    try { return settlement(job, "ack", { result }) } catch (error) { this.#tell(this.#o.onError, job, error) }
+    try { return settlement(job, "ack", { result }) } catch (error) { this.#o.onError?.(job, error) }
     return settlement(job, "ack")
   }
 
   #failed({ job, told }, error) {
     const cause = told.signal.reason?.kind, notBegun = error instanceof NotBegun, deferred = error instanceof Deferred
-    if (!notBegun && !deferred) this.#tell(this.#o.onError, job, error)
+    if (!notBegun && !deferred) this.#o.onError?.(job, error)
     if (cause === "lease_lost") return
     if (notBegun) return settlement(job, "requeue")
     if (deferred) return settlement(job, "defer", { after: error.ttr })
@@ -369,16 +370,12 @@ export class Worker {
     return batch.filter(({ job, done }, i) => {
       const error = failed ?? errors[i]
       if (error && error.kind !== "gone") {
-        this.#tell(this.#o.onError, job, error)
+        this.#o.onError?.(job, error)
         if (!over && (temporary(error) || barred(error) || !error.kind)) return true
       }
       done()
       return false
     })
-  }
-
-  #tell(callback, ...said) {
-    try { callback?.(...said) } catch { /* a callback's fault is its own */ }
   }
 }
 

@@ -66,7 +66,8 @@ export class Reporter {
     this.#base = endpoint(url, o)
     if (!(o.batch >= 1 && o.batch <= 1000 && o.queue >= 2 && o.inFlight >= 1 && o.attempts >= 1 && o.batchBytes >= o.maxEntry))
       throw new RangeError("spillway: batch, queue, inFlight, attempts or batchBytes is out of range")
-    o.onError ??= warner(`${this.#base}/v1/${o.namespace}`)
+    o.onError = guest(o.onError ?? warner(`${this.#base}/v1/${o.namespace}`))
+    o.onDrop = guest(o.onDrop)
     this.#keys = newKeys()
     this.#load()
     this.#listen("addEventListener")
@@ -243,10 +244,8 @@ export class Reporter {
     const drops = this.#notices, error = this.#error
     this.#notices = {}
     this.#error = null
-    try {
-      for (const why in drops) this.#o.onDrop?.(why, drops[why])
-      if (error) this.#o.onError(error)
-    } catch { /* a callback's fault is its own */ }
+    for (const why in drops) this.#o.onDrop?.(why, drops[why])
+    if (error) this.#o.onError(error)
   }
 
   // #look makes requests of what is due, and sets the timer for the rest.
@@ -569,6 +568,17 @@ export function warner(url) {
     last[kind] = now()
     console.warn(`a request to ${url} failed: ${error.cause?.message || error.message || error}`)
   }
+}
+
+// guest calls a callback of the program, whose exceptions are its own: the first is told.
+export function guest(callback) {
+  let told = false
+  return callback && (async (...said) => {
+    try { await callback(...said) } catch (error) {
+      if (!told) console.error("spillway: a callback failed, which is told once:", error)
+      told = true
+    }
+  })
 }
 
 // newKeys is what the idempotency keys of a client begin with.

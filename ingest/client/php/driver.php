@@ -72,6 +72,18 @@ function handle(Spillway\Job $job, Spillway\Lease $lease, array &$calls, Closure
     }
 }
 
+function hook(string $count, string $name, Closure $say, array $options): Closure
+{
+    $calls = 0;
+    return static function () use ($count, $name, $say, $options, &$calls): void {
+        $say([$count => 1]);
+        $calls++;
+        if (isset($options['throw_hooks'])) {
+            throw new Error("fault $calls of $name");
+        }
+    };
+}
+
 /** Runs a worker in a process of its own; returns its id, and where it speaks. */
 function work(Spillway\Queues $queues, array $names, array $options): array
 {
@@ -85,9 +97,9 @@ function work(Spillway\Queues $queues, array $names, array $options): array
     $calls = [];
     $worker = new Spillway\Worker($queues, $names, static function (Spillway\Job $job, Spillway\Lease $lease) use (&$calls, $say) {
         return handle($job, $lease, $calls, $say);
-    }, array_diff_key(seconds($options), ['no_hook' => 0]) + [
-        'on_error' => static function () use ($say): void { $say(['errors' => 1]); },
-        'on_request_error' => isset($options['no_hook']) ? null : static function () use ($say): void { $say(['request_errors' => 1]); },
+    }, array_diff_key(seconds($options), ['no_hook' => 0, 'throw_hooks' => 0]) + [
+        'on_error' => hook('errors', 'job_hook', $say, $options),
+        'on_request_error' => isset($options['no_hook']) ? null : hook('request_errors', 'claim_hook', $say, $options),
     ]);
     $say(['running' => 0]); // it can be stopped
     try {
@@ -122,7 +134,15 @@ while (($line = fgets(STDIN)) !== false) {
     try {
         switch ($c['op']) {
             case 'open':
-                $reporter = new Spillway\Reporter($c['url'], seconds($c['options']));
+                $hooks = [];
+                foreach (isset($c['options']['throw_hooks']) ? ['drop', 'error'] : [] as $what) {
+                    $calls[$what] = 0;
+                    $hooks["on_$what"] = static function () use ($what, &$calls): void {
+                        fwrite(STDERR, "{$what}_hook " . ++$calls[$what] . "\n");
+                        throw new Error("fault $calls[$what] of {$what}_hook");
+                    };
+                }
+                $reporter = new Spillway\Reporter($c['url'], $hooks + array_diff_key(seconds($c['options']), ['throw_hooks' => 0]));
                 break;
             case 'report':
                 $reporter->report($c['partition'], base64_decode($c['payload']), $c['at'] ?? null);

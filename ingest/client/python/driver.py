@@ -12,11 +12,27 @@ import time
 import spillway
 
 
+class Unspeakable(SystemExit):
+    def __str__(self):
+        raise ValueError("no text")
+
+
 class Driver:
     def open(self, c, o):
         if "key_window" in o:
             o["_key_window"] = o.pop("key_window")
+        if o.pop("throw_hooks", False):
+            o.update({f"on_{what}": self.hook(f"{what}_hook") for what in ("drop", "error")})
         self.reporter = spillway.Reporter(c["url"], **o)
+
+    def hook(self, name):
+        calls = itertools.count(1)
+
+        def fail(*_):
+            n = next(calls)
+            print(name, n, file=sys.stderr, flush=True)
+            raise SystemExit(f"fault {n} of {name}")
+        return fail
 
     def report(self, c, o):
         at = c.get("at")
@@ -63,9 +79,17 @@ class Driver:
     def work(self, c, o):
         self.lock, self.calls, self.handled, self.failed = threading.Lock(), {}, [], None
         self.now = {"running": 0, "most": 0, "errors": 0, "request_errors": 0}
-        hook = None if o.pop("no_hook", False) else lambda error: self.count("request_errors", 1)
+        throws = o.pop("throw_hooks", False)
+
+        def hook(name, fault):
+            def call(*_):
+                self.count(name, 1)
+                if throws:
+                    raise SystemExit(f"fault {self.now[name]} of {fault}")
+            return call
+        on_request_error = None if o.pop("no_hook", False) else hook("request_errors", "claim_hook")
         self.worker = spillway.Worker(
-            self.queues_, c["queues"], self.handle, on_error=lambda job, error: self.count("errors", 1), on_request_error=hook, **o)
+            self.queues_, c["queues"], self.handle, on_error=hook("errors", "job_hook"), on_request_error=on_request_error, **o)
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
@@ -111,7 +135,7 @@ class Driver:
         if do == "hang":
             job.ended.wait()
         failures = {
-            "fail": ValueError("failed"), "throw": SystemExit("thrown"), "permanent": spillway.Permanent("for good"),
+            "fail": ValueError("failed"), "throw": Unspeakable(), "permanent": spillway.Permanent("for good"),
             "retry": spillway.RetryIn("busy", seconds), "not_begun": spillway.NotBegun(), "hang": TimeoutError("hung"),
         }
         if do in failures:

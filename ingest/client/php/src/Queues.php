@@ -406,6 +406,20 @@ final class Queues
         };
     }
 
+    /** @internal Calls a callback of the program, whose exceptions are its own: the first is logged. */
+    public static function guest(?callable $callback): \Closure
+    {
+        $told = false;
+        return static function (...$what) use ($callback, &$told): void {
+            try {
+                $callback === null || $callback(...$what);
+            } catch (\Throwable $e) {
+                $told || error_log('spillway: a callback threw, which is told once: ' . $e);
+                $told = true;
+            }
+        };
+    }
+
     /** @internal The URL of a namespace. */
     public static function endpoint(string $url, string $namespace): string
     {

@@ -59,7 +59,8 @@ final class Reporter
                 . 'batch_bytes an entry at least, queue_bytes two');
         }
         $this->target = Queues::endpoint($url, $o['namespace']);
-        $this->o['on_error'] = $o['on_error'] ?? Queues::warner($this->target);
+        $this->o['on_error'] = Queues::guest($o['on_error'] ?? Queues::warner($this->target));
+        $this->o['on_drop'] = Queues::guest($o['on_drop']);
         $this->http = Queues::http($o['token']);
         $this->process = (int) getmypid();
         if ($o['end_timeout'] >= 0) { // behind what other functions report at the end
@@ -221,9 +222,7 @@ final class Reporter
                 $told = $why === 'invalid' ? 'other' : $why;
                 $this->untold[$told] = ($this->untold[$told] ?? 0) + $n;
             }
-            if ($this->o['on_drop'] !== null) {
-                ($this->o['on_drop'])($why, $n);
-            }
+            ($this->o['on_drop'])($why, $n);
         }
         return false;
     }

@@ -47,7 +47,8 @@ final class Worker
         if ($this->o['ttr'] < 0 || $this->o['wait'] <= 0 || $this->o['stop_timeout'] < 0 || $this->o['backoff_max'] < $this->o['backoff_base']) {
             throw new \InvalidArgumentException('spillway: wait is more than 0, backoff_max at least backoff_base');
         }
-        $this->o['on_request_error'] = $this->o['on_request_error'] ?? Queues::warner($queues->base);
+        $this->o['on_request_error'] = Queues::guest($this->o['on_request_error'] ?? Queues::warner($queues->base));
+        $this->o['on_error'] = Queues::guest($this->o['on_error']);
         $this->queues = clone $queues;
         $this->queues->stopped = function (): bool { return $this->stopped !== null; };
         $this->settler = clone $queues;
@@ -97,7 +98,7 @@ final class Worker
                 if ($this->stopped !== null) {
                     return;
                 }
-                $this->tell('on_request_error', $f);
+                ($this->o['on_request_error'])($f);
                 $barred = $f->barred() ? $barred ?? microtime(true) : null;
                 $out = $barred !== null && $this->o['give_up_after'] !== null && microtime(true) - $barred >= $this->o['give_up_after'];
                 if ($out || $barred === null && !$f->temporary()) {
@@ -138,7 +139,7 @@ final class Worker
         }
         $lease->end();
         if ($thrown !== null && !$thrown instanceof NotBegun) {
-            $this->tell('on_error', $job, $thrown);
+            ($this->o['on_error'])($job, $thrown);
         }
         $error = $thrown === null ? '' : $thrown->getMessage();
         $after = Queues::backoff((float) $this->o['backoff_base'], (float) $this->o['backoff_max'], $job->attempt);
@@ -147,7 +148,7 @@ final class Worker
             try {
                 $more = Queues::result($result);
             } catch (Failure $f) {
-                $this->tell('on_error', $job, $f);
+                ($this->o['on_error'])($job, $f);
             }
             $this->settle($job, 'ack', 0, '', $more); // which counts after the lease, too
         } elseif ($lease->cause === Lease::LOST) {
@@ -179,19 +180,12 @@ final class Worker
                 if ($f->kind === 'gone') {
                     return; // it comes again, or was acked by an attempt whose answer was lost
                 }
-                $this->tell('on_error', $job, $f);
+                ($this->o['on_error'])($job, $f);
                 if ($last || !$f->temporary() && !$f->barred()) {
                     return;
                 }
             }
             Queues::sleep(max($this->queues->pause($failures), 0.001));
-        }
-    }
-
-    private function tell(string $whom, object ...$what): void
-    {
-        if ($this->o[$whom] !== null) {
-            ($this->o[$whom])(...$what);
         }
     }
 }

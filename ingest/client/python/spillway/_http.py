@@ -12,7 +12,6 @@ import re
 import select
 import socket
 import time
-import traceback
 import urllib.parse
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, NamedTuple, Optional
@@ -123,13 +122,18 @@ def warner(endpoint: Endpoint) -> Callable[[Exception], None]:
 
 
 def guarded(callback: Optional[Callable[..., object]]) -> Callable[..., None]:
-    """A caller's callback, whose own mistakes are printed."""
+    """A caller's callback, whose exceptions are its own: the first is logged."""
+    told = False
+
     def call(*args: Any) -> None:
+        nonlocal told
         try:
             if callback:
                 callback(*args)
-        except Exception:
-            traceback.print_exc()
+        except BaseException:  # also SystemExit, which would end the thread
+            if not told:
+                told = True
+                logging.getLogger("spillway").exception("a callback failed, which is told once")
     return call
 
 

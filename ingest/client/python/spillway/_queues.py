@@ -321,7 +321,7 @@ def settlement(job: Job, do: str, after: float = 0.0, error: object = None, resu
         try:
             text = compact(result)
             n = len(text.encode())
-        except (TypeError, ValueError, RecursionError) as e:
+        except Exception as e:  # of whatever it is made of
             raise Invalid(f"the result is not JSON: {e}") from e
         if n > MAX_RESULT:
             raise Invalid(f"the result has {n} bytes, {MAX_RESULT} at most")

@@ -86,7 +86,7 @@ class Reporter:
         self._timeout, self._attempts, self._base, self._most = timeout, attempts, backoff_base, backoff_max
         self._break_after, self._probe_every, self._key_window = break_after, probe_every, _key_window
         self._compress_from = compress_from
-        self._on_drop, self._on_error = on_drop, on_error or warner(self._endpoint)
+        self._on_drop, self._on_error = on_drop and guarded(on_drop), guarded(on_error or warner(self._endpoint))
         self._begin()
         _reporters.add(self)
 
@@ -447,9 +447,10 @@ class Reporter:
             news, trouble = self._news, self._trouble
             self._news, self._trouble = {}, None
         for why, n in news.items():
-            guarded(self._on_drop)(why, n)
+            if self._on_drop:
+                self._on_drop(why, n)
         if trouble is not None:
-            guarded(self._on_error)(trouble)
+            self._on_error(trouble)
 
 
 def _not_json(name: str) -> None:

@@ -223,7 +223,10 @@ class Worker:
             return settlement(job, "requeue")
         if isinstance(error, Deferred):
             return settlement(job, "defer", error.ttr)
-        text = str(error) or type(error).__name__
+        try:
+            text = str(error) or type(error).__name__
+        except BaseException:  # as the handler's own
+            text = type(error).__name__
         if isinstance(error, Permanent):
             return settlement(job, "bury", 0.0, text)
         if isinstance(error, RetryIn):

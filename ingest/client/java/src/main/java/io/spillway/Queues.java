@@ -26,6 +26,7 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Flow;
 import java.util.concurrent.ThreadLocalRandom;
@@ -607,6 +608,20 @@ public final class Queues {
                 last.put(f.kind, now);
                 System.getLogger("io.spillway").log(System.Logger.Level.WARNING, "a request to " + url + " failed: " + f.getMessage());
             };
+        }
+
+        /** Calls a callback of the program, whose exceptions are its own: the first is logged. */
+        static final class Guest {
+            private final AtomicBoolean told = new AtomicBoolean();
+
+            void call(Runnable callback) {
+                try {
+                    callback.run();
+                } catch (Throwable fault) {
+                    if (told.getAndSet(true)) return;
+                    System.getLogger("io.spillway").log(System.Logger.Level.ERROR, "a callback threw, which is told once", fault);
+                }
+            }
         }
 
         /** The URL of a namespace. */

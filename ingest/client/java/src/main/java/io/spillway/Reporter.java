@@ -300,6 +300,7 @@ public final class Reporter implements AutoCloseable {
     }
 
     private void notifier() {
+        Http.Guest ofDrops = new Http.Guest(), ofErrors = new Http.Guest();
         Consumer<? super Queues.Failure> told = o.onError == null ? Http.warner(target) : o.onError;
         for (boolean last = false; !last;) {
             Map<String, Long> drops;
@@ -317,14 +318,12 @@ public final class Reporter implements AutoCloseable {
                 error = null;
                 gate.unlock();
             }
+            drops.forEach((why, n) -> ofDrops.call(() -> o.onDrop.accept(why, n)));
+            if (e != null) ofErrors.call(() -> told.accept(e));
             try {
-                if (o.onDrop != null) drops.forEach(o.onDrop);
-                if (e != null) told.accept(e);
                 if (!last) Thread.sleep(1000);
             } catch (InterruptedException end) {
                 last = false; // once more, for the drops of the close
-            } catch (RuntimeException fault) {
-                continue; // of the callback, and its own
             }
         }
     }

@@ -174,6 +174,7 @@ public final class Worker {
     private final List<String> names;
     private final Handler handler;
     private final Config config;
+    private final Http.Guest ofJobs = new Http.Guest(), ofClaims = new Http.Guest();
     private final Semaphore slots;
     private final Http.Abort claim = new Http.Abort();
     private final CountDownLatch stopped = new CountDownLatch(1), impatient = new CountDownLatch(1);
@@ -260,7 +261,7 @@ public final class Worker {
             } catch (Failure f) {
                 if (Thread.interrupted()) throw new InterruptedException();
                 if (stopped.getCount() == 0) return;
-                told.accept(f);
+                ofClaims.call(() -> told.accept(f));
                 long now = Http.clock();
                 if (!f.barred()) {
                     barred = 0;
@@ -303,15 +304,28 @@ public final class Worker {
         }
     }
 
+    private void failed(Job job, Throwable error) {
+        if (config.onError != null) ofJobs.call(() -> config.onError.accept(job, error));
+    }
+
+    /** What an exception of the handler says, whatever its class does. */
+    private static String text(Throwable thrown) {
+        try {
+            return thrown.getMessage() == null ? thrown.toString() : thrown.getMessage();
+        } catch (Throwable fault) {
+            return thrown.getClass().getName();
+        }
+    }
+
     private void ended(Job job, Throwable thrown, Cause cause, String result) {
-        if (thrown != null && !(thrown instanceof NotBegun)) config.onError.accept(job, thrown);
-        String error = thrown == null ? "" : thrown.getMessage() == null ? thrown.toString() : thrown.getMessage();
+        if (thrown != null && !(thrown instanceof NotBegun)) failed(job, thrown);
+        String error = thrown == null ? "" : text(thrown);
         if (thrown == null) {
             String more = "";
             try {
                 more = Queues.result(result);
             } catch (Failure f) {
-                config.onError.accept(job, f);
+                failed(job, f);
             }
             settle(job, "ack", 0, "", more); // which counts after the lease, too
         } else if (cause == Cause.LEASE_LOST) {
@@ -375,7 +389,7 @@ public final class Worker {
             Ending e = batch.get(i);
             Failure f = failures.get(i);
             if (f != null && f.kind != Queues.Kind.GONE) {
-                config.onError.accept(e.job, f);
+                failed(e.job, f);
                 if (!last && (f.temporary() || f.barred())) {
                     again.add(e);
                     continue;

@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** Drives the client for the conformance suites: a command a line, an answer a line. */
 public final class Driver {
@@ -117,8 +118,18 @@ public final class Driver {
         c.backoffMax = ms("backoff_max", c.backoffMax);
         c.probeEvery = ms("probe_every", c.probeEvery);
         c.keyWindow = ms("key_window", c.keyWindow);
+        if (options.containsKey("throw_hooks")) {
+            AtomicInteger drops = new AtomicInteger(), failures = new AtomicInteger();
+            c.onDrop = (why, n) -> hook(drops, "drop_hook");
+            c.onError = e -> hook(failures, "error_hook");
+        }
         reporter = new Reporter(text("url"), c);
         return "{}";
+    }
+
+    private static void hook(AtomicInteger calls, String name) {
+        System.err.println(name + " " + calls.incrementAndGet());
+        throw new AssertionError("fault " + calls + " of " + name);
     }
 
     private String counts() {
@@ -219,8 +230,15 @@ public final class Driver {
         c.backoffMax = ms("backoff_max", c.backoffMax);
         c.stopTimeout = ms("stop_timeout", c.stopTimeout);
         c.giveUpAfter = ms("give_up_after", null);
-        c.onError = (job, e) -> count(0, 1, 0);
-        if (!options.containsKey("no_hook")) c.onRequestError = e -> count(0, 0, 1);
+        boolean throwing = options.containsKey("throw_hooks");
+        c.onError = (job, e) -> {
+            count(0, 1, 0);
+            if (throwing) throw new AssertionError("fault " + errors + " of job_hook");
+        };
+        if (!options.containsKey("no_hook")) c.onRequestError = e -> {
+            count(0, 0, 1);
+            if (throwing) throw new AssertionError("fault " + requestErrors + " of claim_hook");
+        };
         Worker w = new Worker(queues, (List<String>) line.get("queues"), this::handle, c);
         CompletableFuture<Queues.Failure> end = new CompletableFuture<>();
         worker = w;
@@ -257,6 +275,15 @@ public final class Driver {
         handled.add(name(job) + ",\"cause\":\"" + cause + "\"}");
     }
 
+    private static final class Unspeakable extends StackOverflowError {
+        private static final long serialVersionUID = 1;
+
+        @Override
+        public String getMessage() {
+            throw new IllegalStateException("no text");
+        }
+    }
+
     private String handle(Queues.Job job, Worker.Lease lease) throws Exception {
         Map<String, Object> act = Reporter.Json.object(Reporter.Json.read(job.payload));
         long ms = (Long) act.getOrDefault("ms", 0L);
@@ -265,7 +292,7 @@ public final class Driver {
         try {
             switch (todo) {
                 case "fail": throw new Exception("as the payload says");
-                case "throw": throw new StackOverflowError("as the payload says");
+                case "throw": throw new Unspeakable();
                 case "permanent": throw new Worker.Permanent("as the payload says");
                 case "retry": throw new Worker.RetryIn("as the payload says", Duration.ofMillis(ms));
                 case "not_begun":
