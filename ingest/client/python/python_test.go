@@ -6,6 +6,7 @@ package python
 import (
 	"archive/zip"
 	"bytes"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,6 +59,18 @@ func TestTheExamplesOfTheReadmeRunAsPrinted(t *testing.T) {
 	out, err = example(t, "queues.claim(", url).CombinedOutput()
 	if err != nil || string(out) != "True True\nada 1\n{'sent': True}\n" {
 		t.Errorf("%v: %s", err, out)
+	}
+
+	forgets := clienttest.NewQueues()
+	forgets.Fail = func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet {
+			return nil, nil
+		}
+		return clienttest.Answer(http.StatusNotFound, `{"error":"no_such_job","message":"m"}`), nil
+	}
+	out, err = example(t, "queues.claim(", forgets.Serve(t)).CombinedOutput()
+	if err != nil || string(out) != "True True\nada 1\nit has ended\n" {
+		t.Errorf("without a rule that keeps acked jobs: %v: %s", err, out)
 	}
 
 	var printed bytes.Buffer
