@@ -122,8 +122,8 @@ func (v *view) lines(base string) []string {
 			lines = append(lines, "  store: "+escape(text))
 		}
 	}
-	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  workers %d of %d busy  %s",
-		base, escape(v.Role), store, v.Workers.Busy, v.Workers.Size, clock(v.NowMS)), "")
+	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  writes under way %d  %s",
+		base, escape(v.Role), store, v.Workers.Busy, clock(v.NowMS)), "")
 	lines = append(lines, v.tables()...)
 	switch {
 	case len(v.Namespaces) == 0 && len(v.Queues) > 0:
