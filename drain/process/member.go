@@ -150,6 +150,15 @@ func (m *Member) Finish() {
 	<-m.Done
 }
 
+// DueEvery is how often to ask whether the child is Due: more often while those of an older generation wait for
+// their turns.
+func (m *Member) DueEvery() time.Duration {
+	if m.generation != m.Slot.pool.generation.Load() {
+		return 20 * time.Millisecond
+	}
+	return time.Second
+}
+
 // Due is why the child is to be replaced now: restart, uses, time or memory; "": it is not, or
 // another slot replaces its own. Then Finish it, and the next of the slot says Ready.
 func (m *Member) Due() (why string) {

@@ -243,3 +243,17 @@ func TestWhatAChildHasNotReadIsKnown(t *testing.T) {
 		child.Close()
 	}
 }
+
+func TestADueChildAsksForItsTurnSoonAfterARestart(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	p := NewPool(ctx, PoolConfig{})
+	m := &Member{Slot: &Slot{pool: p}, generation: p.generation.Load()}
+	before := m.DueEvery()
+	p.Restart()
+	if after := m.DueEvery(); before != time.Second || after >= before/10 {
+		t.Errorf("it asks each %v, then each %v", before, after)
+	}
+	stop()
+	p.Wait()
+}

@@ -206,7 +206,7 @@ func TestAJobThatWaitsForAChildForTooLongGoesBack(t *testing.T) {
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
 		go func() {
-			task := d.next(t.Context(), nil)
+			task := d.next(t.Context(), time.Second, nil)
 			task.done <- errors.New("no")
 		}()
 		if err := d.handle(t.Context(), spillway.Job{ID: "a"}); err == nil || err.Error() != "no" {
@@ -214,7 +214,7 @@ func TestAJobThatWaitsForAChildForTooLongGoesBack(t *testing.T) {
 		}
 		d.paused = true
 		go func() {
-			if task := d.next(t.Context(), nil); task != nil {
+			if task := d.next(t.Context(), time.Second, nil); task != nil {
 				t.Error("a job begins while the worker is paused")
 			}
 		}()

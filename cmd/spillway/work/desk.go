@@ -130,8 +130,7 @@ func (d *desk) learn(took time.Duration) {
 func (d *desk) seat(n int) { d.note(func() { d.seated += n }) }
 
 // next waits for a job of a child, as long as a tick; nil: there is none. gone: the child has ended.
-func (d *desk) next(ctx context.Context, gone <-chan struct{}) (t *task) {
-	const tick = time.Second
+func (d *desk) next(ctx context.Context, tick time.Duration, gone <-chan struct{}) (t *task) {
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
 	d.note(func() { d.idle++ })

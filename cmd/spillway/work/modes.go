@@ -92,7 +92,7 @@ func (w *worker) lines(s *process.Slot) error {
 			w.recycled(c, why)
 			break
 		}
-		if t := w.desk.next(w.stopping, c.Done); t != nil {
+		if t := w.desk.next(w.stopping, c.DueEvery(), c.Done); t != nil {
 			if err := w.do(c, t); err != nil {
 				if s.Deaths++; s.Deaths < maxDeaths || c.Why() != "" && c.Why() != "protocol" {
 					return nil
@@ -270,7 +270,7 @@ const exitDataErr = 65
 // each does one job with a process of its own.
 func (w *worker) each(s *process.Slot) error {
 	w.desk.seat(1)
-	t := w.desk.next(w.stopping, nil)
+	t := w.desk.next(w.stopping, time.Second, nil)
 	w.desk.seat(-1)
 	if t == nil {
 		return nil
@@ -324,7 +324,7 @@ func (w *worker) self(s *process.Slot) error {
 		return err
 	}
 	s.Ready()
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTimer(c.DueEvery())
 	defer tick.Stop()
 	for why := ""; why == "" && !s.Leaving(); {
 		select {
@@ -338,6 +338,7 @@ func (w *worker) self(s *process.Slot) error {
 			if why = c.Due(); why != "" {
 				w.recycled(c, why)
 			}
+			tick.Reset(c.DueEvery())
 		}
 	}
 	c.SignalGroup(syscall.SIGTERM)

@@ -175,6 +175,9 @@ func (c *Command) Run(ctx context.Context, p config.Process, program Program) er
 	if err != nil {
 		return config.Usage(fmt.Errorf("work: %w", err))
 	}
+	if err := process.Hide(); err != nil {
+		return fmt.Errorf("work: hide the token from children: %w", err)
+	}
 	w, err := newWorker(s, program.Version, program.NewLogger(p.Stderr, c.LogLevel))
 	if err != nil {
 		return config.Usage(fmt.Errorf("work: %w", err))
