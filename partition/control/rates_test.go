@@ -121,7 +121,7 @@ func TestRulesCountInTheirOrderInEveryProcess(t *testing.T) {
 	}
 	b.await("three rules", func(s *control.Snapshot) bool { return len(s.Rules("mail")) == 3 && s.Rules("mail")[0].Rate.None })
 	policy := b.Snapshot().Namespace("mail").Policy
-	if got := fmt.Sprint(policy.Rules); got != "[{crm-eu none 0 0  7    } {crm-* 2/s 0 0  0    } {* 1/s 0 0  0   24h 1h}]" {
+	if got := fmt.Sprint(policy.Rules); got != "[{crm-eu none 0 0 7    } {crm-* 2/s 0 0 0    } {* 1/s 0 0 0   24h 1h}]" {
 		t.Errorf("got %s", got)
 	}
 	if err := a.DeleteRule(ctx, "mail", "none"); !errors.Is(err, control.ErrNotFound) {
