@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -54,7 +56,7 @@ type FollowUp struct {
 }
 
 // A Mover publishes the follow-ups of the outboxes. Each is published at least once under an
-// idempotency key, which holds for some leases and counts in max_keys, and then acked. Any number of processes may have one.
+// idempotency key, which holds for some leases and counts in max_keys, or without one while those are full, and then acked. Any number of processes may have one.
 type Mover struct {
 	*lifecycle.Loop
 
@@ -194,6 +196,7 @@ func (m *Mover) move(ctx context.Context, at DueShard) {
 		m.store.Run(ctx, m.lane, &Batch{Claims: []*Claim{&c}})
 		more := len(c.Jobs) == movePage || c.More
 		var publish, settle Batch
+		moved := make([]*Publish, len(c.Jobs)) // of each job; nil: it is given up
 		for i := range c.Jobs {
 			p, err := followUp(at.Namespace, &c.Jobs[i])
 			if err != nil {
@@ -206,12 +209,17 @@ func (m *Mover) move(ctx context.Context, at DueShard) {
 				})
 				continue
 			}
-			publish.Publishes = append(publish.Publishes, p)
+			moved[i], publish.Publishes = p, append(publish.Publishes, p)
 		}
 		m.store.Run(ctx, m.lane, &publish)
-		failed := m.settlements(at.Namespace, c.Jobs, publish.Publishes, &settle)
+		publish.Publishes = slices.DeleteFunc(publish.Publishes, func(p *Publish) bool { return !errors.Is(p.Err, ErrTooManyKeys) })
+		for _, p := range publish.Publishes {
+			p.Key = "" // a repeat, should the reply be lost, is better than no word for as long as the keys are kept
+		}
+		m.store.Run(ctx, m.lane, &publish)
+		failed := m.settlements(at.Namespace, c.Jobs, moved, &settle)
 		m.store.Run(ctx, m.lane, &settle)
-		if !more || failed > 0 && failed == len(publish.Publishes) {
+		if !more || failed > 0 && len(settle.Acks) == 0 {
 			return
 		}
 	}
@@ -220,13 +228,8 @@ func (m *Mover) move(ctx context.Context, at DueShard) {
 
 // settlements acks what was published, and gives back the rest for a while: a full queue makes
 // room. It returns how many those are.
-func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish, to *Batch) (failed int) {
-	by := map[string]*Publish{}
-	for _, p := range published {
-		by[p.Key] = p
-	}
-	for i := range jobs {
-		p := by[moveKeyOf(&jobs[i])]
+func (m *Mover) settlements(ns *Namespace, jobs []Job, moved []*Publish, to *Batch) (failed int) {
+	for i, p := range moved {
 		switch {
 		case p == nil:
 		case p.Err == nil:
@@ -245,8 +248,6 @@ func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish, to 
 	}
 	return failed
 }
-
-func moveKeyOf(j *Job) string { return fmt.Sprintf("on_end %d-%d", j.Seq, j.Shard) }
 
 // followUp is the publish of a job of the outbox: lines of the time, the queue that wants to
 // hear, the queue, the sequence, the caller's id, the event; the rest is the result.
@@ -271,7 +272,8 @@ func followUp(ns *Namespace, j *Job) (*Publish, error) {
 		Namespace: ns,
 		Queue:     queue,
 		Tries:     ns.Tries(queue),
-		Key:       moveKeyOf(j),
+		Key:       fmt.Sprintf("on_end %d-%d", j.Seq, j.Shard),
+		follows:   true,
 		KeyTTL:    moveKey,
 		Messages:  []Message{{Payload: payload}},
 		By:        "on_end",

@@ -62,7 +62,7 @@ func TestAFollowUpOfAMoverThatDiedIsPublishedOnce(t *testing.T) {
 	}
 }
 
-// A full namespace has no room for the follow-up: it waits in the outbox, and comes when there is room.
+// A namespace that follow-ups have filled twice has no room for another: it waits in the outbox, and comes when there is room.
 func TestAFollowUpWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "embedded:", func(p *Policy) { p.MaxQueues = 1 })
@@ -71,13 +71,18 @@ func TestAFollowUpWaitsForRoom(t *testing.T) {
 	blocks := &Publish{Namespace: ns, Queue: "blocks", Shard: ns.Shards("blocks")[0], Tries: 1, Messages: payload("x")}
 	lane := s.NewLane()
 	runOne(s, lane, &Batch{Publishes: []*Publish{blocks}}, most)
+	follows := &Publish{Namespace: ns, Queue: "follows", Shard: ns.Shards("follows")[0], Tries: 1, Messages: payload("x"), follows: true}
+	runOne(s, lane, &Batch{Publishes: []*Publish{follows}}, most)
+	if follows.Err != nil {
+		t.Fatal(follows.Err)
+	}
 	m := NewMover(s)
 	if got := m.waiting(t.Context()); len(got) != 1 {
 		t.Fatalf("%v wait", got)
 	}
 	_, first := ns.Outbox()
 	m.move(t.Context(), at)
-	if got := ledgerOf(t, s); blocks.Err != nil || got.Published != 3 || got.Delayed != 1 {
+	if got := ledgerOf(t, s); blocks.Err != nil || got.Published != 4 || got.Delayed != 1 {
 		t.Fatalf("%v, got %+v", blocks.Err, got)
 	}
 	if jobs, since := ns.Outbox(); jobs != 1 || since != first {
@@ -97,7 +102,7 @@ func TestAFollowUpWaitsForRoom(t *testing.T) {
 	defer func() { _ = promoter.Stop(t.Context()) }()
 	redistest.Until(t, most, "it is published", func() bool {
 		m.move(t.Context(), at)
-		return ledgerOf(t, s).Published == 4
+		return ledgerOf(t, s).Published == 5
 	})
 	m.waiting(t.Context())
 	if jobs, since := ns.Outbox(); jobs != 0 || since != 0 || first == 0 {

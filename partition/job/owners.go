@@ -197,9 +197,9 @@ func (s *Store) Owned(ctx context.Context, ns *Namespace,
 // one whose schedules are deleted: what it still has stays, and does not fire.
 func (s *Store) Forget(ctx context.Context, ns *Namespace, owner string) error {
 	for _, sh := range ns.all() {
-		pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
+		pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()
+		pipe.Del(ctx, sh.owned(owner)) // first: what is left after a failure can be asked for again
 		pipe.ZRem(ctx, sh.owners, owner)
-		pipe.Del(ctx, sh.owned(owner))
 		if _, err := pipe.Exec(ctx); err != nil {
 			return backend.Classify(err)
 		}
@@ -213,7 +213,7 @@ func (s *Store) forgetOwners(ctx context.Context, sh *shard) error {
 	if err != nil || len(names) == 0 {
 		return backend.Classify(err)
 	}
-	pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
+	pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()
 	for _, name := range names {
 		pipe.Del(ctx, sh.owned(name))
 	}
@@ -250,7 +250,7 @@ func (s *Store) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int
 // goes with these.
 func (s *Store) deleteMembers(ctx context.Context, sh *shard,
 	members []string) (deleted int64, err error) {
-	pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
+	pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()
 	for _, member := range members {
 		name, queue, _ := strings.Cut(member, " ")
 		pipe.HDel(ctx, sh.specs(queue), name)

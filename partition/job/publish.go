@@ -149,8 +149,14 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 			r.args.resultKey(c, sh, p.Queue, p.uniqueKey())
 		}
 	}
-	r.args.int(c, ns.part(ns.Policy.MaxJobs))
-	r.args.int(c, ns.part(ns.Policy.MaxQueues))
+	// Who ends jobs must not wait for room that only their ends make: what tells them may take as much again. Follow-ups
+	// have none themselves, so whatever they fill can be acked and purged.
+	room := int64(1)
+	if first.publishes[0].follows {
+		room = 2
+	}
+	r.args.int(c, room*ns.part(ns.Policy.MaxJobs))
+	r.args.int(c, room*ns.part(ns.Policy.MaxQueues))
 	r.args.int(c, ns.part(ns.Policy.MaxKeys))
 	c.Args = append(c.Args, sh.args.channel, s.wake)
 	r.args.int(c, int64(n))

@@ -57,7 +57,8 @@ type Publish struct {
 	Exists   bool  // a job with this CallerID exists, or one was stored that is Unique still
 	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrNoRepeat, ErrBadArgument or one of a class
 
-	at *shard // where it is stored; nil: it has its answer
+	follows bool   // it is a follow-up, which has room where publishers find none
+	at      *shard // where it is stored; nil: it has its answer
 }
 
 // Bounds of requests.

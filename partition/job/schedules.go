@@ -94,14 +94,16 @@ func (s *Store) ReadSpecs(ctx context.Context, ns *Namespace, shard int, list []
 	return s.readSchedules(ctx, ns.shardAt(shard), list)
 }
 
-// readSchedules reads specification and state of schedules in one transaction, so that they
-// belong together.
+// readSchedules reads states and specifications of schedules. It is no transaction: a Redis that is full rejects all that
+// stands in one, and a schedule could not be deleted. A state is read before its specification, so the latter may be the newer
+// one; whatever is written on the strength of both is rejected then, because the state has changed.
 func (s *Store) readSchedules(ctx context.Context, sh *shard, list []Schedule) error {
 	type reads struct{ spec, state *redis.StringCmd }
-	pipe := s.backend.Background.TxPipeline()
+	pipe := s.backend.Background.Pipeline()
 	all := make([]reads, len(list))
 	for i, l := range list {
-		all[i] = reads{pipe.HGet(ctx, sh.specs(l.Queue), l.Name), pipe.HGet(ctx, sh.states, l.Name+" "+l.Queue)}
+		all[i].state = pipe.HGet(ctx, sh.states, l.Name+" "+l.Queue)
+		all[i].spec = pipe.HGet(ctx, sh.specs(l.Queue), l.Name)
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return backend.Classify(err)

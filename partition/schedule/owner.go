@@ -116,6 +116,12 @@ func (r *Registration) Register(ctx context.Context, store Stores) error {
 	for _, s := range r.Schedules {
 		s.Spec.Owner = r.Owner
 		p, err := put(ctx, store, r.Namespace, s.Queue, s.Name, s.Spec, 0, r.Version)
+		if errors.Is(err, job.ErrTooManySchedules) { // those that go make room
+			deleted, failed := deleteOwned(ctx, store, r.Namespace, r.Owner, r.Version, named)
+			if r.Deleted += deleted; failed == nil && deleted > 0 {
+				p, err = put(ctx, store, r.Namespace, s.Queue, s.Name, s.Spec, 0, r.Version)
+			}
+		}
 		if err != nil {
 			return &RegisterError{s.Queue, s.Name, err}
 		}
@@ -128,7 +134,8 @@ func (r *Registration) Register(ctx context.Context, store Stores) error {
 			r.Unchanged++
 		}
 	}
-	r.Deleted, err = deleteOwned(ctx, store, r.Namespace, r.Owner, r.Version, named)
+	deleted, err := deleteOwned(ctx, store, r.Namespace, r.Owner, r.Version, named)
+	r.Deleted += deleted
 	return err
 }
 
