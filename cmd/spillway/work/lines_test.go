@@ -378,21 +378,31 @@ func TestAChildWithTwiceTheMemoryIsKilledInItsJob(t *testing.T) {
 
 func TestAStopFinishesJobsOrGivesThemBack(t *testing.T) {
 	t.Parallel()
-	f := newFake(t)
-	r := f.start("lines", "--drain", "300ms")
-	hung, waits := f.publish(`{"act":"hang"}`, 1, 9, php), f.publish("{}", 1, 9, nil)
-	redistest.Until(t, 20*time.Second, "the child has its job", func() bool { return r.busy.Load() == 1 })
-	if err := r.stop(); err != nil {
-		t.Error(err)
-	}
-	if v := f.told(hung); v.Do != "release" || v.MS != 0 {
-		t.Errorf("got %+v", v)
-	}
-	f.change(func() {
-		if v := f.verdicts[waits]; v != nil {
-			t.Errorf("got %+v", v)
+	for name, of := range map[string]map[string]any{"PHP's": php, "native": nil} {
+		for _, mode := range []string{"lines", "each"} {
+			if mode == "each" && of != nil {
+				continue // it does none of PHP's
+			}
+			t.Run(name+" "+mode, func(t *testing.T) {
+				t.Parallel()
+				f := newFake(t)
+				r := f.start(mode, "--drain", "300ms")
+				hung, waits := f.publish(`{"act":"hang"}`, 9, 9, of), f.publish("{}", 1, 9, nil) // the first at its last try
+				redistest.Until(t, 20*time.Second, "the child has its job", func() bool { return r.busy.Load() == 1 })
+				if err := r.stop(); err != nil {
+					t.Error(err)
+				}
+				f.change(func() {
+					if v := f.requeued[hung]; v.Do != "requeue" || f.verdicts[hung] != nil {
+						t.Errorf("got %+v, then %+v", v, f.verdicts[hung])
+					}
+					if v := f.verdicts[waits]; v != nil {
+						t.Errorf("got %+v", v)
+					}
+				})
+			})
 		}
-	})
+	}
 }
 
 func TestAPausedWorkerBeginsNoJob(t *testing.T) {

@@ -164,7 +164,7 @@ func (w *worker) do(c *child, t *task) error {
 		}
 	}
 	switch {
-	case m.Do != "":
+	case m.Do != "" && (c.Why() != "drain" || m.Do == "delete" || m.Do == "failed"):
 		end(w.verdict(t, m, backoff), m.Error)
 		return nil
 	case c.Unread >= sent && (c.Why() == "" || c.Why() == "protocol"): // it ended before it read a byte
@@ -256,7 +256,7 @@ func release(t *task, err error, after time.Duration) error {
 // child even then is buried.
 func (w *worker) death(c *child, t *task, backoff time.Duration, died error) error {
 	if c.Why() == "drain" {
-		backoff = 0
+		return spillway.ErrNotBegun // a stop is not the job's fault: the try that it took comes back
 	} else if n := w.tries(t); t.PHP != nil && n > 0 && t.Attempt > n {
 		return spillway.Permanent(died)
 	}
@@ -304,7 +304,7 @@ func (w *worker) each(s *process.Slot) error {
 	case c.Err == nil:
 		end(nil, "")
 	case c.Why() == "drain":
-		end(spillway.RetryIn(c.Err, 0), c.Err.Error())
+		end(spillway.ErrNotBegun, c.Err.Error())
 	case c.Why() == "" && errors.As(c.Err, &exit) && exit.ExitCode() == exitDataErr:
 		end(spillway.Permanent(c.Err), c.Err.Error())
 	default:
