@@ -23,7 +23,7 @@ type pair struct {
 
 func servePair(t *testing.T) *pair {
 	t.Helper()
-	p := &pair{t: t, redis: redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")}
+	p := &pair{t: t, redis: redistest.Start(t, "--appendonly", "yes", "--appendfsync", "no")} // a killed process loses nothing
 	args := []string{"--redis", p.redis.URL(), "--admin-token", tokenHash("root"), "--sink", "null:"}
 	p.a, p.b = serve(t, args...).ready(200), serve(t, args...).ready(200)
 	return p

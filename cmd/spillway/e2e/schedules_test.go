@@ -72,6 +72,13 @@ func TestSchedulesOfKilledProcessesFireEachTickOnce(t *testing.T) {
 		procs[i] = serve(t, "--config", config)
 	}
 	last := procs[0].ready(200)
+	for i := 2; i < schedules; i += 3 { // those of 3 s, the last to fire
+		eventually(t, "each has fired", func() bool {
+			_, text := last.do("GET", fmt.Sprintf("%s/schedules/s%d", queue(i), i), "")
+			var s scheduleState
+			return json.Unmarshal([]byte(text), &s) == nil && s.Ticks["fired"] > 0
+		})
+	}
 	for i := range schedules {
 		if status, text := last.do("POST", fmt.Sprintf("%s/schedules/s%d/pause", queue(i), i), ""); status != 200 {
 			t.Fatal(status, text)
