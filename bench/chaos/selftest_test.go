@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 func TestEverySeededBugBreaksItsCheck(t *testing.T) {
