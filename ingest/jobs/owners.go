@@ -2,12 +2,10 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/spillway-io/spillway/ingest"
-	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -51,10 +49,7 @@ func (a *api) register(c *call) *ingest.Rejection {
 
 // fits checks that a run of a schedule is no larger than a publish may be.
 func (a *api) fits(spec *schedule.Spec) *ingest.Rejection {
-	switch err := spec.Within(schedule.Limits{Entry: a.cfg.MaxEntry, Entries: a.cfg.MaxEntries, Body: a.cfg.MaxBody}); {
-	case errors.Is(err, schedule.ErrTooLarge):
-		return ingest.Reject(wire.CodeEntryTooLarge, err.Error())
-	case err != nil:
+	if err := spec.Within(schedule.Limits{Entry: a.cfg.MaxEntry, Entries: a.cfg.MaxEntries, Body: a.cfg.MaxBody}); err != nil {
 		return Reject(err)
 	}
 	return nil

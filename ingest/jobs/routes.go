@@ -347,6 +347,9 @@ func Reject(err error) *ingest.Rejection {
 	if errors.As(err, &field) {
 		return ingest.Reject(wire.CodeBadSchedule, err.Error()).Of(field.Field, field.Value)
 	}
+	if errors.Is(err, schedule.ErrTooLarge) {
+		return ingest.Reject(wire.CodeEntryTooLarge, err.Error())
+	}
 	for _, f := range storeFailures {
 		if errors.Is(err, f.is) {
 			var of *schedule.RegisterError

@@ -85,8 +85,8 @@ func ParseRegistered(text []byte) ([]Registered, error) {
 		default:
 			err = s.complete(cron.Zone)
 		}
-		if n := len(s.JSON()); err == nil && n > MaxSpec {
-			err = tooLong(n)
+		if err == nil {
+			err = s.bounded()
 		}
 		if err != nil {
 			return nil, &RegisterError{s.Queue, s.Name, err}

@@ -116,13 +116,21 @@ func Parse(text []byte) (*Spec, error) {
 		return nil, tooLong(len(text))
 	}
 	s, err := read(text)
+	if err == nil {
+		err = s.bounded()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if n := len(s.JSON()); n > MaxSpec {
-		return nil, tooLong(n)
-	}
 	return s, nil
+}
+
+// bounded checks the length of what is stored, which may be more than what came.
+func (s *Spec) bounded() error {
+	if n := len(s.JSON()); n > MaxSpec {
+		return tooLong(n)
+	}
+	return nil
 }
 
 func tooLong(n int) error {

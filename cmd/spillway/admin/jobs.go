@@ -163,6 +163,8 @@ func jobRejection(err error) *rejection {
 	switch {
 	case errors.As(err, &field):
 		return &rejection{http.StatusBadRequest, wire.CodeBadSchedule, err.Error()}
+	case errors.Is(err, schedule.ErrTooLarge):
+		return &rejection{http.StatusRequestEntityTooLarge, wire.CodeEntryTooLarge, err.Error()}
 	case errors.Is(err, job.ErrNoTrace):
 		return notFound(wire.CodeNoSuchTrace, "no trace of the job is kept: no rule of its queue has keep_trace, it is over, or newer ones needed the room")
 	case errors.Is(err, job.ErrOtherKind):

@@ -1,12 +1,9 @@
 package admin
 
 import (
-	"errors"
-	"net/http"
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -141,9 +138,7 @@ func (s *Server) putSchedule(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Within(r.view.Limits); errors.Is(err, schedule.ErrTooLarge) {
-		return nil, &rejection{http.StatusRequestEntityTooLarge, wire.CodeEntryTooLarge, err.Error()}
-	} else if err != nil {
+	if err := spec.Within(r.view.Limits); err != nil {
 		return nil, err
 	}
 	var answer SchedulePut
