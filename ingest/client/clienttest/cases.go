@@ -9,10 +9,7 @@ import (
 
 func whatIsAcceptedIsStoredOnceAndInOrder(b *bench) {
 	b.start(quick())
-	b.report(0, 2000, 10)
-	b.flush()
-	b.has(2000, nil)
-	b.ordered(0, 2000, 10)
+	b.delivers(2000, 10)
 	for _, e := range b.server.Stored() {
 		if e.TS < e.SentAt-patience.Milliseconds() || e.TS > e.SentAt {
 			b.Errorf("an entry of %d sent at %d", e.TS, e.SentAt)
@@ -93,10 +90,7 @@ func aClockThatGoesBackHarmsNobody(b *bench) {
 
 func tooManyWaitsAsLongAsItIsTold(b *bench) {
 	b.start(quick(), Step{Status: 429, Code: "rate_limited", RetryAfter: 1}, Step{})
-	b.report(0, 5, 1)
-	b.flush()
-	b.has(5, nil)
-	b.ordered(0, 5, 1)
+	b.delivers(5, 1)
 	if at := b.server.Times(); len(at) < 2 || at[1].Sub(at[0]) < 950*time.Millisecond {
 		b.Errorf("the requests came at %v, want a second between the first two", at)
 	}
@@ -107,10 +101,7 @@ func unavailableIsTriedAgain(b *bench) {
 	o.Batch, o.Linger = 5, time.Hour
 	b.start(o, Step{Status: 503, Code: "store_unavailable"}, Step{Status: 500,
 		Code: "internal"}, Step{Status: 408, Code: "request_timeout"}, Step{})
-	b.report(0, 5, 1)
-	b.flush()
-	b.has(5, nil)
-	b.ordered(0, 5, 1)
+	b.delivers(5, 1)
 	if n := b.server.Calls(); n != 4 {
 		b.Errorf("%d calls, want 4", n)
 	}
@@ -120,26 +111,17 @@ func aHangingServerIsLeft(b *bench) {
 	o := quick()
 	o.Timeout = 2 * time.Second // a runtime that starts on a busy machine needs some of it
 	b.start(o, Step{Hang: true}, Step{})
-	b.report(0, 5, 1)
-	b.flush()
-	b.has(5, nil)
-	b.ordered(0, 5, 1)
+	b.delivers(5, 1)
 }
 
 func aLostAnswerCountsOnce(b *bench) {
 	b.start(quick(), Step{Lose: true}, Step{Lose: true}, Step{})
-	b.report(0, 50, 5)
-	b.flush()
-	b.has(50, nil)
-	b.ordered(0, 50, 5)
+	b.delivers(50, 5)
 }
 
 func aCutConnectionIsTriedAgain(b *bench) {
 	b.start(quick(), Step{Cut: true}, Step{})
-	b.report(0, 5, 1)
-	b.flush()
-	b.has(5, nil)
-	b.ordered(0, 5, 1)
+	b.delivers(5, 1)
 }
 
 func aSlowServerBlocksNobody(b *bench) {
@@ -156,10 +138,7 @@ func entriesWantedAgainComeAgain(b *bench) {
 	o := quick()
 	o.Batch, o.Linger = 40, time.Hour
 	b.start(o, Step{Verdict: "retry"}, Step{Verdict: "retry"}, Step{})
-	b.report(0, 40, 8)
-	b.flush()
-	b.has(40, nil)
-	b.ordered(0, 40, 8)
+	b.delivers(40, 8)
 	if n := b.server.Keys(); n != 1 {
 		b.Errorf("%d keys for %d attempts of one request", n, b.server.Calls())
 	}
@@ -171,10 +150,7 @@ func entriesThatMayBeStoredComeOnce(b *bench) {
 	b.start(o, Step{Verdict: "unknown"}, Step{Lose: true}, Step{Verdict: "unknown", All: true},
 		Step{Status: 503, Code: "store_unavailable"},
 		Step{Verdict: "retry"}, Step{})
-	b.report(0, 400, 16)
-	b.flush()
-	b.has(400, nil)
-	b.ordered(0, 400, 16)
+	b.delivers(400, 16)
 }
 
 func noKeyIsUsedForTooLong(b *bench) {
@@ -282,10 +258,7 @@ func aServiceThatIsAwayWearsOutNoAttempts(b *bench) {
 	o.Batch, o.Linger, o.Attempts = 40, time.Hour, 2
 	b.start(o, Step{Cut: true}, Step{Status: 502}, Step{Status: 503}, Step{Status: 504}, Step{Status: 503, Code: "store_unavailable"},
 		Step{Cut: true}, Step{Lose: true}, Step{Verdict: "retry"}, Step{Verdict: "retry", All: true}, Step{Status: 500}, Step{})
-	b.report(0, 40, 8)
-	b.flush()
-	b.has(40, nil)
-	b.ordered(0, 40, 8)
+	b.delivers(40, 8)
 }
 
 func whatIsStaleBehindWhatIsFreshIsNotSent(b *bench) {
@@ -307,10 +280,7 @@ func aPartitionIsInOneRequestAtATime(b *bench) {
 	o := quick()
 	o.Batch = 10
 	b.start(o, Step{Delay: 20 * time.Millisecond})
-	b.report(0, 200, 2)
-	b.flush()
-	b.has(200, nil)
-	b.ordered(0, 200, 2)
+	b.delivers(200, 2)
 }
 
 func theOldestOfAllMakeRoom(b *bench) {

@@ -216,6 +216,15 @@ func (b *bench) numbers(partition string) (list []int) {
 	return list
 }
 
+// delivers reports n entries to partitions in turn: the server gets all, those of a partition in order.
+func (b *bench) delivers(n, partitions int) {
+	b.Helper()
+	b.report(0, n, partitions)
+	b.flush()
+	b.has(int64(n), nil)
+	b.ordered(0, n, partitions)
+}
+
 // ordered checks that each partition has what was reported, once and in order.
 func (b *bench) ordered(from, to, partitions int) {
 	b.Helper()
