@@ -198,9 +198,7 @@ func BenchmarkAnEndIsTold(b *testing.B) {
 					waits.do("GET", "/v1/mail/kept/jobs/"+id+"?wait=1m", "")
 					told <- time.Now()
 				}()
-				for noted() == 0 || !waits.engine.hears("mail", 0) {
-					time.Sleep(100 * time.Microsecond)
-				}
+				redistest.Until(b, time.Minute, "it waits", func() bool { return noted() > 0 && waits.engine.hears("mail", 0) })
 				acks.do("POST", "/v1/mail/kept/settle", fmt.Sprintf(`{"id":%q,"do":"ack","result":42}`, id))
 				acked := time.Now()
 				took = append(took, max(0, (<-told).Sub(acked)))

@@ -98,8 +98,7 @@ func (a *api) messages(c *call, p *job.Publish, shards int) *ingest.Rejection {
 			return rejected
 		}
 		p.Messages = sharded(p.Messages[0], shards)
-	}
-	if rejected := a.mayStore(p.Messages); rejected != nil {
+	} else if rejected := a.mayStore(p.Messages); rejected != nil {
 		return rejected
 	}
 	if c.late != nil {

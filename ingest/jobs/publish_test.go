@@ -171,6 +171,17 @@ func TestAHigherSpreadMovesAsFewKeysAsItCan(t *testing.T) {
 	}
 }
 
+// storesOrRejects checks the answer to a publish, and that all of it is stored or nothing.
+func (p *port) storesOrRejects(t *testing.T, status int, code, path, body string, headers ...string) {
+	t.Helper()
+	before, _ := p.store.ready("q")
+	r := p.do("POST", path, body, headers...)
+	after, _ := p.store.ready("q")
+	if stored := after - before; r.status != status || r.Error != code || (stored > 0) != (status == 200) {
+		t.Errorf("%.60s with %d bytes: got %d %.80s, and %d jobs were stored", path, len(path)+len(body), r.status, r.raw, stored)
+	}
+}
+
 // All jobs of a request have the attributes that its URL names once: 7.5 kB would make 7 MB.
 func TestAttributesCountOnceAJobAgainstTheBoundsOfTheRequest(t *testing.T) {
 	t.Parallel()
@@ -181,12 +192,7 @@ func TestAttributesCountOnceAJobAgainstTheBoundsOfTheRequest(t *testing.T) {
 	}{
 		{1000, 7000, 413, "body_too_large"}, {100, 7000, 200, ""}, {1000, 100, 200, ""}, {160, 7000, 413, "body_too_large"},
 	} {
-		before, _ := p.store.ready("q")
-		r := p.do("POST", "/v1/mail/q?attribute.a="+strings.Repeat("x", c.bytes), strings.Repeat("1\n", c.jobs), asNDJSON)
-		after, _ := p.store.ready("q")
-		if stored := after - before; r.status != c.status || r.Error != c.code || (stored > 0) != (c.status == 200) {
-			t.Errorf("%d jobs with %d bytes: got %d %.80s, and %d jobs were stored", c.jobs, c.bytes, r.status, r.raw, stored)
-		}
+		p.storesOrRejects(t, c.status, c.code, "/v1/mail/q?attribute.a="+strings.Repeat("x", c.bytes), strings.Repeat("1\n", c.jobs), asNDJSON)
 	}
 }
 
@@ -200,11 +206,6 @@ func TestShardsCountAgainstTheBoundsOfTheRequest(t *testing.T) {
 	}{
 		{1000, 32 << 10, 413, "body_too_large"}, {1000, 1010, 413, "body_too_large"}, {1000, 1000, 200, ""}, {31, 32 << 10, 200, ""}, {32, 32 << 10, 413, "body_too_large"},
 	} {
-		before, _ := p.store.ready("q")
-		r := p.do("POST", fmt.Sprint("/v1/mail/q?shards=", c.shards), strings.Repeat("x", c.bytes))
-		after, _ := p.store.ready("q")
-		if stored := after - before; r.status != c.status || r.Error != c.code || (stored > 0) != (c.status == 200) {
-			t.Errorf("%d × %d bytes: got %d %.80s, and %d jobs were stored", c.shards, c.bytes, r.status, r.raw, stored)
-		}
+		p.storesOrRejects(t, c.status, c.code, fmt.Sprint("/v1/mail/q?shards=", c.shards), strings.Repeat("x", c.bytes))
 	}
 }
