@@ -16,8 +16,8 @@ type door interface {
 	admit(*Server, *fasthttp.RequestCtx, *target) *rejection
 	// serve answers a request that was admitted.
 	serve(*Server, *fasthttp.RequestCtx, *target) *rejection
-	// refuse answers a request that is rejected, in the form that its clients read.
-	refuse(*Server, *fasthttp.RequestCtx, *target, *rejection)
+	// reject answers a request that is rejected, in the form that its clients read.
+	reject(*Server, *fasthttp.RequestCtx, *target, *rejection)
 }
 
 // admit finds the route of a request and decides whether it may go on, by what needs no body: its
@@ -49,7 +49,7 @@ func (e events) serve(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejection
 	return e(s, ctx, t)
 }
 
-func (e events) refuse(_ *Server, ctx *fasthttp.RequestCtx, _ *target, r *rejection) {
+func (e events) reject(_ *Server, ctx *fasthttp.RequestCtx, _ *target, r *rejection) {
 	writeRejection(ctx, r)
 }
 

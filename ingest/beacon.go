@@ -25,7 +25,7 @@ func (b beacons) admit(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejectio
 	return s.admitTo(ctx, t, token, true)
 }
 
-func (b beacons) refuse(_ *Server, ctx *fasthttp.RequestCtx, _ *target, _ *rejection) {
+func (b beacons) reject(_ *Server, ctx *fasthttp.RequestCtx, _ *target, _ *rejection) {
 	ctx.Response.Reset()
 	ctx.SetStatusCode(fasthttp.StatusNoContent)
 }

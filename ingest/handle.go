@@ -44,7 +44,7 @@ func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 		linger = t.skipBody || !memory.Discard(ctx)
 	}
 	if r != nil {
-		t.door.refuse(s, ctx, t, r)
+		t.door.reject(s, ctx, t, r)
 		s.recordRejection(t, r)
 		s.metrics.rejections[r.Code].Inc()
 	}

@@ -154,8 +154,8 @@ func (m *mount) serve(s *Server, ctx *fasthttp.RequestCtx, t *target) *rejection
 	return m.Handler(x)
 }
 
-// refuse lets the mount write a rejection in its form.
-func (m *mount) refuse(s *Server, ctx *fasthttp.RequestCtx, t *target, r *rejection) {
+// reject lets the mount write a rejection in its form.
+func (m *mount) reject(s *Server, ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	if r.Message == "" {
 		r.Message = jobMessages[r.Code]
 	}

@@ -38,8 +38,8 @@ func (p *sdkProtocol) serve(s *Server, ctx *fasthttp.RequestCtx, t *target) *rej
 	return rejected
 }
 
-// refuse gives a rejection the form of the protocol.
-func (p *sdkProtocol) refuse(_ *Server, ctx *fasthttp.RequestCtx, t *target, r *rejection) {
+// reject gives a rejection the form of the protocol.
+func (p *sdkProtocol) reject(_ *Server, ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	writeRejection(ctx, r)
 	f := protocol.Failure{Request: sdkRequest(ctx, t), Code: r.Code, Status: ctx.Response.StatusCode(),
 		Message: r.Text()}

@@ -321,7 +321,7 @@ func TestAnAckedJobIsKeptOverHTTP(t *testing.T) {
 	}
 }
 
-// Over HTTP: a double is refused whatever became of the first, which it may change while that waits.
+// Over HTTP: a double is rejected whatever became of the first, which it may change while that waits.
 func TestAPublishIsUniqueOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, redistest.Start(t).URL(), job.DefaultPolicy(), nil)

@@ -24,10 +24,10 @@ import (
 // A world is the programs of a game: they report events and jobs to whichever service the balancer
 // names, and each must be answered 200.
 type world struct {
-	t       *testing.T
-	service atomic.Pointer[server] // that the balancer names
-	stop    func() map[*server]*reports
-	refused atomic.Int64 // requests that certainly did nothing
+	t        *testing.T
+	service  atomic.Pointer[server] // that the balancer names
+	stop     func() map[*server]*reports
+	rejected atomic.Int64 // requests of which nothing was stored
 }
 
 // reports are what a service answered 200.
@@ -77,7 +77,7 @@ func play(t *testing.T, on *server) *world {
 				answer, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if resp.StatusCode == http.StatusServiceUnavailable && !bytes.Contains(answer, []byte("outcome")) {
-					w.refused.Add(1)
+					w.rejected.Add(1)
 					<-tick.C
 					continue
 				}
@@ -242,8 +242,8 @@ func TestAServiceGrowsFromOneRedisToThreeMasters(t *testing.T) {
 	w.goOn(grown)
 
 	answered := w.stop()
-	if n := w.refused.Load(); n > 0 {
-		t.Errorf("%d requests were refused", n)
+	if n := w.rejected.Load(); n > 0 {
+		t.Errorf("%d requests were rejected", n)
 	}
 	draining.empty(answered[old].events.Load(), answered[old].jobs.Load())
 	check := operating(t, "check kart", "10.0.0.1:8081", draining.admin)
@@ -298,8 +298,8 @@ func TestSlotsMoveToAnotherMasterUnderLoad(t *testing.T) {
 	}
 	answered := w.stop()[s]
 	// A slot that takes longer than a call may wait is one of a machine that stands still.
-	if n := w.refused.Load(); n > 0 && longest < time.Second {
-		t.Errorf("%d requests were refused, and no slot took longer than %v", n, longest)
+	if n := w.rejected.Load(); n > 0 && longest < time.Second {
+		t.Errorf("%d requests were rejected, and no slot took longer than %v", n, longest)
 	}
 	s.empty(answered.events.Load(), answered.jobs.Load())
 	if int64(done()) != answered.jobs.Load() {
