@@ -25,7 +25,8 @@ func (c *Control) sweep(ctx context.Context, n *Namespace) error {
 		var own []string
 		for keys.Next(ctx) {
 			key := keys.Val() // may be of a namespace whose name goes on after a dot
-			if slices.ContainsFunc(ledgers, func(l string) bool { return strings.HasPrefix(key, strings.TrimSuffix(l, "ledger")) }) {
+			of := func(ledger string) bool { return strings.HasPrefix(key, strings.TrimSuffix(ledger, "ledger")) }
+			if slices.ContainsFunc(ledgers, of) && !slices.Contains(ledgers, key) {
 				own = append(own, key)
 			}
 		}
@@ -35,19 +36,7 @@ func (c *Control) sweep(ctx context.Context, n *Namespace) error {
 		for batch := range slices.Chunk(own, 256) {
 			pipe := client.Pipeline()
 			for _, key := range batch {
-				if !slices.Contains(ledgers, key) {
-					pipe.Del(ctx, key)
-					continue
-				}
-				fields, err := client.HGetAll(ctx, key).Result()
-				if err != nil {
-					return err
-				}
-				delete(fields, "closed")
-				delete(fields, "shards")
-				if len(fields) > 0 {
-					pipe.HDel(ctx, key, slices.Collect(maps.Keys(fields))...)
-				}
+				pipe.Del(ctx, key)
 			}
 			if _, err := pipe.Exec(ctx); err != nil {
 				return err
@@ -55,7 +44,23 @@ func (c *Control) sweep(ctx context.Context, n *Namespace) error {
 		}
 		return nil
 	})
+	for _, ledger := range ledgers {
+		if err == nil {
+			err = sweepLedger(ctx, b.Background, ledger)
+		}
+	}
 	return backend.Classify(err)
+}
+
+// sweepLedger leaves of a ledger that it is closed, and how many there are.
+func sweepLedger(ctx context.Context, c redis.Cmdable, ledger string) error {
+	fields, err := c.HGetAll(ctx, ledger).Result()
+	delete(fields, "closed")
+	delete(fields, "shards")
+	if err != nil || len(fields) == 0 {
+		return err
+	}
+	return c.HDel(ctx, ledger, slices.Collect(maps.Keys(fields))...).Err()
 }
 
 // renumber lets a namespace have another number of shards than the one of its name that was swept.
