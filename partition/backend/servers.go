@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -32,21 +32,24 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 		defer mu.Unlock()
 		seen[text] = true
 	}
-	var takes atomic.Bool // a server takes writes
-	var rejects atomic.Value
+	var (
+		takes   bool  // a server takes writes
+		rejects error // why one does not
+	)
 	err = EachMaster(ctx, b.Out, func(ctx context.Context, c *redis.Client) error {
 		if _, err := b.ReadTimeOf(ctx, c); err != nil {
 			return err
 		}
-		switch err := Classify(c.Eval(ctx, writeProbe, nil).Err()); {
-		case err == nil:
-			takes.Store(true)
-		case !errors.Is(err, ErrRejectsWrites):
-			return err
-		default:
-			rejects.Store(err)
-			warn(fmt.Sprintf("%s: rejects writes: %v", c.Options().Addr, causeOf(err)))
+		write := Classify(c.Eval(ctx, writeProbe, nil).Err())
+		if write != nil && !errors.Is(write, ErrRejectsWrites) {
+			return write
 		}
+		if write != nil {
+			warn(fmt.Sprintf("%s: rejects writes: %v", c.Options().Addr, causeOf(write)))
+		}
+		mu.Lock()
+		takes, rejects = takes || write == nil, cmp.Or(write, rejects)
+		mu.Unlock()
 		fields, err := infoOf(ctx, c)
 		if err != nil {
 			return err
@@ -88,8 +91,8 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 	if errors.Is(err, ErrIncompatible) {
 		return nil, err
 	}
-	if rejected, ok := rejects.Load().(error); ok && err == nil && !takes.Load() {
-		return nil, rejected
+	if err == nil && !takes && rejects != nil {
+		return nil, rejects
 	}
 	return warnings, Classify(err)
 }

@@ -28,9 +28,9 @@ func (s *Space) checkRights(ctx context.Context, h *Home, again bool) error {
 	var calls []*backend.Call
 	for _, sh := range shards {
 		keys, args := s.Kind.ProbeOf(sh)
-		again := backend.NewCall(s.Kind.Probe, nil, keys, args...)
-		again.WithText()
-		calls = append(calls, backend.NewCall(s.Kind.Probe, nil, keys, args...), again)
+		byText := backend.NewCall(s.Kind.Probe, nil, keys, args...)
+		byText.WithText()
+		calls = append(calls, backend.NewCall(s.Kind.Probe, nil, keys, args...), byText)
 	}
 	s.backend.Run(ctx, s.backend.Out, calls)
 	missing := backend.Rights{}
