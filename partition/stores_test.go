@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -138,4 +139,10 @@ func TestNoStoresAreOneZone(t *testing.T) {
 	if err != nil || all.Zones() != 1 || len(all.Namespaces()) != 0 {
 		t.Errorf("got %v, %v", all, err)
 	}
+}
+
+// Every goroutine of a Store ends with Close, except the client's own probe of a
+// server that is down, which ends within a second.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/lua/control"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 // doc is one document, with the bounds that the calls of a test pass.
@@ -242,4 +243,16 @@ func TestBadArgumentsRejectTheCall(t *testing.T) {
 			t.Error("something was written")
 		}
 	})
+}
+
+func TestEveryScriptDoesWhatItsHeaderDeclares(t *testing.T) {
+	t.Parallel()
+	scripttest.EveryScript(t, len(control.All()), scripttest.Includes(t, ".."))
+}
+
+// The store tries the rights of its user with that probe before anything else, so these
+// scripts must need no others.
+func TestNoScriptNeedsMoreRightsThanThePermissionProbeTries(t *testing.T) {
+	t.Parallel()
+	scripttest.ProbeTries(t, lua.PermissionProbe, control.All(), 5)
 }

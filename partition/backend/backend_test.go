@@ -2,12 +2,20 @@ package backend
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 func TestURLsThatAreUsable(t *testing.T) {
@@ -195,4 +203,86 @@ func FuzzURL(f *testing.F) {
 // server that is down, which ends within a second.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+func TestTheClientsLinesAreLoggedAtDebugLevel(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[zapcore.Level]int{zap.InfoLevel: 0, zap.DebugLevel: 1} {
+		core, lines := observer.New(level)
+		var c clientLog
+		c.to.Store(zap.New(core))
+		c.Printf(t.Context(), "failed to dial after %d attempts", 1)
+		if lines.Len() != want || want > 0 && lines.All()[0].ContextMap()["detail"] != "failed to dial after 1 attempts" {
+			t.Errorf("at level %v: %v", level, lines.All())
+		}
+	}
+}
+
+func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, lines := observer.New(zap.InfoLevel)
+		o := OutageLog{Log: zap.New(core), Level: zap.ErrorLevel, Began: "failing", Ended: "works"}
+		for range 2 {
+			for i := range 3 { // parts
+				o.Begin(zap.Int("part", i))
+			}
+			clocktest.Pass(time.Minute)
+			for range 3 {
+				if o.Failing() == 0 {
+					t.Error("no part fails before the last one ended")
+				}
+				o.End()
+			}
+		}
+		got := ""
+		for _, line := range lines.All() {
+			got += fmt.Sprintln(line.Level, line.Message, line.ContextMap())
+		}
+		want := "error failing map[part:0]\ninfo works map[after:1m0s]\n"
+		if got != want+want {
+			t.Errorf("got\n%s, want twice\n%s", got, want)
+		}
+	})
+}
+
+// Masters that have equally many slots have equally many shards, whatever the namespace is called.
+func TestShardsLieEvenlyOnMasters(t *testing.T) {
+	t.Parallel()
+	for _, masters := range []int{1, 2, 3, 4, 6, 12} {
+		for i := range 50 {
+			namespace, shards, on := fmt.Sprint("kart", i), 4*masters, map[int]int{}
+			for shard := range shards {
+				on[Slot(ShardPrefix("sw", namespace, shard, shards))*masters/Slots]++
+			}
+			for m := range masters {
+				if on[m] < 3 || on[m] > 5 { // where masters meet, rounding may move one
+					t.Errorf("%s: master %d of %d has %d of %d shards", namespace, m, masters, on[m], shards)
+				}
+			}
+		}
+	}
+}
+
+// It is part of the stored format.
+func TestShardPrefixesNeverChange(t *testing.T) {
+	t.Parallel()
+	for i, want := range []string{"sw:{kart.0}:", "sw:{kart.1-", "sw:{kart.2-"} {
+		got := ShardPrefix("sw", "kart", i, 3)
+		if len(got) < len(want) || got[:len(want)] != want {
+			t.Errorf("shard %d: %s", i, got)
+		}
+		if slot := Slot(got); slot != (Slot("{kart.0}")+i*Slots/3)%Slots {
+			t.Errorf("shard %d: slot %d", i, slot)
+		}
+	}
+	if ShardPrefix("sw", "kart", 0, 1) != ShardPrefix("sw", "kart", 0, 9) {
+		t.Error("shard 0 depends on how many there are")
+	}
+}
+
+func BenchmarkShardPrefix(b *testing.B) {
+	for i := range b.N {
+		_ = ShardPrefix("sw", "kart", 1+i%11, 12)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -475,4 +476,10 @@ func deadLettersAreChosen(b *bench) {
 	n, err := b.store.ActOnDead(b.Context(), &named)
 	b.same("delete some", []any{n, err, named.Did}, []any{2, nil, []bool{true, true, false, false, false, false}})
 	b.ledger(job.Ledger{Published: 8, Deleted: 4, Ready: 2, Dead: 2, Died: 8, Respawned: 2})
+}
+
+// Every goroutine of a Store ends with Close, except the client's own probe of a
+// server that is down, which ends within a second.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -429,4 +430,124 @@ func TestTheRestartSignalOfPHPIsSeenAndSet(t *testing.T) {
 			t.Errorf("%s, %s; the key has %d, %v", first, second, n, err)
 		}
 	}
+}
+
+func TestALaneTellsOfClaimsToTakeBack(t *testing.T) {
+	t.Parallel()
+	s := open(t, Laravel, nil)
+	s.publish("mail", `{"job":"A@f"}`)
+	s.publish("other", `{"job":"A@f"}`)
+	memory := s.lane.Other.(*lane)
+	lost := s.claim(1, "other")
+	memory.unknown[target{"shop", "other"}] = fmt.Sprintf("%s.%d", memory.name, memory.claims)
+	if jobs := s.claim(1, "mail"); len(jobs) != 1 || !s.lane.Unknown {
+		t.Errorf("got %d jobs, unknown %v", len(jobs), s.lane.Unknown)
+	}
+	if err := s.Revert(t.Context(), s.lane); err != nil {
+		t.Fatal(err)
+	}
+	if again := s.claim(1, "other"); len(again) != 1 || again[0].Attempt != lost[0].Attempt || s.lane.Unknown {
+		t.Errorf("got %+v, unknown %v", again, s.lane.Unknown)
+	}
+}
+
+func TestAWaitingClaimIsWokenWhereTheUserMayNotBlock(t *testing.T) {
+	t.Parallel()
+	s := open(t, Laravel, nil)
+	if err := s.redis.Do(t.Context(), "ACL", "SETUSER", "default", "-blmove").Err(); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{}, 1)
+	w := NewWakes(s.Store, func(e job.WakeEvent) {
+		if e.Kind == job.WakeHeard {
+			select {
+			case heard <- struct{}{}:
+			default:
+			}
+		}
+	})
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Stop(context.Background()) }()
+	w.Want(s.ns, 0, "mail")
+	defer w.Unwant(s.ns, 0, "mail")
+	s.redis.RPush(t.Context(), "queues:mail", `{"job":"A@f","attempts":0}`)
+	select {
+	case <-heard:
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was woken")
+	}
+}
+
+func TestTimesThatNoRightClockWroteAreAWarning(t *testing.T) {
+	t.Parallel()
+	const longer, created = "or its retry_after is longer", "says that it was created"
+	for name, tt := range map[string]struct {
+		reserved int64   // s from now
+		fraction float64 // of a second: a lease of ours
+		created  int64   // s from now
+		never    bool    // retry_after
+		want     string
+	}{
+		"right":                     {reserved: 90},
+		"about right":               {reserved: 92, created: 2},
+		"ahead":                     {reserved: 97, want: longer},
+		"far ahead":                 {reserved: 3690, created: 3600, want: "more than retry_after, 1m30s"},
+		"ours may be of any length": {reserved: 3600, fraction: 0.123},
+		"no retry_after":            {reserved: 60, never: true, want: longer},
+		"created later than now":    {reserved: 90, created: 60, want: created},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, Laravel, func(p *Policy) {
+				if tt.never {
+					p.RetryAfter = 0
+				}
+			})
+			now := s.redis.Time(t.Context()).Val().Unix()
+			s.redis.ZAdd(t.Context(), "queues:mail:reserved", redis.Z{Score: float64(now+tt.reserved) + tt.fraction, Member: "a"},
+				redis.Z{Score: float64(now - 9), Member: "b"})
+			s.redis.RPush(t.Context(), "queues:mail", `{"uuid":"u","displayName":"A","createdAt":`+strconv.FormatInt(now+tt.created, 10)+`}`)
+			warnings, err := s.oddities(t.Context(), s.named("shop"))
+			if err != nil || len(warnings) > 0 != (tt.want != "") || !strings.Contains(strings.Join(warnings, "\n"), tt.want) {
+				t.Errorf("got %q, %v, want %q", warnings, err, tt.want)
+			}
+		})
+	}
+	t.Run("beside a key of another type", func(t *testing.T) {
+		t.Parallel()
+		s := open(t, Think3, nil)
+		s.redis.Set(t.Context(), "{queues:mail}:reserved", "x", 0)
+		if warnings, err := s.oddities(t.Context(), s.named("shop")); err != nil || len(warnings) > 0 {
+			t.Errorf("got %q, %v", warnings, err)
+		}
+	})
+}
+
+func TestNamesAreFoundBesideALargeCacheThoughEachLookIsShort(t *testing.T) {
+	t.Parallel()
+	s := open(t, Laravel, nil)
+	pipe := s.redis.Pipeline()
+	for i := range 30_000 {
+		pipe.Set(t.Context(), fmt.Sprint("cache:", i), "", 0)
+	}
+	pipe.RPush(t.Context(), "queues:bulk1", "{}")
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look := func() ([]string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		return s.Queues(ctx, s.ns)
+	}
+	for range 200 {
+		if names, err := look(); err == nil {
+			if fmt.Sprint(names) != "[bulk1 mail other]" {
+				t.Errorf("names %v", names)
+			}
+			return
+		}
+	}
+	t.Error("no look has ended")
 }
