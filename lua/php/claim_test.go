@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	luaphp "github.com/spillway-io/spillway/lua/php"
-	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // job is a payload as the flavor's library writes it.
@@ -113,18 +112,4 @@ func TestSequencesRiseWhateverTheClockDoes(t *testing.T) {
 			q.same("the queue", q.snapshot(), before)
 		}
 	})
-}
-
-// Redis allows an object in 1,000 others; PHP 512. What is deeper is a dead letter, and nothing is lost.
-func TestDepthIsBoundedByRedis(t *testing.T) {
-	t.Parallel()
-	q := newQueue(t, redistest.SharedClient(t), think3)
-	nested := func(depth int) string {
-		return `{"n":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + `,"attempts":4,"id":"` + strings.Repeat("x", 90) + `"}`
-	}
-	q.phpPush(nested(511), nested(998), nested(1000))
-	got := q.claimAll(9)
-	q.same("claimed, dead", []int64{int64(len(got.jobs)), got.unreadable}, []int64{2, 1})
-	q.same("attempts", got.jobs[0].before, 4)
-	q.exact()
 }

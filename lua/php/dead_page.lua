@@ -1,7 +1,7 @@
 -- dead_page: dead letters of a queue, oldest first; writes nothing.
 --
 -- KEYS[1] zset      our dead letters: sequence by time of death, ms
--- KEYS[2] hash      our dead letters: sequence -> "<reason> <payload>"
+-- KEYS[2] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>"
 -- ARGV[1] int       how many to skip
 -- ARGV[2] int       how many, 1 to 1,000
 -- ARGV[3] bytes     size of the answer, about, at most; but never less than a letter

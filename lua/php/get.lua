@@ -4,7 +4,7 @@
 -- KEYS[2] zset      our leases: sequence by deadline, ms
 -- KEYS[3] hash      our leases: sequence -> record
 -- KEYS[4] zset      our dead letters: sequence by time of death, ms
--- KEYS[5] hash      our dead letters: sequence -> "<reason> <payload>"
+-- KEYS[5] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>"
 -- ARGV[1] int       sequence
 -- RETURNS {now, 0}  none: it ended, or PHP has the payload
 -- RETURNS {now, 1, state, ms, reason, payload}  leased: until when, '', as it was handed out; dead: when it died and why

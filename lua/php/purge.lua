@@ -1,6 +1,6 @@
 -- purge: remove payloads of a queue, the ready ones oldest first, or all but what PHP has reserved.
 --
--- A call looks at a bounded number, and reads about 1 MiB of what is leased. The caller
+-- A call looks at a bounded number, and reads about 256 KiB of what is leased. The caller
 -- repeats it while there may be more. A payload counts as purged; its lease has lapsed. A
 -- dead letter counts as deleted.
 --
@@ -12,7 +12,7 @@
 -- KEYS[6] zset      our leases: sequence by deadline, ms
 -- KEYS[7] hash      our leases: sequence -> record
 -- KEYS[8] zset      our dead letters: sequence by time of death, ms
--- KEYS[9] hash      our dead letters: sequence -> "<reason> <payload>"
+-- KEYS[9] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>"
 -- ARGV[1] string    ready, or all: then also the delayed, those that we lease, and the dead ones
 -- ARGV[2] int       payloads to look at, 1 to 1,000
 -- ARGV[3] 0|1       1: one notification a payload, Laravel
@@ -50,7 +50,7 @@ if state == 'all' and looked < count then
     if lease.member then
       account.purged = account.purged + 1
     end
-    if bytes >= 1048576 then
+    if bytes >= 262144 then
       looked = count
       break
     end

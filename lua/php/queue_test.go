@@ -42,7 +42,7 @@ type queue struct {
 	base, ours string
 	flavor     flavor
 
-	bytes, ttr, tries, steal, maxKeys int
+	bytes, ttr, steal, maxKeys int
 	tokens                            int
 	clock                             int64 // ms since 1970; 0: the server's
 	called                            func(script *lua.Script, keys []string, argv []any)
@@ -209,7 +209,7 @@ type claims struct {
 
 func (q *queue) claimCall(lane, token string, count int) (keys []string, argv []any) {
 	return append(q.keys(), q.ours+":out:"+lane),
-		[]any{token, 600_000, q.ttr, count, q.bytes, q.flavor.first, q.flavor.onRelease, q.flavor.notify, q.steal}
+		[]any{token, 600_000, q.ttr, count, q.bytes, q.flavor.onRelease, q.flavor.notify, q.steal}
 }
 
 func (q *queue) claimAll(count int) claims {
@@ -230,9 +230,9 @@ func (q *queue) claim(count int) []handed {
 	return q.claimAll(count).jobs
 }
 
-// settleCall takes sequence, verb, ms of each job.
+// settleCall takes sequence, verb, number of each job.
 func (q *queue) settleCall(jobs ...any) (keys []string, argv []any) {
-	return q.keys(), append([]any{q.flavor.first, q.flavor.onRelease, q.flavor.notify, q.tries}, jobs...)
+	return q.keys(), append([]any{q.flavor.onRelease, q.flavor.notify}, jobs...)
 }
 
 func (q *queue) settle(jobs ...any) []int64 {

@@ -1,13 +1,13 @@
 -- respawn: make the oldest dead letters ready again, as if they had never been delivered, or delete them.
 --
 -- What is no JSON cannot be ready again, and stays: skip those that earlier calls kept. A call
--- reads about 1 MiB, so large ones take several calls.
+-- reads about 256 KiB, so large ones take several calls.
 --
 -- KEYS[1] list      ready payloads, PHP's
 -- KEYS[2] list      notifications, Laravel's
 -- KEYS[3] hash      the queue's account
 -- KEYS[4] zset      our dead letters: sequence by time of death, ms
--- KEYS[5] hash      our dead letters: sequence -> "<reason> <payload>"
+-- KEYS[5] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>"
 -- ARGV[1] string    respawn or delete
 -- ARGV[2] int       how many to skip
 -- ARGV[3] int       how many, 1 to 100
@@ -15,7 +15,7 @@
 -- ARGV[5] 0|1       1: one notification a payload, Laravel
 -- RETURNS {now, count, kept, left}  respawned or deleted; looked at and kept; dead letters that are left, those included
 --
--- USES whole, int, time, foreign, in_pieces, closing, attempts, append, write_attempts, read_letter, open_account, close_account, push, are_flags
+-- USES whole, int, time, foreign, in_pieces, write_digits, read_letter, open_account, close_account, push, are_flags
 local keys = { ready = KEYS[1], notify = ARGV[5] == '1' and KEYS[2] or nil, account = KEYS[3], dead = KEYS[4], letters = KEYS[5] }
 local verb, skip, count, first = ARGV[1], whole(ARGV[2], 0), whole(ARGV[3], 1), whole(ARGV[4], 0)
 if #KEYS ~= 5 or #ARGV ~= 5 or not (skip and count and first) or count > 100 or verb ~= 'respawn' and verb ~= 'delete'
@@ -29,19 +29,19 @@ if not account then
 end
 local gone, back, kept, bytes = {}, {}, 0, 0
 for _, seq in ipairs(redis.call('ZRANGE', keys.dead, int(skip), int(skip + count - 1))) do
-  if bytes >= 1048576 then
+  if bytes >= 262144 then
     break
   end
   local text = verb == 'respawn' and redis.call('HGET', keys.letters, seq) or ''
-  local reason, payload = read_letter(text)
+  local reason, payload, from = read_letter(text)
   bytes = bytes + #text
   if reason == 'unreadable' then
     kept = kept + 1
   else
     gone[#gone + 1] = seq
     if reason then
-      local a = attempts(payload, first)
-      back[#back + 1] = a and write_attempts(payload, a, first) or payload
+      local number = from > 0 and string.match(payload, '^%d+', from)
+      back[#back + 1] = number and write_digits(payload, from, from + #number - 1, first) or payload
     end
   end
 end

@@ -2,9 +2,14 @@
 -- score of the reservation is the deadline of that lease. Where PHP has moved the payload
 -- since, or reserved it itself, the lease is gone.
 --
--- ack removes the payload. nack gives it back for later; after its last try it dies. release
--- gives it back whatever the try. bury and unfit give it up. requeue gives it back at the
--- head as it was. touch makes the lease longer. Jobs that go back keep their order.
+-- ack removes the payload. nack and release give it back for later; exhaust is a nack after its
+-- last try: it dies. bury and unfit give it up. requeue gives it back at the head as it was.
+-- touch makes the lease longer. Jobs that go back keep their order.
+--
+-- digits and append count the attempts of a claim that did not find them: digits where they are,
+-- append where the payload has none, one field more at its end, which counts because it is the
+-- last of its name. Once is enough: repeated they change nothing. unreadable gives up what is no
+-- JSON.
 --
 -- KEYS[1] list      ready payloads, PHP's
 -- KEYS[2] zset      delayed payloads by due time, s, PHP's
@@ -14,24 +19,25 @@
 -- KEYS[6] zset      our leases: sequence by deadline, ms
 -- KEYS[7] hash      our leases: sequence -> record
 -- KEYS[8] zset      our dead letters: sequence by time of death, ms
--- KEYS[9] hash      our dead letters: sequence -> "<reason> <payload>"
--- ARGV[1] 0|1       attempts of a payload that was never delivered
--- ARGV[2] 0|1       1: attempts are counted when a payload goes back, 0: when it is handed out
--- ARGV[3] 0|1       1: one notification a payload, Laravel
--- ARGV[4] int       tries of a payload that names none; 0: endless
--- ARGV[5..] mixed   for each job: sequence, verb, ms (nack, release: delay; touch: lease)
+-- KEYS[9] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>"
+-- ARGV[1] 0|1       1: attempts are counted when a payload goes back, 0: when it is handed out
+-- ARGV[2] 0|1       1: one notification a payload, Laravel
+-- ARGV[3..] mixed   for each job: sequence, verb, number (nack, release: delay, ms; touch: lease, ms; digits: where they begin;
+--                   append: attempts so far)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 acked, 5 not looked at, because the call has read
---                   4 MiB: ask again; 6 still leased
+--                   256 KiB: ask again; 6 still leased
 --
--- USES whole, int, time, foreign, in_pieces, closing, attempts, append, write_attempts, counted, place, seconds, deadline_at, read_lease, end_lease, open_account, close_account, push, are_flags
-local keys = { ready = KEYS[1], delayed = KEYS[2], reserved = KEYS[3], notify = ARGV[3] == '1' and KEYS[4] or nil, account = KEYS[5],
+-- USES whole, int, time, foreign, in_pieces, closing, write_digits, append, place, seconds, deadline_at, record, read_lease, end_lease, returned, open_account, close_account, push, are_flags
+local keys = { ready = KEYS[1], delayed = KEYS[2], reserved = KEYS[3], notify = ARGV[2] == '1' and KEYS[4] or nil, account = KEYS[5],
   leases = KEYS[6], held = KEYS[7], dead = KEYS[8], letters = KEYS[9] }
-local first, on_release, tries = whole(ARGV[1], 0), ARGV[2] == '1', whole(ARGV[4], 0)
-local counts = { ack = 'acked', nack = 'nacked', release = 'nacked', bury = 'buried', unfit = 'unfit', requeue = 'requeued', touch = '' }
-if #KEYS ~= 9 or not (first and tries) or (#ARGV - 4) % 3 ~= 0 or not are_flags(ARGV[1], ARGV[2], ARGV[3]) then
+local on_release = ARGV[1] == '1'
+local counts = { ack = 'acked', nack = 'nacked', release = 'nacked', exhaust = 'buried', bury = 'buried', unfit = 'unfit',
+  unreadable = 'unfit', requeue = 'requeued', touch = '', digits = '', append = '' }
+local reasons = { exhaust = 'nacked', bury = 'buried', unfit = 'unfit', unreadable = 'unreadable' }
+if #KEYS ~= 9 or #ARGV < 2 or (#ARGV - 2) % 3 ~= 0 or not are_flags(ARGV[1], ARGV[2]) then
   return redis.error_reply('ERR settle: bad arguments')
 end
-for at = 5, #ARGV, 3 do
+for at = 3, #ARGV, 3 do
   local ms = whole(ARGV[at + 2], 0)
   if not counts[ARGV[at + 1]] or not ms or ms > 1e12 then
     return redis.error_reply('ERR settle: bad arguments')
@@ -44,29 +50,37 @@ if not account then
 end
 local front, back, read = {}, {}, 0
 
--- is_last tells whether PHP's worker would let a payload fail whose delivery of this number failed now.
-local function is_last(payload, delivery)
-  local ok, v = pcall(cjson.decode, payload)
-  if not ok or type(v) ~= 'table' then
-    v = {}
-  end
-  local till, at = tonumber(v.retryUntil) or 0, tonumber(v.timeoutAt) or 0
-  if till > 0 and till <= now / 1000 or at > 0 and at <= now / 1000 then
-    return true
-  end
-  local most = tonumber(v.maxTries) or tries
-  return till == 0 and most > 0 and delivery >= most
-end
-
-local function die(seq, payload, reason)
+local function die(seq, lease, reason)
   account.died = account.died + 1
   redis.call('ZADD', keys.dead, int(now), seq)
-  redis.call('HSET', keys.letters, seq, reason .. ' ' .. payload)
+  local payload = lease.digits > 0 and lease.member or lease.payload
+  redis.call('HSET', keys.letters, seq, reason .. ' ' .. int(lease.digits) .. ' ' .. payload)
   return 3
 end
 
+-- count writes the attempts of a lease whose claim did not find them.
+local function count(seq, lease, verb, n)
+  local p, text, at, from = lease.payload, nil, n, n
+  if verb == 'digits' then
+    local number = string.match(p, '^%d+', n)
+    if not number then
+      return 0
+    end
+    text = on_release and p or write_digits(p, n, n + #number - 1, tonumber(number) + 1)
+  else
+    local field = '"attempts":'
+    text, at = append(p, field .. int(on_release and n or n + 1))
+    from = select(2, string.find(text, field, at, true)) + 1
+  end
+  redis.call('ZREM', keys.reserved, lease.member) -- a first write that needs no memory
+  local member, twin = place(keys.reserved, seconds(lease.deadline), text, seq)
+  account.twins = account.twins + twin
+  redis.call('HSET', keys.held, seq, record(p, member, at, from))
+  return 6
+end
+
 local function settle(seq, verb, ms)
-  if read >= 4194304 then
+  if read >= 262144 then
     return 5
   end
   local lease = read_lease(keys, seq)
@@ -81,12 +95,10 @@ local function settle(seq, verb, ms)
     redis.call('ZADD', keys.leases, int(till), seq)
     return 6
   end
-  local name = counts[verb]
-  local a = verb == 'nack' and attempts(lease.payload, first)
-  local dies = a and is_last(lease.payload, a.value + 1 - first)
-  if dies then
-    name = 'buried'
+  if verb == 'digits' or verb == 'append' then
+    return lease.digits > 0 and 6 or count(seq, lease, verb, ms)
   end
+  local name = counts[verb]
   end_lease(keys, seq, lease)
   account[name] = account[name] + 1
   if verb == 'ack' then
@@ -94,12 +106,10 @@ local function settle(seq, verb, ms)
   elseif verb == 'requeue' then
     front[#front + 1] = lease.payload
     return 1
-  elseif dies then
-    return die(seq, lease.member, 'nacked')
-  elseif verb == 'bury' or verb == 'unfit' then
-    return die(seq, lease.member, name)
+  elseif reasons[verb] then
+    return die(seq, lease, reasons[verb])
   end
-  local payload = on_release and counted(lease.payload, first) or lease.member
+  local payload = returned(lease, on_release)
   if ms > 0 then
     local _, twin = place(keys.delayed, seconds(now + ms), payload, seq)
     account.twins = account.twins + twin
@@ -110,7 +120,7 @@ local function settle(seq, verb, ms)
 end
 
 local result = { now }
-for at = 5, #ARGV, 3 do
+for at = 3, #ARGV, 3 do
   result[#result + 1] = settle(ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]))
 end
 push(keys, front, true)

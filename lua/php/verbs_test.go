@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	luaphp "github.com/spillway-io/spillway/lua/php"
 )
@@ -65,65 +64,68 @@ func TestAPublishTakesObjectsOnly(t *testing.T) {
 	})
 }
 
-// The last try is the one after which PHP's worker would let the job fail.
-func TestANackAfterTheLastTryDies(t *testing.T) {
+// The attempts of a payload that a claim did not find are counted where its caller did.
+func TestAttemptsThatAClaimDidNotFindAreCountedOnce(t *testing.T) {
 	on(t, func(t *testing.T, q *queue) {
-		q.tries = 2
-		soon := time.Now().Unix()
-		for _, row := range []struct {
-			fields  string
-			earlier int // deliveries before this one
-			dies    bool
-		}{
-			{`"id":1`, 0, false},
-			{`"id":1`, 1, true},
-			{`"maxTries":null`, 1, true},
-			{`"maxTries":3`, 1, false},
-			{`"maxTries":3`, 2, true},
-			{`"maxTries":0`, 9, false},
-			{`"maxTries":"1"`, 0, true},
-			{`"maxTries":[]`, 0, false},
-			{fmt.Sprint(`"retryUntil":`, soon+100), 9, false},
-			{fmt.Sprint(`"retryUntil":`, soon-100), 0, true},
-			{fmt.Sprint(`"timeoutAt":`, soon+100), 0, false},
-			{fmt.Sprint(`"timeoutAt":`, soon+100), 1, true},
-			{fmt.Sprint(`"timeoutAt":`, soon-100), 0, true},
-			{`"retryUntil":null,"maxTries":1`, 0, true},
-		} {
-			payload := fmt.Sprintf(`{%s,"attempts":%d}`, row.fields, q.flavor.first+row.earlier)
-			q.phpPush(payload)
-			seq := q.claim(1)[0].seq
-			want, state := []int64{1}, []any{1, "dead"}
-			if row.dies {
-				want = []int64{3}
-			}
-			if row.dies {
-				q.same(payload, q.settle(seq, "nack", 0), want)
-				q.same(payload, q.get(seq)[:2], state)
-				q.same(payload, q.get(seq)[3], "nacked")
-				continue
-			}
-			q.same(payload, q.settle(seq, "nack", 0), want)
-			seq = q.claim(1)[0].seq
-			q.same("a release of "+payload, q.settle(seq, "release", 0), []int{1})
-			q.do("del", q.base, q.base+":notify")
+		behind := fmt.Sprintf(`{"attempts":%d,"id":"x"}`, q.flavor.first+9)
+		without, broken := `{"id":"y"}`, `{"id":z}`
+		q.phpPush(behind, without, broken)
+		jobs := q.claim(3)
+		for _, j := range jobs {
+			q.same("attempts of "+j.payload, j.before, -1)
 		}
-		// It begins and ends as an object, and is none: the tries of the namespace hold.
-		q.phpPush(fmt.Sprintf(`{x,"attempts":%d}`, q.flavor.first+1))
-		q.same("no JSON", q.settle(q.claim(1)[0].seq, "nack", 0), []int{3})
+		counts := []any{jobs[0].seq, "digits", 13, jobs[1].seq, "append", q.flavor.first, jobs[2].seq, "unreadable", 0}
+		q.same("counted", q.settle(counts...), []int{6, 6, 3})
+		q.same("again", q.settle(counts...), []int{6, 6, 0})
+		q.same("the payload as it was", q.get(jobs[0].seq)[4], behind)
+		q.same("no digits there", q.settle(jobs[0].seq, "digits", 2), []int{6})
+		q.same("the reason", q.get(jobs[2].seq)[3:], []any{"unreadable", broken})
+		q.same("given back", q.settle(jobs[0].seq, "release", 0, jobs[1].seq, "nack", 0), []int{1, 1})
+		q.same("ready", q.ready(), []string{strings.Replace(behind, fmt.Sprint(q.flavor.first+9), fmt.Sprint(q.flavor.first+10), 1),
+			fmt.Sprintf(`{"id":"y","attempts":%d}`, q.flavor.first+1)})
+		dead := q.claim(1)[0].seq
+		q.settle(dead, "digits", 13)
+		q.settle(dead, "exhaust", 0)
+		q.respawn("respawn", 1, 1)
+		q.same("as new", q.ready()[1], fmt.Sprintf(`{"attempts":%d,"id":"x"}`, q.flavor.first))
 		q.exact()
 	})
 }
 
-func TestACallThatHasRead4MiBSaysWhatItDidNotLookAt(t *testing.T) {
+// A claim whose caller died before it had counted counts nothing.
+func TestAnUncountedClaimGoesBackAsItWas(t *testing.T) {
+	on(t, func(t *testing.T, q *queue) {
+		behind := `{"attempts":9,"id":"x"}`
+		q.phpPush(behind)
+		q.past(q.claim(1)...)
+		q.same("lapsed", q.claim(1)[0].payload, behind)
+		q.same("wrong digits", q.settle(q.total("seq"), "digits", 3), []int{0})
+		q.exact()
+	})
+}
+
+// What PHP let lapse is counted as it goes back; where its digits are not found, the caller does that.
+func TestAPHPReservationThatLapsedIsCountedByTheCaller(t *testing.T) {
+	onEach(t, []flavor{think2}, func(t *testing.T, q *queue) {
+		q.do("zadd", q.base+":reserved", 1, `{"attempts":9,"id":"x"}`)
+		q.push(0, q.jobs(2)...)
+		got := q.claim(1)
+		q.same("claimed", []any{len(got), got[0].before, got[1].before}, []any{2, -2, 1})
+		q.same("counted", q.settle(got[0].seq, "digits", 13, got[0].seq, "release", 0), []int{6, 1})
+		q.same("ready", q.ready(), []string{q.job(1), `{"attempts":10,"id":"x"}`})
+		q.exact()
+	})
+}
+
+func TestACallThatHasRead256KiBSaysWhatItDidNotLookAt(t *testing.T) {
 	on(t, func(t *testing.T, q *queue) {
 		var calls []any
 		for i := range 8 {
-			q.push(0, fmt.Sprintf(`{"n":%d,"x":"%s"}`, i, strings.Repeat("x", 900_000)))
+			q.push(0, fmt.Sprintf(`{"n":%d,"x":"%s"}`, i, strings.Repeat("x", 140_000)))
 			calls = append(calls, q.claim(1)[0].seq, "ack", 0)
 		}
-		q.same("first", q.settle(calls...), []int{4, 4, 4, 4, 4, 5, 5, 5})
-		q.same("again", q.settle(calls...), []int{0, 0, 0, 0, 0, 4, 4, 4})
+		q.same("first", q.settle(calls...), []int{4, 4, 5, 5, 5, 5, 5, 5})
+		q.same("again", q.settle(calls...), []int{0, 0, 4, 4, 5, 5, 5, 5})
 		q.exact()
 	})
 }
@@ -137,8 +139,8 @@ func TestDeadLettersAreReadInBoundedPages(t *testing.T) {
 		q.same("fields", len(q.deadPage(0, 9, 1<<20)), 1+4*2)
 		q.same("at least one", len(q.deadPage(1, 9, 1)), 1+4)
 		q.same("behind the end", q.deadPage(9, 9, 1), []int{4})
-		q.same("a call respawns", q.respawn("respawn", 0, 100), []int{2, 0, 2})
-		q.same("and deletes without reading", q.respawn("delete", 0, 100), []int{2, 0, 0})
+		q.same("a call respawns", q.respawn("respawn", 0, 100), []int{1, 0, 3})
+		q.same("and deletes without reading", q.respawn("delete", 0, 100), []int{3, 0, 0})
 		q.exact()
 	})
 }

@@ -29,6 +29,16 @@ type claim struct {
 	bytes   int  // of the payloads that it has
 	sent    *backend.Call
 	token   string
+	jobs    []*delivered // of the answer
+	counts  settlement   // of those whose attempts the script did not find
+	left    int64
+	bounded bool // the call ended before there were enough: there may be more
+}
+
+// delivered is a payload of an answer. counted: nil where the script did it.
+type delivered struct {
+	job.Job
+	counted *line
 }
 
 // claims groups the claims of a batch. One that fails at once is in none.
@@ -74,14 +84,16 @@ func (all claims) targets() (targets []target) {
 	return targets
 }
 
-// next are the claims that ask their next queue, with their calls: those that have too few. A lane
-// asks a queue once in a round: another answer would take the memory of the first.
+// next are the claims that ask their next queue, or the same once more where a call ended early, with
+// their calls: those that have too few. A lane asks a queue once in a round: another answer would take the memory of the first.
 func (all claims) next(l *lane) (asked claims) {
 	busy := map[target]bool{}
 	for _, x := range all {
 		if x.asked {
 			x.asked = false
-			x.at++
+			if !x.bounded {
+				x.at++
+			}
 		}
 		if x.member == len(x.members) || x.at == len(x.queues) {
 			continue
@@ -122,13 +134,13 @@ func (x *claim) ask(l *lane) {
 	x.token = l.token()
 	x.sent = backend.NewCall(luaphp.Claim, n.breaker, append(k.nine(), k.prefix+"out:"+l.name),
 		x.token, outTTL.Milliseconds(), max(1, x.ttr.Milliseconds()), min(count,
-			maxCount), min(bytes, 4*defaultMaxBytes),
-		n.Flavor.first(), flag(n.Flavor.onRelease()), flag(n.Flavor.notifies()), flag(n.RetryAfter > 0))
+			maxCount), min(bytes, maxClaimBytes), flag(n.Flavor.onRelease()), flag(n.Flavor.notifies()), flag(n.RetryAfter > 0))
 }
 
-// read hands the payloads of an answer out, to the first claim until it is full, then to the next.
+// read reads an answer, and finds the attempts that the script did not.
 func (x *claim) read(l *lane) {
 	c, queue := x.sent, x.queues[x.at]
+	x.jobs, x.counts, x.bounded = nil, settlement{of: x.of, queue: queue}, false
 	if c.Err != nil {
 		if errors.Is(c.Err, partition.ErrUnknown) {
 			l.unknown[target{x.of.Name, queue}] = x.token
@@ -139,31 +151,76 @@ func (x *claim) read(l *lane) {
 	for range 3 { // moved, lapsed, unreadable: the account has them
 		c.Rest.Int()
 	}
-	left := c.Rest.Int()
+	x.left = c.Rest.Int()
+	bytes := 0
 	for more := c.More - 4; more >= 4; more -= 4 {
-		seq, before, deadline := x.number(), x.number(), x.number()
-		j := x.of.delivery(queue, seq, before-x.of.Flavor.first()+1, c.Rest.Bulk())
-		j.Now, j.At = c.Now, deadline
+		seq, before, deadline, payload := x.number(), x.number(), x.number(), c.Rest.Bulk()
+		bytes += len(payload)
+		d := &delivered{}
+		if before < 0 {
+			of := readDeliveries(payload)
+			d.counted = &line{seq: seq}
+			d.counted.verb, d.counted.number = counting(x.of.Flavor, payload, of)
+			x.counts.lines = append(x.counts.lines, d.counted)
+			if before == lapsedAtPHP && d.counted.verb != unreadable {
+				d.counted = &line{seq: seq, verb: verbs[job.Release]}
+				x.counts.lines = append(x.counts.lines, d.counted)
+			}
+			before = of.attempt(x.of.Flavor) - 1 + x.of.Flavor.first()
+		}
+		d.Job = x.of.delivery(queue, seq, before-x.of.Flavor.first()+1, payload)
+		d.Now, d.At = c.Now, deadline
+		x.jobs = append(x.jobs, d)
+	}
+	x.bounded = bytes >= maxClaimBytes && x.left > 0
+	if c.Rest.Broken {
+		x.unclear(l, c.Misread())
+	}
+}
+
+// What a claim answers for attempts of a payload that PHP let lapse, and the verb for what is no JSON.
+const (
+	lapsedAtPHP = -2
+	unreadable  = "unreadable"
+)
+
+// unclear ends a claim after an answer of which no job is handed out: revert takes them back.
+func (x *claim) unclear(l *lane, err error) {
+	l.unknown[target{x.of.Name, x.queues[x.at]}] = x.token
+	x.jobs, x.counts.lines, x.bounded = nil, nil, false
+	x.fail(err)
+}
+
+// handOut hands the jobs of an answer out, to the first claim until it is full, then to the next.
+func (x *claim) handOut(l *lane) {
+	for _, line := range x.counts.lines {
+		if line.err != nil {
+			x.unclear(l, line.err)
+			return
+		}
+	}
+	if x.sent.Err != nil {
+		return
+	}
+	for _, d := range x.jobs {
+		if d.counted != nil && d.counted.state != settledLeased { // it is no job, or its lease is gone
+			continue
+		}
 		for x.member < len(x.members)-1 && x.full() {
 			x.member, x.bytes = x.member+1, 0
 		}
 		to := x.members[x.member]
-		to.Jobs = append(to.Jobs, j)
-		x.bytes += len(j.Payload)
-	}
-	if c.Rest.Broken {
-		l.unknown[target{x.of.Name, queue}] = x.token
-		x.fail(c.Misread())
-		return
+		to.Jobs = append(to.Jobs, d.Job)
+		x.bytes += len(d.Payload)
 	}
 	for x.member < len(x.members) && x.full() {
 		x.member, x.bytes = x.member+1, 0
 	}
 	for i, to := range x.members {
 		if to.ReportLeft {
-			to.Left[x.at] = int(left)
+			to.Left[x.at] = int(x.left)
 		}
-		to.More = to.More || left > 0 && i >= x.member && len(to.Jobs) < to.Count
+		to.More = to.More || !x.bounded && x.left > 0 && i >= x.member && len(to.Jobs) < to.Count
 	}
 }
 

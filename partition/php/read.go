@@ -60,6 +60,13 @@ func (s *Store) Peek(ctx context.Context, ns *job.Namespace, queue string) (job.
 	return j, nil
 }
 
+// getCall reads a delivery.
+func (n *namespace) getCall(queue string, seq int64) *backend.Call {
+	k := n.keys(queue)
+	return backend.NewCall(luaphp.Get, n.breaker, []string{k.reserved, k.leases, k.held,
+		k.dead, k.letters}, seq)
+}
+
 // Get returns a delivery and the state it is in: Leased or Dead; or job.ErrNoJob.
 func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
 	ref job.Ref) (job.Job, job.State, error) {
@@ -67,9 +74,7 @@ func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
 	if err != nil {
 		return job.Job{}, job.Gone, err
 	}
-	k := n.keys(queue)
-	c := backend.NewCall(luaphp.Get, n.breaker, []string{k.reserved, k.leases, k.held,
-		k.dead, k.letters}, ref.Seq)
+	c := n.getCall(queue, ref.Seq)
 	switch err := s.read(ctx, c); {
 	case err != nil:
 		return job.Job{}, job.Gone, err

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,7 +21,8 @@ import (
 const (
 	maxCount        = 1000
 	maxSettled      = 1000
-	defaultMaxBytes = 4 << 20
+	defaultMaxBytes = 4 << 20 // of a claim, in calls of
+	maxClaimBytes   = 256 << 10 // and one payload more
 	outTTL          = 10 * time.Minute
 	defaultKeyTTL   = 2 * time.Minute
 )
@@ -52,6 +54,8 @@ func (s *Store) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 	defer func() { l.Unknown = len(memory.unknown) > 0 }()
 	var calls []*backend.Call
 	settles := s.settlements(b)
+	s.findExhausted(ctx, settles)
+	settles = slices.DeleteFunc(settles, func(x *settlement) bool { return len(x.lines) == 0 })
 	for _, x := range settles {
 		calls = append(calls, x.call())
 	}
@@ -75,10 +79,17 @@ func (s *Store) Run(ctx context.Context, l *job.Lane, b *job.Batch) {
 	for _, p := range publishes {
 		p.read()
 	}
-	s.readSettlements(ctx, settles)
+	s.settle(ctx, s.readSettlements(settles))
 	for len(asked) > 0 {
+		var counts []*settlement
 		for _, x := range asked {
-			x.read(memory)
+			if x.read(memory); len(x.counts.lines) > 0 {
+				counts = append(counts, &x.counts)
+			}
+		}
+		s.settle(ctx, counts)
+		for _, x := range asked {
+			x.handOut(memory)
 		}
 		if asked = claims.next(memory); len(asked) > 0 {
 			s.backend.Run(ctx, s.backend.Out, callsOf(asked))
@@ -147,21 +158,26 @@ func (p *publish) read() {
 type settlement struct {
 	of     *namespace
 	queue  string
-	lines  []line
+	lines  []*line
 	sent   *backend.Call
 	at     int // lines that were answered
 	wanted int // lines of the call
 }
 
-// line is one of them: an ack, or another.
+// line is one of them: an ack, a change, or else what a claim settles itself.
 type line struct {
+	seq    int64
+	verb   string
+	number int64
 	ack    *job.Ack
 	change *job.Settle
+	state  int64 // that the script answered
+	err    error
 }
 
 func (s *Store) settlements(b *job.Batch) (all []*settlement) {
 	of := map[target]*settlement{}
-	add := func(ns *job.Namespace, queue string, x line) {
+	add := func(ns *job.Namespace, queue string, x *line) {
 		t := target{ns.Name, queue}
 		if of[t] == nil {
 			n, err := s.of(ns, queue)
@@ -176,11 +192,12 @@ func (s *Store) settlements(b *job.Batch) (all []*settlement) {
 	}
 	for _, a := range b.Acks {
 		a.Acked, a.Deleted, a.Err = false, false, nil
-		add(a.Namespace, a.Queue, line{ack: a})
+		add(a.Namespace, a.Queue, &line{seq: a.Ref.Seq, verb: "ack", ack: a})
 	}
 	for _, x := range b.Settles {
 		x.State, x.Err = job.Gone, nil
-		add(x.Namespace, x.Queue, line{change: x})
+		add(x.Namespace, x.Queue, &line{seq: x.Ref.Seq, verb: verbs[x.Verb], number: max(0,
+			x.After.Milliseconds()), change: x})
 	}
 	return all
 }
@@ -193,16 +210,10 @@ var verbs = map[job.Verb]string{job.Nack: "nack", job.Bury: "bury", job.Touch: "
 // call asks for what was not answered yet.
 func (x *settlement) call() *backend.Call {
 	n := x.of
-	args := []any{n.Flavor.first(), flag(n.Flavor.onRelease()),
-		flag(n.Flavor.notifies()), n.tries(x.queue)}
+	args := []any{flag(n.Flavor.onRelease()), flag(n.Flavor.notifies())}
 	x.wanted = min(len(x.lines)-x.at, maxSettled)
 	for _, l := range x.lines[x.at : x.at+x.wanted] {
-		if l.ack != nil {
-			args = append(args, l.ack.Ref.Seq, "ack", 0)
-			continue
-		}
-		args = append(args, l.change.Ref.Seq, verbs[l.change.Verb], max(0,
-			l.change.After.Milliseconds()))
+		args = append(args, l.seq, l.verb, l.number)
 	}
 	x.sent = backend.NewCall(luaphp.Settle, n.breaker, n.keys(x.queue).nine(), args...)
 	return x.sent
@@ -210,26 +221,76 @@ func (x *settlement) call() *backend.Call {
 
 // The states that settle answers.
 const (
-	settledLater = 5
-	settledAcked = 4
+	settledLater  = 5
+	settledAcked  = 4
+	settledLeased = 6
 )
 
-var settledStates = map[int64]job.State{1: job.Ready, 2: job.Delayed, 3: job.Dead, 6: job.Leased}
+var settledStates = map[int64]job.State{1: job.Ready, 2: job.Delayed, 3: job.Dead, settledLeased: job.Leased}
 
-// readSettlements reads the answers, and asks again for what a call did not look at.
-func (s *Store) readSettlements(ctx context.Context, all []*settlement) {
+// settle asks until all is answered: a call looks at a bounded number of bytes.
+func (s *Store) settle(ctx context.Context, all []*settlement) {
 	for len(all) > 0 {
-		var again []*settlement
 		var calls []*backend.Call
 		for _, x := range all {
-			if x.read(); x.at < len(x.lines) {
-				again, calls = append(again, x), append(calls, x.call())
+			calls = append(calls, x.call())
+		}
+		s.backend.RunDurably(ctx, s.backend.Out, calls)
+		all = s.readSettlements(all)
+	}
+}
+
+// readSettlements reads the answers, and gives those with lines that their calls did not look at.
+func (s *Store) readSettlements(all []*settlement) (again []*settlement) {
+	for _, x := range all {
+		if x.read(); x.at < len(x.lines) {
+			again = append(again, x)
+		}
+	}
+	return again
+}
+
+// exhaustedPage bounds the payloads in memory: so many at once.
+const exhaustedPage = 64
+
+// findExhausted finds the nacks after a last try, as PHP's worker would: each of those jobs dies. A lease
+// never changes what its payload says of that.
+func (s *Store) findExhausted(ctx context.Context, all []*settlement) {
+	var nacks []*line
+	var calls []*backend.Call
+	look := func(n *namespace, tries int64) {
+		s.backend.Run(ctx, s.backend.Out, calls)
+		for i, c := range calls {
+			if nacks[i].err = c.Err; c.Err != nil || c.Rest.Int() == 0 || string(c.Rest.Bulk()) != "leased" {
+				continue
+			}
+			c.Rest.Int()
+			c.Rest.Bulk()
+			if readDeliveries(c.Rest.Bulk()).last(n.Flavor, tries, c.Now) {
+				nacks[i].verb = "exhaust"
 			}
 		}
-		if len(again) > 0 {
-			s.backend.RunDurably(ctx, s.backend.Out, calls)
+		nacks, calls = nil, nil
+	}
+	for _, x := range all {
+		for _, l := range x.lines {
+			if l.verb != verbs[job.Nack] {
+				continue
+			}
+			nacks, calls = append(nacks, l), append(calls, x.of.getCall(x.queue, l.seq))
+			if len(calls) == exhaustedPage {
+				look(x.of, x.of.tries(x.queue))
+			}
 		}
-		all = again
+		if len(calls) > 0 {
+			look(x.of, x.of.tries(x.queue))
+		}
+		x.lines = slices.DeleteFunc(x.lines, func(l *line) bool {
+			if l.err != nil {
+				l.fail(explained(l.err))
+			}
+			return l.err != nil
+		})
 	}
 }
 
@@ -252,18 +313,22 @@ func (x *settlement) read() {
 			return
 		}
 		x.at++
-		if l.ack != nil {
+		l.state = state
+		switch {
+		case l.ack != nil:
 			l.ack.Acked, l.ack.Err = state == settledAcked, x.sent.Unconfirmed
-			continue
+		case l.change != nil:
+			l.change.State, l.change.Err = settledStates[state], x.sent.Unconfirmed
 		}
-		l.change.State, l.change.Err = settledStates[state], x.sent.Unconfirmed
 	}
 }
 
-func (l line) fail(err error) {
-	if l.ack != nil {
+func (l *line) fail(err error) {
+	l.err = err
+	switch {
+	case l.ack != nil:
 		l.ack.Err = err
-	} else {
+	case l.change != nil:
 		l.change.Err = err
 	}
 }

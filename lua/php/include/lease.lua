@@ -9,10 +9,11 @@ local function deadline_at(ms)
 end
 
 -- record: what is kept of a payload that is handed out: the member of the reserved set, and
--- what the payload ended with from at on, where they differ first.
-local function record(payload, member, at)
+-- what the payload ended with from at on, where they differ first; and where in the member
+-- the digits of attempts begin. 0: nobody has said it yet, so they are not counted.
+local function record(payload, member, at, from)
   local ending = string.sub(payload, at)
-  return int(at) .. ' ' .. int(#ending) .. ' ' .. ending .. member
+  return int(at) .. ' ' .. int(#ending) .. ' ' .. int(from) .. ' ' .. ending .. member
 end
 
 -- read_lease: what a sequence holds. nil where there is no such lease. Else a table:
@@ -21,6 +22,7 @@ end
 --   member    of the reserved set; nil where the lease is gone: PHP has moved or reserved it
 --             since, so its score is not the one that we wrote
 --   payload   as it was before it was handed out
+--   digits    where in the member the digits of attempts begin; 0: see record
 local function read_lease(keys, seq)
   local deadline = tonumber(redis.call('ZSCORE', keys.leases, seq) or nil)
   if not deadline then
@@ -28,13 +30,13 @@ local function read_lease(keys, seq)
   end
   local text = redis.call('HGET', keys.held, seq) or ''
   local lease = { deadline = deadline, size = #text }
-  local at, length, from = string.match(text, '^(%d+) (%d+) ()')
+  local at, length, found, from = string.match(text, '^(%d+) (%d+) (%d+) ()')
   at, length = tonumber(at), tonumber(length)
   if at and from + length <= #text then
     local member = string.sub(text, from + length)
     local score = tonumber(redis.call('ZSCORE', keys.reserved, member) or nil)
     if score and math.abs(score * 1000 - deadline) < 0.5 then
-      lease.member = member
+      lease.member, lease.digits = member, tonumber(found)
       lease.payload = string.sub(member, 1, at - 1) .. string.sub(text, from, from + length - 1)
     end
   end
@@ -50,19 +52,31 @@ local function end_lease(keys, seq, lease)
   redis.call('ZREM', keys.leases, seq)
 end
 
--- lapse: our leases that are over, until they are 256 or have read 1 MiB. What they still
--- hold goes to the tail of the list, as PHP would do. first: attempts are counted now; nil:
--- they were. Returns how many, and whether there may be more.
-local function lapse(keys, now, first)
+-- returned: the payload of a lease whose delivery counts, as it goes back. on_release: it is
+-- counted now. Whose digits nobody has found was not delivered: it goes back as it was.
+local function returned(lease, on_release)
+  if lease.digits == 0 then
+    return lease.payload
+  elseif not on_release then
+    return lease.member
+  end
+  local number = string.match(lease.member, '^%d+', lease.digits)
+  return write_digits(lease.member, lease.digits, lease.digits + #number - 1, tonumber(number) + 1)
+end
+
+-- lapse: our leases that are over, until they are 256 or have read 256 KiB. What they still
+-- hold goes to the tail of the list, as PHP would do. Returns how many, and whether there may
+-- be more.
+local function lapse(keys, now, on_release)
   local seqs = redis.call('ZRANGEBYSCORE', keys.leases, '-inf', int(now), 'LIMIT', 0, 256)
   local ready, bytes, lapsed = {}, 0, 0
-  while lapsed < #seqs and bytes < 1048576 do
+  while lapsed < #seqs and bytes < 262144 do
     lapsed = lapsed + 1
     local lease = read_lease(keys, seqs[lapsed])
     bytes = bytes + lease.size
     end_lease(keys, seqs[lapsed], lease)
     if lease.member then
-      ready[#ready + 1] = first and counted(lease.payload, first) or lease.member
+      ready[#ready + 1] = returned(lease, on_release)
     end
   end
   push(keys, ready)

@@ -3,19 +3,15 @@ local function closing(p)
   return string.find(p, '}%s*$', math.max(1, #p - 99)) or string.find(p, '}%s*$')
 end
 
--- attempts: how often a payload was delivered, and where it says so. Returns nil where it is
--- no JSON object, else a table: value, and from and to, the place of the digits. Without a
--- place, its attempts is missing or no plain number: write_attempts appends one. first is
--- the value of a payload that names none.
+-- digits: how often a payload was delivered, and from where to where it says so. nil where
+-- its attempts are not at its end: then only who decodes it knows, which takes Redis
+-- a tenth of a second a MiB. So the caller does, and hands their place over, see settle.
 --
 -- A payload is bytes of a PHP program. Decoding and encoding it would turn [] into {}, and
 -- 12345678901234567 into 1.2345678901235e+16, so only the digits are replaced. What begins as an
 -- object and ends with attempts is taken for one without decoding it: PHP's libraries write
 -- that, and where it is no JSON, its worker says so.
-local function attempts(p, first)
-  if not string.find(p, '^%s*{') then
-    return nil
-  end
+local function digits(p)
   -- In JSON, such bytes are a key and its value, and the last } closes the object itself.
   local tail = string.sub(p, -96)
   local a, b = string.match(tail, '[{,]%s*"attempts"%s*:%s*()%d+()%s*}%s*$')
@@ -25,38 +21,18 @@ local function attempts(p, first)
   local value = a and whole(string.sub(tail, a, b - 1), 0)
   if value then
     local skip = #p - #tail
-    return { value = value, from = skip + a, to = skip + b - 1 }
+    return value, skip + a, skip + b - 1
   end
-  local ok, v = pcall(cjson.decode, p)
-  if not ok or type(v) ~= 'table' or not closing(p) then -- cjson stops at a zero byte
-    return nil
-  end
-  value = whole(v.attempts, 0)
-  if not value then
-    return { value = first }
-  end
-  -- All places that look like it get a number of their own, and decoding once more tells
-  -- which of them counts: the time does not depend on how many there are.
-  local places, parts, from = {}, {}, 1
-  local i, j = string.find(p, '"attempts"', 1, true)
-  while i do
-    a, b = string.match(p, '^%s*:%s*()%d+()%s*[,}]', j + 1)
-    if a then
-      places[#places + 1] = { a, b - 1 }
-      parts[#parts + 1] = string.sub(p, from, a - 1) .. '-' .. #places .. '.5'
-      from = b
-    end
-    i, j = string.find(p, '"attempts"', j + 1, true)
-  end
-  if #places > 0 then
-    parts[#parts + 1] = string.sub(p, from)
-    ok, v = pcall(cjson.decode, table.concat(parts))
-    local place = ok and places[-(tonumber(v.attempts) or 0) - 0.5]
-    if place then
-      return { value = value, from = place[1], to = place[2] }
-    end
-  end
-  return { value = value }
+end
+
+-- is_object: whether a payload begins and ends as a JSON object.
+local function is_object(p)
+  return string.find(p, '^%s*{') and closing(p)
+end
+
+-- write_digits: a payload with another number from from to to.
+local function write_digits(p, from, to, n)
+  return string.sub(p, 1, from - 1) .. int(n) .. string.sub(p, to + 1)
 end
 
 -- append: a JSON object with one field more at its end. Returns it, and where it differs first.
@@ -64,21 +40,6 @@ local function append(p, field)
   local at = closing(p)
   local comma = string.find(p, '^%s*{%s*}') and '' or ','
   return string.sub(p, 1, at - 1) .. comma .. field .. '}', at
-end
-
--- write_attempts: a payload with another number of attempts; a is what attempts says of it.
--- Returns it, and where it differs first. Of two fields of a name the last counts.
-local function write_attempts(p, a, n)
-  if a.from then
-    return string.sub(p, 1, a.from - 1) .. int(n) .. string.sub(p, a.to + 1), a.from
-  end
-  return append(p, '"attempts":' .. int(n))
-end
-
--- counted: a payload with one attempt more; itself where it is no JSON object.
-local function counted(p, first)
-  local a = attempts(p, first)
-  return a and write_attempts(p, a, a.value + 1) or p
 end
 
 -- place: add a payload to a sorted set in which it must be alone. Two that are equal in
@@ -99,10 +60,11 @@ local function place(set, score, payload, seq)
   end
 end
 
--- read_letter: why a dead letter died, and its payload; nil where another program removed it.
+-- read_letter: why a dead letter died, its payload, and where the digits of its attempts
+-- begin, 0 where nobody found them; nil where another program removed it.
 local function read_letter(text)
-  local at = string.find(text or '', ' ', 1, true)
-  if at then
-    return string.sub(text, 1, at - 1), string.sub(text, at + 1)
+  local reason, from, at = string.match(text or '', '^(%a+) (%d+) ()')
+  if reason then
+    return reason, string.sub(text, at), tonumber(from)
   end
 end

@@ -78,23 +78,30 @@ local function push(keys, payloads, in_front)
 end
 
 -- move_due: members of a sorted set whose time has come, to the tail of the list, until they
--- are 256 or 1 MiB, and 15 more. first: their attempts are counted now; nil: they are not.
--- Returns how many.
-local function move_due(keys, set, now, first)
+-- are 256 or 256 KiB, and 15 more. With hard, their attempts are counted now, and those whose
+-- digits are not found go there instead. Returns how many.
+local function move_due(keys, set, now, hard)
   local moved, bytes = 0, 0
   repeat
     local due = redis.call('ZRANGEBYSCORE', set, '-inf', seconds(now), 'LIMIT', 0, 16)
     if #due > 0 then
       redis.call('ZREM', set, unpack(due))
-      for i, p in ipairs(due) do
+      local ready = {}
+      for _, p in ipairs(due) do
         bytes = bytes + #p
-        if first then
-          due[i] = counted(p, first)
+        local value, from, to
+        if hard then
+          value, from, to = digits(p)
         end
+        if value then
+          p = write_digits(p, from, to, value + 1)
+        end
+        local list = hard and not value and is_object(p) and hard or ready
+        list[#list + 1] = p
       end
-      push(keys, due)
+      push(keys, ready)
       moved = moved + #due
     end
-  until #due < 16 or moved >= 256 or bytes >= 1048576
+  until #due < 16 or moved >= 256 or bytes >= 262144
   return moved
 end

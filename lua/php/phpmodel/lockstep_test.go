@@ -63,9 +63,9 @@ func (l *lockstep) claim(lane, token string, ttr int64, count int, steal bool) c
 	return want
 }
 
-func (l *lockstep) settle(tries int64, jobs ...settling) []int {
-	want := l.Queue.settle(tries, jobs...)
-	l.same("settle "+jobs[0].verb, l.scripts.settle(tries, jobs...), want)
+func (l *lockstep) settle(jobs ...settling) []int {
+	want := l.Queue.settle(jobs...)
+	l.same("settle "+jobs[0].verb, l.scripts.settle(jobs...), want)
 	return want
 }
 

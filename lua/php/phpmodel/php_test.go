@@ -92,19 +92,29 @@ func wholeOf(raw json.RawMessage) int64 {
 	return int64(v)
 }
 
-// attemptsOf finds the attempts of a payload; false where it is no JSON object. Unlike the
-// script it reads the object token by token.
-func attemptsOf(p string) (found, bool) {
-	if !object.MatchString(p) {
-		return found{}, false
-	}
+// tailOf finds the attempts of a payload where PHP's libraries write them.
+func tailOf(p string) (found, bool) {
 	skip := max(0, len(p)-96)
-	if m := tail.FindStringSubmatchIndex(p[skip:]); m != nil {
+	if m := tail.FindStringSubmatchIndex(p[skip:]); m != nil && object.MatchString(p) {
 		if v := wholeOf(json.RawMessage(p[skip+m[2] : skip+m[3]])); v >= 0 {
 			return found{v, skip + m[2], skip + m[3]}, true
 		}
 	}
-	if !json.Valid([]byte(p)) {
+	return found{}, false
+}
+
+// isObject: it begins and ends as a JSON object.
+func isObject(p string) bool {
+	return object.MatchString(p) && strings.HasSuffix(strings.TrimRight(p, " \n\t\r"), "}")
+}
+
+// attemptsOf finds the attempts of a payload; false where it is no JSON object. Elsewhere than at
+// the end that is for the caller of the script.
+func attemptsOf(p string) (found, bool) {
+	if f, ok := tailOf(p); ok {
+		return f, true
+	}
+	if !object.MatchString(p) || !json.Valid([]byte(p)) {
 		return found{}, false
 	}
 	f := found{value: -1}
@@ -112,15 +122,13 @@ func attemptsOf(p string) (found, bool) {
 	_, _ = d.Token()
 	for d.More() {
 		key, _ := d.Token()
-		end := int(d.InputOffset())
-		literal := strings.HasSuffix(p[:end], `"attempts"`)
 		var raw json.RawMessage
 		_ = d.Decode(&raw)
 		if key != "attempts" {
 			continue
 		}
 		f = found{value: wholeOf(raw)}
-		if literal && f.value >= 0 && digits.Match(raw) {
+		if f.value >= 0 && digits.Match(raw) {
 			f.to = int(d.InputOffset())
 			f.from = f.to - len(raw)
 		}

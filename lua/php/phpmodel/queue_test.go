@@ -2,10 +2,10 @@ package phpmodel
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // flavor is what differs between PHP's libraries.
@@ -41,8 +41,23 @@ type Queue struct {
 	bug     string
 }
 
-type record struct{ payload, member, text string } // text: as the script keeps it
-type letter struct{ reason, payload string }
+// record is a lease. text: as the script keeps it; digits: where those of attempts begin in member, from 1; 0: nobody has said so.
+type record struct {
+	payload, member, text string
+	digits                int
+}
+
+type letter struct {
+	reason  string
+	digits  int
+	payload string
+}
+
+// record of a payload whose member differs from byte at on.
+func newRecord(payload, member string, at, digits int) record {
+	return record{payload, member, fmt.Sprint(at, " ", len(payload)-at+1, " ", digits, " ", payload[at-1:], member), digits}
+}
+
 type out struct {
 	token string
 	seqs  []int64
@@ -132,16 +147,40 @@ func due[K cmp.Ordered](set map[K]int64, till int64) []K {
 	return all
 }
 
-func (q *Queue) moveDue(set map[string]int64, till int64, count bool) int {
+// moveDue gives those whose attempts are to be counted and not found.
+func (q *Queue) moveDue(set map[string]int64, till int64, count bool) (moved int, hard []string) {
 	all := due(set, till)
-	for i, m := range all {
+	var ready []string
+	for _, m := range all {
 		delete(set, m)
-		if count {
-			all[i] = counted(m, q.flavor.first)
+		f, ok := tailOf(m)
+		switch {
+		case count && ok:
+			m, _ = f.write(m, f.value+1)
+		case count && isObject(m):
+			hard = append(hard, m)
+			continue
 		}
+		ready = append(ready, m)
 	}
-	q.push(all, false)
-	return len(all)
+	q.push(ready, false)
+	return len(all), hard
+}
+
+// returned is the payload of a lease whose delivery counts, as it goes back.
+func (q *Queue) returned(r record, count bool) string {
+	switch {
+	case r.digits == 0:
+		return r.payload
+	case !q.flavor.onRelease || !count:
+		return r.member
+	}
+	f := found{from: r.digits - 1, to: r.digits - 1}
+	for '0' <= r.member[f.to] && r.member[f.to] <= '9' {
+		f.value, f.to = 10*f.value+int64(r.member[f.to]-'0'), f.to+1
+	}
+	text, _ := f.write(r.member, f.value+1)
+	return text
 }
 
 // holds is what a sequence of ours holds; false where the lease is gone.
@@ -167,11 +206,7 @@ func (q *Queue) lapse() int {
 	for _, seq := range seqs {
 		r, holds := q.endLease(seq)
 		if holds || q.is("what PHP moved lapses again") {
-			payload := r.member
-			if q.flavor.onRelease && !q.is("a lapse does not count") {
-				payload = counted(r.payload, q.flavor.first)
-			}
-			back = append(back, payload)
+			back = append(back, q.returned(r, !q.is("a lapse does not count")))
 		}
 	}
 	q.push(back, false)
@@ -197,43 +232,59 @@ func (q *Queue) deadline(ms int64) int64 {
 
 func (q *Queue) claim(lane, token string, ttr int64, count int, steal bool) claimed {
 	early := map[bool]int64{true: 2000}
-	c := claimed{moved: q.moveDue(q.delayed, q.now()+early[q.is("delayed ones come early")], false)}
+	var c claimed
+	c.moved, _ = q.moveDue(q.delayed, q.now()+early[q.is("delayed ones come early")], false)
 	if !q.is("nothing lapses") {
 		c.lapsed = q.lapse()
 	}
+	var hard []string
 	if steal {
-		c.moved += q.moveDue(q.reserved, q.now()+30*early[q.is("a running reservation is taken")],
+		var moved int
+		moved, hard = q.moveDue(q.reserved, q.now()+30*early[q.is("a running reservation is taken")],
 			q.flavor.onRelease && !q.is("what PHP let lapse is not counted"))
+		c.moved += moved
 	}
 	seq, deadline := max(q.us, q.seq+1), q.deadline(ttr)
 	if q.is("sequences start again") {
 		seq = q.us
 	}
 	var seqs []int64
-	for len(c.jobs) < count && len(q.ready) > 0 {
-		p := q.pop(1)[0]
-		f, ok := attemptsOf(p)
-		if ok {
-			value := f.or(q.flavor.first)
-			next := value + 1
-			if q.flavor.onRelease || q.is("a claim does not count") {
-				next = value
-			}
-			text, at := f.write(p, next)
-			member := q.place(q.reserved, deadline, text, seq)
-			q.held[seq] = record{p, member, fmt.Sprint(at+1, " ", len(p)-at, " ", p[at:], member)}
-			q.leases[seq] = deadline
-			if q.is("nothing is reserved") {
-				delete(q.reserved, member)
-			}
-			c.jobs, seqs = append(c.jobs, handed{seq, value, deadline, p}), append(seqs, seq)
+	for count += len(hard); len(c.jobs) < count && len(hard)+len(q.ready) > 0; q.seq, seq = seq, seq+1 {
+		var p string
+		value := int64(-2)
+		if len(hard) > 0 {
+			p, hard = hard[0], hard[1:]
 		} else {
+			p, value = q.pop(1)[0], -1
+		}
+		f, ok := tailOf(p)
+		if !ok && !isObject(p) {
 			c.unreadable++
 			if !q.is("what is no JSON is dropped") {
-				q.dead[seq], q.letters[seq] = q.now(), letter{"unreadable", p}
+				q.dead[seq], q.letters[seq] = q.now(), letter{"unreadable", 0, p}
+			}
+			continue
+		}
+		text, at, digits := p, 0, 0
+		if ok {
+			value, at, digits = f.value, f.from+1, f.from+1
+			if !q.flavor.onRelease && !q.is("a claim does not count") {
+				text, _ = f.write(p, f.value+1)
 			}
 		}
-		q.seq, seq = seq, seq+1
+		member := q.place(q.reserved, deadline, text, seq)
+		if !ok {
+			if at = len(p) + 1; member != p {
+				_, at = appendField(p, "")
+				at++
+			}
+		}
+		q.held[seq] = newRecord(p, member, at, digits)
+		q.leases[seq] = deadline
+		if q.is("nothing is reserved") {
+			delete(q.reserved, member)
+		}
+		c.jobs, seqs = append(c.jobs, handed{seq, value, deadline, p}), append(seqs, seq)
 	}
 	if len(seqs) > 0 {
 		q.outs[lane] = out{token, seqs}
@@ -258,31 +309,41 @@ const (
 	leased
 )
 
-// isLast tells whether PHP's worker would let a payload fail now.
-func (q *Queue) isLast(payload string, delivery, tries int64) bool {
-	var v struct{ RetryUntil, TimeoutAt, MaxTries *int64 }
-	_ = json.Unmarshal([]byte(payload), &v)
-	over := func(at *int64) bool { return at != nil && *at > 0 && *at <= q.now()/1000 }
-	if over(v.RetryUntil) || over(v.TimeoutAt) {
-		return true
-	}
-	if v.MaxTries != nil && !q.is("the tries of a payload are ignored") {
-		tries = *v.MaxTries
-	}
-	return (v.RetryUntil == nil || *v.RetryUntil == 0) && tries > 0 && delivery >= tries && !q.is("nothing dies")
-}
-
 type settling struct {
 	seq  int64
 	verb string
-	ms   int64
+	ms   int64 // digits: where they are; append: attempts so far
 }
 
-func (q *Queue) settle(tries int64, jobs ...settling) []int {
+// count writes the attempts of a lease whose claim did not find them.
+func (q *Queue) count(job settling) {
+	r := q.held[job.seq]
+	text, at, digits := r.payload, int(job.ms), int(job.ms)
+	switch {
+	case r.digits > 0:
+		return
+	case job.verb == "append":
+		n := job.ms
+		if !q.flavor.onRelease {
+			n++
+		}
+		field := fmt.Sprint(`"attempts":`, n)
+		text, at = appendField(r.payload, field)
+		at++
+		digits = at + strings.Index(text[at-1:], field) + len(`"attempts":`)
+	case !q.flavor.onRelease:
+		f, _ := attemptsOf(r.payload)
+		text, _ = f.write(r.payload, f.value+1)
+	}
+	delete(q.reserved, r.member)
+	q.held[job.seq] = newRecord(r.payload, q.place(q.reserved, q.leases[job.seq], text, job.seq), at, digits)
+}
+
+func (q *Queue) settle(jobs ...settling) []int {
 	var states []int
 	var front, back []string
 	for _, job := range jobs {
-		state, payload := q.settleOne(tries, job)
+		state, payload := q.settleOne(job)
 		switch {
 		case state != readyAgain:
 		case job.verb == "requeue":
@@ -297,7 +358,7 @@ func (q *Queue) settle(tries int64, jobs ...settling) []int {
 	return states
 }
 
-func (q *Queue) settleOne(tries int64, job settling) (state int, back string) {
+func (q *Queue) settleOne(job settling) (state int, back string) {
 	r, holds := q.holds(job.seq)
 	if !holds {
 		return gone, ""
@@ -310,8 +371,10 @@ func (q *Queue) settleOne(tries int64, job settling) (state int, back string) {
 		}
 		return leased, ""
 	}
-	f, _ := attemptsOf(r.payload)
-	last := q.isLast(r.payload, f.or(q.flavor.first)+1-q.flavor.first, tries)
+	if job.verb == "digits" || job.verb == "append" {
+		q.count(job)
+		return leased, ""
+	}
 	q.endLease(job.seq)
 	switch job.verb {
 	case "ack":
@@ -323,31 +386,24 @@ func (q *Queue) settleOne(tries int64, job settling) (state int, back string) {
 			return readyAgain, r.member
 		}
 		return readyAgain, r.payload
-	case "bury", "unfit":
-		name := map[string]string{"bury": "buried", "unfit": "unfit"}[job.verb]
-		q.add(name, 1)
-		return q.die(job.seq, r.member, name), ""
-	}
-	if job.verb == "nack" && last {
-		q.add("buried", 1)
-		return q.die(job.seq, r.member, "nacked"), ""
+	case "bury", "unfit", "exhaust", "unreadable":
+		q.add(map[string]string{"bury": "buried", "exhaust": "buried", "unfit": "unfit", "unreadable": "unfit"}[job.verb], 1)
+		reason := map[string]string{"bury": "buried", "exhaust": "nacked", "unfit": "unfit", "unreadable": "unreadable"}[job.verb]
+		payload := r.member
+		if r.digits == 0 {
+			payload = r.payload
+		}
+		q.dead[job.seq], q.letters[job.seq] = q.now(), letter{reason, r.digits, payload}
+		q.add("died", 1)
+		return deadNow, ""
 	}
 	q.add("nacked", 1)
-	back = r.member
-	if q.flavor.onRelease && !q.is("a nack does not count") {
-		back = counted(r.payload, q.flavor.first)
-	}
+	back = q.returned(r, !q.is("a nack does not count"))
 	if job.ms > 0 {
 		q.place(q.delayed, q.now()+job.ms, back, job.seq)
 		return delayedAgain, ""
 	}
 	return readyAgain, back
-}
-
-func (q *Queue) die(seq int64, payload, reason string) int {
-	q.dead[seq], q.letters[seq] = q.now(), letter{reason, payload}
-	q.add("died", 1)
-	return deadNow
 }
 
 func (q *Queue) revert(lane, token string) int {
@@ -390,8 +446,12 @@ func (q *Queue) respawn(remove bool, skip, count int) (done, kept, left int) {
 			continue
 		}
 		q.add("respawned", 1)
-		if f, ok := attemptsOf(l.payload); ok && !q.is("a respawn keeps its attempts") {
-			l.payload, _ = f.write(l.payload, q.flavor.first)
+		if l.digits > 0 && !q.is("a respawn keeps its attempts") {
+			end := l.digits - 1
+			for '0' <= l.payload[end] && l.payload[end] <= '9' {
+				end++
+			}
+			l.payload = fmt.Sprint(l.payload[:l.digits-1], q.flavor.first, l.payload[end:])
 		}
 		q.push([]string{l.payload}, false)
 	}
@@ -496,7 +556,7 @@ func (q *Queue) picture() []string {
 		line("dead", s, seq)
 	}
 	for seq, l := range q.letters {
-		line("letters", seq, l.reason+" "+l.payload)
+		line("letters", seq, fmt.Sprint(l.reason, " ", l.digits, " ", l.payload))
 	}
 	for name, n := range maps.All(q.account) {
 		line("account", name, n)

@@ -120,7 +120,7 @@ func (s *scripts) publish(delay int64, key string, payloads []string) (state, co
 func (s *scripts) claim(lane, token string, ttr int64, count int, steal bool) claimed {
 	s.lanes[lane] = true
 	r := s.call(luaphp.Claim, append(pick(0, 1, 2, 3, 4, 5, 6, 7, 8), ours+"out:"+lane), token, 600_000, ttr, count, 1<<20,
-		s.flavor.first, bit(s.flavor.onRelease), bit(s.flavor.notify), bit(steal))
+		bit(s.flavor.onRelease), bit(s.flavor.notify), bit(steal))
 	n := ints(r[:4])
 	c := claimed{moved: n[0], lapsed: n[1], unreadable: n[2], left: n[3]}
 	for i := 4; i < len(r); i += 4 {
@@ -129,8 +129,8 @@ func (s *scripts) claim(lane, token string, ttr int64, count int, steal bool) cl
 	return c
 }
 
-func (s *scripts) settle(tries int64, jobs ...settling) []int {
-	argv := []any{s.flavor.first, bit(s.flavor.onRelease), bit(s.flavor.notify), tries}
+func (s *scripts) settle(jobs ...settling) []int {
+	argv := []any{bit(s.flavor.onRelease), bit(s.flavor.notify)}
 	for _, job := range jobs {
 		argv = append(argv, job.seq, job.verb, job.ms)
 	}

@@ -23,7 +23,7 @@ func (w *World) php(p *phpWorker) {
 		p.step = "migrated"
 	case "migrated":
 		if w.steal {
-			w.moves(func() { w.s.phpMigrate("reserved", clock) })
+			w.moves(false, func() { w.s.phpMigrate("reserved", clock) })
 		}
 		p.step = "moved"
 		if w.q.flavor.atomic || w.Intn(3) == 0 {

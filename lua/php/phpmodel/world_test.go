@@ -23,7 +23,7 @@ type store interface {
 	setNow(us int64)
 	publish(delay int64, key string, payloads []string) (state, count int)
 	claim(lane, token string, ttr int64, count int, steal bool) claimed
-	settle(tries int64, jobs ...settling) []int
+	settle(jobs ...settling) []int
 	revert(lane, token string) int
 	respawn(remove bool, skip, count int) (done, kept, left int)
 	purge(all bool, count int) (looked, removed int)
@@ -138,7 +138,7 @@ func (w *World) payload() string {
 		extra += fmt.Sprint(`,"retryUntil":`, w.q.now()/1000+int64(w.Intn(40)))
 	}
 	var form string
-	switch k := w.Intn(40); {
+	switch k := w.Intn(41); {
 	case k < 14:
 		form = `{"job":"J",%[3]s,"timeout":null,"data":{"n":%[1]d,"big":12345678901234567},"id":"x%[1]d","attempts":%[2]d}`
 	case k < 20:
@@ -161,6 +161,8 @@ func (w *World) payload() string {
 		form = "{\"data\":{\"n\":%[1]d,\"s\":\"\xff\"},%[3]s,\"attempts\":%[2]d} \n"
 	case k < 38:
 		form = `{broken "n":%[1]d,%[3]s,"attempts":%[2]d}`
+	case k < 39:
+		form = `{broken "n":%[1]d,"attempts":%[2]d,%[3]s}`
 	default:
 		form = `"n":%[1]d %[2]d %[3]s` // no JSON
 	}
