@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/clocktest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
@@ -176,11 +177,7 @@ func TestNamesInUseAreNotChargedHoweverManyThereAre(t *testing.T) {
 func sharedToken(t *testing.T) (made control.Token, store *backend.Backend) {
 	t.Helper()
 	ctx := context.Background()
-	store, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
+	store = backendtest.Open(t, backend.Config{URL: "embedded:"})
 	c := control.Open("sw", prometheus.NewRegistry(), zap.NewNop())
 	c.Use(control.File{}, control.Pools{control.DefaultPool: store})
 	hash := control.HashToken("one")

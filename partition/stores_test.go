@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // openOn opens a store with namespaces of the default policy.
@@ -88,8 +89,9 @@ func TestAStoreThatIsStoppedHoldsUpNoOther(t *testing.T) {
 
 func TestStoresHaveTheClocksOfTheirOwnRedis(t *testing.T) {
 	t.Parallel()
-	known, away := redistest.Start(t), redistest.FreeAddr(t)
-	all, err := partition.Join(openOn(t, partition.Config{URL: known.URL()}, "kart"), openOn(t, partition.Config{URL: "redis://" + away}, "chess"))
+	known, away := openOn(t, partition.Config{URL: redistest.Start(t).URL()}, "kart"), redistest.FreeAddr(t)
+	partition.Patient(known)
+	all, err := partition.Join(known, openOn(t, partition.Config{URL: "redis://" + away}, "chess"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,11 +119,7 @@ func TestJoinRejectsANamespaceOfTwoStores(t *testing.T) {
 // What is open for several stores stays open when one of them is closed.
 func TestStoresShareABackend(t *testing.T) {
 	t.Parallel()
-	b, err := backend.Open(backend.Config{URL: redistest.Start(t).URL()}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	b := backendtest.Open(t, backend.Config{URL: redistest.Start(t).URL()})
 	one, two := openOn(t, partition.Config{Backend: b}, "kart"), openOn(t, partition.Config{Backend: b}, "chess")
 	if err := one.Close(); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
@@ -42,11 +43,7 @@ func serveQueues(t *testing.T) *spillway.Queues {
 	t.Helper()
 	log := zap.NewNop()
 	reg := prometheus.NewRegistry()
-	b, err := backend.Open(backend.Config{URL: "redis://" + redistest.Start(t).Addr}, reg, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: "redis://" + redistest.Start(t).Addr})
 	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": job.DefaultPolicy()}}, b, reg, log)
 	if err != nil {
 		t.Fatal(err)

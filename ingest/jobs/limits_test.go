@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -48,11 +49,7 @@ func TestTokensOfAQueueNamespace(t *testing.T) {
 
 func TestRatesOfATokenCountJobs(t *testing.T) {
 	t.Parallel()
-	store, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
+	store := backendtest.Open(t, backend.Config{URL: "embedded:"})
 	c := control.Open("sw", prometheus.NewRegistry(), zap.NewNop())
 	c.Use(control.File{}, control.Pools{control.DefaultPool: store})
 	hash, rate := control.HashToken("one"), partition.Rate{Count: 10, Per: time.Hour}
@@ -98,11 +95,7 @@ func TestRatesOfATokenCountJobs(t *testing.T) {
 
 func TestLmstfysLimitsHoldForNativeRoutes(t *testing.T) {
 	t.Parallel()
-	store, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
+	store := backendtest.Open(t, backend.Config{URL: "embedded:"})
 	c := control.Open("sw", prometheus.NewRegistry(), zap.NewNop())
 	c.Use(control.File{}, control.Pools{control.DefaultPool: store})
 	hash := control.HashToken("one")

@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -32,11 +33,7 @@ type process struct {
 // startProcess serves until the test ends.
 func startProcess(t testing.TB, url string, policy job.Policy, edit func(*ingest.Config)) *process {
 	t.Helper()
-	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: url})
 	stored := prometheus.NewRegistry()
 	s, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, stored, zap.NewNop())
 	if err != nil {

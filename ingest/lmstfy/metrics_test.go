@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -117,11 +118,7 @@ func TestGaugesReadTheStore(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "100mb", "--maxmemory-policy", "noeviction")
 	reg := prometheus.NewRegistry()
-	b, err := backend.Open(backend.Config{URL: redis.URL()}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	b := backendtest.Open(t, backend.Config{URL: redis.URL()})
 	store, err := job.Open(job.Config{Prefix: "sw", Namespaces: map[string]job.Policy{"ns": job.DefaultPolicy()}}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

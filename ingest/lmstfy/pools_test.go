@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -23,10 +24,7 @@ import (
 func openPool(t testing.TB, name string, namespaces map[string]job.Policy) (Pool, *redistest.Server) {
 	t.Helper()
 	redis := redistest.Start(t, "--appendonly", "yes")
-	b, err := backend.Open(backend.Config{URL: redis.URL()}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backendtest.Open(t, backend.Config{URL: redis.URL()})
 	store, err := job.Open(job.Config{Prefix: "sw", Namespaces: namespaces}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +48,6 @@ func openPool(t testing.TB, name string, namespaces map[string]job.Policy) (Pool
 		defer cancel()
 		_ = engine.Stop(ctx) // the test may have killed Redis
 		_ = promoter.Stop(ctx)
-		_ = b.Close()
 	})
 	return Pool{name, engine, store}, redis
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -60,11 +61,7 @@ type port struct {
 func start(t testing.TB, edit func(*Config)) *port {
 	t.Helper()
 	redis := redistest.Start(t)
-	b, err := backend.Open(backend.Config{URL: redis.URL()}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: redis.URL()})
 	tokens := map[string][]ingest.Token{}
 	file := control.File{Volatile: []string{control.DefaultPool}}
 	policies := map[string]job.Policy{}
@@ -76,6 +73,7 @@ func start(t testing.TB, edit func(*Config)) *port {
 		}
 	}
 	p := &port{t: t, redis: redis}
+	var err error
 	if p.store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: policies}, b, prometheus.NewRegistry(), zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}

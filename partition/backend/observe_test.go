@@ -5,21 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
-
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 func TestObserveHearsCommandsAndFiguresAddUpINFO(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--maxmemory", "64mb")
-	b, err := backend.Open(backend.Config{URL: redis.URL()}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	b := backendtest.Open(t, backend.Config{URL: redis.URL()})
 	var mu sync.Mutex
 	heard := map[string][2]int{} // command → done, failed
 	b.Observe(func(command string, took time.Duration, failed bool) {

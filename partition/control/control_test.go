@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -304,9 +305,7 @@ func TestAnOpenAdminPortIsNotClosedAtRunTime(t *testing.T) {
 	p := prepare(t, url, prefix)
 	open := file()
 	open.Admins = nil
-	b, err := backend.Open(backend.Config{URL: url}, newRegistry(), nop())
-	p.must(err)
-	defer b.Close()
+	b := backendtest.Open(t, backend.Config{URL: url})
 	p.Use(open, control.Pools{"default": b})
 	if err := p.CreateAdmin(ctx, control.Admin{Name: "alice", Role: "viewer", Hash: control.HashToken("x")}); !errors.Is(err, control.ErrOpen) {
 		t.Errorf("got %v", err)
@@ -318,9 +317,7 @@ func TestANamespaceNeedsAPoolThatKeepsItsJobs(t *testing.T) {
 	t.Parallel()
 	url, prefix := shared(t) // without an append-only file
 	p := prepare(t, url, prefix)
-	b, err := backend.Open(backend.Config{URL: url}, newRegistry(), nop())
-	p.must(err)
-	defer b.Close()
+	b := backendtest.Open(t, backend.Config{URL: url})
 	strict := file()
 	strict.Volatile = []string{"fast"}
 	p.Use(strict, control.Pools{"default": b, "fast": b})
@@ -341,11 +338,7 @@ func TestAFileIsTakenIntoUseDuringALook(t *testing.T) {
 	c := control.Open(newPrefix(), prometheus.NewRegistry(), zap.NewNop())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	b, err := backend.Open(backend.Config{URL: "redis://" + redistest.Shared(t)}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	b := backendtest.Open(t, backend.Config{URL: "redis://" + redistest.Shared(t)})
 	c.Use(file(), control.Pools{"default": b})
 	var looks sync.WaitGroup
 	looks.Go(func() {
@@ -369,11 +362,7 @@ func TestADeletedNamespaceTakesNoJobOfAnyProcess(t *testing.T) {
 	policy.Shards, policy.Spread = 2, map[string]int{"q": 2}
 	create := func() { a.must(a.CreateNamespace(ctx, control.Namespace{Name: "mail", Policy: policy})) }
 	create()
-	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: url})
 	other, err := job.Open(job.Config{Prefix: prefix, Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
@@ -485,11 +474,7 @@ func TestManyNamespacesOfAFileAreOpenedInFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	url, prefix := "redis://"+redistest.Shared(t), newPrefix()
 	a := start(t, url, prefix)
-	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: url})
 	made := &trips{}
 	b.Background.AddHook(made)
 	named := map[string]string{}

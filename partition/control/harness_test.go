@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -62,6 +63,7 @@ func prepare(t testing.TB, url, prefix string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	backendtest.Patient(b)
 	p := &process{control.Open(prefix, reg, zap.New(core)), t, logs, control.Pools{"default": b, "fast": b}}
 	p.Use(file(), p.pools)
 	t.Cleanup(func() {

@@ -16,16 +16,13 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // openAt is a store with the namespace mail under a prefix.
 func openAt(t testing.TB, url, prefix string, volatile bool, edit func(*Policy)) *Store {
 	t.Helper()
-	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: url})
 	p := DefaultPolicy()
 	if edit != nil {
 		edit(&p)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -117,11 +118,7 @@ func FuzzAnyNameIsAsAnyOther(f *testing.F) {
 
 func openEmbedded(t testing.TB) *job.Store {
 	t.Helper()
-	b, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: "embedded:"})
 	store, err := job.Open(job.Config{Prefix: "sw", Namespaces: map[string]job.Policy{"mail": job.DefaultPolicy()}}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

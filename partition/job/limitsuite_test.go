@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -74,11 +75,7 @@ func TestALimitIsExactOverProcessesThatDie(t *testing.T) {
 	server := redistest.Start(t)
 	url := server.URL()
 	open := func() *job.Store {
-		back, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = back.Close() })
+		back := backendtest.Open(t, backend.Config{URL: url})
 		p := job.DefaultPolicy()
 		p.Rules = []job.Rule{{Match: "*", Concurrency: most}}
 		s, err := job.Open(job.Config{Prefix: "exact", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}}, back, prometheus.NewRegistry(), zap.NewNop())

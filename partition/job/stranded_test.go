@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 func TestJobsThatALowerSpreadLeavesBehindAreNoticed(t *testing.T) {
@@ -19,11 +20,7 @@ func TestJobsThatALowerSpreadLeavesBehindAreNoticed(t *testing.T) {
 	for name, url := range map[string]string{"embedded": "embedded:", "redis": "redis://" + redistest.Shared(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = b.Close() })
+			b := backendtest.Open(t, backend.Config{URL: url})
 			core, logs := observer.New(zap.WarnLevel)
 			wide, narrow := DefaultPolicy(), DefaultPolicy()
 			wide.Shards, wide.Spread, narrow.Shards = 3, map[string]int{"q": 3}, 3

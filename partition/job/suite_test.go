@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/job/jobtest"
 )
@@ -174,11 +175,8 @@ func (b *bench) open(edit func(*job.Policy)) {
 		b.ns, b.lane = b.store.Namespace("mail"), b.store.NewLane()
 		return
 	}
-	back, err := backend.Open(backend.Config{URL: b.target.URL, Replicas: b.target.Replicas}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = back.Close() })
+	back := backendtest.Open(b, backend.Config{URL: b.target.URL, Replicas: b.target.Replicas})
+	var err error
 	b.real, err = job.Open(job.Config{
 		Prefix: fmt.Sprint("jt", prefixes.Add(1)), Volatile: true, Namespaces: map[string]job.Policy{"mail": p},
 	}, back, prometheus.NewRegistry(), zap.NewNop())

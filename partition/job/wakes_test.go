@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
@@ -27,11 +28,7 @@ func openStore(t *testing.T, url string, edit func(*Policy)) *Store {
 	if edit != nil {
 		edit(&p)
 	}
-	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: url})
 	s, err := Open(Config{Prefix: fmt.Sprint("in", prefixes.Add(1)), Volatile: true, Namespaces: map[string]Policy{"mail": p}}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -32,11 +33,7 @@ type shop struct {
 func open(t *testing.T, flavor Flavor, change func(*Policy)) *shop {
 	t.Helper()
 	server := redistest.Start(t)
-	b, err := backend.Open(backend.Config{URL: server.URL()}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: server.URL()})
 	p := DefaultPolicy(flavor)
 	p.Rules = []job.Rule{{Match: "mail"}, {Match: "other"}, {Match: "bulk*", Tries: 9}}
 	if change != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/lua/scripttest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
@@ -93,10 +94,7 @@ func openWith(t testing.TB, addr string, db int, mini bool, p job.Policy) (_ *on
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As long as a busy machine, or one that stands still for a while, may take.
-	for _, c := range []redis.UniversalClient{back.In, back.Out, back.Background} {
-		c.(*redis.Client).Options().ReadTimeout, c.(*redis.Client).Options().WriteTimeout = time.Minute, time.Minute
-	}
+	backendtest.Patient(back)
 	r.Store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}}, back,
 		prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {

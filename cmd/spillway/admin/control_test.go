@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -45,11 +46,7 @@ type controlled struct {
 
 func newControlled(t *testing.T) *controlled {
 	t.Helper()
-	store, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
+	store := backendtest.Open(t, backend.Config{URL: "embedded:"})
 	c := &controlled{t: t, c: control.Open("sw", prometheus.NewRegistry(), zap.NewNop()), store: store, jobs: map[string]*fakeJobs{}}
 	c.c.Use(control.File{
 		Namespaces: []control.Namespace{{Name: "filed", Pool: "default", Policy: job.DefaultPolicy()}}, Buffers: []string{"buffer"}, Pools: []string{"fast"},

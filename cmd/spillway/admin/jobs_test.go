@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/mask"
 	"github.com/spillway-io/spillway/partition/schedule"
@@ -32,11 +33,7 @@ type queued struct {
 
 func newQueued(t *testing.T) *queued {
 	t.Helper()
-	b, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: "embedded:"})
 	policy := job.DefaultPolicy()
 	policy.Rules = []job.Rule{{Match: "kept", KeepAcked: job.Span(time.Hour)}, {Match: "seen", KeepTrace: job.Span(time.Hour)}}
 	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), zap.NewNop())

@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/mask"
 	"github.com/spillway-io/spillway/partition/php"
@@ -152,11 +153,7 @@ func TestWhatASinkSaidIsMaskedAsThePayload(t *testing.T) {
 // phpShop is a server on queues of a PHP application.
 func phpShop(t *testing.T, masks ...string) (*Server, *php.Store) {
 	t.Helper()
-	b, err := backend.Open(backend.Config{URL: redistest.Start(t).URL()}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: redistest.Start(t).URL()})
 	policy := php.DefaultPolicy("laravel")
 	policy.Rules = []job.Rule{{Match: "mail"}}
 	store, err := php.Open(php.Config{Prefix: "sw", Namespaces: map[string]php.Policy{"shop": policy}}, b, prometheus.NewRegistry(), zap.NewNop())

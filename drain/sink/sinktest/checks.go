@@ -187,9 +187,9 @@ func checkEndedContext(ctx context.Context, f Fixture) error {
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	b := newBatch("ended", 1, 2)
-	switch returned, err := f.tryWrite(ended, grace, b); {
+	switch returned, err := f.tryWrite(ended, patience, b); {
 	case !returned:
-		return fmt.Errorf("Write with an ended context has not returned after %s", grace)
+		return fmt.Errorf("Write with an ended context has not returned after %s", patience)
 	case err == nil:
 		return errors.New("Write with an ended context returned nil")
 	}
@@ -206,9 +206,9 @@ func checkDeadline(ctx context.Context, f Fixture) error {
 	short, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	b := newBatch("deadline", 1, 2)
-	switch returned, err := f.tryWrite(short, limit+grace, b); {
+	switch returned, err := f.tryWrite(short, limit+patience, b); {
 	case !returned:
-		return fmt.Errorf("Write has not returned %s after its deadline", grace)
+		return fmt.Errorf("Write has not returned %s after its deadline", patience)
 	case err == nil:
 		return errors.New("Write on a stalled target returned nil")
 	}
