@@ -27,7 +27,9 @@ type world struct {
 	t        *testing.T
 	service  atomic.Pointer[server] // that the balancer names
 	stop     func() map[*server]*reports
-	rejected atomic.Int64 // requests of which nothing was stored
+	rejected atomic.Int64 // requests that were answered 503: nothing was stored
+	unknown  atomic.Int64 // and those that may have been
+	still    func() bool  // see stoodStill
 }
 
 // reports are what a service answered 200.
@@ -51,7 +53,7 @@ func perSecond() int {
 
 // play starts the programs, on a service.
 func play(t *testing.T, on *server) *world {
-	w := &world{t: t}
+	w := &world{t: t, still: stoodStill(t)}
 	w.service.Store(on)
 	ctx, cancel := context.WithCancel(t.Context())
 	var by sync.Map
@@ -76,8 +78,12 @@ func play(t *testing.T, on *server) *world {
 				}
 				answer, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
-				if resp.StatusCode == http.StatusServiceUnavailable && !bytes.Contains(answer, []byte("outcome")) {
-					w.rejected.Add(1)
+				if resp.StatusCode == http.StatusServiceUnavailable {
+					if bytes.Contains(answer, []byte("outcome")) {
+						w.unknown.Add(1)
+					} else {
+						w.rejected.Add(1)
+					}
 					<-tick.C
 					continue
 				}
@@ -165,16 +171,28 @@ func (s *server) jobs() (l jobLedger, residual int64) {
 	return found.Ledger, found.Residual
 }
 
+// agrees checks a figure against what was answered 200: beyond it is only what is of unknown outcome.
+func (w *world) agrees(what string, got, answered int64) {
+	w.t.Helper()
+	if got < answered || got > answered+w.unknown.Load() {
+		w.t.Errorf("%s: %d, and %d were answered 200, %d of unknown outcome", what, got, answered, w.unknown.Load())
+	}
+}
+
 // empty waits until a service holds nothing any more, and checks that its ledgers have what it answered.
-func (s *server) empty(events, jobs int64) {
+func (w *world) empty(s *server, events, jobs int64) {
 	s.t.Helper()
 	eventually(s.t, "all is delivered", func() bool { return s.ledgerOf("kart").Buffered == 0 })
 	eventually(s.t, "all jobs are done", func() bool { l, _ := s.jobs(); return l.Acked == l.Published })
-	if l := s.ledgerOf("kart"); l.Accepted != events || l.Delivered != events {
-		s.t.Errorf("%d events were answered 200, the ledger has %+v", events, l)
+	l := s.ledgerOf("kart")
+	w.agrees("events accepted", l.Accepted, events)
+	if l.Delivered != l.Accepted {
+		s.t.Errorf("%d events of %d are delivered", l.Delivered, l.Accepted)
 	}
-	if l, residual := s.jobs(); l.Published != jobs || residual != 0 {
-		s.t.Errorf("%d jobs were answered 200, the ledger has %+v, an audit differs by %d", jobs, l, residual)
+	queues, residual := s.jobs()
+	w.agrees("jobs published", queues.Published, jobs)
+	if residual != 0 {
+		s.t.Errorf("the ledger has %+v, an audit differs by %d", queues, residual)
 	}
 }
 
@@ -242,19 +260,17 @@ func TestAServiceGrowsFromOneRedisToThreeMasters(t *testing.T) {
 	w.goOn(grown)
 
 	answered := w.stop()
-	if n := w.rejected.Load(); n > 0 {
-		t.Errorf("%d requests were rejected", n)
+	if n := w.rejected.Load() + w.unknown.Load(); n > 0 && !w.still() {
+		t.Errorf("%d requests were answered 503, and the machine never stood still", n)
 	}
-	draining.empty(answered[old].events.Load(), answered[old].jobs.Load())
+	w.empty(draining, answered[old].events.Load(), answered[old].jobs.Load())
 	check := operating(t, "check kart", "10.0.0.1:8081", draining.admin)
 	if out, err := exec.Command(binary, check...).CombinedOutput(); err != nil {
 		t.Errorf("check of the old service: %v\n%s", err, out)
 	}
-	grown.empty(answered[grown].events.Load(), answered[grown].jobs.Load()+moved.Published)
+	w.empty(grown, answered[grown].events.Load(), answered[grown].jobs.Load()+moved.Published)
 	total := answered[old].jobs.Load() + answered[grown].jobs.Load()
-	if int64(done()) != total {
-		t.Errorf("%d jobs are done of %d", done(), total)
-	}
+	w.agrees("jobs done", int64(done()), total)
 	entries := map[string]bool{}
 	for _, name := range []string{"old", "drain", "new"} {
 		text, err := os.ReadFile(file(name))
@@ -265,9 +281,7 @@ func TestAServiceGrowsFromOneRedisToThreeMasters(t *testing.T) {
 			entries[string(l.Data)] = true
 		}
 	}
-	if want := answered[old].events.Load() + answered[grown].events.Load(); int64(len(entries)) != want {
-		t.Errorf("the sink has %d entries of %d", len(entries), want)
-	}
+	w.agrees("entries at the sink", int64(len(entries)), answered[old].events.Load()+answered[grown].events.Load())
 	t.Logf("%d events and %d jobs before, %d and %d after", answered[old].events.Load(), answered[old].jobs.Load(),
 		answered[grown].events.Load(), answered[grown].jobs.Load())
 }
@@ -298,13 +312,11 @@ func TestSlotsMoveToAnotherMasterUnderLoad(t *testing.T) {
 	}
 	answered := w.stop()[s]
 	// A slot that takes longer than a call may wait is one of a machine that stands still.
-	if n := w.rejected.Load(); n > 0 && longest < time.Second {
-		t.Errorf("%d requests were rejected, and no slot took longer than %v", n, longest)
+	if n := w.rejected.Load() + w.unknown.Load(); n > 0 && longest < time.Second && !w.still() {
+		t.Errorf("%d requests were answered 503, and no slot took longer than %v", n, longest)
 	}
-	s.empty(answered.events.Load(), answered.jobs.Load())
-	if int64(done()) != answered.jobs.Load() {
-		t.Errorf("%d jobs are done of %d", done(), answered.jobs.Load())
-	}
+	w.empty(s, answered.events.Load(), answered.jobs.Load())
+	w.agrees("jobs done", int64(done()), answered.jobs.Load())
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -313,8 +325,6 @@ func TestSlotsMoveToAnotherMasterUnderLoad(t *testing.T) {
 	for _, l := range parseLines(t, text) {
 		entries[string(l.Data)] = true
 	}
-	if int64(len(entries)) != answered.events.Load() {
-		t.Errorf("the sink has %d entries of %d", len(entries), answered.events.Load())
-	}
+	w.agrees("entries at the sink", int64(len(entries)), answered.events.Load())
 	t.Logf("%d slots moved under %d events and %d jobs", moves, answered.events.Load(), answered.jobs.Load())
 }

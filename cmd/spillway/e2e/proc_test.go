@@ -4,12 +4,14 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -104,6 +106,25 @@ func (s *server) ready(want int) *server {
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	redistest.Until(t, 30*time.Second, what, f)
+}
+
+// stoodStill watches the machine until the test ends, and reports whether it stood still for as long as makes
+// a service give up on Redis (2 s) perhaps: what is answered 503 then says nothing of the service.
+func stoodStill(t *testing.T) func() bool {
+	var longest atomic.Int64
+	tick := time.NewTicker(10 * time.Millisecond)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { tick.Stop(); cancel() })
+	go func() {
+		for last := time.Now(); ctx.Err() == nil; last = time.Now() {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+			longest.Store(max(longest.Load(), int64(time.Since(last))))
+		}
+	}()
+	return func() bool { return longest.Load() > int64(time.Second) }
 }
 
 type ledger struct {

@@ -68,15 +68,24 @@ func (r *reloading) logged() string {
 	return string(text)
 }
 
-// hangUp sends SIGHUP and waits for the line that says how the reload went.
+// hangUp sends SIGHUP and waits for the line that says how the reload went. It repeats one for which the store
+// was too slow, on a machine that stood still.
 func (r *reloading) hangUp(line string) (text string) {
 	r.t.Helper()
-	before := len(r.logged())
-	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		r.t.Fatal(err)
+	send := func() (before int) {
+		before = len(r.logged())
+		if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			r.t.Fatal(err)
+		}
+		return before
 	}
+	before := send()
 	eventually(r.t, "the log says "+line, func() bool {
 		text = r.logged()[before:]
+		if strings.Contains(text, "configuration not reloaded") && (strings.Contains(text, "store unavailable") || strings.Contains(text, "outcome unknown")) {
+			before = send()
+			return false
+		}
 		return strings.Contains(text, line)
 	})
 	return text
@@ -203,7 +212,8 @@ func TestReloadsUnderLoadLoseNothingAndRejectNobody(t *testing.T) {
 			sink, 5+i, 4+i%5, 50+i, 1000+i, 512+i, []string{"info", "debug"}[i%2], tokenHash("load"), tokenHash(fmt.Sprint("t", i)), i%2)
 	}
 	r := serveFile(t, config(0), "--redis", store.URL())
-	var acked, requests atomic.Int64
+	var acked, unknown, requests, late atomic.Int64 // entries, entries; requests, and those answered 503
+	still := stoodStill(t)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	var load sync.WaitGroup
@@ -224,6 +234,11 @@ func TestReloadsUnderLoadLoseNothingAndRejectNobody(t *testing.T) {
 		defer resp.Body.Close()
 		var a struct{ Accepted, Rejected int }
 		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode == http.StatusServiceUnavailable {
+			late.Add(1)
+			unknown.Add(2)
+			return true
+		}
 		if err := json.Unmarshal(body, &a); err != nil || resp.StatusCode != 200 || a.Accepted != 2 {
 			t.Errorf("a request was rejected: %d %s", resp.StatusCode, body)
 			return false
@@ -249,10 +264,15 @@ func TestReloadsUnderLoadLoseNothingAndRejectNobody(t *testing.T) {
 		r.hangUp("configuration reloaded")
 		seen := requests.Load()
 		eventually(t, "requests go on", func() bool { return requests.Load() > seen+20 || t.Failed() })
-		if status := r.try("t" + fmt.Sprint(i)); status != 200 {
+		switch status := r.try("t" + fmt.Sprint(i)); status {
+		case http.StatusOK:
+			acked.Add(1)
+		case http.StatusServiceUnavailable:
+			late.Add(1)
+			unknown.Add(1)
+		default:
 			t.Errorf("the new token is answered %d", status)
 		}
-		acked.Add(1)
 		if status := r.try("t" + fmt.Sprint(i-1)); status != 401 {
 			t.Errorf("the revoked token is answered %d", status)
 		}
@@ -260,8 +280,11 @@ func TestReloadsUnderLoadLoseNothingAndRejectNobody(t *testing.T) {
 	end()
 	load.Wait()
 	eventually(t, "all is delivered", func() bool { return r.ledger().Buffered == 0 })
-	if l := r.ledger(); l.Accepted != acked.Load() || l.Delivered != l.Accepted {
-		t.Errorf("acked %d, the ledger has %+v", acked.Load(), l)
+	if late.Load() > 0 && !still() {
+		t.Errorf("%d requests were answered 503, and the machine never stood still", late.Load())
+	}
+	if l := r.ledger(); l.Accepted < acked.Load() || l.Accepted > acked.Load()+unknown.Load() || l.Delivered != l.Accepted {
+		t.Errorf("acked %d, unknown %d, the ledger has %+v", acked.Load(), unknown.Load(), l)
 	}
 	if resp, err := http.Get("http://" + r.admin + "/api/v1/namespaces/default?audit=1"); err != nil {
 		t.Error(err)
@@ -289,7 +312,7 @@ func TestReloadsUnderLoadLoseNothingAndRejectNobody(t *testing.T) {
 			}
 		}
 	}
-	if want := int(acked.Load()) - reloads; len(seen) != want {
+	if want := int(acked.Load()) - reloads; len(seen) < want || len(seen) > want+int(unknown.Load()) {
 		t.Errorf("%d of %d entries are in the files, in %d lines of %d files", len(seen), want, lines, len(files))
 	}
 	t.Logf("%d requests, %d entries, %d lines", requests.Load(), acked.Load(), lines)
