@@ -165,8 +165,8 @@ func (n *namespaceDrain) finish() {
 	n.freeWorkers()
 }
 
-// freeWorkers ends the workers; they are idle.
-func (n *namespaceDrain) freeWorkers() { _ = n.pool.ReleaseTimeout(guard.StopGrace) }
+// freeWorkers ends the workers. They are idle, so nothing waits for them: ants would do so in a busy loop.
+func (n *namespaceDrain) freeWorkers() { n.pool.Release() }
 
 // hand gives a lease to a worker. The claimer holds a slot for it, so a worker is
 // free or about to be. Where leases wait for others, one with much payload takes

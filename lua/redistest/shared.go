@@ -91,17 +91,17 @@ func (l *lasting) end() {
 }
 
 // Until asks ok again and again until it is true, and fails the test when that
-// takes longer than limit. It returns how long it took. The longer that is, the more
+// takes longer than limit. It returns how long it took. The longer that or an answer takes, the more
 // rarely it asks, because an answer often costs several processes more than what is awaited.
 func Until(tb testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	tb.Helper()
 	began := time.Now()
-	for !ok() {
+	for asked := began; !ok(); asked = time.Now() {
 		took := time.Since(began)
 		if took > limit {
 			tb.Fatalf("after %v still not: %s", limit, what)
 		}
-		<-time.After(min(max(took/8, 5*time.Millisecond), 40*time.Millisecond))
+		<-time.After(min(max(took/8, 2*time.Since(asked), 5*time.Millisecond), 100*time.Millisecond))
 	}
 	return time.Since(began)
 }
