@@ -260,7 +260,7 @@ func TestAClosedPoolOfClientsIsServedWhileAMasterIsFrozen(t *testing.T) {
 	if err := c.all(append(slices.Clone(c.lost), c.served...)); err != nil {
 		t.Fatal(err)
 	}
-	var confirmed atomic.Int64
+	var confirmed, rejected, unknown atomic.Int64
 	all, stop := append(slices.Clone(c.lost), c.served...), make(chan struct{})
 	var running sync.WaitGroup
 	for i := range clients {
@@ -271,8 +271,13 @@ func TestAClosedPoolOfClientsIsServedWhileAMasterIsFrozen(t *testing.T) {
 					return
 				default:
 				}
-				if <-c.put(all[n%len(all)], "x") == nil {
+				switch err := <-c.put(all[n%len(all)], "x"); {
+				case err == nil:
 					confirmed.Add(1)
+				case errors.Is(err, partition.ErrUnavailable):
+					rejected.Add(1)
+				default:
+					unknown.Add(1)
 				}
 				time.Sleep(time.Millisecond) // what a client takes between two requests
 			}
@@ -281,9 +286,13 @@ func TestAClosedPoolOfClientsIsServedWhileAMasterIsFrozen(t *testing.T) {
 	frozen := c.servers.Masters[c.stopped]
 	frozen.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { frozen.Signal(syscall.SIGCONT) })
-	before := confirmed.Load()
-	// Two for each client, so they are not only what was under way.
-	redistest.Until(t, 30*time.Second, "entries are confirmed while the master is frozen", func() bool { return confirmed.Load() > before+2*clients })
+	// By then each client has met the frozen master, and waited for it at most once.
+	redistest.Until(t, 30*time.Second, "what is for the frozen master is rejected", func() bool { return rejected.Load() > 2*clients })
+	served, waited := confirmed.Load(), unknown.Load()
+	redistest.Until(t, 30*time.Second, "entries are confirmed while the master is frozen", func() bool { return confirmed.Load() > served+4*clients })
+	if n := unknown.Load() - waited; n > clients/2 {
+		t.Errorf("%d requests waited for the frozen master while %d were served", n, confirmed.Load()-served)
+	}
 	frozen.Signal(syscall.SIGCONT)
 	redistest.Until(t, 20*time.Second, "the master is used again", func() bool { return c.all(c.lost) == nil })
 	close(stop)
