@@ -3,7 +3,9 @@ package jobs
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,7 +31,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if c.wrong != nil {
 		return c.wrong
 	}
-	return a.lease(c, count, ttr, wait, Form{
+	return a.lease(c, count, job.MaxAttempt, ttr, wait, Form{
 		Type:   jsonType,
 		Size:   jobSize,
 		Append: func(dst []byte, jobs []Job) []byte { return appendJobs(dst, jobs, ttr) },
@@ -46,8 +48,9 @@ type Form struct {
 // Job is a job as a claim brings it.
 type Job = job.Job
 
-// lease claims jobs for the client, waits for them if it asks so, and answers.
-func (a *api) lease(c *call, count int, ttr, wait time.Duration, f Form) *ingest.Rejection {
+// lease claims jobs for the client, waits for them if it asks so, and answers. Jobs that were claimed tries times
+// before are buried.
+func (a *api) lease(c *call, count, tries int, ttr, wait time.Duration, f Form) *ingest.Rejection {
 	if !a.enter() {
 		return a.reject(c, ErrStopping)
 	}
@@ -59,7 +62,7 @@ func (a *api) lease(c *call, count int, ttr, wait time.Duration, f Form) *ingest
 	if rejected != nil {
 		return rejected
 	}
-	jobs, err := a.Claim(&Claim{
+	of := &Claim{
 		Namespace: c.namespace,
 		Queues:    c.queues,
 		TTR:       ttr,
@@ -70,7 +73,16 @@ func (a *api) lease(c *call, count int, ttr, wait time.Duration, f Form) *ingest
 		Stopping:  c.Stopping(),
 		Revoked:   func() bool { return c.Revoked(c.key) },
 		Reserve:   func(bytes int) bool { return c.Wait(bytes) == nil },
-	})
+	}
+	until := time.Now().Add(wait)
+	jobs, err := a.Claim(of)
+	for len(jobs) > 0 {
+		if jobs = a.burySpent(c, jobs, tries); len(jobs) > 0 {
+			break
+		}
+		of.Wait = time.Until(until)
+		jobs, err = a.Claim(of)
+	}
 	if c.nothing = len(jobs) == 0; c.nothing {
 		taken.Refund()
 	}
@@ -83,6 +95,26 @@ func (a *api) lease(c *call, count int, ttr, wait time.Duration, f Form) *ingest
 		return rejected
 	}
 	return nil
+}
+
+// burySpent buries the jobs that were claimed tries times before, and returns the others. One at its own last try may
+// have been respawned.
+func (a *api) burySpent(c *call, jobs []job.Job, tries int) (rest []job.Job) {
+	spent := func(j job.Job) bool { return j.Attempt > tries && j.Attempt < j.Tries }
+	if !slices.ContainsFunc(jobs, spent) {
+		return jobs
+	}
+	var buried []*job.Settle
+	for _, j := range jobs {
+		if !spent(j) {
+			rest = append(rest, j)
+			continue
+		}
+		buried = append(buried, &job.Settle{Namespace: c.namespace, Queue: j.Queue, Ref: j.Ref, Attempt: j.Attempt,
+			Verb: job.Bury, By: c.key.Name(), Error: fmt.Sprintf("claimed more than %d times, which its queue allows", tries)})
+	}
+	a.Settle(buried...) // where that fails, it comes again once its lease is over
+	return rest
 }
 
 // answer sends jobs, if memory allows it. If the rate of the token allows no more than the

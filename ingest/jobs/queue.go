@@ -50,10 +50,10 @@ func (q Queue) Defaults(otherwise Defaults) Defaults {
 func (q Queue) MaxEntry() int { return q.api.cfg.MaxEntry }
 
 // Claim claims up to count jobs, waits for them, and answers in the adapter's form, also where
-// there is none.
-func (q Queue) Claim(count int, ttr, wait time.Duration, f Form) *ingest.Rejection {
+// there is none. A job that was claimed tries times before becomes a dead letter instead.
+func (q Queue) Claim(count, tries int, ttr, wait time.Duration, f Form) *ingest.Rejection {
 	return limited(reads, func(a *api, c *call) *ingest.Rejection {
-		return a.lease(c, count, ttr, wait, f)
+		return a.lease(c, count, tries, ttr, wait, f)
 	})(q.api, q.call)
 }
 

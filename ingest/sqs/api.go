@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Prefix begins the paths of queues. Requests also come to /.
@@ -42,6 +44,7 @@ type Config struct {
 
 // Control keeps what clients say of queues; *control.Control is one.
 type Control interface {
+	Snapshot() *control.Snapshot
 	ChangeRule(ctx context.Context, namespace, queue, by string,
 		change func(*control.Rule) error) error
 }
@@ -108,7 +111,8 @@ type call struct {
 // protocol; nil: it was given.
 var actions = map[string]func(*call) (any, *failure){
 	"CreateQueue":                  (*call).createQueue,
-	"GetQueueUrl":                  (*call).createQueue, // queues exist by their name
+	"DeleteQueue":                  (*call).deleteQueue,
+	"GetQueueUrl":                  (*call).getURL,
 	"ListQueues":                   (*call).listQueues,
 	"GetQueueAttributes":           (*call).getAttributes,
 	"SetQueueAttributes":           (*call).setAttributes,
@@ -171,8 +175,13 @@ func (c *call) find() *failure {
 		return fail(unsupported, "queues have no account and no tags")
 	}
 	var rejected *ingest.Rejection
-	c.of, rejected = c.queueOf(c.queue)
-	return failureOf(rejected)
+	if c.of, rejected = c.queueOf(c.queue); rejected != nil {
+		return failureOf(rejected)
+	}
+	if c.action != "CreateQueue" && c.action != "DeleteQueue" && c.Control.Snapshot().Gone(namespace, c.queue) {
+		return fail(noQueue, "a client deleted the queue: CreateQueue makes it again")
+	}
+	return nil
 }
 
 func (c *call) queueOf(name string) (jobs.Queue, *ingest.Rejection) {
@@ -201,20 +210,57 @@ func (c *call) url(queue string) string {
 	return scheme + string(c.Ctx.Request.Header.Host()) + Prefix + c.namespace + "/" + queue
 }
 
-// createQueue answers the URL of a queue, and keeps what the request says of it.
+// getURL answers the URL of a queue. It exists by its name, unless a client deleted it.
+func (c *call) getURL() (any, *failure) {
+	return map[string]string{"QueueUrl": c.url(c.queue)}, nil
+}
+
+// createQueue keeps what the request says of a queue, where no client has said something else.
 func (c *call) createQueue() (any, *failure) {
-	_, failed := c.setAttributes()
-	return map[string]string{"QueueUrl": c.url(c.queue)}, failed
+	if failed := c.changeRule(func(r *control.Rule) error {
+		before := *r
+		r.Gone = false
+		if err := c.set(r); err != nil || !before.Says() {
+			return err
+		}
+		if with(r.Rule) != with(before.Rule) {
+			return errExists
+		}
+		*r = before
+		return nil
+	}); failed != nil {
+		return nil, failed
+	}
+	return c.getURL()
+}
+
+// deleteQueue deletes the jobs of a queue and what clients said of it. A repeat finishes what was begun.
+func (c *call) deleteQueue() (any, *failure) {
+	failed := c.changeRule(func(r *control.Rule) error {
+		r.Rule, r.Gone = job.Rule{Match: r.Match}, true
+		return nil
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	return c.purge()
 }
 
 const maxListed = 1000
 
-// listQueues lists the first queues that have jobs.
+// listQueues lists the first queues that have jobs, or of which clients have said something.
 func (c *call) listQueues() (any, *failure) {
 	names, rejected := c.of.Names()
+	now := c.Control.Snapshot()
+	for _, r := range now.Rules(c.namespace) {
+		if r.Client {
+			names = append(names, string(r.Match))
+		}
+	}
+	slices.Sort(names)
 	urls := []string{}
-	for _, name := range names {
-		if len(urls) == maxListed || !strings.HasPrefix(name, c.QueueNamePrefix) {
+	for _, name := range slices.Compact(names) {
+		if len(urls) == maxListed || !strings.HasPrefix(name, c.QueueNamePrefix) || now.Gone(c.namespace, name) {
 			continue
 		}
 		if _, unusable := c.queueOf(name); unusable == nil {
@@ -226,14 +272,22 @@ func (c *call) listQueues() (any, *failure) {
 
 func (c *call) purge() (any, *failure) { return struct{}{}, failureOf(c.of.Purge()) }
 
-// defaults are what holds for messages where no rule says another: that of SQS. Without a
+// standard is what holds for messages where no rule says another: that of SQS. Without a
 // RedrivePolicy a message is received as often as a job can be.
-func (c *call) defaults() jobs.Defaults {
-	return c.of.Defaults(jobs.Defaults{TTR: 30 * time.Second, Tries: maxReceives})
+var standard = jobs.Defaults{TTR: 30 * time.Second, Tries: maxReceives}
+
+// defaults are those of the queue.
+func (c *call) defaults() jobs.Defaults { return c.of.Defaults(standard) }
+
+// with is what a client's rule says, where no other does.
+func with(r job.Rule) jobs.Defaults {
+	return jobs.Defaults{TTR: cmp.Or(time.Duration(r.TTR), standard.TTR), Delay: time.Duration(r.Delay),
+		Tries: cmp.Or(r.Tries, standard.Tries)}
 }
 
 const (
 	maxReceives    = 65535
+	maxTries       = 1000 // of a RedrivePolicy
 	controlTimeout = 5 * time.Second
 )
 
@@ -243,20 +297,20 @@ type redrive struct {
 	Tries  json.Number `json:"maxReceiveCount"`
 }
 
-// setAttributes keeps what a client says of a queue in the rule of exactly that queue.
-func (c *call) setAttributes() (any, *failure) {
-	if len(c.Attributes.of) == 0 {
-		return struct{}{}, nil
-	}
+// setAttributes keeps what a client says of a queue.
+func (c *call) setAttributes() (any, *failure) { return struct{}{}, c.changeRule(c.set) }
+
+// changeRule changes what clients say of exactly that queue.
+func (c *call) changeRule(change func(*control.Rule) error) *failure {
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	changes := false
+	counted := false
 	err := c.Control.ChangeRule(ctx, c.namespace, c.queue, cmp.Or(c.key.Name(), "sqs"), func(r *control.Rule) error { // again, where another was first
-		before := r.Rule
-		if err := c.change(r); err != nil || r.Rule == before {
+		before := *r
+		if err := change(r); err != nil || *r == before {
 			return err
 		}
-		if changes = changes || c.mayChange(c.namespace); !changes {
+		if counted = counted || c.mayChange(c.namespace); !counted {
 			return errTooOften
 		}
 		return nil
@@ -264,53 +318,53 @@ func (c *call) setAttributes() (any, *failure) {
 	var field *partition.FieldError
 	switch {
 	case err == nil:
-		return struct{}{}, nil
+		return nil
+	case errors.Is(err, errExists):
+		return fail(nameExists, "clients have given the queue other attributes: change them by SetQueueAttributes")
 	case errors.Is(err, errors.ErrUnsupported):
-		return nil, fail(unsupported,
+		return fail(unsupported,
 			"of a queue only VisibilityTimeout, DelaySeconds and RedrivePolicy can be set")
 	case errors.As(err, &field), errors.Is(err, errAttribute):
-		return nil, fail("InvalidAttributeValue",
-			"VisibilityTimeout is 1 to 2592000, DelaySeconds "+
-				"0 to 2592000, and RedrivePolicy has a maxReceiveCount of 1 to 65535")
+		return fail("InvalidAttributeValue",
+			"VisibilityTimeout is 1 to 43200, DelaySeconds "+
+				"0 to 900, and RedrivePolicy has a maxReceiveCount of 1 to 1000")
 	case errors.Is(err, errTooOften):
-		return nil, failureOf(ingest.Reject(wire.CodeRateLimited, ""))
+		return failureOf(ingest.Reject(wire.CodeRateLimited, ""))
 	case errors.Is(err, control.ErrTooMany):
-		return nil, fail("OverLimit", "the namespace has as many rules as clients may make")
+		return fail("OverLimit", "the namespace has as many rules as clients may make")
 	}
-	return nil, failureOf(ingest.Reject(wire.CodeStoreUnavailable, ""))
+	return failureOf(ingest.Reject(wire.CodeStoreUnavailable, ""))
 }
 
 var (
+	errExists    = errors.New("clients have said something else")
 	errAttribute = errors.New("not the value of an attribute")
 	errTooOften  = errors.New("the rules of the namespace change too often")
 )
 
-// change sets attributes in a rule, which checks them. Empty and 0 take back what was set.
-func (c *call) change(r *control.Rule) error {
+// set sets attributes in a rule, within AWS's bounds. Empty and 0 take back what was set.
+func (c *call) set(r *control.Rule) error {
 	for name, value := range c.Attributes.of {
 		seconds, err := strconv.ParseUint(value, 10, 31)
-		span := []byte(value + "s")
-		if seconds == 0 {
-			span = nil
-		}
-		switch name {
+		most := uint64(maxVisibility)
+		switch span := job.Span(time.Duration(seconds) * time.Second); name { // #nosec G115 -- 31 bits
 		case "VisibilityTimeout":
-			err = errors.Join(err, r.TTR.UnmarshalText(span))
+			r.TTR = span
 		case "DelaySeconds":
-			err = errors.Join(err, r.Delay.UnmarshalText(span))
+			r.Delay, most = span, maxDelay
 		case "RedrivePolicy":
 			var policy redrive
 			if err = nil; value != "" {
 				err = json.Unmarshal([]byte(value), &policy)
 				seconds, _ = strconv.ParseUint(policy.Tries.String(), 10, 16)
 			}
-			if r.Tries = int(seconds); value != "" && seconds == 0 { // #nosec G115 -- 31 bits
+			if r.Tries, most = int(seconds), maxTries; value != "" && seconds == 0 { // #nosec G115 -- 16 bits
 				err = errAttribute
 			}
 		default:
 			return errors.ErrUnsupported
 		}
-		if err != nil || name == "VisibilityTimeout" && seconds == 0 {
+		if err != nil || seconds > most || name == "VisibilityTimeout" && seconds == 0 {
 			return errAttribute
 		}
 	}

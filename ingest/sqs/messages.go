@@ -235,11 +235,12 @@ func (c *call) receive() (any, *failure) {
 	if c.entry.failed != nil {
 		return nil, c.entry.failed
 	}
-	ttr := c.defaults().TTR
+	defaults := c.defaults()
+	ttr := defaults.TTR
 	if visible >= 0 {
 		ttr = time.Duration(visible) * time.Second
 	}
-	return nil, failureOf(c.of.Claim(max(1, count), ttr, time.Duration(max(0, wait))*time.Second,
+	return nil, failureOf(c.of.Claim(max(1, count), defaults.Tries, ttr, time.Duration(max(0, wait))*time.Second,
 		jobs.Form{
 			Type: c.contentType(),
 			// An escaped byte has six at most, and an attribute stands there with its type.

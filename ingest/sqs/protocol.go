@@ -256,6 +256,7 @@ const (
 	noQueue     = aws + "NonExistentQueue"
 	missing     = "MissingParameter"
 	invalid     = "InvalidParameterValue"
+	nameExists  = "QueueAlreadyExists"
 	badHandle   = "ReceiptHandleIsInvalid"
 	throttled   = "RequestThrottled"
 	unavailable = "ServiceUnavailable"
@@ -326,8 +327,11 @@ func answerFailure(x *ingest.Exchange, rejected *ingest.Rejection) {
 	}
 	if len(x.Ctx.Request.Header.Peek(headerTarget)) > 0 {
 		shape := strings.TrimPrefix(f.code, aws)
-		if f.code == noQueue {
+		switch f.code {
+		case noQueue:
 			shape = "QueueDoesNotExist"
+		case nameExists:
+			shape = "QueueNameExists"
 		}
 		x.Ctx.Response.Header.Set(headerQueryError, f.code+";"+blamed)
 		text, _ := json.Marshal(map[string]string{

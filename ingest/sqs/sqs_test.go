@@ -350,8 +350,9 @@ func TestAttributesOfAQueueAreItsRule(t *testing.T) {
 		t.Fatalf("create: %+v", created)
 	}
 	rules := p.control.Snapshot().Rules("mail")
-	if len(rules) != 1 || time.Duration(rules[0].TTR) != 2*time.Minute || time.Duration(rules[0].Delay) != 5*time.Second || rules[0].Tries != 4 || rules[0].Rate.String() != "50/s" || rules[0].CreatedBy != "ops" {
-		t.Fatalf("rules %+v", rules[0])
+	if len(rules) != 2 || rules[0].Rate.String() != "50/s" || rules[0].CreatedBy != "ops" || !rules[1].Client || rules[1].CreatedBy != "mail" ||
+		time.Duration(rules[1].TTR) != 2*time.Minute || time.Duration(rules[1].Delay) != 5*time.Second || rules[1].Tries != 4 {
+		t.Fatalf("rules %+v", rules)
 	}
 	version := p.control.Snapshot().Version
 	if r := p.json("SetQueueAttributes", `,"Attributes":{"VisibilityTimeout":"120"}`); r.status != 200 || p.control.Snapshot().Version != version {
@@ -377,7 +378,7 @@ func TestAttributesOfAQueueAreItsRule(t *testing.T) {
 	if r := p.json("SetQueueAttributes", `,"Attributes":{"RedrivePolicy":"","DelaySeconds":"0"}`); r.status != 200 {
 		t.Errorf("set: %+v", r)
 	}
-	if r := p.control.Snapshot().Rules("mail")[0]; r.Tries != 0 || r.Delay != 0 || time.Duration(r.TTR) != 2*time.Minute {
+	if r := p.control.Snapshot().Rules("mail")[1]; r.Tries != 0 || r.Delay != 0 || time.Duration(r.TTR) != 2*time.Minute {
 		t.Errorf("rule %+v", r)
 	}
 	for n := range 100 { // a client that changes rules without end makes every process read all of them
@@ -387,6 +388,120 @@ func TestAttributesOfAQueueAreItsRule(t *testing.T) {
 				t.Errorf("change %d: %+v", n, r)
 			}
 			break
+		}
+	}
+}
+
+func TestAttributesFillWhatNoRuleSets(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	rule := control.Rule{Namespace: "mail", CreatedBy: "ops", Rule: job.Rule{Match: "*", TTR: job.Span(time.Hour), Tries: 7}}
+	if err := p.control.PutRule(t.Context(), rule); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.json("SetQueueAttributes", `,"Attributes":{"VisibilityTimeout":"1","DelaySeconds":"5","RedrivePolicy":"{\"maxReceiveCount\":1}"}`); r.status != 200 {
+		t.Fatalf("set: %+v", r)
+	}
+	got := p.json("GetQueueAttributes", `,"AttributeNames":["VisibilityTimeout","DelaySeconds","RedrivePolicy"]`)
+	if want := `{"Attributes":{"DelaySeconds":"5","RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:eu-central-1:mail:q\",\"maxReceiveCount\":7}","VisibilityTimeout":"3600"}}`; got.body != want {
+		t.Errorf("got  %s\nwant %s", got.body, want)
+	}
+	for _, body := range []string{`"DelaySeconds":"901"`, `"VisibilityTimeout":"43201"`, `"RedrivePolicy":"{\"maxReceiveCount\":1001}"`} {
+		if r := p.json("SetQueueAttributes", `,"Attributes":{`+body+`}`); r.code() != "InvalidAttributeValue" {
+			t.Errorf("%s: %+v", body, r)
+		}
+	}
+}
+
+func TestARedrivePolicyHoldsForMessagesThatAreThere(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	p.json("SendMessage", `,"MessageBody":"poison"`)
+	for range 2 {
+		if got := p.json("ReceiveMessage", `,"WaitTimeSeconds":20,"VisibilityTimeout":0`); got.get("Messages.#") != "1" {
+			t.Fatalf("receive: %s", got.body)
+		}
+	}
+	if r := p.json("SetQueueAttributes", `,"Attributes":{"RedrivePolicy":"{\"maxReceiveCount\":2}"}`); r.status != 200 {
+		t.Fatalf("set: %+v", r)
+	}
+	p.json("SendMessage", `,"MessageBody":"good"`)
+	if got := p.json("ReceiveMessage", `,"WaitTimeSeconds":20`); got.get("Messages.0.Body") != "good" {
+		t.Errorf("got %s", got.body)
+	}
+	if n, err := p.store.Counts(t.Context(), p.store.Namespace("mail"), "q"); err != nil || n.Dead != 1 || n.Leased != 1 {
+		t.Errorf("counts %+v, %v", n, err)
+	}
+}
+
+func TestADeletedQueueIsGoneUntilItIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	create := func(attributes string) reply {
+		return p.do(p.request("/", "CreateQueue", `{"QueueName":"q","Attributes":{`+attributes+`}}`))
+	}
+	if r := create(`"VisibilityTimeout":"120"`); r.status != 200 {
+		t.Fatalf("create: %+v", r)
+	}
+	p.json("SendMessage", `,"MessageBody":"x"`)
+	p.json("SendMessage", `,"MessageBody":"later","DelaySeconds":900`)
+	p.json("ReceiveMessage", "")
+	for range 2 { // a repeat succeeds
+		if r := p.json("DeleteQueue", ""); r.status != 200 || r.body != "{}" {
+			t.Fatalf("delete: %+v", r)
+		}
+	}
+	if l, err := p.store.Ledger(t.Context(), p.store.Namespace("mail")); err != nil || l.Ready+l.Delayed+l.Leased != 0 {
+		t.Errorf("ledger %+v, %v", l, err)
+	}
+	url := p.do(p.request("/", "GetQueueUrl", `{"QueueName":"q"}`))
+	if url.status != 400 || url.get("__type") != "com.amazonaws.sqs#QueueDoesNotExist" || url.code() != "AWS.SimpleQueueService.NonExistentQueue" {
+		t.Errorf("url: %+v", url)
+	}
+	if r := p.form("Action", "SendMessage", "MessageBody", "x"); r.code() != "AWS.SimpleQueueService.NonExistentQueue" {
+		t.Errorf("send: %+v", r)
+	}
+	if r := p.do(p.request("/", "ListQueues", "{}")); r.body != `{"QueueUrls":[]}` {
+		t.Errorf("list: %s", r.body)
+	}
+	if r := create(""); r.status != 200 {
+		t.Fatalf("create: %+v", r)
+	}
+	got := p.json("GetQueueAttributes", `,"AttributeNames":["VisibilityTimeout","ApproximateNumberOfMessages"]`)
+	if want := `{"Attributes":{"ApproximateNumberOfMessages":"0","VisibilityTimeout":"30"}}`; got.body != want {
+		t.Errorf("got  %s\nwant %s", got.body, want)
+	}
+}
+
+func TestAQueueIsNotMadeWithOtherAttributes(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	create := func(attributes string) reply {
+		return p.do(p.request("/", "CreateQueue", `{"QueueName":"q","Attributes":{`+attributes+`}}`))
+	}
+	for _, same := range []string{`"VisibilityTimeout":"120"`, `"VisibilityTimeout":"120"`, `"DelaySeconds":"0"`, ""} {
+		if r := create(same); r.status != 200 {
+			t.Errorf("%s: %+v", same, r)
+		}
+	}
+	for _, other := range []string{`"VisibilityTimeout":"60"`, `"VisibilityTimeout":"120","DelaySeconds":"1"`} {
+		if r := create(other); r.status != 400 || r.code() != "QueueAlreadyExists" || r.get("__type") != "com.amazonaws.sqs#QueueNameExists" {
+			t.Errorf("%s: %+v", other, r)
+		}
+	}
+	if r := p.do(p.request("/", "ListQueues", "{}")); r.get("QueueUrls.#") != "1" {
+		t.Errorf("list: %s", r.body)
+	}
+}
+
+func TestAnEmptyBatchHasAWSsCode(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	for _, action := range []string{"SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"} {
+		for _, r := range []reply{p.json(action, `,"Entries":[]`), p.json(action, ""), p.form("Action", action)} {
+			if r.status != 400 || r.code() != "AWS.SimpleQueueService.EmptyBatchRequest" {
+				t.Errorf("%s: %+v", action, r)
+			}
 		}
 	}
 }

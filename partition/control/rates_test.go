@@ -135,7 +135,7 @@ func TestRulesCountInTheirOrderInEveryProcess(t *testing.T) {
 	}
 }
 
-func TestAChangeOfARuleKeepsWhatItDoesNotSay(t *testing.T) {
+func TestAClientsRuleIsBehindThatOfAnOperator(t *testing.T) {
 	t.Parallel()
 	url, prefix := shared(t)
 	a := start(t, url, prefix)
@@ -147,10 +147,11 @@ func TestAChangeOfARuleKeepsWhatItDoesNotSay(t *testing.T) {
 	}
 	version := a.Snapshot().Version
 	a.must(a.ChangeRule(ctx, "mail", "q", "app", tries(9)))
-	if rules := a.Snapshot().Rules("mail"); len(rules) != 2 || rules[1].Tries != 9 || rules[1].Rate.String() != "5/s" || a.Snapshot().Version != version {
+	if rules := a.Snapshot().Rules("mail"); len(rules) != 3 || rules[0].Tries != 0 || rules[0].Rate.String() != "5/s" || rules[0].Client ||
+		rules[2].Match != "q" || rules[2].Tries != 9 || !rules[2].Client || a.Snapshot().Version != version {
 		t.Errorf("got %+v, version %d after %d", rules, a.Snapshot().Version, version)
 	}
-	if a.must(a.ChangeRule(ctx, "mail", "other", "app", tries(0))); len(a.Snapshot().Rules("mail")) != 1 {
+	if a.must(a.ChangeRule(ctx, "mail", "other", "app", tries(0))); len(a.Snapshot().Rules("mail")) != 2 {
 		t.Error("a rule that says nothing is kept")
 	}
 	var field *partition.FieldError
@@ -159,6 +160,12 @@ func TestAChangeOfARuleKeepsWhatItDoesNotSay(t *testing.T) {
 	}
 	if err := a.ChangeRule(ctx, "nobody", "q", "app", tries(1)); !errors.Is(err, control.ErrNotFound) {
 		t.Errorf("got %v", err)
+	}
+	for range 2 { // that of the operator first
+		a.must(a.DeleteRule(ctx, "mail", "q"))
+	}
+	if rules := a.Snapshot().Rules("mail"); len(rules) != 0 {
+		t.Errorf("got %+v", rules)
 	}
 }
 
@@ -207,6 +214,47 @@ func TestClientsMakeHalfOfTheRulesThatTheFileLeaves(t *testing.T) {
 			t.Errorf("%d of the file: got %v after %d", filed, err, most)
 		}
 		c.must(c.PutRule(ctx, rule(t, "of-an-operator", "5/s", 0)))
-		c.must(change("of-an-operator", 3))
+		if most > 0 {
+			c.must(change("r0", 4))
+		}
+	}
+}
+
+// What the file says of a queue is first, also where a client was before it.
+func TestAClientsRuleFillsWhatTheFileDoesNotSay(t *testing.T) {
+	t.Parallel()
+	c := start(t, "embedded:", newPrefix())
+	mail := control.Namespace{Name: "mail", Pool: "default", Policy: job.DefaultPolicy()}
+	c.Use(control.File{Namespaces: []control.Namespace{mail}}, c.pools)
+	c.must(c.ChangeRule(ctx, "mail", "q", "app", func(r *control.Rule) error { r.Tries, r.Delay = 1, job.Span(time.Hour); return nil }))
+	mail.Policy.Rules = []job.Rule{{Match: "*", Tries: 5}}
+	c.Use(control.File{Namespaces: []control.Namespace{mail}}, c.pools)
+	ns := &job.Namespace{Name: "mail", Policy: c.Snapshot().Namespace("mail").Policy}
+	if ns.Tries("q") != 5 || ns.Delay("q") != time.Hour || ns.Delay("other") != 0 {
+		t.Errorf("%d tries, delays %v, %v", ns.Tries("q"), ns.Delay("q"), ns.Delay("other"))
+	}
+}
+
+func TestTheLastQueuesThatClientsDeletedAreRemembered(t *testing.T) {
+	t.Parallel()
+	c := start(t, "embedded:", newPrefix())
+	c.must(c.CreateNamespace(ctx, namespace("mail")))
+	gone := func(queue string, gone bool) {
+		c.must(c.ChangeRule(ctx, "mail", queue, "app", func(r *control.Rule) error { r.Gone = gone; return nil }))
+	}
+	for i := range 110 {
+		gone(fmt.Sprint("q", i), true)
+	}
+	n := 0
+	for i := range 110 {
+		if c.Snapshot().Gone("mail", fmt.Sprint("q", i)) {
+			n++
+		}
+	}
+	if n != 100 || !c.Snapshot().Gone("mail", "q109") || len(c.Snapshot().Rules("mail")) != 0 {
+		t.Errorf("%d are remembered, %d rules", n, len(c.Snapshot().Rules("mail")))
+	}
+	if gone("q109", false); c.Snapshot().Gone("mail", "q109") {
+		t.Error("it is gone still")
 	}
 }

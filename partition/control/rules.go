@@ -13,14 +13,17 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// A Rule is what holds for queues of a namespace. Rules made at run time come before those of the
-// file: names before patterns, longer before shorter ones, then in the order of the alphabet.
+// A Rule is what holds for queues of a namespace. Rules that operators make at run time come before those of the
+// file: names before patterns, longer before shorter ones, then in the order of the alphabet. What clients say of
+// their queues comes last: it fills what no rule sets.
 type Rule struct {
 	Namespace string `json:"-"`
 	job.Rule
 	CreatedMS int64  `json:"created_ms"`           // Unix ms
 	CreatedBy string `json:"created_by,omitempty"` // the name of the admin token
 	FromFile  bool   `json:"-"`                    // the file has it; it cannot be deleted at run time
+	Client    bool   `json:"-"`                    // a client said it, of the one queue that Match names
+	Gone      bool   `json:"gone,omitempty"`       // the client deleted the queue; the rule says nothing
 	Unused    string `json:"-"`                    // why it does not count; empty: it does
 }
 
@@ -29,18 +32,37 @@ func (r *Rule) Validate() error {
 	var v partition.Validation
 	v.Check(partition.ValidNamespace(r.Namespace), "namespace", r.Namespace, wantName)
 	checkCommon(&v, "", r.CreatedBy)
+	v.Check(!r.Client || job.ValidQueue(string(r.Match)), "match", string(r.Match), "the name of a queue")
+	if r.Client && r.Gone && r.Rule == (job.Rule{Match: r.Match}) {
+		return v.Err()
+	}
+	v.Check(!r.Gone, "gone", r.Gone, "nothing beside it")
 	return errors.Join(v.Err(), r.Rule.Validate())
 }
 
 // before orders rules made at run time.
 func (r *Rule) before(other *Rule) int {
-	wild := func(r *Rule) int { return strings.Count(string(r.Match), "*") }
-	return cmp.Or(cmp.Compare(min(1, wild(r)), min(1, wild(other))),
+	rank := func(r *Rule) int {
+		if r.Client {
+			return 2
+		}
+		return min(1, strings.Count(string(r.Match), "*"))
+	}
+	return cmp.Or(cmp.Compare(rank(r), rank(other)),
 		cmp.Compare(len(other.Match), len(r.Match)),
 		cmp.Compare(r.Match, other.Match))
 }
 
-func (r *Rule) entry() string { return ruleEntry + r.Namespace + ":" + string(r.Match) }
+// clientSuffix ends the names of clients' rules. No pattern has its '@'.
+const clientSuffix = "@client"
+
+func (r *Rule) entry() string {
+	name := ruleEntry + r.Namespace + ":" + string(r.Match)
+	if r.Client {
+		name += clientSuffix
+	}
+	return name
+}
 
 func decodeRule(name, value string) (*Rule, error) {
 	r := &Rule{}
@@ -48,11 +70,12 @@ func decodeRule(name, value string) (*Rule, error) {
 		return nil, err
 	}
 	namespace, match, _ := strings.Cut(name, ":")
+	match, r.Client = strings.CutSuffix(match, clientSuffix)
 	r.Namespace, r.Match = namespace, job.Pattern(match)
 	return r, r.Validate()
 }
 
-// addRules puts the rules made at run time before those of the file, in the policies too.
+// addRules puts the rules made at run time before those of the file, those of clients behind them, in the policies too.
 func (s *Snapshot) addRules(rules []*Rule, ignore func(name, format string, args ...any)) {
 	slices.SortFunc(rules, (*Rule).before)
 	for _, r := range rules {
@@ -60,6 +83,9 @@ func (s *Snapshot) addRules(rules []*Rule, ignore func(name, format string, args
 		switch {
 		case n == nil:
 			why = "there is no such namespace of kind queue in use"
+		case r.Gone:
+			s.gone[r.entry()] = true
+			continue
 		case len(s.rules[r.Namespace])+len(n.Policy.Rules) >= job.MaxRules:
 			why = fmt.Sprintf("%d rules are the most, with those of the file", job.MaxRules)
 		case n.Policy.Admit(r.Rule) != nil:
@@ -76,12 +102,17 @@ func (s *Snapshot) addRules(rules []*Rule, ignore func(name, format string, args
 	for name, n := range s.namespaces {
 		made, ruled := s.rules[name], *n // the document's namespaces are shared by snapshots
 		ruled.Policy.Rules = nil
-		for _, r := range made {
-			ruled.Policy.Rules = append(ruled.Policy.Rules, r.Rule)
-		}
+		var filed []*Rule
 		for _, r := range n.Policy.Rules {
-			ruled.Policy.Rules = append(ruled.Policy.Rules, r)
-			s.rules[name] = append(s.rules[name], &Rule{Namespace: name, Rule: r, FromFile: true})
+			filed = append(filed, &Rule{Namespace: name, Rule: r, FromFile: true})
+		}
+		last := slices.IndexFunc(made, func(r *Rule) bool { return r.Client })
+		if last < 0 {
+			last = len(made)
+		}
+		s.rules[name] = slices.Insert(made, last, filed...)
+		for _, r := range s.rules[name] {
+			ruled.Policy.Rules = append(ruled.Policy.Rules, r.Rule)
 		}
 		s.namespaces[name] = &ruled
 	}
@@ -95,26 +126,30 @@ func (c *Control) PutRule(ctx context.Context, r Rule) error {
 	return c.change(ctx, func(v view) (edit, error) { return v.putRule(r, job.MaxRules) })
 }
 
-// ChangeRule changes the rule made at run time for exactly one queue, which may say nothing yet: what
-// an operator said there stays. by says who does. An error of change is returned as it is. Half of what
-// the file leaves of MaxRules is for operators: callers name queues as they like.
+// ChangeRule changes what clients say of a queue, which may be nothing yet. by says who does. An error of
+// change is returned as it is. Half of what the file leaves of MaxRules is for operators: clients name queues as
+// they like. A namespace remembers the last maxGone queues that clients deleted.
 func (c *Control) ChangeRule(ctx context.Context, namespace, queue, by string,
 	change func(*Rule) error) error {
 	return c.change(ctx, func(v view) (edit, error) {
-		r := Rule{Namespace: namespace, CreatedBy: by}
+		r := Rule{Namespace: namespace, CreatedBy: by, Client: true}
 		r.Match = job.Pattern(queue)
 		if made, exists := v.entries[r.entry()].(*Rule); exists {
 			r = *made
 		}
-		before := r.Rule
-		if err := change(&r); err != nil || r.Rule == before {
+		before := r
+		if err := change(&r); err != nil || r == before {
 			return nil, err
 		}
-		if !r.Says() {
+		if r.Rule == (job.Rule{Match: r.Match}) && !r.Gone {
 			return edit{r.entry(): ""}, nil
 		}
+		r.CreatedBy = by
 		if err := r.Validate(); err != nil {
 			return nil, err
+		}
+		if r.Gone {
+			return v.putGone(r)
 		}
 		filed := 0
 		for _, r := range v.snapshot.Rules(namespace) {
@@ -126,10 +161,33 @@ func (c *Control) ChangeRule(ctx context.Context, namespace, queue, by string,
 	})
 }
 
+const maxGone = 100
+
+// putGone remembers a queue that a client deleted, instead of the one that was deleted first.
+func (v view) putGone(r Rule) (edit, error) {
+	if v.snapshot.Namespace(r.Namespace) == nil {
+		return nil, fmt.Errorf("namespace %s of kind queue: %w", r.Namespace, ErrNotFound)
+	}
+	r.CreatedMS = time.Now().UnixMilli()
+	e := edit{r.entry(): r.encode()}
+	var gone []*Rule
+	for _, name := range v.of(ruleEntry, r.Namespace) {
+		if old, ok := v.entries[name].(*Rule); ok && old.Gone && old.Match != r.Match {
+			gone = append(gone, old)
+		}
+	}
+	if len(gone) >= maxGone {
+		first := slices.MinFunc(gone, func(a, b *Rule) int { return cmp.Compare(a.CreatedMS, b.CreatedMS) })
+		e[first.entry()] = ""
+	}
+	return e, nil
+}
+
 // putRule makes a rule, where its namespace has fewer than most, or replaces that of the same pattern.
 func (v view) putRule(r Rule, most int) (edit, error) {
 	r.CreatedMS = time.Now().UnixMilli()
-	_, exists := v.entries[r.entry()]
+	old, exists := v.entries[r.entry()].(*Rule)
+	exists = exists && !old.Gone
 	n := v.snapshot.Namespace(r.Namespace)
 	switch {
 	case n != nil && n.Policy.Admit(r.Rule) != nil:
@@ -142,12 +200,14 @@ func (v view) putRule(r Rule, most int) (edit, error) {
 	return edit{r.entry(): r.encode()}, nil
 }
 
-// DeleteRule deletes a rule that was made at run time.
+// DeleteRule deletes a rule that was made at run time: that of operators before that of clients.
 func (c *Control) DeleteRule(ctx context.Context, namespace, match string) error {
 	return c.change(ctx, func(v view) (edit, error) {
-		r := &Rule{Namespace: namespace, Rule: job.Rule{Match: job.Pattern(match)}}
-		if _, exists := v.entries[r.entry()]; exists {
-			return edit{r.entry(): ""}, nil
+		for _, client := range []bool{false, true} {
+			r := &Rule{Namespace: namespace, Rule: job.Rule{Match: job.Pattern(match)}, Client: client}
+			if _, exists := v.entries[r.entry()]; exists {
+				return edit{r.entry(): ""}, nil
+			}
 		}
 		for _, r := range v.snapshot.Rules(namespace) {
 			if string(r.Match) == match {

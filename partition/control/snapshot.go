@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // File is what the configuration file says about what can be made at run time, too. It
@@ -43,6 +45,7 @@ type Snapshot struct {
 	admins     []*Admin
 	rules      map[string][]*Rule // by namespace, in the order in which they count
 	unused     map[string][]*Rule
+	gone       map[string]bool // queues that clients deleted, by the names of their entries
 }
 
 // Rules returns the rules for queues of a namespace, the first that counts first. The caller must
@@ -51,6 +54,12 @@ func (s *Snapshot) Rules(namespace string) []*Rule { return s.rules[namespace] }
 
 // UnusedRules returns the rules made at run time that do not count, and say why.
 func (s *Snapshot) UnusedRules(namespace string) []*Rule { return s.unused[namespace] }
+
+// Gone reports whether a client deleted a queue, and none has made it again.
+func (s *Snapshot) Gone(namespace, queue string) bool {
+	r := Rule{Namespace: namespace, Rule: job.Rule{Match: job.Pattern(queue)}, Client: true}
+	return s.gone[r.entry()]
+}
 
 // Namespace returns the namespace of kind queue of that name, nil when there is none.
 func (s *Snapshot) Namespace(name string) *Namespace { return s.namespaces[name] }
@@ -91,6 +100,7 @@ func newSnapshot(d *document, file *File) *Snapshot {
 		byHash:     map[tokenKey]*Token{},
 		rules:      map[string][]*Rule{},
 		unused:     map[string][]*Rule{},
+		gone:       map[string]bool{},
 	}
 	ignore := func(name, format string, args ...any) {
 		s.Ignored = append(s.Ignored, fmt.Sprintf("%s: %.200s", shownName(name), fmt.Sprintf(format, args...)))

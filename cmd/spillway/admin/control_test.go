@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tidwall/gjson"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -312,6 +313,13 @@ func TestRulesAreMadeListedAndDeleted(t *testing.T) {
 	if want := `{"rules":[{"match":"crm-eu","rate":"","burst":0,"concurrency":0,"tries":9,`; !strings.HasPrefix(w.Body.String(), want) ||
 		!strings.Contains(w.Body.String(), `{"match":"crm-*","rate":"none","burst":0,"concurrency":0,"tries":0,`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	if err := c.c.ChangeRule(t.Context(), "filed", "crm-eu", "app", func(r *control.Rule) error { r.Tries = 1; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	rules := gjson.Get(send(c.Server, "GET", "/api/v1/control/namespaces/filed/rules", "viewer", "").Body.String(), "rules.#.created_by").Raw
+	if want := `["admin-1","admin-1","SQS client app"]`; rules != want {
+		t.Errorf("got %s, want %s", rules, want)
 	}
 	if trail := send(c.Server, "GET", "/api/v1/audit", "viewer", "").Body.String(); !strings.Contains(trail, `"detail":"match crm-* {\"rate\":\"50/s\",\"burst\":50}"`) {
 		t.Errorf("the trail: %s", trail)

@@ -303,7 +303,11 @@ func (s *Server) rules(r *request) (any, error) {
 	list := []MadeRule{}
 	now := c.Snapshot()
 	for _, rule := range slices.Concat(now.Rules(ns.Name), now.UnusedRules(ns.Name)) {
-		list = append(list, MadeRule{Rule(rule.Rule), rule.CreatedMS, rule.CreatedBy, rule.FromFile, rule.Unused})
+		by := rule.CreatedBy
+		if rule.Client {
+			by = "SQS client " + by
+		}
+		list = append(list, MadeRule{Rule(rule.Rule), rule.CreatedMS, by, rule.FromFile, rule.Unused})
 	}
 	return map[string]any{"rules": list}, nil
 }
@@ -323,7 +327,7 @@ func (s *Server) putRule(r *request) (any, error) {
 	}
 	answer := PutRule{Rule: body}
 	for _, old := range c.Snapshot().Rules(ns.Name) {
-		if old.Match == rule.Match && !old.FromFile && old.Rule != rule.Rule {
+		if old.Match == rule.Match && !old.FromFile && !old.Client && old.Rule != rule.Rule {
 			answer.Replaced, _ = json.Marshal(old.Rule)
 		}
 	}
