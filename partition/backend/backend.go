@@ -70,6 +70,7 @@ type Backend struct {
 	replicas int
 
 	newClient func() redis.UniversalClient
+	conns     conns
 
 	prober   *prober
 	clock    Clock
@@ -283,6 +284,7 @@ func (b *Backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions 
 	o.Addrs = slices.Clip(o.Addrs)
 	o.MaxRetries = -1
 	o.DialTimeout = dialTimeout
+	o.Dialer = b.conns.dialer(o)
 	o.ReadTimeout = readTimeout
 	o.WriteTimeout = readTimeout
 	o.PoolTimeout = poolTimeout

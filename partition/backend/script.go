@@ -257,6 +257,7 @@ func (b *Backend) exec(ctx context.Context, client redis.UniversalClient, calls 
 			err = execErr // no connection was made; the commands have no error of their own
 		}
 		if c.Err = Classify(err); c.Err != nil {
+			b.LeaveReplica(err)
 			var answer redis.Error
 			unanswered = unanswered || !errors.As(err, &answer)
 			if !noScript(err) && !lacksSpare(err) { // these run again

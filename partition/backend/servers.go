@@ -18,9 +18,9 @@ import (
 // entries that could be tried again are rejected.
 const minVersion = 7
 
-// writeProbe writes nothing, but Redis rejects it wherever it rejects a script that would, as those of all
+// WriteProbe writes nothing, but Redis rejects it wherever it rejects a script that would, as those of all
 // kinds do. A server without memory runs it: see memoryFull.
-const writeProbe = "#!lua flags=allow-oom\nreturn 0"
+const WriteProbe = "#!lua flags=allow-oom\nreturn 0"
 
 // CheckServers reads how the servers are set up, and asks whether they take writes: ErrRejectsWrites says that
 // none does. It uses INFO, not CONFIG, which managed services reject.
@@ -40,11 +40,12 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 		if _, err := b.ReadTimeOf(ctx, c); err != nil {
 			return err
 		}
-		write := Classify(c.Eval(ctx, writeProbe, nil).Err())
+		write := Classify(c.Eval(ctx, WriteProbe, nil).Err())
 		if write != nil && !errors.Is(write, ErrRejectsWrites) {
 			return write
 		}
 		if write != nil {
+			b.LeaveReplica(write)
 			warn(fmt.Sprintf("%s: rejects writes: %v", c.Options().Addr, causeOf(write)))
 		}
 		mu.Lock()

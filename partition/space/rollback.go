@@ -119,9 +119,9 @@ func (s *Space) Watch(ctx context.Context, homes func() []*Home) {
 }
 
 // CheckRollback looks whether a ledger lacks what it had, and counts what was lost with it. It
-// reads the ledgers in one pipeline per server. It skips shards that are unreachable; a look
-// follows as soon as they are back. It does not compare the server's run_id: that changes with
-// a failover that lost nothing, and does not change with FLUSHALL.
+// reads the ledgers in one pipeline per server, and not those of a replica. It skips shards that
+// are unreachable; a look follows as soon as they are back. It does not compare the server's
+// run_id: that changes with a failover that lost nothing, and does not change with FLUSHALL.
 func (s *Space) CheckRollback(ctx context.Context, homes []*Home) { s.checkRollback(ctx, homes, false) }
 
 // checkRollback is CheckRollback; where ranked is true, shards rest that are left to others.
@@ -131,12 +131,14 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 		sh    *Shard
 		bound int64
 		cmd   *redis.SliceCmd
+		probe *redis.Cmd // of the same connection
 	}
 	var all []reading
 	var unread []*Shard
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
 	pipes := backend.Pipes{}
+	probes := map[redis.Pipeliner]*redis.Cmd{}
 	for _, h := range homes {
 		for _, sh := range h.Shards() {
 			if !sh.Breaker.Allow() || ranked && sh.rollback.since() < h.Rest(sh.Number) {
@@ -144,8 +146,11 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 				continue
 			}
 			pipe := pipes.To(s.backend.ClientFor(ctx, sh.Ledger))
+			if probes[pipe] == nil {
+				probes[pipe] = pipe.Eval(ctx, backend.WriteProbe, nil)
+			}
 			all = append(all, reading{h, sh, sh.rollback.lowerBound(),
-				pipe.HMGet(ctx, sh.Ledger, s.Kind.Total, "epoch", "format", "closed")})
+				pipe.HMGet(ctx, sh.Ledger, s.Kind.Total, "epoch", "format", "closed"), probes[pipe]})
 		}
 	}
 	_ = pipes.Exec(ctx) // each command has its own error
@@ -159,7 +164,8 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 		if err := backend.Classify(r.cmd.Err()); err != nil || len(fields) == 4 {
 			r.sh.Breaker.Done(err)
 		}
-		if r.cmd.Err() != nil || len(fields) != 4 || fields[3] != nil { // closed: its namespace is being deleted
+		// A replica may lack what its primary has. closed: its namespace is being deleted.
+		if s.backend.LeaveReplica(r.probe.Err()) || r.cmd.Err() != nil || len(fields) != 4 || fields[3] != nil {
 			r.sh.rollback.skip(round)
 			continue
 		}
