@@ -131,7 +131,7 @@ test-clients: deps-clients deps-test ## run the clients in other languages (node
 # mostly wait, so all languages run at once.
 .PHONY: conformance
 conformance: deps-test ## run the conformance suites of the clients in other languages alone (2 minutes)
-	@.ci/deps-clients languages
+	@.ci/deps clients languages
 	$(GO) test -tags clients -count=1 -p 5 -parallel 4 -timeout $(TESTTIMEOUT) -run '^TestConformance' -skip Chromium $(CLIENTS)
 
 .PHONY: test-ui
@@ -184,32 +184,32 @@ fmt: ## format the code
 
 .PHONY: deps-test
 deps-test: ## install redis-server and a C compiler for the tests, where apt can
-	@.ci/deps-test
+	@.ci/deps test
 
 .PHONY: deps-bench
 deps-bench: ## install wrk for make bench, where apt can
-	@.ci/deps-bench
+	@.ci/deps bench
 
 .PHONY: deps-sinks
 deps-sinks: ## install the servers of make test-sinks, where apt can
-	@.ci/deps-sinks
+	@.ci/deps sinks
 
 .PHONY: deps-ui
 deps-ui: ## install Chromium and npm for make test-ui, where apt can
-	@.ci/deps-ui
+	@.ci/deps ui
 
 .PHONY: deps-clients
 deps-clients: ## install node, npm, Chromium, Mono, Python, a JDK and PHP for make test-clients, where apt can
-	@.ci/deps-clients
+	@.ci/deps clients
 
 .PHONY: deps-deploy
 deps-deploy: ## install promtool, systemd-analyze, dpkg-deb and rpm for make test-deploy, where apt can
-	@.ci/deps-deploy
+	@.ci/deps deploy
 
 .PHONY: deps-release
 deps-release: ## install npm, a JDK and Python's setuptools for make release, where apt can
-	@.ci/deps-release
+	@.ci/deps release
 
 .PHONY: deps-php
 deps-php: ## install PHP and its queue libraries for make test-php, where apt and composer can
-	@.ci/deps-php
+	@.ci/deps php

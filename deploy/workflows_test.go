@@ -112,7 +112,7 @@ func TestAllGoesOnAfterAFailureAndSaysWhatRan(t *testing.T) {
 func TestAnInstalledRedisServerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t, map[string]string{"redis-server": "", "cc": "", "apt-get": "", "id": "echo 0"})
-	if ok, said, calls := s.run(t, ".ci/deps-test"); !ok || calls != "" || said != "" {
+	if ok, said, calls := s.run(t, ".ci/deps test"); !ok || calls != "" || said != "" {
 		t.Errorf("got %v, calls %q, said %q; want silence", ok, calls, said)
 	}
 }
@@ -128,7 +128,7 @@ func TestWithoutRightsTheMissingRedisServerIsNamed(t *testing.T) {
 	} {
 		s := newStubs(t, scripts).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
 		policy := filepath.Join(s.dir, "policy-rc.d")
-		ok, said, _ := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy)
+		ok, said, _ := s.run(t, ".ci/deps test", "POLICY_RC_D="+policy)
 		if ok || !strings.Contains(said, "apt-get install redis-server") || !strings.Contains(said, "brew install redis") {
 			t.Errorf("%s: got %v and %q, want a failure that says what to install", name, ok, said)
 		}
@@ -154,7 +154,7 @@ esac`
 	} {
 		s := newStubs(t, map[string]string{"apt-get": apt, "id": tt.id, "sudo": tt.sudo}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
 		policy := filepath.Join(s.dir, "policy-rc.d")
-		ok, said, calls := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy, "STATE="+filepath.Join(s.dir, "state"))
+		ok, said, calls := s.run(t, ".ci/deps test", "POLICY_RC_D="+policy, "STATE="+filepath.Join(s.dir, "state"))
 		install := "apt-get install -y --no-install-recommends redis-server gcc libc6-dev\n"
 		if !ok || strings.Count(calls, install) < 2 || !strings.Contains(calls, "apt-get update\n") {
 			t.Errorf("%s: got %v, calls %q, said %q; want install, update, install", tt.name, ok, calls, said)
@@ -172,7 +172,7 @@ func TestAPolicyOfTheMachineIsKept(t *testing.T) {
 	if err := os.WriteFile(policy, []byte("theirs"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if ok, said, _ := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy); !ok {
+	if ok, said, _ := s.run(t, ".ci/deps test", "POLICY_RC_D="+policy); !ok {
 		t.Fatal(said)
 	}
 	if text, err := os.ReadFile(policy); err != nil || string(text) != "theirs" {
@@ -186,13 +186,13 @@ func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
 		says string
 		ok   bool
 	}{
-		".ci/deps-bench":   {"Debian and Ubuntu have it", true}, // make bench goes on without
-		".ci/deps-clients": {"apt-get install nodejs npm chromium", false},
-		".ci/deps-ui":      {"apt-get install chromium npm", false},
-		".ci/deps-sinks":   {"apt-get install redis-server clickhouse-server", false},
-		".ci/deps-deploy":  {"apt-get install prometheus systemd dpkg rpm", false},
-		".ci/deps-release": {"apt-get install npm default-jdk-headless", false},
-		".ci/deps-php":     {"apt-get install php-cli php-redis", false},
+		".ci/deps bench":   {"Debian and Ubuntu have it", true}, // make bench goes on without
+		".ci/deps clients": {"apt-get install nodejs npm chromium", false},
+		".ci/deps ui":      {"apt-get install chromium npm", false},
+		".ci/deps sinks":   {"apt-get install redis-server clickhouse-server", false},
+		".ci/deps deploy":  {"apt-get install prometheus systemd dpkg rpm", false},
+		".ci/deps release": {"apt-get install npm default-jdk-headless", false},
+		".ci/deps php":     {"apt-get install php-cli php-redis", false},
 	} {
 		s := newStubs(t, map[string]string{"id": "echo 1000", "apt-get": ""}).with(t, "cat")
 		if ok, said, calls := s.run(t, script); ok != tt.ok || !strings.Contains(said, tt.says) || strings.Contains(calls, "install") {
@@ -204,13 +204,13 @@ func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
 func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for script, install := range map[string]string{
-		".ci/deps-bench":   "recommends wrk\n",
-		".ci/deps-clients": "recommends nodejs python3 mono-mcs",
-		".ci/deps-ui":      "recommends chromium npm\n",
-		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",
-		".ci/deps-deploy":  "recommends prometheus systemd dpkg rpm\n",
-		".ci/deps-release": "recommends npm default-jdk-headless",
-		".ci/deps-php":     "recommends php-cli php-redis php-mbstring",
+		".ci/deps bench":   "recommends wrk\n",
+		".ci/deps clients": "recommends nodejs python3 mono-mcs",
+		".ci/deps ui":      "recommends chromium npm\n",
+		".ci/deps sinks":   "recommends redis-server clickhouse-server nats-server kcat",
+		".ci/deps deploy":  "recommends prometheus systemd dpkg rpm\n",
+		".ci/deps release": "recommends npm default-jdk-headless",
+		".ci/deps php":     "recommends php-cli php-redis php-mbstring",
 	} {
 		s := newStubs(t, map[string]string{"id": "echo 0", "apt-get": ""}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
 		ok, said, calls := s.run(t, script, "POLICY_RC_D="+filepath.Join(s.dir, "policy-rc.d"))

@@ -29,7 +29,7 @@ import (
 type flavor struct {
 	name    string
 	app     string   // the application below testdata
-	library string   // its folder below bin/php, where .ci/deps-php lays it; none: a package of the system
+	library string   // its folder below bin/php, where .ci/deps php lays it; none: a package of the system
 	child   []string // what php runs
 	worker  []string // the library's own worker; a queue follows
 	once    []string // the same for one job, with endless tries and a back-off of 3 s

@@ -1,6 +1,6 @@
 <?php
 
-// think-queue as .ci/deps-php laid it down, the application's own classes, and stand-ins for what the library came without.
+// think-queue as .ci/deps php laid it down, the application's own classes, and stand-ins for what the library came without.
 
 $library = getenv('LIBRARY');
 require is_file("$library/vendor/autoload.php") ? "$library/vendor/autoload.php" : "$library/autoload.php";
