@@ -38,76 +38,6 @@ func counts(t testing.TB, j *spillway.Queues) spillway.Counts {
 	return n
 }
 
-func TestWorkSettlesJobsByWhatTheHandlerReturns(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := openJobs(t, clienttest.NewQueues())
-		var mu sync.Mutex
-		deliveries := map[string][]time.Time{}
-		var told atomic.Int64
-		stop := work(t, j, func(_ context.Context, job spillway.Job) error {
-			mu.Lock()
-			defer mu.Unlock()
-			what := string(job.Payload)
-			deliveries[what] = append(deliveries[what], time.Now())
-			switch {
-			case what == "permanent":
-				return fmt.Errorf("wrapped: %w", spillway.Permanent(errors.New("no such user")))
-			case what == "panic":
-				panic("oops")
-			case what == "in a minute" && job.Attempt == 1:
-				return spillway.RetryIn(errors.New("busy"), time.Minute)
-			case what == "once more" && job.Attempt == 1:
-				return errors.New("busy")
-			}
-			return nil
-		}, spillway.WorkerConfig{Concurrency: 4, OnError: func(spillway.Job, error) { told.Add(1) }})
-		for _, payload := range []string{"fine", "permanent", "panic", "in a minute", "once more"} {
-			publish(t, j, "welcome", payload, spillway.PublishOptions{})
-		}
-		clocktest.Pass(10 * time.Minute)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		for what, want := range map[string]int{"fine": 1, "permanent": 1, "panic": 3, "in a minute": 2, "once more": 2} {
-			if got := len(deliveries[what]); got != want {
-				t.Errorf("%s: %d deliveries, want %d", what, got, want)
-			}
-		}
-		if d := deliveries["in a minute"]; d[1].Sub(d[0]) != time.Minute {
-			t.Errorf("it came again after %v", d[1].Sub(d[0]))
-		}
-		if n := counts(t, j); n.Dead != 2 || n.Ready+n.Pending != 0 || told.Load() != 6 {
-			t.Errorf("got %+v, %d errors", n, told.Load())
-		}
-	})
-}
-
-func TestAHandlerCanGiveAJobBackUnbegun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := openJobs(t, clienttest.NewQueues())
-		var attempts []int
-		stop := work(t, j, func(_ context.Context, job spillway.Job) error {
-			if attempts = append(attempts, job.Attempt); len(attempts) == 2 { // its lease is another then
-				clocktest.Take(time.Second)
-				if err := j.Progress(context.Background(), job, 0, 1, ""); err != nil {
-					t.Error(err)
-				}
-			}
-			if len(attempts) < 4 {
-				return spillway.ErrNotBegun
-			}
-			return nil
-		}, spillway.WorkerConfig{OnError: func(_ spillway.Job, err error) { t.Error(err) }})
-		publish(t, j, "welcome", "1", spillway.PublishOptions{})
-		clocktest.Pass(time.Minute)
-		if err := stop(); err != nil || !slices.Equal(attempts, []int{1, 1, 1, 1}) {
-			t.Errorf("got the attempts %v, %v", attempts, err)
-		}
-	})
-}
-
 // A handler's result is one only where it is all that the handler says.
 func TestAResultBesideAnErrorIsAnError(t *testing.T) {
 	t.Parallel()
@@ -160,42 +90,6 @@ func TestWorkAsksForAsManyJobsAsThereArePlaces(t *testing.T) {
 		clocktest.Pass(time.Minute)
 		if err := stop(); err != nil || done != 10 || most != 3 {
 			t.Errorf("%d jobs are done, %d at once, %v", done, most, err)
-		}
-	})
-}
-
-func TestWorkRunsSoManyHandlersAndTakesUrgentJobsFirst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := openJobs(t, clienttest.NewQueues())
-		for i := range 20 {
-			publish(t, j, "welcome", fmt.Sprint(i), spillway.PublishOptions{})
-		}
-		publish(t, j, "urgent", "first", spillway.PublishOptions{})
-		var running, most atomic.Int64
-		var order []string
-		var mu sync.Mutex
-		stop := work(t, j, func(_ context.Context, job spillway.Job) error {
-			most.Store(max(most.Load(), running.Add(1)))
-			mu.Lock()
-			order = append(order, job.Queue)
-			mu.Unlock()
-			clocktest.Take(time.Second)
-			running.Add(-1)
-			return nil
-		}, spillway.WorkerConfig{Concurrency: 3})
-		clocktest.Pass(7500 * time.Millisecond)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		urgent := -1
-		for i, queue := range order {
-			if queue == "urgent" {
-				urgent = i
-			}
-		}
-		if most.Load() != 3 || len(order) != 21 || urgent < 0 || urgent > 2 {
-			t.Errorf("%d at once, %d jobs, the urgent one as number %d", most.Load(), len(order), urgent)
 		}
 	})
 }
@@ -302,97 +196,6 @@ func TestAHandlerThatEndsItsGoroutineFails(t *testing.T) {
 	})
 }
 
-// What the service hands out beyond what was asked for comes again when its lease ends.
-func TestAnAnswerWithMoreJobsThanWereAskedForIsNone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		service := clienttest.NewQueues()
-		one := `{"queue":"welcome","id":"0ATN8Z2M3QF6Y00000G4S7W1KX","attempt":1,"tries":1,"data":"eA=="}`
-		var answers atomic.Int64
-		service.Fail = func(r *http.Request) (*http.Response, error) {
-			if strings.HasSuffix(r.URL.Path, "/claim") && answers.Add(1) == 1 {
-				return clienttest.Answer(200, `{"jobs":[`+strings.Repeat(one+",", 20)+one+`]}`), nil
-			}
-			return nil, nil
-		}
-		j := openJobs(t, service)
-		for i := range 10 {
-			publish(t, j, "welcome", fmt.Sprint(i), spillway.PublishOptions{})
-		}
-		var running, most, done, failed atomic.Int64
-		stop := work(t, j, func(context.Context, spillway.Job) error {
-			most.Store(max(most.Load(), running.Add(1)))
-			clocktest.Take(time.Second)
-			running.Add(-1)
-			done.Add(1)
-			return nil
-		}, spillway.WorkerConfig{Concurrency: 2, OnRequestError: func(error) { failed.Add(1) }})
-		clocktest.Pass(time.Minute)
-		if err := stop(); err != nil || most.Load() != 2 || done.Load() != 10 || failed.Load() != 1 {
-			t.Errorf("%v; %d at once, %d done, %d errors", err, most.Load(), done.Load(), failed.Load())
-		}
-	})
-}
-
-// A handler may take much longer than the TTR, through an outage shorter than the lease.
-func TestALeaseIsProlongedWhileItsHandlerRuns(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		service := clienttest.NewQueues()
-		began := time.Now()
-		service.Fail = func(*http.Request) (*http.Response, error) {
-			if d := time.Since(began); d > 60*time.Second && d < 95*time.Second {
-				return nil, errors.New("connection reset")
-			}
-			return nil, nil
-		}
-		j := openJobs(t, service)
-		publish(t, j, "welcome", "x", spillway.PublishOptions{Tries: 1})
-		var deliveries atomic.Int64
-		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
-			deliveries.Add(1)
-			clocktest.Take(10 * time.Minute)
-			return ctx.Err()
-		}, spillway.WorkerConfig{Concurrency: 2})
-		clocktest.Pass(11 * time.Minute)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		if n := counts(t, j); deliveries.Load() != 1 || n != (spillway.Counts{}) {
-			t.Errorf("%d deliveries, %+v", deliveries.Load(), n)
-		}
-	})
-}
-
-func TestATouchThatHangsDoesNotCostTheLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		service := clienttest.NewQueues()
-		var settlements atomic.Int64
-		service.Fail = func(r *http.Request) (*http.Response, error) {
-			if strings.HasSuffix(r.URL.Path, "/settle") && settlements.Add(1) == 1 {
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}
-			return nil, nil
-		}
-		j := openJobs(t, service)
-		publish(t, j, "welcome", "x", spillway.PublishOptions{Tries: 1})
-		var cause atomic.Value
-		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
-			clocktest.Take(time.Minute)
-			if err := context.Cause(ctx); err != nil {
-				cause.Store(err)
-			}
-			return nil
-		}, spillway.WorkerConfig{TTR: 9 * time.Second})
-		clocktest.Pass(65 * time.Second)
-		if err := stop(); err != nil || cause.Load() != nil || counts(t, j) != (spillway.Counts{}) {
-			t.Errorf("%v, %v, %+v", err, cause.Load(), counts(t, j))
-		}
-	})
-}
-
 func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
 	t.Parallel()
 	t.Run("taken away", func(t *testing.T) {
@@ -449,46 +252,6 @@ func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
 				t.Errorf("%d deliveries, %+v", deliveries.Load(), n)
 			}
 		})
-	})
-}
-
-func TestWorkStopsWhenItsHandlersHaveEnded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := openJobs(t, clienttest.NewQueues())
-		publish(t, j, "welcome", "x", spillway.PublishOptions{})
-		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
-			clocktest.Take(20 * time.Second)
-			return ctx.Err()
-		}, spillway.WorkerConfig{})
-		clocktest.Pass(time.Second)
-		began := time.Now()
-		if err := stop(); err != nil || time.Since(began) != 19*time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		if n := counts(t, j); n != (spillway.Counts{}) {
-			t.Errorf("got %+v", n)
-		}
-	})
-}
-
-func TestAHandlerThatDoesNotEndIsCutOffAndItsJobGivenBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := openJobs(t, clienttest.NewQueues())
-		publish(t, j, "welcome", "x", spillway.PublishOptions{})
-		stop := work(t, j, func(ctx context.Context, _ spillway.Job) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}, spillway.WorkerConfig{StopTimeout: 5 * time.Second, TTR: time.Hour})
-		clocktest.Pass(time.Second)
-		began := time.Now()
-		if err := stop(); err != nil || time.Since(began) != 5*time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		if n := counts(t, j); n.Ready != 1 {
-			t.Errorf("got %+v", n)
-		}
 	})
 }
 
