@@ -1,11 +1,7 @@
 package ingest
 
 import (
-	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -64,60 +60,4 @@ func TestEntriesReachARealRedisAndAreAccountedFor(t *testing.T) {
 	if err != nil || o.Ledger.Accepted != 122 || o.Ledger.Evicted != 20 || o.Ledger.Buffered != 102 {
 		t.Errorf("ledger %+v, %v", o.Ledger, err)
 	}
-}
-
-// TestWhatIsAcknowledgedIsStored checks acknowledged ≤ accepted ≤ acknowledged +
-// unknown while Redis stalls, and the answers after Redis is killed.
-func TestWhatIsAcknowledgedIsStored(t *testing.T) {
-	t.Parallel()
-	policy := partition.DefaultPolicy()
-	policy.Capacity = 1_000_000
-	p, store, redis := onRedis(t, policy, func(c *Config) { c.ProduceTimeout = 300 * time.Millisecond })
-	var acked, unknown, rejected atomic.Int64
-	var wg sync.WaitGroup
-	var stop atomic.Bool
-	for w := range 8 {
-		wg.Go(func() {
-			for i := 0; !stop.Load(); i++ {
-				r := p.post(fmt.Sprintf("/v1/default/p%d", (w+i)%5), "1\n2\n3", asNDJSON)
-				switch {
-				case r.status == 200:
-					acked.Add(int64(r.body.Accepted))
-				case r.body.Outcome == "unknown":
-					unknown.Add(3)
-				case r.status == 503:
-					rejected.Add(3)
-				default:
-					t.Errorf("got %d %s", r.status, r.raw)
-				}
-			}
-		})
-	}
-	eventually(t, func() bool { return acked.Load() > 300 })
-	redis.Signal(syscall.SIGSTOP)
-	eventually(t, func() bool { return unknown.Load() > 0 })
-	redis.Signal(syscall.SIGCONT)
-	mark := acked.Load()
-	eventually(t, func() bool { return acked.Load() > mark+300 })
-	stop.Store(true)
-	wg.Wait()
-	o, err := store.Overview(t.Context(), store.Namespace("default"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := o.Ledger.Accepted; a < acked.Load() || a > acked.Load()+unknown.Load() {
-		t.Errorf("accepted %d, acknowledged %d, unknown %d", a, acked.Load(), unknown.Load())
-	}
-	if counted := p.metric("entries_total", "default", "accepted"); int64(counted) != acked.Load() {
-		t.Errorf("counted %v accepted, acknowledged %d", counted, acked.Load())
-	}
-
-	redis.Kill()
-	p.post("/v1/default/p", "x") // the broken connection may make the outcome unknown
-	r := p.post("/v1/default/p", "x")
-	if r.expect(t, 503, "store_unavailable"); r.body.Outcome != "" || r.header.Get("Retry-After") == "" {
-		t.Errorf("a store that is down: %s", r.raw)
-	}
-	redis.Launch()
-	eventually(t, func() bool { return p.post("/v1/default/p", "x").status == 200 })
 }

@@ -348,3 +348,11 @@ func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 	}
 	t.Logf("%d calls were rejected meanwhile", rejected)
 }
+
+// seeds is how many of the whole are tried with -short.
+func seeds(whole, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return whole
+}

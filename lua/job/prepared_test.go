@@ -37,35 +37,6 @@ func (s *shard) waiting() []any {
 	return []any{reply[12], reply[9]}
 }
 
-func TestAPreparedJobWaitsForItsCommit(t *testing.T) {
-	on(t, func(t *testing.T, s *shard) {
-		s.clock = start
-		seq := s.stored(group{queue: "a", delay: 1000, id: "x-y", bodies: bodies(1), watch: prepared(2, 0, heard+"cx-y\n")})[0]
-		s.stored(group{queue: "a", delay: 9000, bodies: bodies(1)})
-		mine := fmt.Sprint(seq, ":x-y")
-		s.same("prepared and delayed", s.waiting(), []any{1, 1})
-		s.same("claimed", len(s.claim("a", 9)), 0)
-		s.same("not due", s.promote(due{"a", "delay", []int64{seq}})[0], 0)
-		s.same("its state", s.get("a", seq)[2:4], []any{"prepared", s.now() + 1000})
-		s.same("acked", s.ack("a", mine), []int64{3})
-		s.same("rescheduled", s.reschedule("a", mine, 0), []any{2, 0})
-		s.same("its id", s.publish(group{queue: "a", id: "x-y", bodies: bodies(1)})[0], []any{3, seq, 1})
-		s.same("without its id", s.decide("a", "commit", seq), []any{0, 0})
-		s.same("another", s.decide("a", "commit", seq+99), []any{0, 0})
-		s.exact("a")
-		s.same("committed", s.decide("a", "commit", mine), []any{1, 0})
-		s.same("again", s.decide("a", "commit", mine), []any{2, 0})
-		s.same("rolled back", s.decide("a", "rollback", mine), []any{3, 0})
-		s.same("prepared and delayed", s.waiting(), []any{0, 1})
-		s.same("claimed", len(s.claim("a", 9)), 1)
-		s.same("again", s.decide("a", "commit", mine), []any{2, 0})
-		s.same("acked", s.ack("a", mine), []int64{1})
-		s.same("told", s.told(), []string{fmt.Sprintf("done %d x-y acked ", seq)})
-		s.same("left behind", s.c.HLen(ctx, s.key("on_end")).Val(), 0)
-		s.exact("a", "_out")
-	})
-}
-
 // The delay counts from the publish, as a ttl does.
 func TestACommittedJobWaitsForItsDelay(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
@@ -83,18 +54,6 @@ func TestACommittedJobWaitsForItsDelay(t *testing.T) {
 	})
 }
 
-func TestARollbackDeletesThePreparedJob(t *testing.T) {
-	on(t, func(t *testing.T, s *shard) {
-		seq := s.stored(group{queue: "a", delay: 1000, bodies: bodies(1), watch: prepared(2, 0, heard)})[0]
-		s.same("rolled back", s.decide("a", "rollback", seq), []any{1, 0})
-		s.same("again", s.decide("a", "rollback", seq), []any{2, 0})
-		s.same("committed", s.decide("a", "commit", seq), []any{3, 0})
-		s.same("told", s.told(), []string{fmt.Sprintf("done %d  deleted ", seq)})
-		s.same("deleted", s.total("deleted"), 1)
-		s.exact("a", "_out")
-	})
-}
-
 // Where the namespace keeps as many keys as it may, decisions are made and not remembered.
 func TestADecisionIsRememberedWhileThereIsRoom(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
@@ -105,33 +64,6 @@ func TestADecisionIsRememberedWhileThereIsRoom(t *testing.T) {
 		}
 		s.same("remembered", s.decide("a", "commit", seqs[0]), []any{3, 0})
 		s.same("not remembered", s.decide("a", "commit", seqs[1]), []any{0, 0})
-	})
-}
-
-// The publisher is asked after a pause, twice that and so on; then the job is dead, and may be respawned.
-func TestAPublisherIsAskedAndThenTheJobIsDead(t *testing.T) {
-	on(t, func(t *testing.T, s *shard) {
-		s.clock = start
-		seq := s.stored(group{queue: "a", delay: 1000, id: "mine", bodies: bodies(1), watch: prepared(2, 0, heard+"cmine\n")})[0]
-		asks := func(after int64) []int64 {
-			s.clock += after*1000 - 1000
-			s.same("early", s.promote(due{"a", "delay", []int64{seq}}), []any{0, 0, 0, 0})
-			s.clock += 1000
-			return s.promote(due{"a", "delay", []int64{seq}})
-		}
-		for _, pause := range []int64{1000, 2000} {
-			s.same("asked", asks(pause), []any{0, 0, 0, 0})
-			s.same("told", s.told(), []string{fmt.Sprintf("check %d mine prepared ", seq)})
-			s.exact("a", "_out")
-		}
-		s.same("given up", asks(4000), []any{0, 1, 0, 0})
-		s.same("told", s.told(), []string{fmt.Sprintf("done %d mine dead ", seq)})
-		s.same("its state", s.get("a", seq)[2:5], []any{"dead", s.now(), 4})
-		s.same("among the dead", s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a"), s.key("u:a")}, 0, 9, 1000)[2:5], []any{seq, s.now(), 4})
-		s.same("committed", s.decide("a", "commit", fmt.Sprint(seq, ":mine")), []any{4, 0})
-		s.same("respawned", s.respawn("a", "respawn", 9, 0), 1)
-		s.same("claimed", len(s.claim("a", 9)), 1)
-		s.exact("a", "_out")
 	})
 }
 
