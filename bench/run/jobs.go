@@ -13,10 +13,8 @@ import (
 
 	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/bench/rig"
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
-	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // jobGroups are the rows of durable jobs.
@@ -37,14 +35,6 @@ var jobGroups = []group{
 			{Key: "jobs", Measure: "the same, 128 a request ÷ 128 a publish or claim", Goal: 0.7, Note: "64 connections, NDJSON; raw: 4 publishes or claims a call"},
 		}
 	}, jobsOverHTTP},
-	{"limits over all workers", func() []*row {
-		return []*row{
-			{Key: "limits", Measure: "jobs/s claimed and acked, one a request, of queues with a limit ÷ without", Goal: 1 / 1.15,
-				Note: "as over HTTP, without the publishes; concurrency of 10,000, which holds nobody back"},
-			{Key: "limits", Measure: "slots in use ÷ limit, while there is work", Goal: 0.95,
-				Note: "one queue, concurrency 10, 60 workers at three servers, which hold each job for 50 ms"},
-		}
-	}, jobLimits},
 	{"jobs beside lmstfy", func() []*row {
 		return []*row{
 			{Key: "jobs", Measure: "PUT of one job/s ÷ lmstfy", Goal: 2.5,
@@ -210,32 +200,8 @@ func messages(n, size int) []job.Message {
 	return all
 }
 
-// rated is the rule of a queue of which so many jobs a second are claimed.
-func rated(queue string, perSecond int64, burst int) job.Rule {
-	return job.Rule{
-		Match: job.Pattern(queue),
-		Rate:  job.RateLimit{Rate: partition.Rate{Count: perSecond, Per: time.Second}},
-		Burst: burst,
-	}
-}
-
-// claimJobs claims up to n jobs of a queue.
-func claimJobs(ctx context.Context, s *job.Store, l *job.Lane, queue string, n int) *job.Claim {
-	c := &job.Claim{Namespace: s.Namespace(jobNamespace), Queues: []string{queue}, TTR: time.Hour, Count: n}
-	s.Run(ctx, l, &job.Batch{Claims: []*job.Claim{c}})
-	return c
-}
-
 // promoter makes what is due ready, as each process does.
 func (r *jobRig) promoter() *job.Promoter { return job.NewPromoter(r.jobs) }
-
-// putSchedule makes one, as of a time of Redis, so that many come due at the same one.
-func (r *jobRig) putSchedule(ctx context.Context, name string, spec *schedule.Spec, now int64) error {
-	p := &job.PutSchedule{Namespace: r.ns, Queue: scheduleQueue, Name: name, Spec: spec.JSON()}
-	p.Tag = schedule.Tag(p.Spec)
-	p.First, p.Look = schedule.First(spec, r.ns.Name, scheduleQueue, name, now)
-	return r.jobs.PutSchedule(ctx, p)
-}
 
 // awaitReady waits until so many jobs are ready.
 func (r *jobRig) awaitReady(ctx context.Context, n int64, every time.Duration) (err error) {

@@ -45,7 +45,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
 	flags.StringVar(&s.wrkPath, "wrk", "wrk", "the wrk that loads row a")
 	flags.StringVar(&s.lmstfyServer, "lmstfy", "bin/lmstfy-server", "the lmstfy that jobs are held against; without it those rows are left out")
-	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory, shed, cost, sizing, all of these, or clickhouse")
+	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory, cost, sizing, all of these, or clickhouse")
 	flags.StringVar(&s.rows, "rows", "", "table: rows to measure, such as a,sparse, bcd or jobs; without it all of them")
 	flags.IntVar(&s.rounds, "rounds", 3, "table, cost: how often each side is measured")
 	flags.DurationVar(&s.segment, "segment", 3*time.Second, "table: how long one side is loaded")
@@ -62,7 +62,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	scenarios := []struct {
 		name string
 		run  func(context.Context, settings) (scenarioReport, error)
-	}{{"throughput", throughput}, {"memory", memory}, {"shed", shed}, {"cost", cost}, {"sizing", sizing}, {needsClickHouse, inserts}}
+	}{{"throughput", throughput}, {"memory", memory}, {"cost", cost}, {"sizing", sizing}, {needsClickHouse, inserts}}
 
 	if _, err := chosen(s.rows); err != nil {
 		_, _ = fmt.Fprintln(progress, err)
@@ -106,7 +106,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		}
 	}
 	if !known {
-		_, _ = fmt.Fprintf(progress, "scenario: %q is not usable: want table, throughput, memory, shed, cost, sizing, all or clickhouse\n", scenario)
+		_, _ = fmt.Fprintf(progress, "scenario: %q is not usable: want table, throughput, memory, cost, sizing, all or clickhouse\n", scenario)
 		return 2
 	}
 	return code

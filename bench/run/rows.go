@@ -57,22 +57,10 @@ var groups = append([]group{
 		}
 	}, batches},
 	{"adapters", func() []*row {
-		all := []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
+		return []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
 			Note: "role ingest, 64 connections, closed loop, 100 partitions, entries of 400 bytes as the sink gets them; Segment's name the " +
-				"partition in properties.game. The others by wrk, lines of 225 bytes, a partition a request, against NDJSON that stores the same"}}
-		for _, s := range exporters {
-			goal := 0.6
-			if s.contentType == "application/x-protobuf" {
-				goal = 0.8
-			}
-			all = append(all, &row{Key: "adapters", Measure: "the same of " + s.name, Goal: goal})
-		}
-		return all
+				"partition in properties.game"}}
 	}, adapters},
-	{"a transform", func() []*row {
-		return []*row{{Key: "transform", Measure: "128-entry NDJSON confirmed entries/s with a transform of three steps ÷ without", Goal: 0.7,
-			Note: "as b: drop_if, set and remove on entries of 200 bytes"}}
-	}, transformed},
 	{"sinks", func() []*row {
 		return []*row{
 			{Key: "sinks", Measure: "drained entries/s to file: ÷ to null:", Goal: 0.5,
@@ -94,14 +82,6 @@ var groups = append([]group{
 		}
 	}, isolation},
 	{"hostile tenants", hostileRows, hostileTenants},
-	{"the Go client", func() []*row {
-		return []*row{
-			{Key: "sdk", Measure: "entries/s that one process stores with the Go client ÷ 128-entry NDJSON by our loader", Goal: 0.15,
-				Note: "ingest/client with its defaults (4 requests of up to 128 at once, gzip) on the mixed route, 100 partitions, at most 5,000 " +
-					"entries pending, so that none is dropped; our loader as in b; loader: CPU of the client's process"},
-			{Key: "sdk", Measure: "the same without gzip", Goal: 0.2},
-		}
-	}, sdk},
 	{"confirm latency at 10 k/s", func() []*row {
 		return []*row{{Key: "f", Measure: "confirm latency p99 at 10 k one-event requests/s", Unit: "ms", Goal: 5, AtMost: true,
 			Note: "open loop, from the moment a request was due; 256 connections, role all, null:"}}
@@ -127,7 +107,7 @@ var groups = append([]group{
 			Note: "SIGSTOP for 5 s, 512 connections go on; bound = 2 × max_inflight_bytes (16 MiB) + connections × 64 KiB as ingest.Config says; " +
 				"503 past it, and the account holds after SIGCONT"}}
 	}, stalled},
-}, slices.Concat(scaleGroups, jobGroups, scheduleGroups, rateGroups, pushGroups, phpGroups)...)
+}, slices.Concat(scaleGroups, jobGroups)...)
 
 // rowKeys are the keys of all rows, as a usage error lists them.
 func rowKeys() string {

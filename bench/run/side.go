@@ -28,11 +28,10 @@ import (
 //	produce  the produce script alone, over partition.Store, pipelined
 //	drain    the claim and commit scripts alone, likewise
 //	bare     RPUSH, LRANGE and LTRIM in place of all scripts
-//	report   the Go client, which reports as fast as the service takes it
 //	receive  a webhook's receiver, which counts
 //	jobs     the scripts of jobs alone, over job.Store
 var sides = map[string]func(ctx context.Context, args []string, out io.Writer) error{
-	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands, "report": reportEvents, "receive": receive, "jobs": rawJobs,
+	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands, "receive": receive, "jobs": rawJobs,
 }
 
 // noop serves until ctx ends.
