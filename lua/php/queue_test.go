@@ -43,9 +43,9 @@ type queue struct {
 	flavor     flavor
 
 	bytes, ttr, steal, maxKeys int
-	tokens                            int
-	clock                             int64 // ms since 1970; 0: the server's
-	called                            func(script *lua.Script, keys []string, argv []any)
+	tokens                     int
+	clock                      int64 // ms since 1970; 0: the server's
+	called                     func(script *lua.Script, keys []string, argv []any)
 }
 
 var queues atomic.Int64

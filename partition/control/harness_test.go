@@ -110,6 +110,3 @@ func (p *process) await(what string, satisfied func(*control.Snapshot) bool) {
 		p.t.Fatalf("%v later: not yet %s", patience, what)
 	}
 }
-
-func newRegistry() *prometheus.Registry { return prometheus.NewRegistry() }
-func nop() *zap.Logger                  { return zap.NewNop() }
