@@ -54,24 +54,23 @@ func NoPoint() (p Point) {
 	return p
 }
 
-// Of each namespace 15 min at 1 s and 24 h at 1 min are kept, 112 kB; of the total as well.
+// Of each namespace 15 min are kept, a point a second, 43 kB; of the total as well. Prometheus keeps days.
 const (
 	secondsKept = 15 * 60
-	minutesKept = 24 * 60
-	// Kept are the histories that are kept beside that of the total, 7.2 MB. The others are in the
+	// Kept are the histories that are kept beside that of the total, 2.8 MB. The others are in the
 	// total only.
 	Kept = 64
 )
 
-// A ring holds the latest points of one step, by their time.
+// A ring holds the latest points, by their time.
 type ring struct {
 	points []Point
-	last   int64 // time of the last one, in steps since 1970
+	last   int64 // time of the last one, Unix seconds
 }
 
 // newRing has no values until last, and goes on after it.
-func newRing(size int, last int64) *ring {
-	r := &ring{points: make([]Point, size), last: last}
+func newRing(last int64) *ring {
+	r := &ring{points: make([]Point, secondsKept), last: last}
 	for i := range r.points {
 		r.points[i] = NoPoint()
 	}
@@ -98,56 +97,20 @@ func (r *ring) get(at int64) Point {
 	return r.points[at%int64(len(r.points))]
 }
 
-// track is the history of one namespace.
-type track struct {
-	seconds, minutes *ring
-}
-
-func newTrack(at time.Time) *track {
-	return &track{newRing(secondsKept, at.Unix()-1), newRing(minutesKept, at.Unix()/60-1)}
-}
-
-// add writes a point, and its minute so far: the mean of rates, the highest of gauges.
-func (t *track) add(at time.Time, p Point, gauges int) {
-	second := at.Unix()
-	t.seconds.set(second, p)
-	minute := NoPoint()
-	for series := range minute {
-		sum, n := float32(0), float32(0)
-		for s := second / 60 * 60; s <= second; s++ {
-			v := t.seconds.get(s)[series]
-			switch {
-			case v != v: // NaN
-			case series < gauges:
-				sum, n = sum+v, n+1
-			default:
-				sum, n = max(sum, v), 1
-			}
-		}
-		if n > 0 {
-			minute[series] = sum / n
-		}
-	}
-	t.minutes.set(second/60, minute)
-}
-
 // A History keeps the series of namespaces, or of queues, and of their total. It is safe for concurrent use.
 type History struct {
-	names  []string
-	gauges int // index of the first
+	names []string
 
 	mu     sync.Mutex
-	tracks map[string]*track // by namespace; the total has the name ""
+	tracks map[string]*ring // by namespace; the total has the name ""
 	latest map[string]Point  // by namespace, of the last add
 }
 
 // New makes an empty one of buffers.
-func New() *History { return &History{names: Names, gauges: Buffered, tracks: map[string]*track{}} }
+func New() *History { return &History{names: Names, tracks: map[string]*ring{}} }
 
 // NewQueues makes an empty one of queues.
-func NewQueues() *History {
-	return &History{names: QueueNames, gauges: Ready, tracks: map[string]*track{}}
-}
+func NewQueues() *History { return &History{names: QueueNames, tracks: map[string]*ring{}} }
 
 // Add writes the points of one moment by namespace, and their total.
 func (h *History) Add(at time.Time, points map[string]Point) {
@@ -196,10 +159,10 @@ func (h *History) write(name string, at time.Time, p Point) {
 		if name != "" && len(h.tracks) > Kept {
 			return
 		}
-		t = newTrack(at)
+		t = newRing(at.Unix() - 1)
 		h.tracks[name] = t
 	}
-	t.add(at, p, h.gauges)
+	t.set(at.Unix(), p)
 }
 
 // Recent is the mean of a namespace's latest rates, over span seconds, or the last one of
@@ -217,7 +180,7 @@ func (h *History) Recent(name string, now time.Time, span int) (rates Point) {
 	for series := range rates {
 		n := float32(0)
 		for back := range int64(RecentFor / time.Second) {
-			if v := t.seconds.get(now.Unix() - back)[series]; v == v && (n == 0 || back < int64(span)) {
+			if v := t.get(now.Unix() - back)[series]; v == v && (n == 0 || back < int64(span)) {
 				rates[series] += v
 				n++
 			}
@@ -227,31 +190,21 @@ func (h *History) Recent(name string, now time.Time, span int) (rates Point) {
 	return rates
 }
 
-// Series are the values of a range, nil where there is none.
-func (h *History) Series(name string, now time.Time,
-	minutes bool) (from time.Time, step time.Duration, series map[string][]*float32) {
+// Series are the values of the last 15 minutes by the second, nil where there is none.
+func (h *History) Series(name string, now time.Time) (from time.Time, series map[string][]*float32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	series = map[string][]*float32{}
-	step, size := time.Second, int64(secondsKept)
-	if minutes {
-		step, size = time.Minute, minutesKept
-	}
-	last := now.Unix() / int64(step/time.Second)
-	from = time.Unix((last-size+1)*int64(step/time.Second), 0)
-	points := make([]Point, size)
+	first := now.Unix() - secondsKept + 1
+	points := make([]Point, secondsKept)
 	for i := range points {
 		points[i] = NoPoint()
 		if t := h.tracks[name]; t != nil {
-			r := t.seconds
-			if minutes {
-				r = t.minutes
-			}
-			points[i] = r.get(last - size + 1 + int64(i))
+			points[i] = t.get(first + int64(i))
 		}
 	}
 	for i, name := range h.names {
-		values := make([]*float32, size)
+		values := make([]*float32, len(points))
 		for at := range points {
 			if v := points[at][i]; v == v {
 				values[at] = &points[at][i]
@@ -259,5 +212,5 @@ func (h *History) Series(name string, now time.Time,
 		}
 		series[name] = values
 	}
-	return from, step, series
+	return time.Unix(first, 0), series
 }

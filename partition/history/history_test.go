@@ -12,7 +12,7 @@ func value(p *float32) float32 {
 	return *p
 }
 
-func TestHistoryKeepsSecondsAndMinutes(t *testing.T) {
+func TestHistoryKeepsSeconds(t *testing.T) {
 	t.Parallel()
 	h := New()
 	start := time.Unix(1_800_000_000, 0) // a whole minute
@@ -25,9 +25,9 @@ func TestHistoryKeepsSecondsAndMinutes(t *testing.T) {
 		h.Add(start.Add(time.Duration(second)*time.Second), map[string]Point{"a": p, "b": p})
 	}
 	now := start.Add(119 * time.Second)
-	from, step, series := h.Series("a", now, false)
-	if step != time.Second || !from.Equal(now.Add(-899*time.Second)) || len(series["accepted"]) != 900 || len(series) != int(seriesCount) {
-		t.Fatalf("from %v by %v, %d points of %d series", from, step, len(series["accepted"]), len(series))
+	from, series := h.Series("a", now)
+	if !from.Equal(now.Add(-899*time.Second)) || len(series["accepted"]) != 900 || len(series) != int(seriesCount) {
+		t.Fatalf("from %v, %d points of %d series", from, len(series["accepted"]), len(series))
 	}
 	at := func(name string, second int) float32 { return value(series[name][900-120+second]) }
 	for second, want := range map[int]float32{0: 10, 29: 10, 30: -1, 59: -1, 60: 10, 119: 10} {
@@ -38,19 +38,12 @@ func TestHistoryKeepsSecondsAndMinutes(t *testing.T) {
 	if value(series["accepted"][0]) != -1 || at("oldest_age_ms", 119) != -1 || at("buffered", 119) != 119 {
 		t.Error("missing values are not null, or a value is missing")
 	}
-	_, _, total := h.Series("", now, false)
+	_, total := h.Series("", now)
 	if got := value(total["accepted"][899]); got != 20 {
 		t.Errorf("the total of a rate is %v, want 20", got)
 	}
-	from, step, series = h.Series("a", now, true)
-	if step != time.Minute || !from.Equal(start.Add(-1438*time.Minute)) || len(series["accepted"]) != 1440 {
-		t.Fatalf("from %v by %v, %d points", from, step, len(series["accepted"]))
-	}
-	if rate, depth := value(series["accepted"][1438]), value(series["buffered"][1438]); rate != 10 || depth != 29 {
-		t.Errorf("the first minute: got a rate of %v and a depth of %v, want the mean 10 and the highest 29", rate, depth)
-	}
 	later := now.Add(time.Hour)
-	if _, _, series = h.Series("a", later, false); value(series["accepted"][0]) != -1 {
+	if _, series = h.Series("a", later); value(series["accepted"][0]) != -1 {
 		t.Error("an hour later the last 15 minutes have values")
 	}
 }
@@ -64,11 +57,11 @@ func TestTheHistoryOfQueuesHasNoTotalAndItsOwnGauges(t *testing.T) {
 		p[1], p[Ready] = float32(second%2), float32(second%30)
 		h.AddEach(start.Add(time.Duration(second)*time.Second), map[string]Point{"mail": p, "mail/welcome": p})
 	}
-	_, _, series := h.Series("mail/welcome", start.Add(59*time.Second), true)
-	if acked, ready := value(series["acked"][1439]), value(series["ready"][1439]); acked != 0.5 || ready != 29 || len(series) != len(QueueNames) {
-		t.Errorf("a minute has %v acked a second, %v ready, %d series; want the mean 0.5, the highest 29", acked, ready, len(series))
+	_, series := h.Series("mail/welcome", start.Add(59*time.Second))
+	if acked, ready := value(series["acked"][899]), value(series["ready"][899]); acked != 1 || ready != 29 || len(series) != len(QueueNames) {
+		t.Errorf("a second has %v acked, %v ready, %d series; want 1, 29", acked, ready, len(series))
 	}
-	if _, _, total := h.Series("", start.Add(59*time.Second), true); value(total["ready"][1439]) != -1 {
+	if _, total := h.Series("", start.Add(59*time.Second)); value(total["ready"][899]) != -1 {
 		t.Error("there is a total, which has jobs twice")
 	}
 }
@@ -87,7 +80,7 @@ func TestHistoryIsBoundedInNamespaces(t *testing.T) {
 	if n := len(h.tracks); n > Kept+1 {
 		t.Errorf("%d histories are kept", n)
 	}
-	if _, _, total := h.Series("", at, false); value(total["accepted"][899]) != 3*Kept {
+	if _, total := h.Series("", at); value(total["accepted"][899]) != 3*Kept {
 		t.Error("the total lacks namespaces")
 	}
 	for name := range points {

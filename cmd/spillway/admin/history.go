@@ -23,10 +23,7 @@ type History struct {
 }
 
 func (s *Server) historyOf(r *request) (any, error) {
-	span, name, queue, h := r.param("range"), r.param("namespace"), r.queueParam(), s.history
-	if span != "" && span != "15m" && span != "24h" {
-		r.bad("range: want 15m or 24h")
-	}
+	name, queue, h := r.param("namespace"), r.queueParam(), s.history
 	if _, queues := r.view.jobSpace(name); queues {
 		h, name = s.jobLedgers.history, trackOf(name, queue)
 	} else if name != "" || queue != "" {
@@ -36,8 +33,8 @@ func (s *Server) historyOf(r *request) (any, error) {
 		return nil, r.err
 	}
 	s.sweep.watch()
-	from, step, series := h.Series(name, s.sweep.now(), span == "24h")
-	return History{step.Milliseconds(), from.UnixMilli(), len(series["lost"]), series}, nil
+	from, series := h.Series(name, s.sweep.now())
+	return History{time.Second.Milliseconds(), from.UnixMilli(), len(series["lost"]), series}, nil
 }
 
 // A recorder writes the history every second, from what the accounts read anyway.

@@ -103,7 +103,7 @@ func TestARecorderStartsAnewWithOtherAccounts(t *testing.T) {
 		now = now.Add(time.Second)
 		view.Accounts.last["default"] = reading{Overview: partition.Overview{Ledger: partition.Ledger{Accepted: total}}, at: now}
 		r.tick(now)
-		_, _, series := h.Series("default", now, false)
+		_, series := h.Series("default", now)
 		return value(series["accepted"][899])
 	}
 	if got := []float32{tick(100), tick(150), tick(150)}; got[0] != -1 || got[1] != 50 || got[2] != 0 {

@@ -638,7 +638,7 @@ func TestAQueueThatSomebodyLooksAtHasAHistory(t *testing.T) {
 		}
 		return value(h.Series["ready"][h.Points-1])
 	}
-	if got := []float32{last("&queue=q"), last("&queue=q&range=24h"), last("&queue=other")}; got[0] != 2 || got[1] != 2 || got[2] != -1 {
+	if got := []float32{last("&queue=q"), last("&queue=other")}; got[0] != 2 || got[1] != -1 {
 		t.Errorf("ready: got %v", got)
 	}
 	for path, status := range map[string]int{"&queue=%20": 400, "": 200} {

@@ -139,8 +139,7 @@ func (c *Connection) dropped(ctx context.Context, namespace string,
 		StepMS int64                 `json:"step_ms"`
 		Series map[string][]*float64 `json:"series"` // entries a second, the oldest first
 	}
-	_, err := c.call("/api/v1/history").set("range", "15m").set("namespace",
-		namespace).get(ctx, &history)
+	_, err := c.call("/api/v1/history").set("namespace", namespace).get(ctx, &history)
 	if answered(err).status == http.StatusNotFound {
 		return nil, nil
 	}

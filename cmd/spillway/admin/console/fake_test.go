@@ -128,7 +128,7 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"step_ms": 1000, "from_ms": now - 2000, "points": 3, "series": object{"ready": []any{70, 71, nil}, "pending": []any{nil, 38, 38}, "dead": []any{nil, nil, nil},
 			"oldest_ready_age_ms": []any{nil, 61_000, 62_000}, "published": []any{20, 21, 22}, "acked": []any{1, 2, 3}, "died": []any{0, 0, 0}, "expired": []any{0, 0, 0}, "lost": []any{0, 0, 0}}}
 	case route == "history":
-		answer = f.history(now, r.URL.Query().Get("range"))
+		answer = f.history(now)
 	case route == "drops":
 		answer = object{"drops": f.drops, "reasons": object{"evicted": object{"total": 81_233, "sampled": 128}, "expired": object{"total": 512, "sampled": 128}}}
 	case route == "pauses":
@@ -246,11 +246,8 @@ func asFloat(v any) float64 {
 
 // history is a quarter of an hour of 16 players who come and go; where the first namespace
 // fails, since 195 s.
-func (f *fake) history(now int64, span string) object {
-	step, points := int64(1000), 900
-	if span == "24h" {
-		step, points = 60_000, 1440
-	}
+func (f *fake) history(now int64) object {
+	const step, points = 1000, 900
 	series := map[string][]any{}
 	add := func(name string, value float64) { series[name] = append(series[name], math.Round(max(0, value)*10)/10) }
 	fails := f.namespaces[0]["rates"].(object)["evicted"] != 0

@@ -1,11 +1,11 @@
 // Two charts of the history: rates, and depth with age. Both share the cursor.
 
 import { duration, rate, short, visible } from "./format.js";
-import { data, follow, read } from "./history.js";
+import { data, read } from "./history.js";
 import { poll } from "./live.js";
-import { chosen, notice, set, state } from "./state.js";
+import { chosen } from "./state.js";
 import { colour } from "./theme.js";
-import { Choice, Component, createRef, html } from "./ui.js";
+import { Component, createRef, html } from "./ui.js";
 
 const { uPlot } = globalThis; // its minified file is a script, which index.html loads first
 
@@ -20,25 +20,13 @@ const depthAndAge = [
   { name: "limit", colour: "red", scale: "age", dash: [6, 4], value: duration },
 ];
 
-async function choose(range) {
-  set({ range });
-  try {
-    await follow(state.overview, 0);
-  } catch (err) {
-    notice(err.message);
-  }
-}
-
-const span = () => (state.range === "24h" ? "24 hours" : "15 minutes");
-const Range = ({ onChoose }) => html`<${Choice} name="range" label="Range" value=${state.range} options=${[["15m", "15 min"], ["24h", "24 h"]]} onChoose=${onChoose} />`;
-
 export function Charts() {
   const limit = Math.min(...chosen().map((n) => n.max_age_ms).filter((ms) => ms > 0));
   return html`<section class="charts" aria-label="History">
-    <div class="bar"><h2>History</h2><${Range} onChoose=${choose} /></div>
+    <div class="bar"><h2>History</h2></div>
     <div class="pair">
-      <${Chart} title=${`Rates, entries/s, last ${span()}`} lines=${rates} history=${data} />
-      <${Chart} title=${`Backlog and age of the oldest entry, last ${span()}`} lines=${depthAndAge} history=${data} limit=${Number.isFinite(limit) ? limit : null} />
+      <${Chart} title=${`Rates, entries/s, last 15 minutes`} lines=${rates} history=${data} />
+      <${Chart} title=${`Backlog and age of the oldest entry, last 15 minutes`} lines=${depthAndAge} history=${data} limit=${Number.isFinite(limit) ? limit : null} />
     </div>
   </section>`;
 }
@@ -80,8 +68,8 @@ export class QueueCharts extends Component {
   }
 
   render({ namespace }, { queue, all, error }) {
-    return html`<div class="charts"><div class="bar"><${Range} onChoose=${(range) => { set({ range }); this.ask(); }} />${error && html`<span class="rejected" role="alert">${error}</span>`}</div>
-      <div class="pair"><${Chart} title=${`Jobs, last ${span()}`} lines=${jobs} history=${queue} />
+    return html`<div class="charts">${error && html`<div class="bar"><span class="rejected" role="alert">${error}</span></div>`}
+      <div class="pair"><${Chart} title=${`Jobs, last 15 minutes`} lines=${jobs} history=${queue} />
         <${Chart} title=${`Rates of all queues of ${visible(namespace)}, jobs/s`} lines=${jobRates} history=${all} /></div></div>`;
   }
 }

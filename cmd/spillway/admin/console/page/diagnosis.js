@@ -181,7 +181,7 @@ export function pauseText(pause, now) {
 
 /** What the history of 15 minutes lost: {entries, agoMs}; null when it does not know. */
 export function lostLately(history) {
-  if (!history || history.range !== "15m") return null;
+  if (!history) return null;
   let lost = 0;
   let last = -1;
   let known = 0; // the point before: a rate is the mean since then

@@ -1,20 +1,19 @@
-// The last 15 minutes by the second, or 24 hours by the minute, for charts and sparklines. The
-// server keeps them; between two askings the page adds what it sees itself.
+// The last 15 minutes by the second, for charts and sparklines. The server keeps them; between two
+// askings the page adds what it sees itself.
 
 import { get } from "./api.js";
 import { set, state } from "./state.js";
 
 const names = ["accepted", "delivered", "evicted", "expired", "dead", "lost", "rejected", "buffered", "oldest_age_ms", "sink_p99_ms"];
 
-// {of, range, step (ms), times (s), series: {name: […]}}; null before the first answer
+// {of, step (ms), times (s), series: {name: […]}}; null before the first answer
 export let data = null;
 let askedAt = 0; // Unix ms of the last answer
 
-/** Reads a history {step (ms), times (s), series} in the range that the reader chose. */
+/** Reads a history {step (ms), times (s), series}. */
 export async function read(query, options) {
-  const { range } = state;
-  const got = await get("history", { range, ...query }, options);
-  return { range, step: got.step_ms, times: Array.from({ length: got.points }, (_, i) => (got.from_ms + i * got.step_ms) / 1000), series: got.series };
+  const got = await get("history", query, options);
+  return { step: got.step_ms, times: Array.from({ length: got.points }, (_, i) => (got.from_ms + i * got.step_ms) / 1000), series: got.series };
 }
 
 async function load() {
@@ -27,14 +26,14 @@ async function load() {
 /** Brings the history up to an overview that came just now. pace is that of the polls, in ms. */
 export async function follow(overview, pace) {
   if (overview.namespaces.length === 0) return; // every namespace is of kind queue
-  const other = !data || data.of !== state.namespace || data.range !== state.range;
+  const other = !data || data.of !== state.namespace;
   const behind = data && overview.now_ms / 1000 - data.times.at(-1);
-  const gap = state.range === "15m" && (pace !== 1000 || !(behind < 2.6));
+  const gap = pace !== 1000 || !(behind < 2.6);
   const old = Date.now() - askedAt > 60_000;
   if (other || old || gap) {
     before = null;
     await load();
-  } else if (state.range === "15m" && behind >= 0.5) {
+  } else if (behind >= 0.5) {
     append(overview);
   }
   set({});

@@ -22,7 +22,6 @@ function fromAddress() {
     jobs: text("jobs"), // the namespace of kind queue whose queues are shown
     view: text("view", "queues"), // what is shown of it: queues, schedules or forecast
     schedules: { queue: text("queue"), owner: text("owner"), failing: text("failing") === "1" }, // those that are shown
-    range: text("range", "15m") === "24h" ? "24h" : "15m",
     table: { namespace: text("of"), sort: text("sort", "oldest_age"), order: text("order", "desc") === "asc" ? "asc" : "desc", q: text("q"), paused: text("paused") === "1" },
     page: chosen.get("page") ? { namespace: text("at"), queue: text("page"), part: text("state", "ready"), job: text("job") } : null,
     drawer: chosen.has("show") ? { tab: text("show"), namespace: text("in"), partition: text("partition"), id: text("id") } : null,
@@ -30,7 +29,7 @@ function fromAddress() {
 }
 
 function toAddress() {
-  const { namespace, jobs, view, schedules, range, table, page, drawer } = state;
+  const { namespace, jobs, view, schedules, table, page, drawer } = state;
   const chosen = new URLSearchParams();
   const keep = (key, value, otherwise = "") => { if (value && value !== otherwise) chosen.set(key, value); };
   keep("namespace", namespace);
@@ -39,7 +38,6 @@ function toAddress() {
   keep("queue", schedules.queue);
   keep("owner", schedules.owner);
   keep("failing", schedules.failing ? "1" : "");
-  keep("range", range, "15m");
   keep("of", table.namespace);
   keep("sort", table.sort, "oldest_age");
   keep("order", table.order, "desc");
