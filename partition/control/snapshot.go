@@ -2,12 +2,19 @@ package control
 
 import (
 	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
+	"unicode/utf8"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -184,4 +191,171 @@ func shownName(name string) string {
 		return name[:i+8]
 	}
 	return fmt.Sprintf("%.100q", name)
+}
+
+// Bounds of what can be made at run time. The script that changes the document keeps the
+// first two.
+const (
+	MaxEntries     = 10_000  // namespaces, tokens, rules and admin tokens together
+	MaxBytes       = 8 << 20 // of all of them, with their names
+	MaxTokens      = 1000    // of a namespace, so that one change deletes all of it
+	MaxDescription = 512     // bytes
+	maxSpread      = 32      // queues of a namespace that lie on several shards
+	maxText        = 256     // bytes of a readable token
+	maxEntryBytes  = 16 << 10
+	maxBy          = 64 // bytes of CreatedBy
+)
+
+// DefaultPool is the pool of the process's own store.
+const DefaultPool = "default"
+
+// A Namespace is one of kind queue. Nothing of it changes after it was made.
+type Namespace struct {
+	Name        string
+	Pool        string // a pool that the file names; default "default"
+	Description string // at most MaxDescription bytes
+	Policy      job.Policy
+	CreatedMS   int64  // Unix ms
+	CreatedBy   string // the name of the admin token
+	FromFile    bool   // the file names it; it cannot be deleted at run time
+}
+
+// NewNamespace is a namespace with the default policy.
+func NewNamespace(name, pool, createdBy string) Namespace {
+	return Namespace{Name: name, Pool: pool, Policy: job.DefaultPolicy(), CreatedBy: createdBy}
+}
+
+// A Token admits requests to one namespace.
+type Token struct {
+	Namespace   string            `json:"-"`
+	Hash        [sha256.Size]byte `json:"-"`                     // of the token's text
+	Name        string            `json:"name"`                  // stands for it in metrics; default the first 8 digits of the hash
+	Description string            `json:"description,omitempty"` // at most MaxDescription bytes
+	// Text is the token itself. Only tokens of lmstfy's admin API have it, because that
+	// lists them. Others are stored as hashes.
+	Text      string         `json:"text,omitempty"`
+	Produce   partition.Rate `json:"produce,omitzero"` // jobs, over all processes; default none
+	Consume   partition.Rate `json:"consume,omitzero"`
+	Limit     *Limit         `json:"limit,omitempty"`      // requests, as lmstfy's API sets it; default nil, none
+	CreatedMS int64          `json:"created_ms"`           // Unix ms
+	CreatedBy string         `json:"created_by,omitempty"` // the name of the admin token
+	FromFile  bool           `json:"-"`                    // the file has it; it cannot be deleted at run time
+
+	Limiters Limiters `json:"-"` // of the rates; set in a Snapshot
+}
+
+// A Limit is how many requests a token may make in Interval seconds, over all processes: Read that
+// consume and Write that publish. 0 is no limit; one of them is more.
+type Limit struct {
+	Read     int64 `json:"read"`
+	Write    int64 `json:"write"`
+	Interval int64 `json:"interval"`
+}
+
+// An Admin is a token of the admin port.
+type Admin struct {
+	Name      string            `json:"name"`
+	Role      string            `json:"role"`                 // viewer, operator or admin
+	Hash      [sha256.Size]byte `json:"-"`                    // of the token's text
+	CreatedMS int64             `json:"created_ms"`           // Unix ms
+	CreatedBy string            `json:"created_by,omitempty"` // the name of the admin token
+	FromFile  bool              `json:"-"`                    // the file has it; it cannot be deleted at run time
+}
+
+// HashToken is the hash of a token's text.
+func HashToken(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
+
+// ShortName is the name of a token without one: the first 8 digits of its hash.
+func ShortName(hash [sha256.Size]byte) string { return hex.EncodeToString(hash[:4]) }
+
+const wantName = "1 to 64 letters, digits, '.', '_' or '-', a letter or digit first"
+
+// checkCommon checks what every entry has.
+func checkCommon(v *partition.Validation, description, by string) {
+	v.Check(len(description) <= MaxDescription && utf8.ValidString(description), "description", "the text",
+		"at most 512 bytes of UTF-8")
+	v.Check(len(by) <= maxBy && utf8.ValidString(by), "created_by", "the text", "at most 64 bytes of UTF-8")
+}
+
+// Validate returns a *partition.FieldError for each value outside its bounds, joined.
+func (n *Namespace) Validate() error {
+	var v partition.Validation
+	v.Check(partition.ValidNamespace(n.Name), "name", n.Name, wantName)
+	v.Check(partition.ValidNamespace(n.Pool), "pool", n.Pool, wantName)
+	v.Check(len(n.Policy.Spread) <= maxSpread, "spread", len(n.Policy.Spread), "at most 32 queues")
+	checkCommon(&v, n.Description, n.CreatedBy)
+	return errors.Join(v.Err(), n.Policy.Validate())
+}
+
+// Validate returns a *partition.FieldError for each value outside its bounds, joined.
+func (t *Token) Validate() error {
+	var v partition.Validation
+	v.Check(partition.ValidNamespace(t.Namespace), "namespace", t.Namespace, wantName)
+	v.Check(partition.ValidNamespace(t.Name), "name", t.Name, wantName)
+	v.Check(t.Hash != HashToken(""), "hash", "that of an empty token", "one that not everybody can send")
+	v.Check(t.Text == "" || validText(t.Text) && HashToken(t.Text) == t.Hash, "token", "the text",
+		"at most 256 printable ASCII characters without spaces")
+	for field, r := range map[string]partition.Rate{"produce": t.Produce, "consume": t.Consume} {
+		v.Check(r == partition.Rate{} || r.String() != "" && r.Count <= partition.MaxRate, field, r.Count,
+			"a rate such as 5000/s, 1000/min or 20/h")
+	}
+	checkCommon(&v, t.Description, t.CreatedBy)
+	if t.Limit != nil {
+		return errors.Join(v.Err(), t.Limit.Validate())
+	}
+	return v.Err()
+}
+
+func validText(text string) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return len(text) <= maxText
+}
+
+// Validate returns a *partition.FieldError for each value outside its bounds, joined.
+func (l *Limit) Validate() error {
+	var v partition.Validation
+	v.Check(l.Read >= 0 && l.Read <= partition.MaxRate, "read", l.Read, "0 to 1000000000 requests; 0 is no limit")
+	v.Check(l.Write >= 0 && l.Write <= partition.MaxRate, "write", l.Write,
+		"0 to 1000000000 requests; 0 is no limit")
+	v.Check(l.Read != 0 || l.Write != 0, "read", l.Read, "more than 0, or write more than 0")
+	v.Check(l.Interval >= 1 && l.Interval <= int64(24*time.Hour/time.Second), "interval", l.Interval,
+		"1 to 86400 seconds")
+	return v.Err()
+}
+
+// Validate returns a *partition.FieldError for each value outside its bounds, joined.
+func (a *Admin) Validate() error {
+	var v partition.Validation
+	v.Check(partition.ValidNamespace(a.Name), "name", a.Name, wantName)
+	v.Check(a.Role == "viewer" || a.Role == "operator" || a.Role == "admin", "role", a.Role,
+		"viewer, operator or admin")
+	v.Check(a.Hash != HashToken(""), "hash", "that of an empty token", "one that not everybody can send")
+	checkCommon(&v, "", a.CreatedBy)
+	return v.Err()
+}
+
+// tokenPrefix lets people and secret scanners recognize a leaked token.
+const tokenPrefix = "sw_"
+
+// NewToken returns the text of a new random token.
+func NewToken() string {
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // it never fails: the runtime ends the process instead
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
+}
+
+const hashScheme = "sha256:"
+
+// FormatHash is a hash as it is written: sha256: and 64 digits.
+func FormatHash(hash [sha256.Size]byte) string { return hashScheme + hex.EncodeToString(hash[:]) }
+
+// ParseHash reads what FormatHash writes, in either case of letters.
+func ParseHash(text string) (hash [sha256.Size]byte, ok bool) {
+	digits, scheme := strings.CutPrefix(text, hashScheme)
+	hash, ok = parseHash(strings.ToLower(digits))
+	return hash, scheme && ok
 }

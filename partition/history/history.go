@@ -103,7 +103,7 @@ type History struct {
 
 	mu     sync.Mutex
 	tracks map[string]*ring // by namespace; the total has the name ""
-	latest map[string]Point  // by namespace, of the last add
+	latest map[string]Point // by namespace, of the last add
 }
 
 // New makes an empty one of buffers.
