@@ -98,7 +98,13 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		r.Body = budget.NewBody()
 		return r
 	}
-	if s.metrics, err = newMetrics(reg, cfg.Drops, budget.Held.Used, s.conns.Load, budget.Conns.Used); err != nil {
+	if s.metrics, err = newMetrics(
+		reg,
+		cfg.Drops,
+		budget.Held.Used,
+		s.conns.Load,
+		budget.Conns.Used,
+	); err != nil {
 		return nil, err
 	}
 	if s.mounts, err = newMounts(cfg); err != nil {

@@ -232,7 +232,15 @@ func fillCommits(c *backend.Call, items []settlement) {
 	c.Args = append(c.Args, ns.full, ns.linger(), ns.Policy.MaxDead, ns.Policy.MaxDeadBytes)
 	for _, t := range items {
 		t := t.(*Commit)
-		c.Args = append(c.Args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Expired, t.Dead)
+		c.Args = append(
+			c.Args,
+			t.Lease.Partition,
+			t.Lease.Token,
+			t.Lo,
+			t.Hi,
+			t.Expired,
+			t.Dead,
+		)
 		for _, letter := range t.stamped {
 			c.Args = append(c.Args, letter)
 		}
@@ -248,8 +256,14 @@ func fillReleases(c *backend.Call, items []settlement) {
 	}
 	for _, t := range items {
 		t := t.(*Release)
-		c.Args = append(c.Args, t.Lease.Partition, t.Lease.Token, max(0, t.Delay.Milliseconds()), t.Attempt,
-			writeDone(t.Done))
+		c.Args = append(
+			c.Args,
+			t.Lease.Partition,
+			t.Lease.Token,
+			max(0, t.Delay.Milliseconds()),
+			t.Attempt,
+			writeDone(t.Done),
+		)
 	}
 }
 

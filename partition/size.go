@@ -16,8 +16,15 @@ var sizeUnits = []struct {
 	suffix string
 	bytes  int64
 }{
-	{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"KB",
-		1e3}, {"B", 1}, {"", 1},
+	{"GiB", 1 << 30},
+	{"GB", 1e9},
+	{"MiB", 1 << 20},
+	{"MB", 1e6},
+	{"KiB", 1 << 10},
+	{"KB",
+		1e3},
+	{"B", 1},
+	{"", 1},
 }
 
 // UnmarshalText reads a size. Units may be in upper or lower case. A bare K or M

@@ -393,7 +393,14 @@ func (t *target) claimed(s *shard, c *claim, sent time.Time) (failure error) {
 	end := sent.Add(c.TTR - guard.LeaseMargin)
 	for len(jobs) > 0 {
 		n := min(c.batch, len(jobs))
-		w := &write{target: t, queue: q, ns: c.Namespace, shard: src.shard, jobs: jobs[:n:n], end: end}
+		w := &write{
+			target: t,
+			queue:  q,
+			ns:     c.Namespace,
+			shard:  src.shard,
+			jobs:   jobs[:n:n],
+			end:    end,
+		}
 		jobs = jobs[n:]
 		go w.run()
 	}

@@ -84,9 +84,31 @@ func (s Spec) MarshalJSON() ([]byte, error) {
 }
 
 func (s Spec) form() specForm {
-	return specForm{"", "", "", s.Cron, s.Zone, span(s.Every), s.From, s.At, span(s.Jitter), nil, s.Payload,
-		s.Attributes, s.Tries,
-		span(s.TTL), s.Shards, s.Overlap, s.Missed, (*span)(s.Grace), span(s.Window), s.Until, s.MaxRuns, s.OnEnd, s.Track}
+	return specForm{
+		"",
+		"",
+		"",
+		s.Cron,
+		s.Zone,
+		span(s.Every),
+		s.From,
+		s.At,
+		span(s.Jitter),
+		nil,
+		s.Payload,
+		s.Attributes,
+		s.Tries,
+		span(s.TTL),
+		s.Shards,
+		s.Overlap,
+		s.Missed,
+		(*span)(s.Grace),
+		span(s.Window),
+		s.Until,
+		s.MaxRuns,
+		s.OnEnd,
+		s.Track,
+	}
 }
 
 // UnmarshalJSON reads what the service answers.
@@ -99,10 +121,27 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 	if payload == nil {
 		payload = f.Data
 	}
-	*s = Spec{f.Cron, f.Zone, time.Duration(f.Every), f.From, f.At, time.Duration(f.Jitter), payload,
-		f.Attributes, f.Tries,
-		time.Duration(f.TTL), f.Shards, f.Overlap, f.Missed, (*time.Duration)(f.Grace), time.Duration(f.Window), f.Until, f.MaxRuns, f.OnEnd,
-		f.Track}
+	*s = Spec{
+		f.Cron,
+		f.Zone,
+		time.Duration(f.Every),
+		f.From,
+		f.At,
+		time.Duration(f.Jitter),
+		payload,
+		f.Attributes,
+		f.Tries,
+		time.Duration(f.TTL),
+		f.Shards,
+		f.Overlap,
+		f.Missed,
+		(*time.Duration)(f.Grace),
+		time.Duration(f.Window),
+		f.Until,
+		f.MaxRuns,
+		f.OnEnd,
+		f.Track,
+	}
 	return nil
 }
 
@@ -173,7 +212,14 @@ func (s Schedules) Put(ctx context.Context, queue, name string, spec Spec,
 	if o.Revision != 0 {
 		r.ifMatch = strconv.FormatInt(o.Revision, 10)
 	}
-	if _, err = s.call(ctx, http.MethodPut, queue, named(name), r, &said); err == nil && said.Rev == 0 {
+	if _, err = s.call(
+		ctx,
+		http.MethodPut,
+		queue,
+		named(name),
+		r,
+		&said,
+	); err == nil && said.Rev == 0 {
 		err = errForeign
 	}
 	return said.Next, err

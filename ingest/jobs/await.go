@@ -211,7 +211,12 @@ func (a *api) lookAt(c *call, ref job.Ref, whole bool, seen *job.Job) (j job.Job
 		read = a.store.Get
 	}
 	rejected = a.ask(c, false, func(ctx context.Context) (err error) {
-		if j, state, err = read(ctx, c.namespace, c.queue(), ref); errors.Is(err, job.ErrNoJob) && seen != nil {
+		if j, state, err = read(
+			ctx,
+			c.namespace,
+			c.queue(),
+			ref,
+		); errors.Is(err, job.ErrNoJob) && seen != nil {
 			j, state, err = *seen, job.Gone, nil
 		}
 		return err

@@ -42,7 +42,12 @@ func (h *hangups) open() error {
 	}
 	if err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, h.wake[0],
 		&unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
-		return errors.Join(err, unix.Close(fd), unix.Close(h.wake[0]), unix.Close(h.wake[1]))
+		return errors.Join(
+			err,
+			unix.Close(fd),
+			unix.Close(h.wake[0]),
+			unix.Close(h.wake[1]),
+		)
 	}
 	h.epoll, h.ended = fd, make(chan struct{})
 	go h.run(fd)

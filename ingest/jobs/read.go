@@ -188,7 +188,13 @@ func (a *api) delete(c *call) *ingest.Rejection {
 	if c.wrong != nil {
 		return c.wrong
 	}
-	ack := &job.Ack{Namespace: c.namespace, Queue: c.queue(), Ref: ref, Delete: true, By: c.key.Name()}
+	ack := &job.Ack{
+		Namespace: c.namespace,
+		Queue:     c.queue(),
+		Ref:       ref,
+		Delete:    true,
+		By:        c.key.Name(),
+	}
 	a.Ack(ack)
 	switch {
 	case ack.Err != nil:

@@ -74,7 +74,13 @@ func (c *call) publishBulk() *rejection {
 		if i > 0 {
 			answer = append(answer, ',')
 		}
-		answer = append(c.namespace.AppendID(append(answer, '"'), p.Shard, p.Queue, p.First+int64(i), ""), '"')
+		answer = append(c.namespace.AppendID(
+			append(answer, '"'),
+			p.Shard,
+			p.Queue,
+			p.First+int64(i),
+			"",
+		), '"')
 	}
 	return c.send(fasthttp.StatusCreated, append(answer, `],"msg":"published"}`...))
 }

@@ -183,8 +183,16 @@ var errOneStep = errors.New("want one of drop_if, sample, keep, remove, rename, 
 
 func (of Step) check(namespace string) (s step, err error) {
 	given := 0
-	for _, is := range []bool{of.DropIf != nil, of.Sample != nil, of.Keep != nil, of.Remove != nil, of.Rename != nil,
-		of.Mask != nil, of.Set != nil, of.PartitionPaths != nil} {
+	for _, is := range []bool{
+		of.DropIf != nil,
+		of.Sample != nil,
+		of.Keep != nil,
+		of.Remove != nil,
+		of.Rename != nil,
+		of.Mask != nil,
+		of.Set != nil,
+		of.PartitionPaths != nil,
+	} {
 		if is {
 			given++
 		}

@@ -178,7 +178,16 @@ func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
 			if a.Verb == CountDead {
 				page = countPage
 			}
-			c, err := s.deadCall(ctx, a, a.Namespace.shardAt(number), min(page, a.Limit-done), age, score, seq, nil)
+			c, err := s.deadCall(
+				ctx,
+				a,
+				a.Namespace.shardAt(number),
+				min(page, a.Limit-done),
+				age,
+				score,
+				seq,
+				nil,
+			)
 			if err != nil {
 				if at := fmt.Sprintf("%d-%s-%s", number, score, seq); at != cmp.Or(a.After, begin) {
 					a.Next = at
@@ -269,7 +278,19 @@ func (s *Store) deadCall(ctx context.Context, a *DeadAct, sh *shard, limit int, 
 	if a.TTL > 0 {
 		ttl = max(1, ttl)
 	}
-	argv := []any{a.Queue, string(a.Verb), limit, ttl, sh.channel, s.wake, int(a.Reason), age, a.Error, score, seq}
+	argv := []any{
+		a.Queue,
+		string(a.Verb),
+		limit,
+		ttl,
+		sh.channel,
+		s.wake,
+		int(a.Reason),
+		age,
+		a.Error,
+		score,
+		seq,
+	}
 	for _, i := range named {
 		argv = append(argv, a.Named[i].text())
 	}

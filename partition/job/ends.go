@@ -258,7 +258,12 @@ func followUp(ns *Namespace, j *Job) (*Publish, error) {
 	}
 	at, _ := number(parts[0])
 	seq, _ := number(parts[3])
-	f := FollowUp{Event: string(parts[5]), Queue: string(parts[2]), AtMS: at, Result: asJSON(parts[6])}
+	f := FollowUp{
+		Event:  string(parts[5]),
+		Queue:  string(parts[2]),
+		AtMS:   at,
+		Result: asJSON(parts[6]),
+	}
 	if f.Event == "prepared" {
 		f.PublishedMS = seq / 1000
 	}

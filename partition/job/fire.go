@@ -174,14 +174,33 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	for _, queue := range of.names {
 		keys = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue))
 	}
-	argv := []any{ns.part(ns.Policy.MaxJobs), ns.part(ns.Policy.MaxQueues), sh.channel, s.wake, made, len(of.names)}
+	argv := []any{
+		ns.part(ns.Policy.MaxJobs),
+		ns.part(ns.Policy.MaxQueues),
+		sh.channel,
+		s.wake,
+		made,
+		len(of.names),
+	}
 	for _, queue := range of.names {
 		argv = append(argv, queue)
 	}
 	for _, f := range firings {
-		argv = append(argv, of.number(f.Queue), f.Name, f.State, f.Overlap, f.Owner, f.watch(f.Name), f.Left,
-			f.Next, f.Look,
-			f.Missed, f.Paused, len(f.List))
+		argv = append(
+			argv,
+			of.number(f.Queue),
+			f.Name,
+			f.State,
+			f.Overlap,
+			f.Owner,
+			f.watch(f.Name),
+			f.Left,
+			f.Next,
+			f.Look,
+			f.Missed,
+			f.Paused,
+			len(f.List),
+		)
 		for _, run := range f.List {
 			argv = append(argv, run.Tick, string(run.Cause), len(run.Messages))
 			argv = f.appendRecords(argv, made, ns.Tries(f.Queue), run.Messages)
@@ -200,7 +219,13 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		if f.Fired > 0 {
 			jobs, each := f.jobs()*f.Fired/len(f.List), f.jobs()/len(f.List)
 			sh.Stored(round, jobs)
-			s.notePublished(ns, f.Queue, "schedule "+f.Name, Ref{Shard: shard, Seq: f.First - int64(jobs-each)}, jobs)
+			s.notePublished(
+				ns,
+				f.Queue,
+				"schedule "+f.Name,
+				Ref{Shard: shard, Seq: f.First - int64(jobs-each)},
+				jobs,
+			)
 		}
 		if !c.Rest.Broken {
 			sh.schedules.account(f)

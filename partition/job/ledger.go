@@ -22,8 +22,19 @@ func (s *Store) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err er
 	for _, c := range calls {
 		var l Ledger
 		for _, field := range []*int64{
-			&l.Published, &l.Acked, &l.Expired, &l.Deleted, &l.Lost, &l.Dead, &l.Died, &l.Respawned, &l.Delayed, &l.Leased, &l.Keys,
-			&l.Prepared, &l.Kept,
+			&l.Published,
+			&l.Acked,
+			&l.Expired,
+			&l.Deleted,
+			&l.Lost,
+			&l.Dead,
+			&l.Died,
+			&l.Respawned,
+			&l.Delayed,
+			&l.Leased,
+			&l.Keys,
+			&l.Prepared,
+			&l.Kept,
 		} {
 			*field = c.Rest.Int()
 		}

@@ -54,7 +54,13 @@ func newShard(at *space.Shard) any {
 	k := newShardKeys(at)
 	return &shard{
 		shardKeys: k,
-		ends:      backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox), k.slots}},
+		ends: backend.Spare{Keys: []any{
+			k.onEnd,
+			k.states,
+			k.ready(outbox),
+			k.jobs(outbox),
+			k.slots,
+		}},
 		args: sharedArgs{k.Ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel,
 			k.paused, k.taken},
 	}

@@ -273,7 +273,16 @@ func (s *Store) published(pack backend.Pack[item], sh *shard, round uint64) (ful
 
 // publishErrors are the errors by the status of a group.
 var publishErrors = map[int64]error{
-	1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign, 5: errReadTooMuch, 6: ErrTooManyKeys, 7: ErrClosed, 9: ErrNoRepeat,
+	1:  nil,
+	2:  nil,
+	3:  nil,
+	0:  ErrTooManyQueues,
+	4:  ErrTooManyJobs,
+	-1: errForeign,
+	5:  errReadTooMuch,
+	6:  ErrTooManyKeys,
+	7:  ErrClosed,
+	9:  ErrNoRepeat,
 }
 
 var errReadTooMuch = backend.Wrap(backend.ErrUnavailable,

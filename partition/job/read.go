@@ -101,7 +101,14 @@ func (s *Store) get(ctx context.Context, ns *Namespace, queue string, ref Ref, a
 	if err != nil {
 		return Job{}, Gone, err
 	}
-	keys := []string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue), sh.ids(queue)}
+	keys := []string{
+		sh.lease,
+		sh.delay,
+		sh.attempts,
+		sh.jobs(queue),
+		sh.dead(queue),
+		sh.ids(queue),
+	}
 	argv := []any{queue, ref.Seq, 1}
 	if await {
 		keys = append(keys, sh.Ledger, sh.onEnd)
@@ -111,7 +118,14 @@ func (s *Store) get(ctx context.Context, ns *Namespace, queue string, ref Ref, a
 	calls := []*backend.Call{backend.NewCall(luajob.Get, sh.Breaker, keys, argv...)}
 	if ns.keepAcked(queue).KeepAcked > 0 { // a job that is acked meanwhile is in the second
 		calls = append(calls, backend.NewCall(luajob.Get, sh.Breaker,
-			[]string{sh.lease, sh.delay, sh.attempts, sh.acked(queue), sh.until(queue), sh.acked(queue)}, argv[:3]...))
+			[]string{
+				sh.lease,
+				sh.delay,
+				sh.attempts,
+				sh.acked(queue),
+				sh.until(queue),
+				sh.acked(queue),
+			}, argv[:3]...))
 	}
 	if err := s.read(ctx, calls...); err != nil {
 		return Job{}, Gone, err

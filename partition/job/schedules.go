@@ -127,7 +127,15 @@ func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after strin
 	}
 	// Reading all names takes Redis long, so lists are read one at a time, with rests: whoever
 	// asks for many waits.
-	waited := s.pace.Do(ctx, func(ctx context.Context) { list, more, err = s.listSchedules(ctx, ns, queue, after, limit) })
+	waited := s.pace.Do(ctx, func(ctx context.Context) {
+		list, more, err = s.listSchedules(
+			ctx,
+			ns,
+			queue,
+			after,
+			limit,
+		)
+	})
 	return list, more, cmp.Or(waited, err)
 }
 
@@ -275,9 +283,22 @@ func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
 	if err != nil {
 		return err
 	}
-	c := backend.NewCall(luajob.PutSchedule, sh.Breaker,
+	c := backend.NewCall(
+		luajob.PutSchedule,
+		sh.Breaker,
 		[]string{sh.Ledger, sh.states, sh.due, sh.specs(p.Queue), sh.ownedOr(p.Owner)},
-		p.Name+" "+p.Queue, p.Name, p.Before, p.Spec, p.Tag, p.First, p.Look, p.Namespace.part(p.Namespace.Policy.MaxSchedules), p.GivenUp, p.Open, p.version())
+		p.Name+" "+p.Queue,
+		p.Name,
+		p.Before,
+		p.Spec,
+		p.Tag,
+		p.First,
+		p.Look,
+		p.Namespace.part(p.Namespace.Policy.MaxSchedules),
+		p.GivenUp,
+		p.Open,
+		p.version(),
+	)
 	status, err := s.runSchedule(ctx, p.Namespace, c)
 	if err != nil {
 		return err
@@ -417,10 +438,26 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	keys := []string{sh.Ledger, sh.queues, sh.states,
 		sh.Prefix + "run:" + t.Queue + ":" + hex.EncodeToString(sum[:16]),
 		sh.onEnd, sh.ready(t.Queue), sh.jobs(t.Queue), sh.dead(t.Queue)}
-	argv := []any{ns.part(ns.Policy.MaxJobs), ns.part(ns.Policy.MaxQueues), ns.part(ns.Policy.MaxKeys), sh.channel, s.wake, t.Queue, t.Name, t.Finished,
-		keep, t.watch(t.Name), each}
+	argv := []any{
+		ns.part(ns.Policy.MaxJobs),
+		ns.part(ns.Policy.MaxQueues),
+		ns.part(ns.Policy.MaxKeys),
+		sh.channel,
+		s.wake,
+		t.Queue,
+		t.Name,
+		t.Finished,
+		keep,
+		t.watch(t.Name),
+		each,
+	}
 	for _, run := range t.List {
-		argv = t.appendRecords(append(argv, run.Tick, string(run.Cause)), now, t.Namespace.Tries(t.Queue), run.Messages)
+		argv = t.appendRecords(
+			append(argv, run.Tick, string(run.Cause)),
+			now,
+			t.Namespace.Tries(t.Queue),
+			run.Messages,
+		)
 	}
 	round := s.space.Round()
 	c := backend.NewCall(luajob.Trigger, sh.Breaker, keys, argv...)

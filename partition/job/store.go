@@ -139,7 +139,12 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		pace:     backend.NewPace(),
 		opened:   time.Now(),
 	}
-	for _, wake := range []*lifecycle.Signal{&s.alarm.wake, &s.due.wake, &s.ends.wake, &s.traced.wake} {
+	for _, wake := range []*lifecycle.Signal{
+		&s.alarm.wake,
+		&s.due.wake,
+		&s.ends.wake,
+		&s.traced.wake,
+	} {
 		*wake = lifecycle.NewSignal()
 	}
 	if b.Cluster() {

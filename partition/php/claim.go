@@ -132,9 +132,20 @@ func (x *claim) ask(l *lane) {
 		bytes += c.MaxBytes
 	}
 	x.token = l.token()
-	x.sent = backend.NewCall(luaphp.Claim, n.breaker, append(k.nine(), k.prefix+"out:"+l.name),
-		x.token, outTTL.Milliseconds(), max(1, x.ttr.Milliseconds()), min(count,
-			maxCount), min(bytes, maxClaimBytes), flag(n.Flavor.onRelease()), flag(n.Flavor.notifies()), flag(n.RetryAfter > 0))
+	x.sent = backend.NewCall(
+		luaphp.Claim,
+		n.breaker,
+		append(k.nine(), k.prefix+"out:"+l.name),
+		x.token,
+		outTTL.Milliseconds(),
+		max(1, x.ttr.Milliseconds()),
+		min(count,
+			maxCount),
+		min(bytes, maxClaimBytes),
+		flag(n.Flavor.onRelease()),
+		flag(n.Flavor.notifies()),
+		flag(n.RetryAfter > 0),
+	)
 }
 
 // read reads an answer, and finds the attempts that the script did not.

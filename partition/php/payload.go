@@ -175,9 +175,19 @@ func (f Flavor) build(r request, now int64) []byte {
 	data := cmp.Or(r.Data, "[]")
 	switch f {
 	case Laravel:
-		return fmt.Appendf(nil, `{"uuid":%s,"displayName":%s,"job":%s,"maxTries":%s,"maxExceptions":null,"failOnTimeout":false,`+
-			`"backoff":null,"timeout":%s,"data":%s,"createdAt":%d,"id":%s,"attempts":0}`, text(uuid()), text(cmp.Or(r.DisplayName, class)),
-			text(r.Job), cmp.Or(r.Tries, "null"), cmp.Or(r.Timeout, "null"), data, now/1000, text(id))
+		return fmt.Appendf(
+			nil,
+			`{"uuid":%s,"displayName":%s,"job":%s,"maxTries":%s,"maxExceptions":null,"failOnTimeout":false,`+
+				`"backoff":null,"timeout":%s,"data":%s,"createdAt":%d,"id":%s,"attempts":0}`,
+			text(uuid()),
+			text(cmp.Or(r.DisplayName, class)),
+			text(r.Job),
+			cmp.Or(r.Tries, "null"),
+			cmp.Or(r.Timeout, "null"),
+			data,
+			now/1000,
+			text(id),
+		)
 	case Think3:
 		return fmt.Appendf(nil, `{"job":%s,"maxTries":%s,"timeout":%s,"data":%s,"id":%s,"attempts":0}`,
 			text(r.Job), cmp.Or(r.Tries, "null"), cmp.Or(r.Timeout, "null"), data, text(id))

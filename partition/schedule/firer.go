@@ -45,7 +45,13 @@ type Firer struct {
 
 // NewFirer makes the firer of a store. Start sets it going.
 func NewFirer(s *job.Store, reg prometheus.Registerer, log *zap.Logger) *Firer {
-	f := &Firer{store: s, log: log, busy: map[job.DueShard]bool{}, specs: map[string]*Spec{}, zone: cron.Zone}
+	f := &Firer{
+		store: s,
+		log:   log,
+		busy:  map[job.DueShard]bool{},
+		specs: map[string]*Spec{},
+		zone:  cron.Zone,
+	}
 	r := metric.New(reg, "spillway_schedules_")
 	f.fired = r.Counters("fired_total",
 		"Runs of schedules that this process published, by cause: due, caught_up or waited.", "reason")

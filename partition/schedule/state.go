@@ -67,8 +67,24 @@ func ReadState(text string) (s State, ok bool) {
 		return s, false
 	}
 	s.Flag, s.Tag = list[1][0], list[2]
-	fields := []*int64{&s.Revision, nil, nil, &s.Next, &s.Till, &s.Waiting, &s.First, &s.Count, &s.Ticks.Fired,
-		&s.Ticks.Missed, &s.Ticks.Overlapped, &s.Ticks.Paused, &s.Ticks.Unregistered, &s.Ticks.Superseded, &s.OK, &s.Failed}
+	fields := []*int64{
+		&s.Revision,
+		nil,
+		nil,
+		&s.Next,
+		&s.Till,
+		&s.Waiting,
+		&s.First,
+		&s.Count,
+		&s.Ticks.Fired,
+		&s.Ticks.Missed,
+		&s.Ticks.Overlapped,
+		&s.Ticks.Paused,
+		&s.Ticks.Unregistered,
+		&s.Ticks.Superseded,
+		&s.OK,
+		&s.Failed,
+	}
 	ok = s.Name() != ""
 	for i, to := range fields {
 		if to != nil {

@@ -204,7 +204,12 @@ func (s *Space) leave(ctx context.Context, homes []*Home) {
 	var leaving sync.WaitGroup
 	for _, h := range homes {
 		leaving.Go(func() {
-			_ = s.backend.ClientFor(ctx, h.list).ZRem(ctx, h.list, servesAs+s.id, drainsAs+s.id).Err()
+			_ = s.backend.ClientFor(ctx, h.list).ZRem(
+				ctx,
+				h.list,
+				servesAs+s.id,
+				drainsAs+s.id,
+			).Err()
 		})
 	}
 	leaving.Wait()

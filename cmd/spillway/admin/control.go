@@ -203,7 +203,16 @@ func (s *Server) queueTokens(r *request) (any, error) {
 	list := []QueueToken{}
 	for _, t := range c.Snapshot().Tokens(ns.Name) {
 		list = append(list, QueueToken{
-			t.Name, control.FormatHash(t.Hash), t.Description, t.Produce, t.Consume, t.Limit, t.Text != "", t.CreatedMS, t.CreatedBy, t.FromFile,
+			t.Name,
+			control.FormatHash(t.Hash),
+			t.Description,
+			t.Produce,
+			t.Consume,
+			t.Limit,
+			t.Text != "",
+			t.CreatedMS,
+			t.CreatedBy,
+			t.FromFile,
 		})
 	}
 	return map[string]any{"tokens": list}, nil

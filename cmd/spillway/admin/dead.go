@@ -66,7 +66,16 @@ func letterOf(l partition.Letter, masks []string) Letter {
 		detail += ": "
 	}
 	return Letter{
-		l.ID, l.Shard, l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt, l.Reason, mask.Quote(detail+l.Detail, l.Payload, masks), l.Attempt,
+		l.ID,
+		l.Shard,
+		l.Partition,
+		l.Seq,
+		l.EntryID,
+		l.Occurred,
+		l.DeadAt,
+		l.Reason,
+		mask.Quote(detail+l.Detail, l.Payload, masks),
+		l.Attempt,
 		len(payloadOfLetter(l)),
 	}
 }

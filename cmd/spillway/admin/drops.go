@@ -68,7 +68,14 @@ func (r *request) samples(reason drops.Reason) ([]Drop, map[string]DropTotal) {
 	list, totals := []Drop{}, map[string]DropTotal{}
 	for _, d := range r.view.Drops.Recent(query) {
 		list = append(list, Drop{
-			d.At.UnixMilli(), d.Namespace, d.Partition, d.ID, string(d.Reason), d.Age.Milliseconds(), d.Entries, d.Detail,
+			d.At.UnixMilli(),
+			d.Namespace,
+			d.Partition,
+			d.ID,
+			string(d.Reason),
+			d.Age.Milliseconds(),
+			d.Entries,
+			d.Detail,
 		})
 	}
 	for reason, t := range r.view.Drops.Totals(query.Namespace) {

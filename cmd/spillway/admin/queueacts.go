@@ -174,8 +174,14 @@ func (s *Server) publishJobs(r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	p := &job.Publish{Namespace: space.ns, Queue: queue, By: r.who.name, TTL: time.Duration(body.TTLMS) * time.Millisecond,
-		Delay: space.ns.Delay(queue), Tries: cmp.Or(body.Tries, space.ns.Tries(queue))}
+	p := &job.Publish{
+		Namespace: space.ns,
+		Queue:     queue,
+		By:        r.who.name,
+		TTL:       time.Duration(body.TTLMS) * time.Millisecond,
+		Delay:     space.ns.Delay(queue),
+		Tries:     cmp.Or(body.Tries, space.ns.Tries(queue)),
+	}
 	if body.DelayMS != nil {
 		p.Delay = time.Duration(*body.DelayMS) * time.Millisecond
 	}

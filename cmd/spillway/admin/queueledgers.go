@@ -243,7 +243,13 @@ func (b *jobLedgers) readAges(ctx context.Context) time.Duration {
 // jobOutcomes are the totals of a ledger by their label.
 func jobOutcomes(l job.Ledger) map[string]int64 {
 	return map[string]int64{
-		"published": l.Published, "acked": l.Acked, "expired": l.Expired, "deleted": l.Deleted, "lost": l.Lost, "died": l.Died, "respawned": l.Respawned,
+		"published": l.Published,
+		"acked":     l.Acked,
+		"expired":   l.Expired,
+		"deleted":   l.Deleted,
+		"lost":      l.Lost,
+		"died":      l.Died,
+		"respawned": l.Respawned,
 	}
 }
 

@@ -37,7 +37,14 @@ type QueueRow struct {
 }
 
 func queueRow(c queueCounts, now int64) QueueRow {
-	row := QueueRow{Queue: c.name, Ready: c.Ready, Pending: c.Pending, Dead: c.Dead, Reserved: c.Reserved, Acked: c.acked}
+	row := QueueRow{
+		Queue:    c.name,
+		Ready:    c.Ready,
+		Pending:  c.Pending,
+		Dead:     c.Dead,
+		Reserved: c.Reserved,
+		Acked:    c.acked,
+	}
 	if c.Delayed >= 0 {
 		row.Delayed, row.Leased = &c.Delayed, &c.Leased
 	}

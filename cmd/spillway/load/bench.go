@@ -190,12 +190,25 @@ func (c *Bench) measure(ctx context.Context, stderr io.Writer,
 	}
 	b, a := before, after.Ledger
 	return map[string]float64{
-		"requests": float64(load.Requests), "acked": float64(load.Acked), "errors": float64(load.Errors()),
-		"unknown": float64(load.Unknown), "rejected": float64(load.Errors() - load.Unknown), "rate": load.Rate(),
-		"delivered": float64(a.Delivered - b.Delivered), "drain_rate": drain.Rate(), "drained_after": empty.Sub(answered).Seconds(),
-		"evicted": float64(a.Evicted - b.Evicted), "expired": float64(a.Expired - b.Expired), "dead": float64(a.Dead - b.Dead),
-		"lost": float64(a.Lost - b.Lost), "buffered": float64(a.Buffered), "residual": float64(*after.Residual),
-		"p50": load.Latency.P50.Seconds(), "p99": load.Latency.P99.Seconds(), "p99.9": load.Latency.P999.Seconds(), "max": load.Latency.Max.Seconds(),
+		"requests":      float64(load.Requests),
+		"acked":         float64(load.Acked),
+		"errors":        float64(load.Errors()),
+		"unknown":       float64(load.Unknown),
+		"rejected":      float64(load.Errors() - load.Unknown),
+		"rate":          load.Rate(),
+		"delivered":     float64(a.Delivered - b.Delivered),
+		"drain_rate":    drain.Rate(),
+		"drained_after": empty.Sub(answered).Seconds(),
+		"evicted":       float64(a.Evicted - b.Evicted),
+		"expired":       float64(a.Expired - b.Expired),
+		"dead":          float64(a.Dead - b.Dead),
+		"lost":          float64(a.Lost - b.Lost),
+		"buffered":      float64(a.Buffered),
+		"residual":      float64(*after.Residual),
+		"p50":           load.Latency.P50.Seconds(),
+		"p99":           load.Latency.P99.Seconds(),
+		"p99.9":         load.Latency.P999.Seconds(),
+		"max":           load.Latency.Max.Seconds(),
 	}, load.Rejected, nil
 }
 

@@ -48,7 +48,16 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 		if result != "ok" { // an error text, of several lines for a reload
 			result, detail = "failed", strings.ReplaceAll(a.Result, "\n", "; ")
 		}
-		t.add(clock(a.AtMS), a.Name, a.Role, a.Action, of, digitsOr(a.Entries, "-"), result, detail)
+		t.add(
+			clock(a.AtMS),
+			a.Name,
+			a.Role,
+			a.Action,
+			of,
+			digitsOr(a.Entries, "-"),
+			result,
+			detail,
+		)
 	}
 	return t.print(s.Out)
 }

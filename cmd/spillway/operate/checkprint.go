@@ -30,9 +30,18 @@ func (r *checkResult) text(since time.Duration) string {
 	}
 	if len(r.Findings) == 0 {
 		for _, f := range r.Figures {
-			fmt.Fprintf(&b, "  %s: %s wait, the oldest at %.0f%% of max_age; in %s/s, out %s/s, dropped %s; %s%s\n",
-				f.Namespace, some(f.Backlog, "entry", "entries"), f.OldestAgeShare*100, rate(f.acceptedPerS), rate(f.deliveredPerS), f.dropped(),
-				some(f.deadLettersKept, "dead letter", "dead letters"), audited(f.Residual))
+			fmt.Fprintf(
+				&b,
+				"  %s: %s wait, the oldest at %.0f%% of max_age; in %s/s, out %s/s, dropped %s; %s%s\n",
+				f.Namespace,
+				some(f.Backlog, "entry", "entries"),
+				f.OldestAgeShare*100,
+				rate(f.acceptedPerS),
+				rate(f.deliveredPerS),
+				f.dropped(),
+				some(f.deadLettersKept, "dead letter", "dead letters"),
+				audited(f.Residual),
+			)
 		}
 		for _, f := range r.Queues {
 			fmt.Fprintf(&b, "  %s\n", f.text(since))

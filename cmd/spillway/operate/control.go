@@ -197,8 +197,16 @@ func (c *TokenLs) Run(ctx context.Context, s Streams) error {
 		if k.Readable {
 			stored = "text"
 		}
-		t.add(k.Name, cmp.Or(k.Produce.String(), "-"), cmp.Or(k.Consume.String(), "-"), limit, stored,
-			made(k.FromFile, k.CreatedAtMS), k.CreatedBy, k.Description)
+		t.add(
+			k.Name,
+			cmp.Or(k.Produce.String(), "-"),
+			cmp.Or(k.Consume.String(), "-"),
+			limit,
+			stored,
+			made(k.FromFile, k.CreatedAtMS),
+			k.CreatedBy,
+			k.Description,
+		)
 	}
 	return t.print(s.Out)
 }

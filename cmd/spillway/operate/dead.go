@@ -86,9 +86,27 @@ func (c *DeadShow) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	return details(
-		"letter", l.Letter.Letter, "partition", l.Partition, "seq", digits(l.Seq), "id", cmp.Or(l.ID,
-			"-"), "dead at", clock(l.DeadAtMS),
-		"reason", l.Reason, "detail", l.Detail, "attempts", digits(l.Attempt), "bytes", digits(l.Bytes), "data", body(&l.Shown),
+		"letter",
+		l.Letter.Letter,
+		"partition",
+		l.Partition,
+		"seq",
+		digits(l.Seq),
+		"id",
+		cmp.Or(l.ID,
+			"-"),
+		"dead at",
+		clock(l.DeadAtMS),
+		"reason",
+		l.Reason,
+		"detail",
+		l.Detail,
+		"attempts",
+		digits(l.Attempt),
+		"bytes",
+		digits(l.Bytes),
+		"data",
+		body(&l.Shown),
 	).print(s.Out)
 }
 
@@ -178,7 +196,12 @@ func (c *selection) run(ctx context.Context, s Streams, route string, a act) err
 	a.one = "dead letter"
 	a.many = "dead letters"
 	a.answer = func(_ json.RawMessage, done acted) any { return done.deadLetters }
-	total, _, err := c.act(ctx, s, c.namespace(c.Namespace).check(validPartition(c.Partition)).check(validLetters(c.Letters...)).at(route), a)
+	total, _, err := c.act(
+		ctx,
+		s,
+		c.namespace(c.Namespace).check(validPartition(c.Partition)).check(validLetters(c.Letters...)).at(route),
+		a,
+	)
 	switch {
 	case err != nil:
 	case total.Failed > 0:

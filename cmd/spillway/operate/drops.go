@@ -61,8 +61,16 @@ func dropTable(list []admin.Drop) *table {
 		if d.AgeMS != 0 {
 			age = since(d.AgeMS)
 		}
-		t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), cmp.Or(d.ID, "-"), d.Reason, age,
-			digits(d.Entries), d.Detail)
+		t.add(
+			clock(d.AtMS),
+			d.Namespace,
+			cmp.Or(d.Partition, "-"),
+			cmp.Or(d.ID, "-"),
+			d.Reason,
+			age,
+			digits(d.Entries),
+			d.Detail,
+		)
 	}
 	return t
 }

@@ -39,7 +39,13 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable(">SEQ", ">AGE", "ID", ">BYTES", "DATA")
 	for _, e := range answer.Entries {
-		t.add(digits(e.Seq), since(e.AgeMS), cmp.Or(e.ID, "-"), digits(e.Bytes), body(&e.Shown))
+		t.add(
+			digits(e.Seq),
+			since(e.AgeMS),
+			cmp.Or(e.ID, "-"),
+			digits(e.Bytes),
+			body(&e.Shown),
+		)
 	}
 	if err := t.print(s.Out); err != nil {
 		return err
@@ -84,8 +90,14 @@ func (c *Tail) Run(ctx context.Context, s Streams) error {
 		if c.Output == "json" {
 			return false, printJSON(s.Out, json.RawMessage(line))
 		}
-		_, err := fmt.Fprintf(s.Out, "%s  %s  %s  %s\n",
-			time.UnixMilli(l.OccurredMS).UTC().Format("15:04:05.000"), escape(l.Partition), escape(cmp.Or(l.ID, "-")), escape(body(&l.Shown)))
+		_, err := fmt.Fprintf(
+			s.Out,
+			"%s  %s  %s  %s\n",
+			time.UnixMilli(l.OccurredMS).UTC().Format("15:04:05.000"),
+			escape(l.Partition),
+			escape(cmp.Or(l.ID, "-")),
+			escape(body(&l.Shown)),
+		)
 		return false, err
 	})
 }

@@ -119,8 +119,14 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 			}
 		}
 		for _, j := range page.Jobs {
-			t.add(j.ID, clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)), cmp.Or(escape(j.Error), progressText(j.Progress, j.Note), j.Reason, "-"),
-				clock(j.PublishedMS), attemptText(j.State, j.Attempt, j.Tries), digits(j.Bytes))
+			t.add(
+				j.ID,
+				clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)),
+				cmp.Or(escape(j.Error), progressText(j.Progress, j.Note), j.Reason, "-"),
+				clock(j.PublishedMS),
+				attemptText(j.State, j.Attempt, j.Tries),
+				digits(j.Bytes),
+			)
 		}
 		if page.Next == "" || left <= len(page.Jobs) {
 			break
@@ -196,18 +202,62 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		if noJobs(&answer.QueueRow) {
 			_ = s.tell("the queue has no jobs: spillway jobs ls %s has those that do", c.Namespace)
 		}
-		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2],
-			"held by PHP", reserved, "dead", cells[3], "acked and kept", digitsOr(answer.Acked, ""), "oldest ready", cells[4], "delivery", delivery).print(s.Out)
+		return details(
+			"queue",
+			c.Queue,
+			"ready",
+			cells[0],
+			"delayed",
+			cells[1],
+			"leased",
+			cells[2],
+			"held by PHP",
+			reserved,
+			"dead",
+			cells[3],
+			"acked and kept",
+			digitsOr(answer.Acked, ""),
+			"oldest ready",
+			cells[4],
+			"delivery",
+			delivery,
+		).print(s.Out)
 	}
 	l, kept := answer.Ledger, ""
 	if l.Kept > 0 {
 		kept = digits(l.Kept)
 	}
 	return details(
-		"namespace", c.Namespace, "published", digits(l.Published), "acked", digits(l.Acked), "expired", digits(l.Expired), "deleted", digits(l.Deleted),
-		"lost", digits(l.Lost), "dead", digits(l.Dead), "ready", digits(l.Ready),
-		"prepared", digits(l.Prepared), "delayed", digits(l.Delayed), "leased", digits(l.Leased),
-		"died", digits(l.Died), "respawned", digits(l.Respawned), "acked and kept", kept, "residual", digitsOr(answer.Residual, ""),
+		"namespace",
+		c.Namespace,
+		"published",
+		digits(l.Published),
+		"acked",
+		digits(l.Acked),
+		"expired",
+		digits(l.Expired),
+		"deleted",
+		digits(l.Deleted),
+		"lost",
+		digits(l.Lost),
+		"dead",
+		digits(l.Dead),
+		"ready",
+		digits(l.Ready),
+		"prepared",
+		digits(l.Prepared),
+		"delayed",
+		digits(l.Delayed),
+		"leased",
+		digits(l.Leased),
+		"died",
+		digits(l.Died),
+		"respawned",
+		digits(l.Respawned),
+		"acked and kept",
+		kept,
+		"residual",
+		digitsOr(answer.Residual, ""),
 	).print(s.Out)
 }
 
@@ -365,9 +415,30 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		state += ", " + escape(j.Reason)
 	}
 	return details(
-		"job", j.ID, "queue", j.Queue, "state", state, attempt, attemptText(j.State, j.Attempt, j.Tries), "published",
+		"job",
+		j.ID,
+		"queue",
+		j.Queue,
+		"state",
+		state,
+		attempt,
+		attemptText(j.State, j.Attempt, j.Tries),
+		"published",
 		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
-		"expires", expires, "error", lastError(&j), "progress", progressText(j.Progress, j.Note), "result", compact(j.Result), "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
+		"expires",
+		expires,
+		"error",
+		lastError(&j),
+		"progress",
+		progressText(j.Progress, j.Note),
+		"result",
+		compact(j.Result),
+		"bytes",
+		digits(j.Bytes),
+		"attributes",
+		compact(j.Attributes),
+		"data",
+		body(&j.Shown),
 	).print(s.Out)
 }
 

@@ -73,8 +73,15 @@ func (c *JobsMove) Run(ctx context.Context, s Streams) error {
 		return s.tell("%d jobs are ready and would be moved; %d are delayed, leased or held by PHP's workers, %d are dead, and stay",
 			counts.Ready, counts.Pending+counts.Reserved, counts.Dead)
 	}
-	m := &move.Move{From: from, To: to, Queue: c.Queue, Target: queue, Count: c.Rate.Count, Per: c.Rate.Per,
-		Follow: c.Follow}
+	m := &move.Move{
+		From:   from,
+		To:     to,
+		Queue:  c.Queue,
+		Target: queue,
+		Count:  c.Rate.Count,
+		Per:    c.Rate.Per,
+		Follow: c.Follow,
+	}
 	err = m.Run(ctx)
 	if c.Follow && ctx.Err() != nil {
 		err = nil // that is how it ends

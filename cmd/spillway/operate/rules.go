@@ -41,9 +41,19 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 		return digits(n)
 	}
 	for _, r := range answer.Rules {
-		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Concurrency), said(r.Tries),
-			cmp.Or(r.TTR.String(), "-"), cmp.Or(r.Delay.String(), "-"), cmp.Or(r.KeepTrace.String(), "-"), cmp.Or(r.KeepAcked.String(), "-"),
-			made(r.FromFile, r.CreatedAtMS), r.CreatedBy)
+		t.add(
+			string(r.Match),
+			cmp.Or(r.Rate.String(), "-"),
+			said(r.Burst),
+			said(r.Concurrency),
+			said(r.Tries),
+			cmp.Or(r.TTR.String(), "-"),
+			cmp.Or(r.Delay.String(), "-"),
+			cmp.Or(r.KeepTrace.String(), "-"),
+			cmp.Or(r.KeepAcked.String(), "-"),
+			made(r.FromFile, r.CreatedAtMS),
+			r.CreatedBy,
+		)
 		if r.Unused != "" {
 			_ = s.tell("%s does not count: %s", r.Match, escape(r.Unused))
 		}

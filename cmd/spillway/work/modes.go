@@ -288,7 +288,12 @@ func (w *worker) each(s *process.Slot) error {
 	}
 	c, err := w.start(s, program, false, append([]byte{}, t.Payload...))
 	if errors.Is(err, syscall.E2BIG) { // of the job's attributes, for the program was started with a larger environment than its own
-		w.log.Warn("job failed", zap.String("queue", t.Queue), zap.String("seq", t.seq()), zap.Error(err))
+		w.log.Warn(
+			"job failed",
+			zap.String("queue", t.Queue),
+			zap.String("seq", t.seq()),
+			zap.Error(err),
+		)
 		w.hooks.tell("job_failed", s.N, t, err.Error())
 		t.done <- spillway.RetryIn(err, backoff)
 		return nil

@@ -71,8 +71,15 @@ func (w *worker) run(ctx context.Context) error {
 		return err
 	}
 	defer closeMetrics()
-	w.log.Info("worker starts", zap.String("name", w.Name), zap.String("namespace",
-		w.Namespace), zap.Strings("queues", w.queues), zap.String("mode", w.Mode), zap.String("children", w.Children))
+	w.log.Info(
+		"worker starts",
+		zap.String("name", w.Name),
+		zap.String("namespace",
+			w.Namespace),
+		zap.Strings("queues", w.queues),
+		zap.String("mode", w.Mode),
+		zap.String("children", w.Children),
+	)
 	w.hooks.tell("worker_start", -1, nil, "")
 	w.pool.Resize(w.least)
 	var own sync.WaitGroup

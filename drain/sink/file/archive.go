@@ -172,7 +172,13 @@ func writeGzip(ctx context.Context, path string, from *os.File) error {
 	}
 	z := gzip.NewWriter(to)
 	_, err = io.Copy(z, endable{ctx, from})
-	return errors.Join(err, z.Close(), to.Chmod(info.Mode().Perm()), to.Sync(), to.Close())
+	return errors.Join(
+		err,
+		z.Close(),
+		to.Chmod(info.Mode().Perm()),
+		to.Sync(),
+		to.Close(),
+	)
 }
 
 // endable is a reader that fails once ctx has ended.
