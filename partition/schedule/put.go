@@ -2,9 +2,11 @@ package schedule
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
@@ -223,6 +225,26 @@ func (b *Backfill) Publish(ctx context.Context, store job.ScheduleOperations, ti
 		if !t.Repeated {
 			b.Accepted += t.Count
 		}
+	}
+	return nil
+}
+
+// Limits bound what a publish stores, and with it a run: the bytes of the payload and attributes of a job, its jobs,
+// and the bytes of them all.
+type Limits struct{ Entry, Entries, Body int }
+
+// Within is nil where a run takes no more than a publish may.
+func (s *Spec) Within(l Limits) error {
+	size := len(s.payload)
+	if len(s.Attributes) > 0 {
+		text, _ := json.Marshal(s.Attributes) // of strings
+		size += len(text)
+	}
+	switch {
+	case size > l.Entry:
+		return fmt.Errorf("%w, %d bytes", ErrTooLarge, l.Entry)
+	case s.Shards > l.Entries || s.Size() > l.Body:
+		return &FieldError{"shards", strconv.Itoa(s.Shards), "a run may take no more than a publish: send a smaller job or a smaller shards"}
 	}
 	return nil
 }

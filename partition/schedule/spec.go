@@ -6,7 +6,7 @@
 //
 //	spec.go   what a caller asks for: when, and what to publish
 //	state.go  what has become of it
-//	plan.go   which ticks are due, and which of them run
+//	plan.go   which ticks are due, which of them run, and what comes next
 //	firer.go  the loop that fires
 //	cron      times of expressions, in zones
 package schedule
@@ -433,28 +433,8 @@ func (s *Spec) Size() int {
 	return n * s.Jobs()
 }
 
-// Limits bound what a publish stores, and with it a run: the bytes of the payload and attributes of a job, its jobs,
-// and the bytes of them all.
-type Limits struct{ Entry, Entries, Body int }
-
 // ErrTooLarge: a job of a run is larger than a publish may store.
 var ErrTooLarge = errors.New("data and attributes are larger than max_entry")
-
-// Within is nil where a run takes no more than a publish may.
-func (s *Spec) Within(l Limits) error {
-	size := len(s.payload)
-	if len(s.Attributes) > 0 {
-		text, _ := json.Marshal(s.Attributes) // of strings
-		size += len(text)
-	}
-	switch {
-	case size > l.Entry:
-		return fmt.Errorf("%w, %d bytes", ErrTooLarge, l.Entry)
-	case s.Shards > l.Entries || s.Size() > l.Body:
-		return &FieldError{"shards", strconv.Itoa(s.Shards), "a run may take no more than a publish: send a smaller job or a smaller shards"}
-	}
-	return nil
-}
 
 // causes are the attribute cause by their letter.
 var causes = map[byte]string{'d': "due", 'c': "caught_up", 'w': "waited", 't': "triggered",
