@@ -247,7 +247,7 @@ func (a *api) purge(c *call) *ingest.Rejection {
 	state := c.choice("state", "ready", "all")
 	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		n, err := a.store.Purge(ctx, c.namespace, c.queue(), state == "all")
-		return counted("deleted", n, "", err)
+		return counted("deleted", n, "", false, err)
 	})
 }
 
@@ -349,7 +349,7 @@ func (a *api) dead(c *call) *ingest.Rejection {
 	what := map[job.DeadVerb]string{job.RespawnDead: "respawned", job.DeleteDead: "deleted"}[act.Verb]
 	return a.reading(c, true, func(ctx context.Context) (any, error) {
 		n, err := a.store.ActOnDead(ctx, act)
-		return counted(what, int64(n), act.Next, err)
+		return counted(what, int64(n), act.Next, n == act.Limit, err)
 	})
 }
 
@@ -423,9 +423,9 @@ func (a *api) promote(c *call) *ingest.Rejection {
 // timeout.
 const maxDead = 10_000
 
-// counted says how many jobs were done, also beside an error that ended the work: who asks again
+// counted says how many jobs were done, also beside an error or a limit that ended the work: who asks again
 // goes on where it ended, by next where that is not the oldest.
-func counted(what string, n int64, next string, err error) ([]byte, error) {
+func counted(what string, n int64, next string, limited bool, err error) ([]byte, error) {
 	if err != nil && n == 0 && next == "" {
 		return nil, err
 	}
@@ -433,5 +433,5 @@ func counted(what string, n int64, next string, err error) ([]byte, error) {
 	if next != "" {
 		dst = strconv.AppendQuote(append(dst, `,"next":`...), next)
 	}
-	return append(strconv.AppendBool(append(dst, `,"complete":`...), err == nil), '}'), nil
+	return append(strconv.AppendBool(append(dst, `,"complete":`...), err == nil && !limited), '}'), nil
 }

@@ -87,8 +87,8 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 		{"DELETE", "/v1/mail/q/jobs/" + id, ``},
 		{"DELETE", "/v1/mail/q?state=ready", `{"deleted":1,"complete":true}`},
 		{"DELETE", "/v1/mail/q?state=all", `{"deleted":9,"complete":true}`},
-		{"POST", "/v1/mail/q/dead?do=respawn&limit=7&ttl=1h", `{"respawned":7,"complete":true}`},
-		{"POST", "/v1/mail/q/dead?do=delete", `{"deleted":100,"complete":true}`},
+		{"POST", "/v1/mail/q/dead?do=respawn&limit=7&ttl=1h", `{"respawned":7,"complete":false}`},
+		{"POST", "/v1/mail/q/dead?do=delete", `{"deleted":100,"complete":false}`},
 	} {
 		r := p.do(c.method, c.path, "")
 		if want := c.want + "\n"; c.want != "" && r.raw != want || c.want == "" && r.status != 404 {
