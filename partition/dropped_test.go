@@ -49,8 +49,17 @@ func TestEvictedAndExpiredEntriesAreCountedByPartition(t *testing.T) {
 	store("full", entry("1"), entry("2"))
 	store("full", entry("3"), entry("4"), entry("5"))
 	list := log.Recent(drops.Query{Reason: drops.Evicted})
-	if len(list) != 1 || list[0].Partition != "full" || list[0].Entries != 2 || list[0].Namespace != "default" {
+	if len(list) != 1 || list[0].Partition != "full" || list[0].Entries != 2 || list[0].Namespace != "default" || list[0].Detail != "" {
 		t.Errorf("evicted %+v", list)
+	}
+	var flood [][]byte
+	for n := range s.ns.Policy.Capacity + 1 {
+		flood = append(flood, entry(fmt.Sprint(n)))
+	}
+	store("flooded", flood...)
+	list = log.Recent(drops.Query{Reason: drops.Evicted, Partition: "flooded"})
+	if want := fmt.Sprintf("%d entries came at once, and the partition keeps %d", len(flood), len(flood)-1); len(list) != 1 || list[0].Detail != want {
+		t.Errorf("evicted %+v, want %s", list, want)
 	}
 
 	store("claimed", old("a"), old("b"))

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -137,21 +138,21 @@ func byName(a, b *Namespace) int { return strings.Compare(a.Name, b.Name) }
 // nil.
 func (g *Group) recordEvicted(now int64, sample []byte) {
 	d := g.Namespace.drops
+	drop := drops.Drop{Reason: drops.Evicted, Partition: g.Partition, Entries: g.Evicted}
 	e, err := ParseEntry(sample)
 	if err != nil {
-		if d.CountOneUnnamed(drops.Evicted, g.Evicted) {
-			d.Record(drops.Drop{Reason: drops.Evicted, Partition: g.Partition, Entries: g.Evicted})
+		if !d.CountOneUnnamed(drops.Evicted, g.Evicted) {
+			return
 		}
 	} else if d.CountOne(drops.Evicted, g.Evicted) {
-		age := time.Duration(max(0, now-e.Occurred)) * time.Millisecond
-		d.Record(drops.Drop{
-			Reason:    drops.Evicted,
-			Partition: g.Partition,
-			Entries:   g.Evicted,
-			ID:        string(e.ID),
-			Age:       age,
-		})
+		drop.ID, drop.Age = string(e.ID), time.Duration(max(0, now-e.Occurred))*time.Millisecond
+	} else {
+		return
 	}
+	if n, most := len(g.Entries), g.Namespace.Policy.Capacity; n > most {
+		drop.Detail = fmt.Sprintf("%d entries came at once, and the partition keeps %d", n, most)
+	}
+	d.Record(drop)
 }
 
 // recordExpired records stale entries that a claim or the janitor dropped. The scripts

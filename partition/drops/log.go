@@ -198,6 +198,7 @@ type Query struct {
 	Namespace     string
 	Reason        Reason
 	Partition, ID string
+	Since         time.Time
 	Limit         int // the newest so many; 0: all
 }
 
@@ -252,7 +253,7 @@ func (r *samples) matching(list []Drop, q Query) []Drop {
 	for i := range r.drops {
 		d := r.drops[(r.next-1-i+ringSize)%ringSize]
 		if (q.Namespace == "" || q.Namespace == d.Namespace) &&
-			(q.Partition == "" || q.Partition == d.Partition) &&
+			(q.Partition == "" || q.Partition == d.Partition) && !d.At.Before(q.Since) &&
 			(q.ID == "" || q.ID == d.ID) {
 			list = append(list, d)
 		}

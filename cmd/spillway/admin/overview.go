@@ -60,6 +60,7 @@ type NamespaceOverview struct {
 	ReadAtMS    int64              `json:"read_at_ms"` // 0: not read yet
 	Rates       map[string]float32 `json:"rates"`      // a second; those that are not known are absent
 	Rejected    map[string]float64 `json:"rejected"`   // a second, by reason
+	Makers      map[string]Maker   `json:"makers"`     // by reason of a drop or rejection, of the last minute
 	Sinks       []Sink             `json:"sinks"`
 	Shards      int                `json:"shards"`
 }
@@ -110,6 +111,7 @@ func (s *Server) overview(r *request) (any, error) {
 		r.view.Accounts.watch()
 		readings = r.view.Accounts.latest()
 	}
+	found := makers(r.view.Drops, now)
 	for _, ns := range r.view.Store.Namespaces() {
 		if only != "" && ns.Name != only {
 			continue
@@ -122,7 +124,7 @@ func (s *Server) overview(r *request) (any, error) {
 				n.Rates[name] = v
 			}
 		}
-		n.Rejected = s.recorder.rejectedRates(ns.Name)
+		n.Rejected, n.Makers = s.recorder.rejectedRates(ns.Name), found[ns.Name]
 		if oldest := s.sweep.oldest(ns.Name); oldest > 0 && n.Buffered > 0 {
 			age := max(0, now.UnixMilli()-oldest)
 			n.OldestAgeMS = &age

@@ -63,7 +63,7 @@ func (s *Server) partitions(r *request) (any, error) {
 		o.column = column
 	}
 	if _, known := columns[o.column]; !known {
-		r.bad("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition")
+		r.bad("sort: want trouble, oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition")
 	}
 	limit := r.number("limit", 100, 1, 1000)
 	offset := r.number("offset", 0, 0, maxRows)
@@ -206,7 +206,13 @@ type order struct {
 
 // columns are those that rows can be ordered by, with the number that is compared.
 var columns = map[string]func(*row) float64{
-	"partition":  nil, // by name
+	"partition": nil, // by name
+	"trouble": func(r *row) float64 { // what is dropped, then the oldest
+		if dropped := r.evicted + r.expired; dropped > 0 {
+			return float64(dropped)
+		}
+		return -float64(r.oldest)
+	},
 	"depth":      func(r *row) float64 { return float64(r.Depth) },
 	"oldest_age": func(r *row) float64 { return -float64(r.oldest) },
 	"fill":       func(r *row) float64 { return r.fill() },

@@ -319,10 +319,17 @@ type QueueOverview struct {
 	ReadAtMS         int64              `json:"read_at_ms"`          // 0: not read yet
 	Rates            map[string]float32 `json:"rates"`               // a second, by outcome; empty where not known
 	Sinks            []Sink             `json:"sinks"`               // that its jobs are pushed to
+	Largest          *LargestQueue      `json:"largest"`             // null: not counted
 	Waiting          *int64             `json:"waiting"`             // ready, delayed and leased jobs of the queues that are pushed to a sink that fails; null: none does, or not counted
 	// Schedules is null where they are not counted yet; ticks are of this process.
 	Schedules *job.ScheduleTotals `json:"schedules"`
 	Outbox    OutboxState         `json:"outbox"`
+}
+
+// LargestQueue is the one with most jobs.
+type LargestQueue struct {
+	Queue string `json:"queue"`
+	Jobs  int64  `json:"jobs"`
 }
 
 // OutboxState is the follow-ups of jobs that ended which are not in their queues yet.
@@ -357,6 +364,7 @@ func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOvervie
 		}
 		if f := b.spaces[ns.Name]; f != nil {
 			f.fill(&q, now)
+			q.Largest = f.counted.largest()
 			if fails := v.sinkFails(ns.Name); fails != nil {
 				q.Waiting = f.counted.waiting(fails)
 			}

@@ -329,6 +329,19 @@ func (t *queueTable) waiting(of func(queue string) bool) *int64 {
 	return &n
 }
 
+// largest is the queue with most jobs; nil: none has any, or they are not counted.
+func (t *queueTable) largest() (l *LargestQueue) {
+	if t == nil {
+		return nil
+	}
+	for _, row := range t.rows {
+		if n := row.jobs(); n > 0 && (l == nil || n > l.Jobs) {
+			l = &LargestQueue{row.name, n}
+		}
+	}
+	return l
+}
+
 // count counts the first of the queues whose names hold a text.
 func (n *queueNames) count(ctx context.Context, space jobSpace, search string) (*queueTable, error) {
 	began := time.Now()

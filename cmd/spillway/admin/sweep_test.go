@@ -157,6 +157,12 @@ func TestTheFirstRowsByEveryColumnAreThoseOfAFullCount(t *testing.T) {
 		"in":         func(c counted) float64 { return float64(c.in) },
 		"evicted":    func(c counted) float64 { return float64(c.evicted) },
 		"partition":  nil,
+		"trouble": func(c counted) float64 {
+			if c.evicted > 0 {
+				return 1e9 + float64(c.evicted)
+			}
+			return c.oldest.Seconds()
+		},
 	} {
 		for _, descending := range []bool{true, false} {
 			slices.SortFunc(all, func(a, b counted) int {

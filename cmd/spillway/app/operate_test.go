@@ -54,7 +54,7 @@ func TestAnOperatorSeesWhatIsLostAndWhy(t *testing.T) {
 		}
 		out, _, _ := o.run("top", "--once")
 		return strings.HasPrefix(out, "DATA IS BEING LOST\n  default: evicted ") &&
-			strings.Contains(out, "(partitions are full); sink http://127.0.0.1:1/ fails for ") && strings.Contains(out, "connection refused\n")
+			strings.Contains(out, "(partitions are full); of evicted, 100% in partition kart-7; sink http://127.0.0.1:1/ fails for ") && strings.Contains(out, "connection refused\n")
 	})
 	eventually(t, "the check is critical", func() bool {
 		out, _, code := o.run("check", "--sink-critical=1ms", "-o", "nagios")

@@ -249,7 +249,7 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 	}
 	if s := max(above(f.DroppedPerS, c.DropsWarning, 0), above(lostPerS, c.DropsWarning,
 		c.DropsCritical)); s != statusOK {
-		r.add(s, n.Namespace, "drops", "%s", drops)
+		r.add(s, n.Namespace, "drops", "%s%s", drops, n.maker())
 	}
 	idle := ""
 	if n.Buffered == 0 {

@@ -20,7 +20,7 @@ type Ls struct {
 
 	Namespace  string `arg:"" optional:"" help:"Namespace of the partitions; all without it."`
 	Namespaces bool   `help:"List the namespaces instead."`
-	Sort       string `enum:"age,depth,fill,in,out,evicted,expired,name" default:"age" help:"Order: age, depth, fill, in, out, evicted or expired, the largest first; or name, from a to z."`
+	Sort       string `enum:"trouble,age,depth,fill,in,out,evicted,expired,name" default:"trouble" help:"Order: trouble, what is evicted or expires and then the oldest; age, depth, fill, in, out, evicted or expired, the largest first; or name, from a to z."`
 	Limit      int    `default:"20" help:"Partitions to list, at most 1000."`
 	Filter     string `placeholder:"TEXT" help:"Only partitions whose name contains this."`
 	Paused     bool   `help:"Only paused partitions, with those that have no entries, and paused queues."`
@@ -175,6 +175,7 @@ func namespaceTable(o *overview) *table {
 	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED",
 		">REJECTED/s", ">BACKLOG", ">OLDEST", ">LIMIT",
 		">PARTITIONS", ">DEAD LETTERS", "SINK")
+	slices.SortStableFunc(o.Namespaces, func(a, b namespaceState) int { return cmp.Compare(b.trouble(o), a.trouble(o)) })
 	for _, n := range o.Namespaces {
 		figure := o.figure(n.ReadAtMS)
 		t.add(n.Namespace, figure(n.Rates.Accepted), figure(n.Rates.Delivered),
@@ -215,18 +216,26 @@ func worstState(sinks []admin.Sink) string {
 	return sinks[0].State
 }
 
+func (r *partitionRow) age() float64 {
+	if r.OldestAgeMS == nil {
+		return -1
+	}
+	return float64(*r.OldestAgeMS)
+}
+
 // orders are the values of --sort: the column of the API, and its figure, of which the largest is first;
 // nil: names, from a to z.
 var orders = []struct {
 	name, column string
 	figure       func(*partitionRow) float64
 }{
-	{"age", "oldest_age", func(r *partitionRow) float64 {
-		if r.OldestAgeMS == nil {
-			return -1
+	{"trouble", "trouble", func(r *partitionRow) float64 {
+		if dropped := r.EvictedPerS + r.ExpiredPerS; dropped > 0 {
+			return 1e15 + dropped
 		}
-		return float64(*r.OldestAgeMS)
+		return r.age()
 	}},
+	{"age", "oldest_age", (*partitionRow).age},
 	{"depth", "depth", func(r *partitionRow) float64 { return float64(r.Depth) }},
 	{"fill", "fill", func(r *partitionRow) float64 { return r.Fill }},
 	{"in", "in", func(r *partitionRow) float64 { return r.InPerS }},
@@ -283,12 +292,13 @@ type partitions struct {
 	complete bool // the sweep has seen all
 }
 
+// json is complete where the sweep has seen all, and all are listed.
 func (p *partitions) json() any {
 	rows := make([]json.RawMessage, len(p.rows))
 	for i, r := range p.rows {
 		rows[i] = append(fmt.Appendf(nil, `{"namespace":%q,`, r.Namespace), r.raw[1:]...)
 	}
-	return map[string]any{"total": p.total, "complete": p.complete, "partitions": rows}
+	return map[string]any{"total": p.total, "complete": p.complete && len(rows) >= p.total, "partitions": rows}
 }
 
 // partitions merges the first rows of each namespace. If nobody watched the service

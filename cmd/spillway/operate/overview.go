@@ -171,10 +171,10 @@ func (o *overview) losses() []loss {
 		}
 		why := n.cause(o.NowMS)
 		if d := n.Rates.lost(); d > 0 {
-			found = append(found, loss{n.Namespace, kindLosing, n.Rates.dropped(), n.dropText(),
+			found = append(found, loss{n.Namespace, kindLosing, n.Rates.dropped(), n.dropText() + n.maker(),
 				cmp.Or(why, n.likely())})
 		} else if n.Rates.Dead > 0 {
-			found = append(found, loss{n.Namespace, kindAtRisk, n.Rates.Dead, n.dropText(),
+			found = append(found, loss{n.Namespace, kindAtRisk, n.Rates.Dead, n.dropText() + n.maker(),
 				cmp.Or(why, n.likely())})
 		} else if why != "" && n.Buffered > 0 || n.ageShare() >= riskShare {
 			what := fmt.Sprintf("%s wait", some(n.Buffered, "entry", "entries"))
@@ -189,7 +189,7 @@ func (o *overview) losses() []loss {
 		}
 		if n.Rates.Rejected > 0 {
 			found = append(found, loss{n.Namespace, kindRejecting, n.Rates.Rejected,
-				"rejected " + perSecond(n.Rates.Rejected), n.codes()})
+				"rejected " + perSecond(n.Rates.Rejected) + n.makerOf(worst(n.Rejected)), n.codes()})
 		}
 	}
 	for _, q := range o.Queues {
@@ -211,6 +211,32 @@ func (o *overview) losses() []loss {
 
 func (n *namespaceState) dropText() string {
 	return n.Rates.dropText(n.MaxAgeMS, perSecond)
+}
+
+// worst is the reason with the highest rate; "": none.
+func worst(rates map[string]float64) (reason string) {
+	for r, n := range rates {
+		if n > rates[reason] || n == rates[reason] && n > 0 && r < reason {
+			reason = r
+		}
+	}
+	return reason
+}
+
+// worst is why most is dropped.
+func (r *rates) worst() string {
+	return worst(map[string]float64{"evicted": r.Evicted, "expired": r.Expired, "dead": r.Dead, "lost": r.Lost})
+}
+
+// maker names the partition that most of what is dropped belongs to.
+func (n *namespaceState) maker() string { return n.makerOf(n.Rates.worst()) }
+
+func (n *namespaceState) makerOf(reason string) string {
+	m, known := n.Makers[reason]
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf("; of %s, %.0f%% in partition %s", reason, m.Share*100, escape(m.Partition))
 }
 
 // dropText names each reason with its figure.
@@ -258,6 +284,8 @@ func (n *namespaceState) cause(now int64) string {
 // likely is what usually explains drops when no failure is known.
 func (n *namespaceState) likely() string {
 	switch r := n.Rates; {
+	case n.Makers[r.worst()].Cause != "":
+		return n.Makers[r.worst()].Cause
 	case n.PausedPartitions > 0 && r.Evicted+r.Expired > 0:
 		return some(n.PausedPartitions, "partition is",
 			"partitions are") + " paused: see spillway ls --paused"
@@ -416,15 +444,44 @@ func (q *queueState) cause(now int64) string {
 // risk says that soon no job may be published.
 func (q *queueState) risk() string {
 	if q.MaxJobs > 0 && float64(q.Jobs) >= fullShare*float64(q.MaxJobs) {
-		return fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected",
-			q.Jobs, q.MaxJobs)
+		text := fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected", q.Jobs, q.MaxJobs)
+		if l := q.Largest; l != nil {
+			text += fmt.Sprintf("; %d are in queue %s", l.Jobs, escape(l.Queue))
+		}
+		return text
 	}
 	return ""
+}
+
+// trouble orders what needs a person before what does not: what is lost, rejected or dead, not delivered.
+func (n *namespaceState) trouble(o *overview) int {
+	switch {
+	case n.Rates.lost() > 0:
+		return 3
+	case n.Rates.Dead+n.Rates.Rejected > 0:
+		return 2
+	case n.cause(o.NowMS) != "", stale(n.ReadAtMS, o.NowMS):
+		return 1
+	}
+	return 0
+}
+
+func (q *queueState) trouble(o *overview) int {
+	switch {
+	case q.Rates.Expired+q.Rates.Lost > 0:
+		return 3
+	case q.Rates.Died > 0, q.risk() != "":
+		return 2
+	case q.cause(o.NowMS) != "", stale(q.ReadAtMS, o.NowMS):
+		return 1
+	}
+	return 0
 }
 
 func jobsTable(o *overview) *table {
 	t := newTable("NAMESPACE", ">PUBLISHED/s", ">ACKED/s", ">FAILED/s", ">LOST", ">READY", ">DELAYED",
 		">LEASED", ">DEAD", ">OLDEST READY", ">QUEUES", "SINK")
+	slices.SortStableFunc(o.Queues, func(a, b queueState) int { return cmp.Compare(b.trouble(o), a.trouble(o)) })
 	for _, q := range o.Queues {
 		l := q.Ledger
 		figure := o.figure(q.ReadAtMS)

@@ -55,17 +55,17 @@ func TestTopRedrawsOnATerminalUntilQ(t *testing.T) {
 	t.Parallel()
 	keyboard, program := openTerminal(t)
 	api := losing(t)
-	c := Top{command: command{Connection: Connection{Admin: api.URL, Timeout: 10 * time.Second}, output: output{Output: "text"}}, Sort: "age", Limit: 20}
+	c := Top{command: command{Connection: Connection{Admin: api.URL, Timeout: 10 * time.Second}, output: output{Output: "text"}}, Sort: "trouble", Limit: 20}
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(t.Context(), Streams{In: program, Out: program, Err: program}) }()
-	first := readUntil(t, keyboard, "by age")
+	first := readUntil(t, keyboard, "by trouble")
 	if !strings.HasPrefix(first, enterScreen+home+reverse+"DATA IS BEING LOST"+plain) {
 		t.Errorf("got %q", first)
 	}
 	if _, err := keyboard.WriteString("s"); err != nil {
 		t.Fatal(err)
 	}
-	readUntil(t, keyboard, "by depth")
+	readUntil(t, keyboard, "by age")
 	api.Close()
 	readUntil(t, keyboard, "NO ANSWER: whether data is being lost is unknown")
 	if _, err := keyboard.WriteString("q"); err != nil {

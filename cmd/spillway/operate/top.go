@@ -21,7 +21,7 @@ type Top struct {
 
 	Namespace string `arg:"" optional:"" help:"Only this namespace."`
 	Once      bool   `help:"Print once and end. That is the default when output is not a terminal, and with -o json."`
-	Sort      string `enum:"age,depth,fill,in,out,evicted,expired,name" default:"age" help:"Order of the partitions: age, depth, fill, in, out, evicted, expired or name. The key s changes it."`
+	Sort      string `enum:"trouble,age,depth,fill,in,out,evicted,expired,name" default:"trouble" help:"Order of the partitions: trouble, what is evicted or expires and then the oldest; age, depth, fill, in, out, evicted, expired or name. The key s changes it."`
 	Limit     int    `default:"20" help:"Partitions to list, at most 1000."`
 }
 
@@ -188,7 +188,7 @@ func (c *Top) live(ctx context.Context, call *call, s Streams,
 		default:
 			return err
 		}
-		lines = append(lines, "", "q quits, s sorts by the next of age, depth, fill, in, out, evicted, expired, name")
+		lines = append(lines, "", "q quits, s sorts by the next of trouble, age, depth, fill, in, out, evicted, expired, name")
 		if err := draw(s.Out, lines, size); err != nil {
 			return err
 		}

@@ -66,6 +66,10 @@ func TestTopSaysWhatTheStoreCannotDo(t *testing.T) {
 		{`"ready":true`, `"ready":true,"warnings":["r:1: its append-only file is off"]`, "NO DATA IS BEING LOST\n  store: r:1: its append-only file is off\n"},
 		{`"read_at_ms":1699999999000`, `"read_at_ms":1699999970000`, "ENTRIES OR JOBS ARE REJECTED; the clients are told\n  default: its Redis has not answered for 30.0s"},
 		{`"read_at_ms":1699999999000`, `"read_at_ms":0`, "default ? ? ? 0 0.0 23"},
+		{`"delivered":49.5}`, `"delivered":49.5,"evicted":9},"makers":{"evicted":{"partition":"flood","share":0.94,"cause":"5 entries came at once, and the partition keeps 2"}}`,
+			"DATA IS BEING LOST\n  default: evicted 9.0/s (partitions are full); of evicted, 94% in partition flood; 5 entries came at once, and the partition keeps 2\n"},
+		{`"delivered":49.5},"rejected":{}`, `"delivered":49.5,"rejected":3},"rejected":{"stale":1,"too_large":2},"makers":{"stale":{"partition":"old","share":1},"too_large":{"partition":"big","share":1}}`,
+			"ENTRIES OR JOBS ARE REJECTED; the clients are told\n  default: rejected 3.0/s; of too_large, 100% in partition big; too_large 2.0/s"},
 		{`"delivered":49.5`, `"delivered":49.5,"dead":2`, "NO DATA IS BEING LOST, BUT IT IS AT RISK\n  default: dead 2.0/s (the sink rejects them; dead letters are kept); see spillway dead ls default"},
 		{`"delivered":49.5`, `"delivered":49.5,"dead":2,"dead_letters_evicted":1`, "DATA IS BEING LOST\n  default: dead 2.0/s"},
 	} {
@@ -107,9 +111,10 @@ func TestTheListPassesWhatWasAskedFor(t *testing.T) {
 	}
 	var got struct {
 		Total      int
+		Complete   bool
 		Partitions []map[string]any
 	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Total != 2 || len(got.Partitions) != 1 || got.Partitions[0]["namespace"] != "kart" || got.Partitions[0]["evicted_per_s"] != 12.04 {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Total != 2 || got.Complete || len(got.Partitions) != 1 || got.Partitions[0]["namespace"] != "kart" || got.Partitions[0]["evicted_per_s"] != 12.04 {
 		t.Errorf("%v, got %s%s", err, out, stderr)
 	}
 }

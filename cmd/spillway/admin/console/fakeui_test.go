@@ -23,15 +23,11 @@ func TestTheBannerAnswersTheThreeQuestions(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.namespaces = []object{calm("game"), failing("kart", time.Now().UnixMilli())}
-	f.partition = func(i int) object {
-		p := calmPartition(i)
-		p["evicted_per_s"] = max(0, 80.5-30*float64(i))
-		return p
-	}
+	f.namespaces[1]["makers"] = object{"evicted": object{"partition": "kart-7", "share": 0.94}}
 	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
 	for _, want := range []string{
 		"Yes: 122 entries a second",
-		"kart: 118/s evicted and 3.4/s expired. Most in kart-0 (80.5/s), kart-1 (50.5/s), kart-2 (20.5/s).",
+		"kart: 118/s evicted and 3.4/s expired. Most in kart-7 (94 %).",
 		"sink https://kart.example/v1 fails since 3 min", "503 Service Unavailable: upstream connect error",
 		"partitions are full: each keeps the newest 10,000 entries", "7/s rejected",
 	} {

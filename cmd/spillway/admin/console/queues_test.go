@@ -46,7 +46,7 @@ func TestTheBannerNamesJobsThatAreLost(t *testing.T) {
 	f.queues[0]["rates"].(object)["lost"], f.queues[0]["rates"].(object)["expired"] = 2.0, 1.5
 	f.queues[1]["rates"].(object)["died"] = 0.5
 	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
-	for _, want := range []string{"Yes: 3.5 jobs a second", "mail: 1.5/s expired and 2/s lost.", "something other than Spillway removes jobs from Redis", "sms: 0.5/s dead-lettered."} {
+	for _, want := range []string{"Yes: 3.5 jobs a second", "mail: 1.5/s expired and 2/s lost.", "something other than Spillway removes jobs from Redis", "sms: 0.5/s dead."} {
 		shows(t, page, want)
 	}
 	click(t, page, "mail")

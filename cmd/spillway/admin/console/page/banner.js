@@ -10,7 +10,7 @@ import { chosen, openDrawer, set, state } from "./state.js";
 import { Action, html, Text } from "./ui.js";
 
 export function Banner() {
-  const { level, headline, findings, more } = diagnose(state.overview, chosen(), state.culprits, lostLately(data), state.namespace ? [] : state.overview.queues);
+  const { level, headline, findings, more } = diagnose(state.overview, chosen(), lostLately(data), state.namespace ? [] : state.overview.queues);
   document.title = level === "losing" ? "losing entries – Spillway" : "Spillway"; // for a tab among many
   return html`<section class=${"banner " + level} aria-label="Is data being lost?">
     <dl class="answers">

@@ -13,7 +13,7 @@ const cursor = { sync: { key: "history" }, drag: { x: false, y: false }, points:
 
 const perSecond = (v) => rate(v) + "/s";
 const ofRates = (...lines) => lines.map(([name, colour, label]) => ({ name, colour, label, value: perSecond }));
-const rates = ofRates(["accepted", "blue"], ["delivered", "green"], ["evicted", "red"], ["expired", "amber"], ["dead", "violet", "dead-lettered"], ["lost", "pink"], ["rejected", "grey"]);
+const rates = ofRates(["accepted", "blue"], ["delivered", "green"], ["evicted", "red"], ["expired", "amber"], ["dead", "violet"], ["lost", "pink"], ["rejected", "grey"]);
 const depthAndAge = [
   { name: "buffered", label: "backlog", colour: "blue", value: (v) => short(v) },
   { name: "oldest_age_ms", label: "oldest entry", colour: "amber", scale: "age", value: duration },

@@ -1,12 +1,11 @@
 // Three questions, answered in words: is data being lost, whose, and why?
 
-import { get, path } from "./api.js";
-import { count, duration, entries, latency, listed, rate, visible } from "./format.js";
+import { count, duration, entries, latency, listed, percent, rate, visible } from "./format.js";
 import { dropped, gone as goneEntries } from "./history.js";
 
 const losses = ["evicted", "expired", "dead", "lost"];
 const final = ["evicted", "expired", "lost"]; // dead letters are kept
-const words = { evicted: "evicted", expired: "expired", dead: "dead-lettered", lost: "lost" };
+const words = { evicted: "evicted", expired: "expired", dead: "dead", lost: "lost" };
 const nearLimit = 0.7; // of max_age: time to act before entries expire
 const nearFull = 0.8; // of max_jobs
 const maxNamed = 5; // namespaces the banner names
@@ -17,37 +16,25 @@ const dropping = (n) => dropped(n.rates) > 0;
 /** Does a sink fail? */
 export const failing = (s) => s.state === "failing" || s.state === "tripped";
 
-/** Finds the partitions that lose most of each namespace that loses: {namespace: [{partition, text}]}. */
-export async function findCulprits(overview) {
-  const found = {};
-  await Promise.all(overview.namespaces.filter(dropping).slice(0, maxNamed).map(async (n) => {
-    const worst = losses.reduce((a, b) => (n.rates[b] > n.rates[a] ? b : a));
-    try {
-      found[n.namespace] = worst === "evicted" || worst === "expired" ? await byRate(n.namespace, worst) : await bySample(n.namespace, worst);
-    } catch { /* the banner names the namespace all the same */ }
-  }));
-  return found;
+/** Trouble first: what is lost, rejected or dead, not delivered. */
+export function troubleFirst(namespaces) {
+  const trouble = (n) => (losing(n) ? 3 : dropping(n) || n.rates.rejected > 0 ? 2 : n.paused || n.sinks.some(failing) ? 1 : 0);
+  return namespaces.toSorted((a, b) => trouble(b) - trouble(a));
 }
 
-async function byRate(namespace, sort) {
-  const answer = await get(path("namespaces", namespace, "partitions"), { sort, order: "desc", limit: 3 });
-  const field = sort + "_per_s";
-  return answer.partitions.filter((p) => p[field] > 0).map((p) => ({ partition: p.partition, text: `${rate(p[field])}/s` }));
+/** The partition that most of what is lost for a reason belongs to, as the server found it. */
+function most(n, by, reasons) {
+  const worst = reasons.reduce((a, b) => ((by[b] ?? 0) > (by[a] ?? 0) ? b : a), reasons[0]);
+  return n.makers?.[worst];
 }
 
-async function bySample(namespace, reason) {
-  const answer = await get("drops", { namespace, reason, limit: 128 });
-  const counts = new Map();
-  for (const d of answer.drops) counts.set(d.partition, (counts.get(d.partition) ?? 0) + d.entries);
-  const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 3);
-  return most.map(([partition, n]) => ({ partition, text: `${count(n)} of the last` }));
-}
+const named = (maker) => (maker ? [{ partition: maker.partition, text: percent(maker.share) }] : []);
 
 /**
  * Answers for an overview: {level: "fine" | "risk" | "losing", headline, findings}. A finding is
  * {namespace, level, lost, partitions, why: […]}.
  */
-export function diagnose(overview, namespaces, culprits = {}, recent = null, queues = []) {
+export function diagnose(overview, namespaces, recent = null, queues = []) {
   const findings = [];
   if (!overview.store.ready) {
     findings.push({ namespace: "", level: "losing", lost: "nothing can be stored or delivered", partitions: [], why: [`the store is not available: ${visible(overview.store.error)}`] });
@@ -56,7 +43,7 @@ export function diagnose(overview, namespaces, culprits = {}, recent = null, que
     findings.push({ namespace: "", level: "risk", weight: 2e9, lost: "Redis has no memory left: new entries and jobs are rejected, what is stored is still delivered", partitions: [], why: (overview.store.warnings ?? []).map(visible) });
   }
   for (const n of namespaces) {
-    const finding = dropping(n) ? whatIsLost(n, overview, culprits) : whatMayBeLost(n, overview);
+    const finding = dropping(n) ? whatIsLost(n, overview) : whatMayBeLost(n, overview);
     if (finding) findings.push(finding);
   }
   for (const q of queues) {
@@ -82,9 +69,10 @@ function headline(level, findings, namespaces, recent, queues) {
   return past ? "Not now." + past : "No.";
 }
 
-function whatIsLost(n, overview, culprits) {
+function whatIsLost(n, overview) {
   const by = losses.filter((r) => n.rates[r] > 0).map((r) => `${rate(n.rates[r])}/s ${words[r]}`);
-  const why = causes(n, overview);
+  const maker = most(n, n.rates, losses);
+  const why = causes(n, overview, maker?.cause);
   if (n.rates.evicted > 0) why.push(`partitions are full: each keeps the newest ${entries(n.capacity)}`);
   if (n.rates.expired > 0) why.push(`entries wait longer than max_age, ${duration(n.max_age_ms)}`);
   if (n.rates.dead > 0) why.push("the sink rejects entries for good, and dead letters are kept" + lastly(n));
@@ -93,7 +81,7 @@ function whatIsLost(n, overview, culprits) {
     by.push(`${rate(n.rates.dead_letters_evicted)}/s dropped as the oldest dead letters`);
     why.push("there are more dead letters than max_dead or max_dead_bytes keep");
   }
-  return { namespace: n.namespace, level: losing(n) ? "losing" : "risk", weight: dropped(n.rates), lost: listed(by), partitions: culprits[n.namespace] ?? [], why };
+  return { namespace: n.namespace, level: losing(n) ? "losing" : "risk", weight: dropped(n.rates), lost: listed(by), partitions: named(maker), why };
 }
 
 /** Jobs a second that nobody can get back: dead letters are kept. */
@@ -111,8 +99,8 @@ function jobsAtRisk(q, overview) {
   };
   say(expired, "expired", "nobody acked these jobs within their ttl");
   say(lost, "lost", "something other than Spillway removes jobs from Redis");
-  say(died, "dead-lettered", "their tries are used up, or a worker gave them up; dead letters are kept");
-  if (q.max_jobs > 0 && q.jobs >= nearFull * q.max_jobs) texts.push(`it holds ${count(q.jobs)} of ${count(q.max_jobs)} jobs: publishes beyond are rejected`);
+  say(died, "dead", "their tries are used up, or a worker gave them up; dead letters are kept");
+  if (q.max_jobs > 0 && q.jobs >= nearFull * q.max_jobs) texts.push(`it holds ${count(q.jobs)} of ${count(q.max_jobs)} jobs: publishes beyond are rejected${q.largest ? `; ${count(q.largest.jobs)} are in queue ${visible(q.largest.queue)}` : ""}`);
   const bad = q.sinks.filter(failing);
   const { ready, delayed, leased } = q.ledger;
   const all = ready + delayed + leased; // a job whose last write failed is delayed
@@ -144,7 +132,7 @@ function whatMayBeLost(n, overview) {
   if (pausedWithBacklog) texts.push(`${entries(n.buffered)} wait while delivery is paused`);
   if (n.sinks.some(failing) && n.buffered > 0) texts.push(`${entries(n.buffered)} wait for a sink that fails`);
   if (!texts.length) return null;
-  return { namespace: n.namespace, level: "risk", weight: old ? 1e9 : n.rates.rejected, lost: listed(texts), partitions: [], why: causes(n, overview) };
+  return { namespace: n.namespace, level: "risk", weight: old ? 1e9 : n.rates.rejected, lost: listed(texts), partitions: named(most(n, n.rejected ?? {}, Object.keys(n.rejected ?? {}))), why: causes(n, overview) };
 }
 
 function rejections(n) {
@@ -153,13 +141,14 @@ function rejections(n) {
 }
 
 /** Why entries leave more slowly than they come. */
-function causes(n, overview) {
+function causes(n, overview, cause) {
   const why = [];
   if (n.paused) why.push(`delivery is ${pauseText(n.paused, overview.now_ms)}`);
   if (n.paused_partitions > 0) why.push(`${count(n.paused_partitions)} of its partitions are paused`);
   const bad = n.sinks.filter(failing);
   for (const s of bad.slice(0, 2)) why.push(sinkText(s, overview.now_ms));
   if (bad.length || n.paused) return why;
+  if (cause) return [...why, visible(cause)];
   const slowest = n.sinks.filter((s) => s.p99_ms != null).sort((a, b) => b.p99_ms - a.p99_ms)[0];
   if (slowest) why.push(`slowest sink ${visible(slowest.label)}: p99 ${latency(slowest.p99_ms)}`);
   if (n.rates.evicted + n.rates.expired > 0) why.push(`${rate(n.rates.accepted)}/s come, ${rate(n.rates.delivered)}/s are delivered`);

@@ -1,7 +1,6 @@
 // Asks the server for news, at the pace the reader chose. A hidden page asks nothing.
 
 import { get } from "./api.js";
-import { findCulprits } from "./diagnosis.js";
 import * as history from "./history.js";
 import { notice, set, state } from "./state.js";
 
@@ -64,8 +63,8 @@ async function askOverview() {
       set({ namespace: "" });
     }
     const paused = overview.namespaces.some((n) => n.paused_partitions > 0);
-    const [culprits, pauses] = await Promise.all([findCulprits(overview), paused ? get("pauses") : { pauses: [] }]);
-    set({ overview, info, culprits, pauses: pauses.pauses ?? [], failing: null });
+    const pauses = paused ? await get("pauses") : { pauses: [] };
+    set({ overview, info, pauses: pauses.pauses ?? [], failing: null });
     await history.follow(overview, pace);
   } catch (err) {
     set({ failing: { message: err.message, since: state.failing?.since ?? Date.now() } });

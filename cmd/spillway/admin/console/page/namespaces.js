@@ -6,12 +6,12 @@ import { refresh } from "./live.js";
 import { pause, resume } from "./pause.js";
 import { purge } from "./purge.js";
 import { chosen, openDrawer, set, state } from "./state.js";
-import { failing, pauseText } from "./diagnosis.js";
+import { failing, pauseText, troubleFirst } from "./diagnosis.js";
 import { FailingSinks } from "./sinks.js";
 import { Action, Chip, html, Text } from "./ui.js";
 
 export function Namespaces() {
-  const shown = state.overview.namespaces;
+  const shown = troubleFirst(state.overview.namespaces);
   return html`<section aria-label="Namespaces">
     <div class="bar"><h2>Namespaces</h2></div>
     <div class="scroll" tabindex="0" role="region" aria-label="Table of namespaces">

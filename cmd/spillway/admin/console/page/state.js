@@ -7,7 +7,6 @@ export const state = {
   info: null, // GET info
   overview: null, // GET overview, of all namespaces
   failing: null, // {message, since}: why the last poll failed
-  culprits: {}, // the partitions that lose most, by namespace
   pauses: [], // GET pauses
   notices: [], // [{id, kind, text}]
   confirm: null, // the open confirmation
@@ -22,7 +21,7 @@ function fromAddress() {
     jobs: text("jobs"), // the namespace of kind queue whose queues are shown
     view: text("view", "queues"), // what is shown of it: queues, schedules or forecast
     schedules: { queue: text("queue"), owner: text("owner"), failing: text("failing") === "1" }, // those that are shown
-    table: { namespace: text("of"), sort: text("sort", "oldest_age"), order: text("order", "desc") === "asc" ? "asc" : "desc", q: text("q"), paused: text("paused") === "1" },
+    table: { namespace: text("of"), sort: text("sort", "trouble"), order: text("order", "desc") === "asc" ? "asc" : "desc", q: text("q"), paused: text("paused") === "1" },
     page: chosen.get("page") ? { namespace: text("at"), queue: text("page"), part: text("state", "ready"), job: text("job") } : null,
     drawer: chosen.has("show") ? { tab: text("show"), namespace: text("in"), partition: text("partition"), id: text("id") } : null,
   };
@@ -39,7 +38,7 @@ function toAddress() {
   keep("owner", schedules.owner);
   keep("failing", schedules.failing ? "1" : "");
   keep("of", table.namespace);
-  keep("sort", table.sort, "oldest_age");
+  keep("sort", table.sort, "trouble");
   keep("order", table.order, "desc");
   keep("q", table.q);
   keep("paused", table.paused ? "1" : "");

@@ -9,8 +9,7 @@ export function Workers() {
   return html`<section class="workers" aria-label="Workers and batches">
     <div><div class="bar"><h2>Workers and batches</h2><span class="muted">of this process</span></div>
     ${role === "ingest" || !workers?.size ? html`<p class="muted">No workers here: this process does not deliver.</p>`
-      : html`<p><b>${count(workers.busy)}</b> of <b>${count(workers.size)}</b> workers are busy
-        <meter min="0" max=${workers.size} high=${workers.size - 0.5} optimum="0" value=${workers.busy} aria-label="Busy workers"></meter></p>`}</div>
+      : html`<p>writes under way: <b>${count(workers.busy)}</b></p>`}</div>
     ${fill?.counts?.some((c) => c > 0) && html`<${Histogram} ...${fill} />`}
   </section>`;
 }
