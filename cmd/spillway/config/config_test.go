@@ -46,6 +46,7 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"key of a queue in a buffer", "namespaces:\n  mail: {push: [{sink: crm}]}\n", "spillway.yaml:2: namespaces.mail.push: unknown key: it is for queues: add kind: queue to this namespace"},
 		{"key of a queue in a buffer that says so", "namespaces:\n  mail: {kind: buffer, dead: drop}\n", "spillway.yaml:2: namespaces.mail.dead: unknown key: it is for queues: add kind: queue to this namespace"},
 		{"key of a buffer in a queue", "namespaces:\n  mail: {kind: queue, max_age: 3m}\n", "spillway.yaml:2: namespaces.mail.max_age: unknown key: it is for buffers, and this namespace is of kind queue: remove it"},
+		{"rules in a queue", "namespaces:\n  mail: {kind: queue, rules: [{match: a, tries: 2}]}\n", "spillway.yaml:2: namespaces.mail.rules: unknown key: rules are the entries of queues: write queues"},
 		{"sink in a queue", "namespaces:\n  mail: {kind: queue, sink: \"null:\"}\n", "spillway.yaml:2: namespaces.mail.sink: unknown key: it is for buffers, and this namespace is of kind queue: its push names one of the sinks at the top of the file"},
 		{"key of the top in a queue", "namespaces:\n  mail: {kind: queue, workers: 5}\n", "spillway.yaml:2: namespaces.mail.workers: unknown key: it is for all namespaces together: write it at the top of the file, not indented"},
 		{"misspelt key of a queue", "namespaces:\n  mail: {kind: queue, max_job: 5}\n", "spillway.yaml:2: namespaces.mail.max_job: unknown key: did you mean max_jobs?"},

@@ -180,6 +180,8 @@ func (r *fileReader) unknownKey(key, path string, known []string) string {
 		return "unknown key: it is for buffers, and this namespace is of kind queue: remove it"
 	case inNamespace && slices.Contains(queueKeys(), key):
 		return "unknown key: it is for queues: add kind: queue to this namespace"
+	case inQueue && key == "rules":
+		return "unknown key: rules are the entries of queues: write queues"
 	case inNamespace && slices.Contains(r.topKeys, key):
 		return "unknown key: it is for all namespaces together: write it at the top of the file, not indented"
 	case path == "" && (slices.Contains(namespaceKeys(), key) || slices.Contains(queueKeys(), key)):
