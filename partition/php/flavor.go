@@ -3,6 +3,8 @@ package php
 import (
 	"slices"
 	"strings"
+
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Flavor is the library whose rules hold in a namespace: think3, think2 or laravel.
@@ -76,6 +78,19 @@ func (f Flavor) queueOf(key string, cluster bool) string {
 		}
 	}
 	return ""
+}
+
+// otherOf is the queue of a key whose name no queue of Spillway's can have; "": none.
+func (f Flavor) otherOf(key string, cluster bool) string {
+	before, after, _ := strings.Cut(f.base("\n", cluster), "\n")
+	queue, isBase := strings.CutPrefix(key, before)
+	for _, end := range []string{":delayed", ":reserved", ":notify"} {
+		queue = strings.TrimSuffix(queue, end)
+	}
+	if queue = strings.TrimSuffix(queue, after); !isBase || job.ValidOwnName(queue) {
+		return ""
+	}
+	return queue
 }
 
 func flag(on bool) int64 {

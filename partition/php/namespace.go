@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -179,12 +180,14 @@ type names struct {
 	list  []string
 	at    time.Time
 	scans map[string]*scan // under way, by the address of their server
+	told  bool             // that there are queues which are not served
 }
 
 // scan is how far one server was looked at.
 type scan struct {
 	cursor uint64
 	list   []string
+	other  string // a queue that a pattern matches, and that is not served for its name
 	ended  bool
 }
 
@@ -247,6 +250,11 @@ func (s *Store) found(ctx context.Context, n *namespace) ([]string, error) {
 	var list []string
 	for _, of := range n.names.scans {
 		list = append(list, of.list...)
+		if of.other != "" && !n.names.told {
+			n.names.told = true
+			s.log.Warn("queues are not served: names have letters, digits, '.', '_' and '-'",
+				zap.String("namespace", n.Name), zap.String("queue", of.other))
+		}
 	}
 	slices.Sort(list)
 	n.names.list, n.names.at, n.names.scans = slices.Compact(list), time.Now(), nil
@@ -262,8 +270,13 @@ func (n *namespace) goOn(ctx context.Context, c *redis.Client, of *scan) error {
 		}
 		for _, key := range keys {
 			name := n.Flavor.queueOf(key[len(n.KeyPrefix):], n.cluster)
-			if job.ValidOwnName(name) && n.Serves(name) && len(of.list) < maxNames {
-				of.list = append(of.list, name)
+			switch other := n.Flavor.otherOf(key[len(n.KeyPrefix):], n.cluster); {
+			case job.ValidOwnName(name):
+				if n.Serves(name) && len(of.list) < maxNames {
+					of.list = append(of.list, name)
+				}
+			case other != "" && n.Serves(other):
+				of.other = other
 			}
 		}
 		of.cursor, of.ended = next, next == 0

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -326,6 +327,32 @@ func TestPatternsFindQueuesOfPHP(t *testing.T) {
 			got, err := s.Queues(t.Context(), s.ns)
 			if err != nil || strings.Join(got, " ") != "bulk1 bulk2 mail other" {
 				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestQueuesThatAreNotServedForTheirNamesAreTold(t *testing.T) {
+	t.Parallel()
+	for _, flavor := range Flavors {
+		t.Run(string(flavor), func(t *testing.T) {
+			t.Parallel()
+			s := open(t, flavor, func(p *Policy) { p.Rules = []job.Rule{{Match: "*"}} })
+			core, logs := observer.New(zap.WarnLevel)
+			s.log = zap.New(core)
+			for _, queue := range []string{"plain", "high:mail"} {
+				s.redis.RPush(t.Context(), flavor.base(queue, false), "{}")
+				s.redis.RPush(t.Context(), flavor.base(queue, false)+":notify", "1")
+			}
+			s.redis.ZAdd(t.Context(), flavor.base("high:mail", false)+":delayed", redis.Z{Score: 1, Member: "{}"})
+			for range 2 {
+				if got, err := s.Queues(t.Context(), s.ns); err != nil || strings.Join(got, " ") != "plain" {
+					t.Errorf("got %v, %v", got, err)
+				}
+				s.named("shop").names.at = time.Time{}
+			}
+			if all := logs.All(); len(all) != 1 || all[0].ContextMap()["queue"] != "high:mail" {
+				t.Errorf("got %v", all)
 			}
 		})
 	}
