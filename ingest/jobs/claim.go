@@ -1,13 +1,16 @@
 package jobs
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -28,13 +31,14 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	count := c.number("count", 1, 1, job.MaxCount)
 	ttr := c.duration("ttr", c.namespace.Lease(defaultTTR, c.queues...), time.Millisecond, maxTTR)
 	wait := c.duration("wait", 0, 0, a.cfg.MaxWait)
+	text := c.text()
 	if c.wrong != nil {
 		return c.wrong
 	}
 	return a.lease(c, count, job.MaxAttempt, ttr, wait, Form{
 		Type:   jsonType,
-		Size:   jobSize,
-		Append: func(dst []byte, jobs []Job) []byte { return appendJobs(dst, jobs, ttr) },
+		Size:   func(j *Job) int { return jobSize(j, text) },
+		Append: func(dst []byte, jobs []Job) []byte { return appendJobs(dst, jobs, ttr, text) },
 	})
 }
 
@@ -147,17 +151,21 @@ func (a *api) answer(c *call, jobs []job.Job, f Form) *ingest.Rejection {
 }
 
 // jobSize is at least the length of the JSON form of a job.
-func jobSize(j *job.Job) int {
-	return 256 + len(j.Queue) + len(j.ID) + len(j.Attributes) + len(j.PHP) + len(j.Result) + base64.StdEncoding.EncodedLen(len(j.Payload))
+func jobSize(j *job.Job, text bool) int {
+	payload := base64.StdEncoding.EncodedLen(len(j.Payload))
+	if text {
+		payload = 6 * len(j.Payload) // an escaped byte has six at most
+	}
+	return 256 + len(j.Queue) + len(j.ID) + len(j.Attributes) + len(j.PHP) + len(j.Result) + payload
 }
 
-func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration) []byte {
+func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration, text bool) []byte {
 	dst = append(dst, `{"jobs":[`...)
 	for i := range jobs {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendJob(dst, &jobs[i])
+		dst = appendJob(dst, &jobs[i], text)
 		dst = strconv.AppendInt(append(dst, `,"deadline_ms":`...), jobs[i].Now+ttr.Milliseconds(), 10)
 		dst = strconv.AppendInt(append(dst, `,"ttr_ms":`...), ttr.Milliseconds(), 10)
 		dst = append(dst, '}')
@@ -167,8 +175,8 @@ func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration) []byte {
 
 // appendJob appends the JSON form of a job, but its closing brace. Payloads are bytes, so
 // data is base64: a JSON text cannot hold every byte, and a parser may change payloads that
-// are JSON.
-func appendJob(dst []byte, j *job.Job) []byte {
+// are JSON. For people, text is a payload that is UTF-8, in its place.
+func appendJob(dst []byte, j *job.Job, text bool) []byte {
 	dst = append(append(dst, `{"queue":"`...), j.Queue...)
 	dst = append(append(dst, `","id":"`...), j.ID...)
 	dst = append(dst, '"')
@@ -188,8 +196,20 @@ func appendJob(dst []byte, j *job.Job) []byte {
 	if len(j.PHP) > 0 {
 		dst = append(append(dst, `,"php":`...), j.PHP...)
 	}
+	if text && utf8.Valid(j.Payload) {
+		return appendText(append(dst, `,"text":`...), string(j.Payload))
+	}
 	dst = base64.StdEncoding.AppendEncode(append(dst, `,"data":"`...), j.Payload)
 	return append(dst, '"')
+}
+
+// appendText appends a string of JSON in which < > and & are as they are.
+func appendText(dst []byte, text string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // of a string it cannot fail
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte{'\n'})...)
 }
 
 // maxReturn is how long jobs are tried to be given back. Then their lease ends it.

@@ -93,6 +93,15 @@ func (q *query) choice(name string, words ...string) string {
 	return word
 }
 
+// text reports whether payloads that are text are shown as text.
+func (q *query) text() bool {
+	value, given := q.args["text"]
+	if given && value != "" && value != "1" {
+		q.fail(wire.CodeBadParameter, "text is 1, or left out")
+	}
+	return given
+}
+
 // moment reads a time.
 func (q *query) moment(name string, otherwise time.Time) time.Time {
 	text, given := q.args[name]

@@ -106,6 +106,7 @@ func (a *api) counts(c *call) *ingest.Rejection {
 
 // peek shows the job that is claimed next.
 func (a *api) peek(c *call) *ingest.Rejection {
+	c.text()
 	return a.reading(c, false, func(ctx context.Context) (any, error) {
 		j, err := a.store.Peek(ctx, c.namespace, c.queue())
 		return a.shown(c, j, job.Ready, err)
@@ -115,6 +116,7 @@ func (a *api) peek(c *call) *ingest.Rejection {
 // get shows a job, whatever its state, with wait once it has ended.
 func (a *api) get(c *call) *ingest.Rejection {
 	ref := c.job()
+	c.text()
 	if _, waits := c.args["wait"]; waits {
 		return a.await(c, ref)
 	}
@@ -140,20 +142,20 @@ func (a *api) shown(c *call, j job.Job, state job.State, err error) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	size := jobSize(&j)
+	size := jobSize(&j, c.text())
 	if c.Reserve(size) != nil {
 		return nil, ErrOverloaded
 	}
-	return append(appendShown(make([]byte, 0, size), j, state), '}'), nil
+	return append(appendShown(make([]byte, 0, size), j, state, c.text()), '}'), nil
 }
 
 // appendShown appends a job that was read with its state and why it died, but its closing
 // brace. A dead job does not expire.
-func appendShown(dst []byte, j job.Job, state job.State) []byte {
+func appendShown(dst []byte, j job.Job, state job.State, text bool) []byte {
 	if state == job.Dead {
 		j.Expires = 0
 	}
-	dst = appendJob(dst, &j)
+	dst = appendJob(dst, &j, text)
 	dst = append(append(append(dst, `,"state":"`...), state.String()...), '"')
 	if state == job.Delayed && j.At > 0 {
 		dst = strconv.AppendInt(append(dst, `,"due_ms":`...), j.At, 10)
@@ -267,7 +269,7 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 		}
 		size := 64
 		for i := range list {
-			size += jobSize(&list[i])
+			size += jobSize(&list[i], false)
 		}
 		if c.Reserve(size) != nil {
 			return nil, ErrOverloaded
@@ -278,7 +280,7 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendShown(dst, list[i], job.Dead), `,"died_ms":`...)
+			dst = append(appendShown(dst, list[i], job.Dead, false), `,"died_ms":`...)
 			dst = append(strconv.AppendInt(dst, list[i].At, 10), '}')
 		}
 		return append(dst, "]}"...), nil
@@ -304,7 +306,7 @@ func (a *api) list(c *call) *ingest.Rejection {
 		}
 		size := 128
 		for i := range list {
-			size += jobSize(&list[i])
+			size += jobSize(&list[i], false)
 		}
 		if c.Reserve(size) != nil {
 			return nil, ErrOverloaded

@@ -62,6 +62,27 @@ func TestAWaitReadsThePayloadAtItsEnd(t *testing.T) {
 	}
 }
 
+func TestTextIsShownAsTextToWhoAsks(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	for payload, want := range map[string]string{"{\"to\":\"<é&>\"}\n": `"text":"{\"to\":\"<é&>\"}\n"`, "\xff": `"data":"/w=="`} {
+		id := p.do("POST", "/v1/mail/q", payload).IDs[0]
+		for _, r := range []*reply{p.do("GET", "/v1/mail/q/jobs/"+id+"?text", ""), p.do("GET", "/v1/mail/q/jobs/"+id+"?wait=1ms&text=1", ""),
+			p.do("GET", "/v1/mail/q/peek?text=1", ""), p.do("POST", "/v1/mail/q/claim?text", "")} {
+			if r.status != 200 || !strings.Contains(r.raw, want) || strings.Contains(r.raw, `"data"`) == strings.Contains(want, `"text"`) {
+				t.Errorf("got %d %s, want %s", r.status, r.raw, want)
+			}
+		}
+		if r := p.do("GET", "/v1/mail/q/jobs/"+id, ""); !strings.Contains(r.raw, `"data":"`) || strings.Contains(r.raw, `"text"`) {
+			t.Errorf("without text: %s", r.raw)
+		}
+		p.do("DELETE", "/v1/mail/q/jobs/"+id, "")
+	}
+	if r := p.do("GET", "/v1/mail/q/peek?text=no", ""); r.status != 400 {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+}
+
 func TestAForecastEndsWithTheLastStepThatHasAny(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)
