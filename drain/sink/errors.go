@@ -44,8 +44,9 @@ type throttleError struct {
 func (e *throttleError) Error() string { return e.err.Error() }
 func (e *throttleError) Unwrap() error { return e.err }
 
-// Unsent marks err as that of a Write of which nothing has left this process: the target
-// was not reached, so it has not seen the entries. A job of a queue keeps its try.
+// Unsent marks err as that of a Write of which nothing has left this process, or that the target turned
+// away because a right or a password is wrong: it has not looked at the entries. A job of a queue keeps
+// its try.
 func Unsent(err error) error { return &unsentError{err} }
 
 // IsUnsent reports whether err was marked by Unsent.

@@ -82,12 +82,12 @@ func (a answer) insertErr() error {
 // err says what an answer means. The code of an exception decides, whatever the status; 200
 // with an exception is one that came late.
 //
-//	a code in meanings               bad data Permanent; operator ErrNotConnected; busy
+//	a code in meanings               bad data Permanent; operator ErrNotConnected, Unsent; busy
 //	                                 Throttle for 1 s; too many parts Throttle for 5 s
 //	another code                     by the status; plain with 2xx
 //	429, 503                         plain; with Retry-After Throttle, at most 1 h
 //	408, 5xx                         plain
-//	101, 3xx, 401, 403, 404, 405     about the endpoint: ErrNotConnected
+//	101, 3xx, 401, 403, 404, 405     about the endpoint: ErrNotConnected, Unsent
 //	other 4xx                        Permanent
 func (a answer) err() error {
 	code := a.code()
@@ -100,7 +100,7 @@ func (a answer) err() error {
 			case badData:
 				return sink.Permanent(sink.WithDetail(err, a.Body))
 			case operator:
-				return fmt.Errorf("%w: %w", err, sink.ErrNotConnected)
+				return sink.Unsent(fmt.Errorf("%w: %w", err, sink.ErrNotConnected))
 			case busy:
 				return sink.Throttle(err, time.Second)
 			case veryBusy:
@@ -118,7 +118,7 @@ func (a answer) err() error {
 	case a.Status == http.StatusRequestTimeout:
 	case a.Status == http.StatusSwitchingProtocols, a.Status/100 == 3, a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden,
 		a.Status == http.StatusNotFound, a.Status == http.StatusMethodNotAllowed:
-		return fmt.Errorf("%w: %w", err, sink.ErrNotConnected)
+		return sink.Unsent(fmt.Errorf("%w: %w", err, sink.ErrNotConnected))
 	case a.Status/100 == 4:
 		return sink.Permanent(sink.WithDetail(err, a.Body))
 	}

@@ -32,7 +32,7 @@ const busy = time.Second
 //	400 with a kind              Permanent; the drain bisects, for one entry may be to blame
 //	429, 503                     retryable in a second
 //	3xx, 401, 404, 405           ErrNotConnected: Open waits until it is mended
-//	all else                     retryable
+//	all else                     retryable; 401 and 403 Unsent
 func (s *Sink) outcome(answer sink.Answer, bound int64, at []position) error {
 	status, text := answer.Status, answer.Body
 	var kind, reason string
@@ -55,9 +55,17 @@ func (s *Sink) outcome(answer sink.Answer, bound int64, at []position) error {
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		return sink.Throttle(err, busy)
 	case needsOperator(status):
-		return fmt.Errorf("%w: %w", sink.ErrNotConnected, err)
+		err = fmt.Errorf("%w: %w", sink.ErrNotConnected, err)
+	}
+	if forbids(int64(status)) {
+		return sink.Unsent(err)
 	}
 	return err
+}
+
+// forbids reports whether a status is about a right or a password: nothing was looked at.
+func forbids(status int64) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 // needsOperator reports whether a status is about the host, user or key: what Open finds,
@@ -123,7 +131,7 @@ const noShards = "Validation Failed: 1: this action would add"
 //	409                          created by an earlier attempt
 //	429                          retryable in a second
 //	400 and other 4xx            Permanent: the mapping does not fit the entry, or a pipeline rejected it
-//	401, 403, 404, 408, 5xx,     retryable: about the cluster, the index or a right
+//	401, 403, 404, 408, 5xx,     retryable: about the cluster, the index or a right, which is Unsent
 //	an operator's 400, all else
 func verdict(status int64, kind, reason string) error {
 	if status/100 == 2 || status == http.StatusConflict {
@@ -136,8 +144,10 @@ func verdict(status int64, kind, reason string) error {
 	case status/100 != 4 || operatorKinds[kind] || strings.HasPrefix(reason, noShards):
 		return err
 	}
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout:
+	switch {
+	case forbids(status):
+		return sink.Unsent(err)
+	case status == http.StatusNotFound, status == http.StatusRequestTimeout:
 		return err
 	}
 	return sink.Permanent(err)

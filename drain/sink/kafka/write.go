@@ -166,7 +166,7 @@ func (w *write) outcome() error {
 // topic, keeps the entries until they are stale: the sink is opened again, says there what is
 // wrong, and takes nothing meanwhile. Only what is wrong with the record itself is permanent.
 //
-//	no such topic, no right, a wrong password   ErrNotConnected
+//	no such topic, no right, a wrong password   ErrNotConnected, Unsent
 //	larger than the topic takes                 Permanent; it is not sent
 //	rejected for what it holds                   Permanent; by name where it is alone
 //	no replicas, a leader that moves, all else  plain, for the records of that partition
@@ -185,7 +185,7 @@ func judge(err error) error {
 		kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
 	} {
 		if errors.Is(err, unusable) {
-			return fmt.Errorf("%w: %w", sink.ErrNotConnected, brief(err))
+			return sink.Unsent(fmt.Errorf("%w: %w", sink.ErrNotConnected, brief(err)))
 		}
 	}
 	return brief(err)

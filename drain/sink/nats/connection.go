@@ -66,8 +66,8 @@ func connect(ctx context.Context, options nats.Options) (*connection, error) {
 	options.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			// It does not say which message. All that are under way come again, and are told apart.
-			c.fail(fmt.Errorf("%w: the user may not publish to the subject, or not subscribe to _INBOX.>",
-				sink.ErrNotConnected), false)
+			c.fail(sink.Unsent(fmt.Errorf("%w: the user may not publish to the subject, or not subscribe to _INBOX.>",
+				sink.ErrNotConnected)), false)
 		}
 	}
 	nc, err := options.Connect()

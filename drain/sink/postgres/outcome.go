@@ -29,7 +29,7 @@ var texts = map[string]string{
 //	22, 23, 54, P0            data, a constraint, a limit, a trigger that raises: Permanent;
 //	                          the drain bisects
 //	28, 3D, 3F, 42, 25006     user, database, schema, table, column, right; a standby: the
-//	                          entries are good and the fault can be mended. ErrNotConnected
+//	                          entries are good and the fault can be mended. ErrNotConnected, Unsent
 //	53                        connections, disk, memory: Throttle for 1 s
 //	anything else             plain: serialization, deadlock, shutdown, no answer
 func outcome(ctx context.Context, err error) error {
@@ -56,7 +56,7 @@ func outcome(ctx context.Context, err error) error {
 	case class == "22" || class == "23" || class == "54" || class == "P0":
 		return sink.Permanent(sink.WithDetail(said, rejected.Message))
 	case class == "28" || class == "3D" || class == "3F" || class == "42" || code == "25006":
-		return fmt.Errorf("%w: %w", said, sink.ErrNotConnected)
+		return sink.Unsent(fmt.Errorf("%w: %w", said, sink.ErrNotConnected)) // the transaction is rolled back
 	case class == "53":
 		return sink.Throttle(said, time.Second)
 	}

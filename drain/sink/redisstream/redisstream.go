@@ -120,7 +120,7 @@ func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: maxBatches} }
 type position struct{ batch, entry int }
 
 // Write adds all entries by one pipeline. A command that Redis rejects concerns its
-// entry: Permanent where a key is not a stream or a right is missing, Throttle for 1 s where
+// entry: Permanent where a key is not a stream, Unsent where a right is missing, Throttle for 1 s where
 // Redis is out of memory, else plain. Where the connection breaks, everything comes again.
 func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if err := ctx.Err(); err != nil {
@@ -268,16 +268,15 @@ func isRepeat(err error) bool {
 	return strings.Contains(err.Error(), "equal or smaller than the target stream top item")
 }
 
-// judge says what Redis's rejection of one entry means. A key that is no stream, and a
-// user without the right, need a person; all else passes.
+// judge says what Redis's rejection of one entry means.
 func judge(err error) error {
 	text := err.Error()
-	for _, lasting := range []string{"WRONGTYPE", "NOPERM"} {
-		if strings.HasPrefix(text, lasting) {
-			return sink.Permanent(brief(err))
-		}
-	}
-	if strings.HasPrefix(text, "OOM") {
+	switch {
+	case strings.HasPrefix(text, "WRONGTYPE"):
+		return sink.Permanent(brief(err))
+	case strings.HasPrefix(text, "NOPERM"), strings.HasPrefix(text, "NOAUTH"):
+		return sink.Unsent(brief(err))
+	case strings.HasPrefix(text, "OOM"):
 		return sink.Throttle(brief(err), time.Second)
 	}
 	return brief(err)

@@ -194,7 +194,7 @@ func fixture(t testing.TB, query string) sinktest.Fixture {
 		Faults: []sinktest.Fault{
 			{Name: "a full Redis", Start: set("maxmemory", "1", "0")},
 			{Name: "too few replicas", Start: set("min-replicas-to-write", "1", "0")},
-			{Name: "a user without the right", Permanent: true, Start: func() func() {
+			{Name: "a user without the right", Start: func() func() {
 				acl(t, client, "-xadd")
 				return func() { acl(t, client, "+xadd") }
 			}},

@@ -77,7 +77,7 @@ func (s *Sink) send(ctx context.Context, method string, target url.URL, header h
 //	413           Permanent: the object is too large, the drain divides it
 //	needsOperator ErrNotConnected: Open waits until it is mended
 //	501           retryable in a second; the store knows no If-None-Match, and later PUTs go without
-//	all else      retryable in a second: 503 SlowDown, other 5xx, 403 AccessDenied
+//	all else      retryable in a second: 503 SlowDown, other 5xx, 403 AccessDenied. 401 and 403 are Unsent
 func (s *Sink) outcome(status int, code string, conditional bool) error {
 	err := fmt.Errorf("put to %s: answered %d%s", s.endpoint.Host, status, sink.ErrorCode(code))
 	switch {
@@ -86,7 +86,13 @@ func (s *Sink) outcome(status int, code string, conditional bool) error {
 	case status == http.StatusRequestEntityTooLarge:
 		return sink.Permanent(err)
 	case needsOperator(status, code):
-		return fmt.Errorf("%w: %w", sink.ErrNotConnected, err)
+		err = fmt.Errorf("%w: %w", sink.ErrNotConnected, err)
+		if status == http.StatusUnauthorized || status == http.StatusForbidden {
+			return sink.Unsent(err)
+		}
+		return err
+	case status == http.StatusForbidden:
+		return sink.Unsent(sink.Throttle(err, slowDown))
 	case status == http.StatusNotImplemented && conditional:
 		s.overwrites.Store(true)
 		err = fmt.Errorf("%w; it has no If-None-Match, so objects of repeated writes are replaced from now on", err)

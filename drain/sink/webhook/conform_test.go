@@ -135,7 +135,8 @@ func TestConforms(t *testing.T) {
 						r.answering("503", false, status(503)),
 						r.answering("hangs up", false, hangUp),
 						r.answering("422", true, status(422)),
-						r.answering("401", true, status(401)),
+						r.answering("401", false, status(401)),
+						r.answering("404", true, status(404)),
 						r.answering("one to retry", false, partly("retry")),
 						r.answering("one dropped", true, partly("drop")),
 						r.answering("one of its own form", false, partly("failed")),
@@ -154,11 +155,11 @@ func newSink(t testing.TB, raw string) *Sink {
 // outcomeOf is what a status asks of the drain for two entries of a buffer.
 func outcomeOf(status int) string {
 	switch {
-	case status < 200, status/100 == 3, slices.Contains([]int{401, 403, 404, 405, 410, 501}, status):
+	case status < 200, status/100 == 3, slices.Contains([]int{404, 405, 410, 501}, status):
 		return "0.0 permanent, 0.1 permanent"
 	case status < 300:
 		return "accepted"
-	case slices.Contains([]int{408, 429}, status), status >= 500:
+	case slices.Contains([]int{401, 403, 408, 429}, status), status >= 500:
 		return "retry"
 	}
 	return "permanent"

@@ -20,8 +20,9 @@ const maxRetryAfter = time.Hour
 //	                                 where that cannot be read (see partial)
 //	408, 429, 5xx but 501            retryable
 //	429, 503 with Retry-After        retryable no sooner than that, at most 1 h
-//	101, 3xx, 401 403 404 405 410,   about the endpoint, not an entry: all of them
-//	501                              Permanent by name, so that the drain does not bisect;
+//	401, 403                         Unsent: a right is missing, which a person gives
+//	101, 3xx, 404 405 410, 501       about the endpoint, not an entry: all of them
+//	                                 Permanent by name, so that the drain does not bisect;
 //	                                 retryable for jobs, which have tries, all but 410
 //	other 4xx                        Permanent; the drain bisects, for one entry
 //	                                 may be to blame
@@ -48,8 +49,9 @@ func (s *Sink) outcome(a sink.Answer, b *sink.Batch, now time.Time) error {
 		return err
 	case code == http.StatusRequestTimeout:
 		return err
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return sink.Unsent(err)
 	case code == http.StatusSwitchingProtocols, code/100 == 3,
-		code == http.StatusUnauthorized, code == http.StatusForbidden,
 		code == http.StatusNotFound, code == http.StatusMethodNotAllowed,
 		code == http.StatusGone, code == http.StatusNotImplemented:
 		if b.Jobs != nil && code != http.StatusGone {

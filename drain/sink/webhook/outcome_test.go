@@ -231,7 +231,7 @@ func TestTheReceiversWordsAreInTheDeadLetterOnly(t *testing.T) {
 		want         string
 	}{
 		{422, words, "", `no such "user" 7`},
-		{401, words, "", `no such "user" 7`},
+		{404, words, "", `no such "user" 7`},
 		{400, long, "", long[:256]},
 		{400, "a\xff\xfeb", "", "a\ufffdb"},
 		{400, "\x1f\x8b\x08", "gzip", ""},
