@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -32,10 +33,12 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	ttr := c.duration("ttr", c.namespace.Lease(defaultTTR, c.queues...), time.Millisecond, maxTTR)
 	wait := c.duration("wait", 0, 0, a.cfg.MaxWait)
 	text := c.text()
+	onEnds := c.flag("on_end", wire.CodeBadOnEnd)
 	if c.wrong != nil {
 		return c.wrong
 	}
 	return a.lease(c, count, job.MaxAttempt, ttr, wait, Form{
+		OnEnds: onEnds,
 		Type:   jsonType,
 		Size:   func(j *Job) int { return jobSize(j, text) },
 		Append: func(dst []byte, jobs []Job) []byte { return appendJobs(dst, jobs, ttr, text) },
@@ -44,6 +47,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 
 // Form is how a protocol shows jobs.
 type Form struct {
+	OnEnds bool           // they are shown with their OnEnd
 	Type   string         // of the content
 	Size   func(*Job) int // at least what Append takes for a job, in bytes
 	Append func(dst []byte, jobs []Job) []byte
@@ -93,7 +97,13 @@ func (a *api) lease(c *call, count, tries int, ttr, wait time.Duration, f Form) 
 	if err != nil {
 		return a.reject(c, err)
 	}
-	if rejected := a.answer(c, jobs, f); rejected != nil {
+	if f.OnEnds {
+		rejected = a.ask(c, false, func(ctx context.Context) error { return a.store.OnEnds(ctx, c.namespace, jobs) })
+	}
+	if rejected == nil {
+		rejected = a.answer(c, jobs, f)
+	}
+	if rejected != nil {
 		taken.Refund()
 		a.GiveBack(c.namespace, jobs)
 		return rejected
@@ -156,7 +166,7 @@ func jobSize(j *job.Job, text bool) int {
 	if text {
 		payload = 6 * len(j.Payload) // an escaped byte has six at most
 	}
-	return 256 + len(j.Queue) + len(j.ID) + len(j.Attributes) + len(j.PHP) + len(j.Result) + payload
+	return 256 + len(j.Queue) + len(j.OnEnd) + len(j.ID) + len(j.Attributes) + len(j.PHP) + len(j.Result) + payload
 }
 
 func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration, text bool) []byte {
@@ -192,6 +202,9 @@ func appendJob(dst []byte, j *job.Job, text bool) []byte {
 	}
 	if len(j.Attributes) > 0 {
 		dst = append(append(dst, `,"attributes":`...), j.Attributes...)
+	}
+	if j.OnEnd != "" {
+		dst = append(append(append(dst, `,"on_end":"`...), j.OnEnd...), '"')
 	}
 	if len(j.PHP) > 0 {
 		dst = append(append(dst, `,"php":`...), j.PHP...)

@@ -225,9 +225,13 @@ var reservedAttributes = []string{"shard_index", "shard_total", "schedule", "tic
 
 const maxAttributes = 16
 
-// attributes reads those of a publish, as a JSON object; nil: there are none.
+// attributes reads those of a publish, as a JSON object; nil: there are none. A job that comes from another queue has also
+// those that the service set there.
 func (q *query) attributes() ([]byte, *ingest.Rejection) {
-	all := map[string]string{}
+	all, own, moved := map[string]string{}, 0, q.flag("moved", wire.CodeBadParameter)
+	if q.wrong != nil {
+		return nil, q.wrong
+	}
 	for name, value := range q.args {
 		name, is := strings.CutPrefix(name, attribute)
 		switch {
@@ -235,17 +239,20 @@ func (q *query) attributes() ([]byte, *ingest.Rejection) {
 			continue
 		case !job.ValidAttribute(name):
 			return nil, ingest.Reject(wire.CodeBadParameter, "the name of an attribute is 1 to 128 letters, digits, '.', '_' or '-'")
-		case slices.Contains(reservedAttributes, name):
+		case slices.Contains(reservedAttributes, name) && !moved:
 			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+": the service sets this one itself, take another name")
 		case !utf8.ValidString(value):
 			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+" is not UTF-8")
 		}
 		all[name] = value
+		if !slices.Contains(reservedAttributes, name) {
+			own++
+		}
 	}
 	switch {
 	case len(all) == 0:
 		return nil, nil
-	case len(all) > maxAttributes:
+	case own > maxAttributes:
 		return nil, ingest.Reject(wire.CodeBadParameter, "a job has at most 16 attributes")
 	}
 	text, _ := json.Marshal(all) // strings

@@ -84,6 +84,15 @@ func (q *query) number(name string, otherwise, from, to int) int {
 	return n
 }
 
+// flag reads 1 or 0; otherwise 0.
+func (q *query) flag(name string, code wire.Code) bool {
+	text, given := q.args[name]
+	if given && text != "1" && text != "0" {
+		q.fail(code, name+" is 1 or 0")
+	}
+	return text == "1"
+}
+
 // choice reads one of some words. It has to be given.
 func (q *query) choice(name string, words ...string) string {
 	word := q.args[name]

@@ -34,11 +34,11 @@ type route struct {
 
 var routes = []route{
 	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup", "unique", "unique_key", "on_conflict", "on_end",
-		"prepare", "check", "check_after", "checks", "attribute."}, limited(writes, (*api).publish)},
+		"prepare", "check", "check_after", "checks", "moved", "attribute."}, limited(writes, (*api).publish)},
 	{"counts", "GET", "", nil, (*api).counts},
 	{"purge", "DELETE", "", []string{"state"}, (*api).purge},
-	{"claim", "POST", "claim", []string{"count", "ttr", "wait", "text"}, limited(reads, (*api).claim)},
-	{"take", "POST", "take", []string{"count", "ttr", "wait", "text"}, limited(reads, (*api).claim)},
+	{"claim", "POST", "claim", []string{"count", "ttr", "wait", "on_end", "text"}, limited(reads, (*api).claim)},
+	{"take", "POST", "take", []string{"count", "ttr", "wait", "on_end", "text"}, limited(reads, (*api).claim)},
 	{"settle", "POST", "settle", nil, (*api).settle},
 	{"peek", "GET", "peek", []string{"text"}, (*api).peek},
 	{"forecast", "GET", "forecast", []string{"step", "steps"}, (*api).forecast},

@@ -132,10 +132,7 @@ func (a *api) pauseSchedule(c *call) *ingest.Rejection {
 
 // trigger publishes a run now.
 func (a *api) trigger(c *call) *ingest.Rejection {
-	force := c.args["force"] == "1"
-	if text, given := c.args["force"]; given && text != "1" && text != "0" {
-		c.bad("force", "1 or 0")
-	}
+	force := c.flag("force", wire.CodeBadForce)
 	key := c.Ctx.Request.Header.Peek("Idempotency-Key")
 	if len(key) > 0 && !wire.ValidIdempotencyKey(key) {
 		c.fail(wire.CodeBadHeader,

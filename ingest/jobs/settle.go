@@ -117,11 +117,11 @@ func (s *settlement) resolve(ns *job.Namespace, queue string) {
 		s.wrong = "id is not the id of a job: it is the one that the claim answered, 26 digits and upper-case letters, and behind a - your own " +
 			"id if the publish gave one"
 	case s.Do == "":
-		s.wrong = "do is missing: it is ack, nack, bury, touch, defer or requeue"
-	case !known && s.Do != "ack", verb == job.Release && !ns.PHP:
-		s.wrong = "do is ack, nack, bury, touch, defer or requeue"
+		s.wrong = "do is missing: it is ack, nack, bury, touch, defer, requeue or move"
+	case !known && s.Do != "ack" && s.Do != "move", verb == job.Release && !ns.PHP:
+		s.wrong = "do is ack, nack, bury, touch, defer, requeue or move"
 	case verb == job.Defer && ns.PHP:
-		s.wrong = "do is ack, nack, release, bury, touch or requeue in queues of PHP's"
+		s.wrong = "do is ack, nack, release, bury, touch, requeue or move in queues of PHP's"
 	case s.Attempt < 0 || s.Attempt > job.MaxAttempt:
 		s.wrong = fmt.Sprintf("attempt is 0 to %d; 0: any", job.MaxAttempt)
 	case s.MS < 0 || s.MS > maxSettleMS:
@@ -152,7 +152,8 @@ func (s *settlement) resolve(ns *job.Namespace, queue string) {
 	switch {
 	case !exists:
 	case verb == 0:
-		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref, Result: s.Result}
+		moved := s.Do == "move"
+		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref, Result: s.Result, Delete: moved, Moved: moved}
 	default:
 		s.change = &job.Settle{
 			Namespace: ns,
@@ -325,6 +326,8 @@ func (s *settlement) state() string {
 	switch {
 	case s.change != nil:
 		return s.change.State.String()
+	case s.ack != nil && s.ack.Moved && (s.ack.Acked || s.ack.Deleted):
+		return "moved"
 	case s.ack != nil && s.ack.Acked:
 		return "acked"
 	case s.ack != nil && s.ack.Deleted:

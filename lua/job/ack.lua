@@ -12,8 +12,9 @@
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids; where queues keep acked jobs, then
 --                   those of drop_kept: of the shard, and two for each such queue
 -- ARGV[1] int       queues, n
--- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[[!][!]:[caller's id][ result]];
---                   with ! it is deleted, and not kept; with !! nobody did its work, which its end tells
+-- ARGV[2..] mixed   n names, each once, of one that keeps acked jobs with ms, and how many of the shard behind spaces; then groups: queue's number, count, at most 1,000, jobs: sequence[[!][!][!]:[caller's id][ result]];
+--                   with ! it is deleted, and not kept; with !! nobody did its work, which its end tells;
+--                   with !!! it lives on elsewhere, so it counts as deleted and its end is not told
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
 --                   -1 a key has another type, -2 the call keeps as much as it may: ask again
 --
@@ -73,7 +74,8 @@ local function serve(g)
       local mark
       seq, mark, id, results[x] = string.match(seq, '^(.-)(!*):([^ ]*) ?(.*)$')
       id = id ~= '' and id
-      deleted[x], undone[x] = mark ~= '', mark == '!!'
+      deleted[x], undone[x] = mark ~= '', ({ ['!!'] = 'deleted', ['!!!'] = 'moved' })[mark]
+      quick = quick and mark ~= '!!!'
     end
     if seen[seq] then
       quick = false
@@ -122,7 +124,7 @@ local function serve(g)
         totals.slots.free(name, k.r, seqs[x])
       end
       if totals.ends then
-        totals.ends.ended(name, seqs[x], undone[x] and 'deleted' or 'acked', results[x])
+        totals.ends.ended(name, seqs[x], undone[x] or 'acked', results[x])
       end
     end
   else
@@ -147,11 +149,11 @@ local function serve(g)
           totals.ends.ended(name, seqs[x], 'expired')
         end
       elseif state then
-        local class = claimed and 'acked' or 'deleted'
+        local class = claimed and undone[x] ~= 'moved' and 'acked' or 'deleted'
         totals[class] = totals[class] + 1
-        done[x] = claimed and 1 or 2
+        done[x] = class == 'acked' and 1 or 2
         if totals.ends then
-          totals.ends.ended(name, seqs[x], undone[x] and 'deleted' or class, results[x])
+          totals.ends.ended(name, seqs[x], undone[x] or class, results[x])
         end
       end
     end

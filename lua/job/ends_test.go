@@ -25,6 +25,36 @@ func (s *shard) told() (list []string) {
 
 const heard = "qdone\n"
 
+func TestAMovedJobCountsAsDeletedAndItsEndIsForItsNewPlace(t *testing.T) {
+	for name, end := range map[string]func(s *shard, seq int64){
+		"leased": func(s *shard, seq int64) { s.claim("a", 1) },
+		"lapsed": func(s *shard, seq int64) {
+			s.claim("a", 1)
+			s.past("lease", "a", seq)
+			s.promote(due{"a", "head", nil})
+		},
+		"ready":   func(*shard, int64) {},
+		"deleted": func(s *shard, seq int64) { s.ack("a", seq); s.told() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(t *testing.T, s *shard) {
+				seq := s.stored(group{queue: "a", bodies: []string{"body"}, watch: heard + "wpublish " + s.channel() + "!ends\n"})[0]
+				end(s, seq)
+				done := int64(2)
+				if name == "deleted" {
+					done = 0
+				}
+				hears := s.listen()
+				s.same("done", s.ack("a", fmt.Sprintf("%d!!!:", seq)), []int64{done})
+				s.same("told", len(s.told()), 0)
+				s.same("left behind", s.c.HLen(ctx, s.key("on_end")).Val(), 0)
+				s.same("who waits hears it", strings.Count(" "+hears()+" ", fmt.Sprintf(" !ends:%d ", seq)), int(done/2))
+				s.same("deleted", num(s.c.HGet(ctx, s.ledger(), "deleted").Val()), 1)
+			})
+		})
+	}
+}
+
 // Whatever ends a job, its follow-up is in the outbox once, and nothing of the job stays behind.
 func TestEveryEndOfAJobIsToldOnce(t *testing.T) {
 	for name, row := range map[string]struct {

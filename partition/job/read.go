@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -86,7 +87,35 @@ func (n *Namespace) complete(j Job) Job {
 // Get returns a job and the state it is in: Ready, Delayed, Prepared, Leased or Dead, or Acked where
 // it is kept; or ErrNoJob.
 func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
-	return s.get(ctx, ns, queue, ref, false)
+	j, state, err := s.get(ctx, ns, queue, ref, false)
+	list := []Job{j}
+	if err == nil {
+		err = s.OnEnds(ctx, ns, list)
+	}
+	return list[0], state, err
+}
+
+// OnEnds sets OnEnd of jobs, which few readers want to know.
+func (s *Store) OnEnds(ctx context.Context, ns *Namespace, jobs []Job) error {
+	pipe := s.backend.Background.Pipeline()
+	watched := make([]*redis.StringCmd, len(jobs))
+	for i, j := range jobs {
+		watched[i] = pipe.HGet(ctx, ns.shardAt(j.Shard).onEnd, traceMember(j.Seq, j.Queue))
+	}
+	return s.reads.Do(ctx, func() error {
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		for i, w := range watched {
+			if err := w.Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return backend.Classify(err)
+			}
+			for line := range strings.Lines(w.Val()) {
+				if line[0] == 'q' {
+					jobs[i].OnEnd = strings.TrimSpace(line[1:])
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // Await is Get without payload and attributes, which cost the most. Where the job has not ended, its

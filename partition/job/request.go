@@ -132,6 +132,8 @@ type Job struct {
 	Progress *Progress
 	// Result is what the ack of an acked one said: JSON, or nil.
 	Result json.RawMessage
+	// OnEnd is the queue that gets a follow-up when it ends: of a Get, and where OnEnds asked; "": none.
+	OnEnd string
 	// Bound: PHP's own code has to run it: it holds a lock, is part of a batch or begins a chain.
 	Bound bool
 	// Payload and Attributes share the memory of the answer.
@@ -159,6 +161,7 @@ type Ack struct {
 	Result    []byte // of the work, for the follow-up and Rule.KeepAcked: 4 KiB at most
 	Delete    bool   // nobody wants it any more: it is not kept, and not kept on
 	Undone    bool   // and nobody did its work: events, traces and follow-ups tell that it was deleted
+	Moved     bool   // it lives on elsewhere, with its follow-up: it counts as deleted, which only its schedule and who waits are told
 	By        string // who acks, for traces; "": unknown
 
 	Acked   bool // it was claimed before, once at least

@@ -106,6 +106,9 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 			if a.Undone {
 				marks = "!!"
 			}
+			if a.Moved {
+				marks = "!!!"
+			}
 			r.args.reference(c, a.Ref, marks, a.Result)
 		}
 		from = to
@@ -133,6 +136,9 @@ func (s *Store) acked(pack backend.Pack[item]) (later []*Ack) {
 			event := [...]string{1: "acked", 2: "deleted"}[done]
 			if a.Undone && event != "" {
 				event = "deleted"
+			}
+			if a.Moved && event != "" {
+				event = "moved"
 			}
 			if event != "" && a.Namespace.Noted() {
 				s.note(a.Namespace, a.Queue, a.Ref,

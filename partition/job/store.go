@@ -74,6 +74,7 @@ type Operations interface {
 	Peek(ctx context.Context, ns *Namespace, queue string) (Job, error)
 	Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
 	Await(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
+	OnEnds(ctx context.Context, ns *Namespace, jobs []Job) error
 	Reschedule(ctx context.Context, r *Reschedule) error
 	Decide(ctx context.Context, d *Decision) error
 	Counts(ctx context.Context, ns *Namespace, queue string) (Counts, error)

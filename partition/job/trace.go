@@ -23,7 +23,7 @@ type TraceEvent struct {
 	AtMS int64 `json:"at_ms"` // Unix ms on the store's clock
 	// Event is published, rescheduled, committed, rolled_back, promoted, claimed, written,
 	// acked, nacked, buried, deferred, requeued, lapsed or respawned; or how the job ended: deleted,
-	// dead, expired, lost.
+	// moved, dead, expired, lost.
 	Event   string `json:"event"`
 	By      string `json:"by,omitempty"` // a token, "schedule NAME", on_end, push
 	Attempt int    `json:"attempt,omitempty"`

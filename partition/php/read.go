@@ -94,6 +94,9 @@ func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
 	return j, state, nil
 }
 
+// OnEnds sets nothing: PHP's queues have no follow-ups.
+func (s *Store) OnEnds(context.Context, *job.Namespace, []job.Job) error { return nil }
+
 // Await is Get: PHP's payloads hold all there is to know of a job, and nobody waits for their end.
 func (s *Store) Await(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
 	return s.Get(ctx, ns, queue, ref)

@@ -11,7 +11,8 @@ local function open_ends(ledger, n)
   end
   local told, e = {}, { on_end = on_end }
 
-  -- ended: a job became acked, dead, expired, deleted or lost. A lost one sets nothing off but its count.
+  -- ended: a job became acked, dead, expired, deleted, lost or moved. A lost one sets nothing off but its count, nor does a moved one,
+  -- whose new job has the follow-up.
   function e.ended(queue, seq, outcome, result)
     local member = seq .. ' ' .. queue
     local watch = redis.call('HGET', on_end, member)
@@ -45,7 +46,7 @@ local function open_ends(ledger, n)
         end
       end
     end
-    if to and outcome ~= 'lost' then
+    if to and outcome ~= 'lost' and outcome ~= 'moved' then
       told[#told + 1] = table.concat({ to, queue, seq, id or '', outcome, result or '' }, '\n')
     end
   end

@@ -57,6 +57,9 @@ func (s *Store) Get(_ context.Context, ns *job.Namespace, queue string, ref job.
 	return s.shown(j), j.State, nil
 }
 
+// OnEnds sets nothing: it has no follow-ups.
+func (s *Store) OnEnds(context.Context, *job.Namespace, []job.Job) error { return nil }
+
 // Await is Get without payload and attributes. It tells nobody.
 func (s *Store) Await(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
 	j, state, err := s.Get(ctx, ns, queue, ref)
