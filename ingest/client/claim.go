@@ -22,9 +22,11 @@ type Job struct {
 	Tries      int // deliveries at most
 	Payload    []byte
 	Attributes map[string]string
-	PHP        *PHPFacts // of a queue of PHP's: what the payload says of itself; else nil
-	Published  time.Time // by the service's clock; zero: a payload of PHP's that does not say it
-	Expires    time.Time // by the service's clock; zero: never
+	PHP        *PHPFacts     // of a queue of PHP's: what the payload says of itself; else nil
+	Published  time.Time     // by the service's clock; zero: a payload of PHP's that does not say it
+	Expires    time.Time     // by the service's clock; zero: never
+	Left       time.Duration // of Claim: how long it lived still when it was claimed, 0 for ever
+	OnEnd      string        // of Get, and where ClaimOptions.OnEnd asks: the queue that gets a job when it ends
 	// State is that of Get, Peek and Wait: ready, prepared, delayed, leased, dead; acked where a rule keeps
 	// such jobs; gone where it ended during a Wait, and none does.
 	State    string
@@ -50,6 +52,7 @@ type JobError struct {
 // jobForm is a job as the service writes it.
 type jobForm struct {
 	Queue, ID, State, Reason string
+	OnEnd                    string `json:"on_end"`
 	Note                     string
 	Progress                 *int
 	Attempt, Tries           int
@@ -75,6 +78,7 @@ func (f *jobForm) job() Job {
 		Attributes: f.Attributes,
 		PHP:        f.PHP,
 		State:      f.State,
+		OnEnd:      f.OnEnd,
 		Reason:     f.Reason,
 		Errors:     f.Errors,
 		Progress:   f.Progress,
@@ -91,6 +95,9 @@ func (f *jobForm) job() Job {
 	}
 	if f.Expires != 0 {
 		j.Expires = time.UnixMilli(f.Expires)
+		if f.Deadline != 0 {
+			j.Left = max(time.Millisecond, j.Expires.Sub(time.UnixMilli(f.Deadline-f.TTR)))
+		}
 	}
 	return j
 }
@@ -100,6 +107,7 @@ type ClaimOptions struct {
 	Count int           // jobs at most, 1 to 1000; default 1
 	TTR   time.Duration // how long they are leased; default as a rule for the queue says, or 1m
 	Wait  time.Duration // how long to wait for the first job, 10m at most; default not at all
+	OnEnd bool          // tell Job.OnEnd
 }
 
 // Claim leases ready jobs of queues, the most wanted queue first; with weights, as in "urgent*5",
@@ -136,6 +144,9 @@ func (q *Queues) claim(ctx context.Context, queues []string, o ClaimOptions,
 	if o.Wait != 0 {
 		r.query.Set("wait", o.Wait.String())
 	}
+	if o.OnEnd {
+		r.query.Set("on_end", "1")
+	}
 	var said struct{ Jobs []jobForm }
 	if _, err := q.do(ctx, r, &said); err != nil {
 		return nil, err
@@ -163,6 +174,12 @@ func (q *Queues) claim(ctx context.Context, queues []string, o ClaimOptions,
 // was acked or deleted before, or it expired.
 func (q *Queues) Ack(ctx context.Context, job Job) error {
 	return q.settle(ctx, job, "ack", 0, nil, 0)
+}
+
+// Moved says that a job was published in another queue, with all that is to come of it: here it ends, and neither its
+// OnEnd, nor kept results, nor its schedule take it for done.
+func (q *Queues) Moved(ctx context.Context, job Job) error {
+	return q.settle(ctx, job, "move", 0, nil, 0)
 }
 
 // Nack gives a job back, to be ready again after a while, 0 to 30 days; one beyond is taken for

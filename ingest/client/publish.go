@@ -43,6 +43,8 @@ type PublishOptions struct {
 	OnConflict string
 	// OnEnd is the queue that gets a job when a job ends: {"event":"acked","queue","id",…}.
 	OnEnd string
+	// Moved: it comes from another queue, so its Attributes may be those that the service set there.
+	Moved bool
 }
 
 // Published is what became of a publish.
@@ -139,6 +141,9 @@ func (q *Queues) sendJobs(ctx context.Context, queue, contentType string, body [
 	}
 	if o.OnEnd != "" {
 		r.query.Set("on_end", o.OnEnd)
+	}
+	if o.Moved {
+		r.query.Set("moved", "1")
 	}
 	set("unique", o.Unique)
 	for name, value := range map[string]string{"unique_key": o.UniqueKey, "on_conflict": o.OnConflict} {

@@ -37,14 +37,29 @@ func (noBuffers) Stats(context.Context, *partition.Namespace, string) (partition
 	return partition.Stats{}, partition.ErrNoPartition
 }
 
-// serveQueues serves the queues of the namespace mail, which are in a Redis, and returns a
-// client of it.
+// serveQueues serves the queues of the namespace mail, which are in a Redis, and returns a client of it.
 func serveQueues(t *testing.T) *spillway.Queues {
+	t.Helper()
+	return client(t, serve(t, map[string]job.Policy{"mail": job.DefaultPolicy()}), "mail")
+}
+
+// client is one of a namespace of a service.
+func client(t *testing.T, url, namespace string) *spillway.Queues {
+	t.Helper()
+	c, err := spillway.NewQueues(url, spillway.QueuesConfig{Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// serve serves namespaces of a Redis of their own, and returns the URL.
+func serve(t *testing.T, policies map[string]job.Policy) string {
 	t.Helper()
 	log := zap.NewNop()
 	reg := prometheus.NewRegistry()
 	b := backendtest.Open(t, backend.Config{URL: "redis://" + redistest.Start(t).Addr})
-	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": job.DefaultPolicy()}}, b, reg, log)
+	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: policies}, b, reg, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +68,13 @@ func serveQueues(t *testing.T) *spillway.Queues {
 	if err != nil {
 		t.Fatal(err)
 	}
-	promoter, firer := job.NewPromoter(store), schedule.NewFirer(store, reg, log)
+	promoter, firer, mover := job.NewPromoter(store), schedule.NewFirer(store, reg, log), job.NewMover(store)
+	tracer := job.NewTracer(store)
 	cfg := ingest.DefaultConfig()
-	cfg.Mounts, cfg.Tokens = []ingest.Mount{engine.Mount()}, map[string][]ingest.Token{"mail": nil}
+	cfg.Mounts, cfg.Tokens = []ingest.Mount{engine.Mount()}, map[string][]ingest.Token{}
+	for name := range policies {
+		cfg.Tokens[name] = nil // it needs none
+	}
 	server, err := ingest.New(cfg, noBuffers{}, reg, log)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +84,7 @@ func serveQueues(t *testing.T) *spillway.Queues {
 		t.Fatal(err)
 	}
 	server.SetListener(listener)
-	for _, start := range []func(context.Context) error{promoter.Start, firer.Start, engine.Start, server.Start} {
+	for _, start := range []func(context.Context) error{promoter.Start, firer.Start, mover.Start, tracer.Start, engine.Start, server.Start} {
 		if err := start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -73,15 +92,11 @@ func serveQueues(t *testing.T) *spillway.Queues {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := errors.Join(server.Stop(ctx), engine.Stop(ctx), firer.Stop(ctx), promoter.Stop(ctx)); err != nil {
+		if err := errors.Join(server.Stop(ctx), engine.Stop(ctx), tracer.Stop(ctx), mover.Stop(ctx), firer.Stop(ctx), promoter.Stop(ctx)); err != nil {
 			t.Error(err)
 		}
 	})
-	c, err := spillway.NewQueues("http://"+listener.Addr().String(), spillway.QueuesConfig{Namespace: "mail"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return "http://" + listener.Addr().String()
 }
 
 // Every call of the Go client, against the real thing.

@@ -25,7 +25,7 @@ type Jobs struct {
 	Commit   JobsCommit   `cmd:"" help:"Commit prepared jobs in place of their publisher. It asks first."`
 	Rollback JobsRollback `cmd:"" help:"Delete prepared jobs in place of their publisher. It asks first."`
 	Purge    JobsPurge    `cmd:"" help:"Delete the ready jobs of a queue, or all. It counts them first and asks."`
-	Move     JobsMove     `cmd:"" help:"Move the ready jobs of a queue into another, of any namespace and kind, also from and to PHP's. What it had in hand when it ended comes again after a minute, and is moved once."`
+	Move     JobsMove     `cmd:"" help:"Move the ready jobs of a queue into another, of any namespace and kind, also from and to PHP's, each with all that it has: attributes, id, on_end, ttl. What it had in hand when it ended comes again after a minute, and is moved once."`
 	Forecast JobsForecast `cmd:"" help:"Print how many delayed jobs and ticks of schedules come due when."`
 }
 

@@ -1,5 +1,6 @@
 // Package move moves the jobs of a queue into another, of any namespace and kind, as a client of the
-// data port: who may not publish cannot move.
+// data port: who may not publish cannot move. A job takes along all that is to come of it; what its target cannot hold
+// ends the move, with the job where it was. Idempotency keys and unique keys stay with the queue that they were sent to.
 package move
 
 import (
@@ -8,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +28,8 @@ type Move struct {
 
 	Moved, Before atomic.Int64 // jobs so far; Before: they were moved by an earlier run
 
-	php bool // the target is PHP's
+	php     bool      // the target is PHP's
+	claimed time.Time // when the jobs in hand were
 }
 
 // How a move works.
@@ -40,7 +43,7 @@ const (
 
 // Run moves until there are no more jobs, or with Follow until ctx ends, with its error.
 func (m *Move) Run(ctx context.Context) error {
-	o := spillway.ClaimOptions{Count: moveBatch, TTR: moveTTR}
+	o := spillway.ClaimOptions{Count: moveBatch, TTR: moveTTR, OnEnd: true}
 	if m.Follow {
 		o.Wait = moveWait
 	}
@@ -50,6 +53,7 @@ func (m *Move) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		jobs, err := m.From.Claim(ctx, []string{m.Queue}, o)
+		m.claimed = time.Now()
 		switch {
 		case err != nil:
 			return err
@@ -125,7 +129,7 @@ func (m *Move) keyOf(j spillway.Job) string {
 	return fmt.Sprintf("php:%.100s", id)
 }
 
-// one publishes a job and acks it. A repeat stores nothing. Of PHP's, a payload with the same id that
+// one publishes a job, and ends it where it was. A repeat stores nothing. Of PHP's, a payload with the same id that
 // was never delivered is another job, such as one that queue:retry pushed; one that was delivered
 // before, or whose first answer was lost, may be either, and is buried rather than lost or doubled.
 func (m *Move) one(ctx context.Context, j spillway.Job) error {
@@ -140,6 +144,8 @@ func (m *Move) one(ctx context.Context, j spillway.Job) error {
 		return m.mayBeThere(ctx, j, err)
 	case err != nil:
 		return err
+	case published.Exists:
+		return fmt.Errorf("job %s: the other queue has one of the same id: it stays where it is", j.ID)
 	}
 	if published.Repeated {
 		m.Before.Add(1)
@@ -149,7 +155,7 @@ func (m *Move) one(ctx context.Context, j spillway.Job) error {
 	} else {
 		m.Moved.Add(1)
 	}
-	return m.mayBeThere(ctx, j, ended(m.From.Ack(ctx, j)))
+	return m.mayBeThere(ctx, j, ended(m.From.Moved(ctx, j)))
 }
 
 // mayBeThere gives a job of PHP's back, counted, that failed with err when the target may have it.
@@ -171,13 +177,28 @@ func ended(err error) error {
 
 func (m *Move) publish(ctx context.Context, j spillway.Job, key string) (spillway.Published, error) {
 	if !m.php {
-		o := spillway.PublishOptions{Tries: j.Tries, Key: key, Dedup: moveKey}
+		_, id, _ := strings.Cut(j.ID, "-")
+		o := spillway.PublishOptions{
+			Tries:      j.Tries,
+			ID:         id,
+			Attributes: j.Attributes,
+			OnEnd:      j.OnEnd,
+			Moved:      true,
+			Key:        key,
+			Dedup:      moveKey,
+		}
+		if j.Left > 0 {
+			o.TTL = max(time.Millisecond, j.Left-time.Since(m.claimed))
+		}
 		p, err := m.To.Publish(ctx, m.Target, j.Payload, o)
 		var said *spillway.Error
 		if !errors.As(err, &said) || said.Code != "bad_parameter" {
 			return p, err
 		}
 		m.php = true
+	}
+	if j.PHP == nil && (j.Left > 0 || j.OnEnd != "" || len(j.Attributes) > 0 || strings.Contains(j.ID, "-")) {
+		return spillway.Published{}, fmt.Errorf("job %s has a ttl, an on_end, attributes or an id of its own, and queues of PHP's hold none: it stays where it is", j.ID)
 	}
 	return m.To.PublishPHPPayloads(ctx, m.Target, [][]byte{j.Payload},
 		spillway.PublishOptions{Key: key, Dedup: moveKey})

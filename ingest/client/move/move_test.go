@@ -37,7 +37,7 @@ func (m *moved) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	do := doWord.FindStringSubmatch(string(body))[1]
 	m.done = append(m.done, do)
-	if m.lostAck && do == "ack" {
+	if m.lostAck && do == "move" {
 		w.WriteHeader(http.StatusBadGateway)
 		return
 	}
@@ -53,14 +53,14 @@ func TestAMoveOfPHPsJobsDoublesNoneWhoseAnswerWasLost(t *testing.T) {
 		lostAck    bool
 		keys, done string
 	}{
-		"stored": {func(_ int, _ string, w http.ResponseWriter) { stored(w) }, false, "[php:7]", "[ack]"},
+		"stored": {func(_ int, _ string, w http.ResponseWriter) { stored(w) }, false, "[php:7]", "[move]"},
 		"another job of the same id": {func(n int, _ string, w http.ResponseWriter) {
 			if n == 1 {
 				repeated(w)
 			} else {
 				stored(w)
 			}
-		}, false, "[php:7 php:7:D1]", "[ack]"},
+		}, false, "[php:7 php:7:D1]", "[move]"},
 		"stored, and the answer was lost": {func(n int, _ string, w http.ResponseWriter) {
 			if n == 1 {
 				w.WriteHeader(http.StatusBadGateway)
@@ -70,7 +70,7 @@ func TestAMoveOfPHPsJobsDoublesNoneWhoseAnswerWasLost(t *testing.T) {
 		}, false, "[php:7 php:7]", "[bury]"},
 		"no answer at all":   {func(_ int, _ string, w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, false, "[php:7 php:7]", "[release requeue]"},
 		"rejected":           {func(_ int, _ string, w http.ResponseWriter) { w.WriteHeader(http.StatusBadRequest) }, false, "[php:7]", "[requeue]"},
-		"the ack is unknown": {func(_ int, _ string, w http.ResponseWriter) { stored(w) }, true, "[php:7]", "[ack ack release requeue]"},
+		"the ack is unknown": {func(_ int, _ string, w http.ResponseWriter) { stored(w) }, true, "[php:7]", "[move move release requeue]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
