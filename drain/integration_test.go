@@ -15,6 +15,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // process is one process's store and drainer on a shared Redis.
@@ -28,7 +30,7 @@ func startProcess(t *testing.T, url string, policy partition.Policy, cfg Config,
 	t.Helper()
 	log := zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
 	store, err := partition.Open(partition.Config{
-		URL: url, Prefix: "sw", Namespaces: map[string]partition.Policy{"games": policy},
+		Backend: backendtest.Open(t, backend.Config{URL: url}), Prefix: "sw", Namespaces: map[string]partition.Policy{"games": policy},
 	}, prometheus.NewRegistry(), log)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +63,10 @@ func (p *process) produceOld(t *testing.T, name string, n int, age time.Duration
 	for i := range n {
 		g.Entries = append(g.Entries, partition.AppendEntry(nil, now, nil, fmt.Appendf(nil, `{"i":%d}`, i)))
 	}
-	p.store.Produce(t.Context(), []*partition.Group{g})
+	redistest.Until(t, time.Minute, "the entries are stored, or it is not known", func() bool {
+		p.store.Produce(t.Context(), []*partition.Group{g})
+		return !errors.Is(g.Err, partition.ErrUnavailable) // such as a connection that a machine which stands still does not make
+	})
 	if g.Err != nil {
 		t.Fatal(g.Err)
 	}

@@ -100,7 +100,8 @@ func openWith(t testing.TB, addr string, db int, mini bool, p job.Policy) (_ *on
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Check(t.Context()); err != nil {
+	redistest.Until(t, time.Minute, "the store can be used", func() bool { _, err = r.Check(t.Context()); return !errors.Is(err, backend.ErrUnavailable) })
+	if err != nil {
 		t.Fatal(err)
 	}
 	return r, r.Namespace("mail"), func() {

@@ -211,11 +211,15 @@ func TestEveryHTTPCheckFindsWhatItLooksFor(t *testing.T) {
 		for how, breakIt := range broken[c.name] {
 			t.Run(c.name+"/"+how, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				defer cancel()
-				if err := c.on(ctx, promising(breakIt)); err == nil {
-					t.Error("the check passes")
+				for range 20 { // a machine that stands still may hide a mistake
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					err := c.on(ctx, promising(breakIt))
+					cancel()
+					if err != nil {
+						return
+					}
 				}
+				t.Error("the check passes")
 			})
 		}
 	}
