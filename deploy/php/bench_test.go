@@ -137,7 +137,7 @@ func (p *project) benchChild(b *testing.B) float64 {
 			b.Fatalf("got %+v", a)
 		}
 		pipe := p.redis.Pipeline()
-		settled := settle.EvalSha(ctx, pipe, p.keys(), p.first, p.counted, p.notify, 0, d.seq, "ack", 0)
+		settled := settle.EvalSha(ctx, pipe, p.keys(), p.counted, p.notify, d.seq, "ack", 0)
 		claimed := claim.EvalSha(ctx, pipe, p.claimKeys(), p.claimArgs()...)
 		_, err := pipe.Exec(ctx)
 		must(b, err)

@@ -48,7 +48,7 @@ func (p *project) work(t testing.TB) {
 // acks settles a claim, and reports whether the lease was still ours.
 func (p *project) acks(t testing.TB, d delivery) bool {
 	t.Helper()
-	reply, err := settle.Run(context.Background(), p.redis, p.keys(), p.first, p.counted, p.notify, 0, d.seq, "ack", 0).Slice()
+	reply, err := settle.Run(context.Background(), p.redis, p.keys(), p.counted, p.notify, d.seq, "ack", 0).Slice()
 	must(t, err)
 	return number(reply[1]) == 4
 }
