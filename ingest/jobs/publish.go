@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -218,45 +215,6 @@ func (q *query) queueOf(name string) string {
 		q.bad(name, "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-', not '.' or '_' first")
 	}
 	return queue
-}
-
-// reservedAttributes are those that the service sets itself.
-var reservedAttributes = []string{"shard_index", "shard_total", "schedule", "tick", "cause", "sqs"}
-
-const maxAttributes = 16
-
-// attributes reads those of a publish, as a JSON object; nil: there are none. A job that comes from another queue has also
-// those that the service set there.
-func (q *query) attributes() ([]byte, *ingest.Rejection) {
-	all, own, moved := map[string]string{}, 0, q.flag("moved", wire.CodeBadParameter)
-	if q.wrong != nil {
-		return nil, q.wrong
-	}
-	for name, value := range q.args {
-		name, is := strings.CutPrefix(name, attribute)
-		switch {
-		case !is:
-			continue
-		case !job.ValidAttribute(name):
-			return nil, ingest.Reject(wire.CodeBadParameter, "the name of an attribute is 1 to 128 letters, digits, '.', '_' or '-'")
-		case slices.Contains(reservedAttributes, name) && !moved:
-			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+": the service sets this one itself, take another name")
-		case !utf8.ValidString(value):
-			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+" is not UTF-8")
-		}
-		all[name] = value
-		if !slices.Contains(reservedAttributes, name) {
-			own++
-		}
-	}
-	switch {
-	case len(all) == 0:
-		return nil, nil
-	case own > maxAttributes:
-		return nil, ingest.Reject(wire.CodeBadParameter, "a job has at most 16 attributes")
-	}
-	text, _ := json.Marshal(all) // strings
-	return text, nil
 }
 
 // until is the delay of a publish that says at which time its jobs are ready.

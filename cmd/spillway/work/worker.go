@@ -87,7 +87,12 @@ func (w *worker) run(ctx context.Context) error {
 	own.Go(w.signals)
 	if w.Mode != "self" {
 		err = w.jobs.Work(ctx, w.queues, w.desk.handle, spillway.WorkerConfig{
-			Concurrency: spillway.Concurrency(2*w.most + 2*maxAhead), Places: w.places, TTR: w.TTR, BackoffBase: w.Backoff.Base, BackoffMax: w.Backoff.Max, StopTimeout: max(w.Drain, 1),
+			Concurrency:    spillway.Concurrency(2*w.most + 2*maxAhead),
+			Places:         w.places,
+			TTR:            w.TTR,
+			BackoffBase:    w.Backoff.Base,
+			BackoffMax:     w.Backoff.Max,
+			StopTimeout:    max(w.Drain, 1),
 			GiveUpAfter:    spillway.None, // whoever starts it gives it the new token
 			OnRequestError: func(err error) { w.log.Warn("claim", zap.Error(err)) },
 		})
