@@ -11,7 +11,8 @@ import (
 
 // Build builds a main package of this module, such as "./cmd/spillway", into dir and returns the
 // path of the program. It also opens the folders that the program is made of: go test keeps a
-// result until something changes that the test opened, and does not see what the build reads.
+// result until something changes that the test opened, and does not see what the build reads. The
+// program has no tables for a debugger, whose linking takes as long as all else.
 func Build(dir, pkg string) (program string, err error) {
 	root, err := run("", "go", "list", "-m", "-f", "{{.Dir}}")
 	if err != nil {
@@ -28,7 +29,7 @@ func Build(dir, pkg string) (program string, err error) {
 		}
 	}
 	program = filepath.Join(dir, path.Base(pkg))
-	_, err = run(root, "go", "build", "-o", program, pkg)
+	_, err = run(root, "go", "build", "-ldflags=-s -w", "-o", program, pkg)
 	return program, err
 }
 
