@@ -89,7 +89,7 @@ func (c *WorkerConfig) check() error {
 //	a panic, Goexit   the same
 //
 // The context of a handler ends when the lease is lost (ErrLeaseLost), or StopTimeout after ctx
-// (ErrStopped). A handler that never returns keeps its job and its slot, and Work from
+// (ErrStopped): then any other error requeues. A handler that never returns keeps its job and its slot, and Work from
 // returning: give what it waits for a timeout. Once Work has run out of patience, the job comes
 // again elsewhere when its lease ends. While the service cannot be reached Work waits with a
 // back-off. It returns an error only if the service rejects its requests, those with its token only
@@ -255,8 +255,8 @@ func (w *worker) ended(job Job, err, cause error) {
 		w.settle(job, "bury", 0, err)
 	case errors.As(err, &retry):
 		w.settle(job, "nack", retry.after, err)
-	case cause == ErrStopped: // which is not the job's fault
-		w.settle(job, "nack", 0, err)
+	case cause == ErrStopped: // which is not the job's fault, and would end one at its last try
+		w.settle(job, "requeue", 0, nil)
 	default:
 		after := backoff(w.cfg.BackoffBase, w.cfg.BackoffMax, job.Attempt)
 		w.settle(job, "nack", after, err)

@@ -161,8 +161,10 @@ func aHandlerThatHangsIsToldToStop(b *jobBench) {
 	if h := b.stop("").Handled; len(h) != 1 || h[0].Cause != "stopped" {
 		b.Errorf("got %+v", h)
 	}
-	b.wantState(id, "ready")
-	b.wantSettled(id, "nack")
+	b.wantSettled(id, "requeue") // a stop uses no try up
+	if b.wantState(id, "ready"); b.state(id).Attempt != 0 {
+		b.Errorf("got %+v", b.state(id))
+	}
 }
 
 func aStopWaitsForHandlers(b *jobBench) {

@@ -1386,8 +1386,8 @@ namespace Spillway
             if (error is NotBegunException) return Queues.Line(l.Job, "requeue");
             if (deferred != null) return Queues.Line(l.Job, "defer", deferred.TTR);
             if (error is PermanentException) return Queues.Line(l.Job, "bury", TimeSpan.Zero, Guest.Text(error));
+            if (l.Job.Cause == Cause.Stopped && retry == null) return Queues.Line(l.Job, "requeue"); // which is not the job's fault
             var after = TimeSpan.FromMilliseconds(Transport.Backoff(o.BackoffBase, o.BackoffMax, l.Job.Attempt));
-            if (l.Job.Cause == Cause.Stopped) after = TimeSpan.Zero; // which is not the job's fault
             return Queues.Line(l.Job, "nack", retry != null ? retry.After : after, Guest.Text(error));
         }
 

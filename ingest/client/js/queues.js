@@ -311,8 +311,8 @@ export class Worker {
     if (notBegun) return settlement(job, "requeue")
     if (deferred) return settlement(job, "defer", { after: error.ttr })
     if (error instanceof Permanent) return settlement(job, "bury", { error })
-    const stopped = cause === "stopped" // which is not the job's fault
-    const after = error instanceof RetryIn ? error.after : stopped ? 0 : backoff(this.#o, job.attempt)
+    if (cause === "stopped" && !(error instanceof RetryIn)) return settlement(job, "requeue") // which is not the job's fault
+    const after = error instanceof RetryIn ? error.after : backoff(this.#o, job.attempt)
     return settlement(job, "nack", { after, error })
   }
 

@@ -159,8 +159,10 @@ final class Worker
             $this->settle($job, 'bury', 0, $error);
         } elseif ($thrown instanceof RetryIn) {
             $this->settle($job, 'nack', $thrown->after, $error);
-        } else { // a stop is not the job's fault
-            $this->settle($job, 'nack', $lease->cause === Lease::STOPPED ? 0 : $after, $error);
+        } elseif ($lease->cause === Lease::STOPPED) { // which is not the job's fault
+            $this->settle($job, 'requeue');
+        } else {
+            $this->settle($job, 'nack', $after, $error);
         }
     }
 

@@ -231,8 +231,9 @@ class Worker:
             return settlement(job, "bury", 0.0, text)
         if isinstance(error, RetryIn):
             return settlement(job, "nack", error.after, text)
-        after = 0.0 if job.cause else backoff(*self._backoff, job.attempt)  # a stop is not the job's fault
-        return settlement(job, "nack", after, text)
+        if job.cause:  # a stop, which is not the job's fault
+            return settlement(job, "requeue")
+        return settlement(job, "nack", backoff(*self._backoff, job.attempt), text)
 
     def _settler(self) -> None:
         """Tells the service what became of jobs: what ends during one request goes together in the next."""

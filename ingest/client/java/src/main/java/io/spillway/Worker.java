@@ -336,8 +336,10 @@ public final class Worker {
             settle(job, "bury", 0, error, "");
         } else if (thrown instanceof RetryIn) {
             settle(job, "nack", Http.millis(((RetryIn) thrown).after), error, "");
-        } else { // a stop is not the job's fault
-            settle(job, "nack", cause == Cause.STOPPED ? 0 : Http.backoff(config.backoffBase, config.backoffMax, job.attempt), error, "");
+        } else if (cause == Cause.STOPPED) { // which is not the job's fault
+            settle(job, "requeue", 0, "", "");
+        } else {
+            settle(job, "nack", Http.backoff(config.backoffBase, config.backoffMax, job.attempt), error, "");
         }
     }
 
