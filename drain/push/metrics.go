@@ -14,7 +14,7 @@ const (
 	retried  = "retried"  // a Write failed and the job waits for another delivery
 	dead     = "dead"     // rejected, or its tries are used up
 	expired  = "expired"  // the same, where dead letters are not kept; or its time was over
-	requeued = "requeued" // given back without a Write, uncounted
+	requeued = "requeued" // given back without a Write, or since Stop ended it, uncounted
 	unsent   = "unsent"   // given back, uncounted, after a Write that did not reach the target
 	gone     = "gone"     // the settlement came too late: the lease had ended, or the job
 	lapsed   = "lapsed"   // the store rejected the settlement, or did not answer until the end

@@ -54,7 +54,7 @@ func TestStopCutsWritesOffWhenItsTimeIsOver(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		for _, j := range jobs {
-			if j.Attempt != 1 || j.State != job.Ready {
+			if j.Attempt != 0 || j.State != job.Ready {
 				t.Errorf("%s: attempt %d, %v", j.ID, j.Attempt, j.State)
 			}
 		}

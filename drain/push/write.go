@@ -199,14 +199,20 @@ func attributesOf(raw []byte) []byte {
 	return line.Bytes()
 }
 
-// giveBack requeues jobs that the target has not seen: the claim does not count.
+// giveBack requeues jobs that the target has not seen.
 func (w *write) giveBack(jobs []job.Job, outcome string) {
 	list := make([]*settlement, len(jobs))
 	for i := range jobs {
-		list[i] = w.settlement(&jobs[i], job.Requeue, 0)
-		list[i].settle.Deadline, list[i].requeued = jobs[i].At, outcome
+		list[i] = w.requeue(&jobs[i], outcome)
 	}
 	w.enqueue(list)
+}
+
+// requeue gives a job back: its claim does not count.
+func (w *write) requeue(j *job.Job, outcome string) *settlement {
+	s := w.settlement(j, job.Requeue, 0)
+	s.settle.Deadline, s.requeued = j.At, outcome
+	return s
 }
 
 // settle tells the store what became of jobs. said is what the target did, where it took them.
@@ -229,6 +235,10 @@ func (w *write) settle(jobs []job.Job, said *answer,
 			list[i] = w.settlement(j, job.Bury, 0)
 			list[i].settle.Error = failureOf(err)
 		default:
+			if t.guard.Stopping() { // which would end a job at its last try
+				list[i] = w.requeue(j, requeued)
+				break
+			}
 			list[i] = w.settlement(j, job.Nack, w.retryIn(j, err))
 			list[i].settle.Error = failureOf(err)
 		}
@@ -247,15 +257,11 @@ func failureOf(err error) string {
 	return err.Error()
 }
 
-// retryIn is how long a job waits for its next delivery. A Write that Stop cut off was not
-// the sink's fault.
+// retryIn is how long a job waits for its next delivery.
 func (w *write) retryIn(j *job.Job, err error) time.Duration {
 	r := w.queue.rule
 	if after, throttled := sink.ThrottledFor(err); throttled {
 		return min(after, maxThrottle) + time.Duration(rand.Float64()*float64(r.BackoffBase))
-	}
-	if w.target.guard.Stopping() {
-		return 0
 	}
 	return guard.Backoff(r.BackoffBase, r.BackoffMax, j.Attempt, rand.Float64())
 }
