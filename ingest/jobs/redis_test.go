@@ -45,7 +45,9 @@ func startProcess(t testing.TB, url string, policy job.Policy, edit func(*ingest
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = promoter.Stop(context.Background()) })
-	e, err := New(DefaultConfig(), s, func(on func(job.WakeEvent)) Wakes { return job.NewWakes(s, on) }, prometheus.NewRegistry(), zap.NewNop())
+	cfg := DefaultConfig()
+	cfg.FlushTimeout = time.Minute // the patience of the backend
+	e, err := New(cfg, s, func(on func(job.WakeEvent)) Wakes { return job.NewWakes(s, on) }, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

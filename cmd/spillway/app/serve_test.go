@@ -365,9 +365,6 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	}
 }
 
-// wantMemory is the most that ingest holds with its defaults, in bytes.
-var wantMemory = ingest.DefaultConfig().MaxMemory()
-
 // Not parallel: it changes settings of the whole process.
 func TestTuneGCKeepsSettingsOfTheEnvironment(t *testing.T) {
 	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
@@ -381,7 +378,7 @@ func TestTuneGCKeepsSettingsOfTheEnvironment(t *testing.T) {
 		wantPercent int
 		wantLimit   int64
 	}{
-		{"redis://h:1", nil, 400, 256<<20 + wantMemory},
+		{"redis://h:1", nil, 400, 256<<20 + ingest.DefaultConfig().MaxMemory()},
 		{"embedded:", nil, 100, math.MaxInt64}, // its entries are on the heap
 		{"redis://h:1", map[string]string{"GOGC": "50", "GOMEMLIMIT": "1GiB"}, 100, math.MaxInt64},
 	} {
