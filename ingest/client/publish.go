@@ -20,7 +20,7 @@ type PublishOptions struct {
 	At time.Time
 	// TTL is how long they live, Delay included; 0 is for ever.
 	TTL time.Duration
-	// Tries is how often they are delivered at most; 0 is the service's default, 3.
+	// Tries is how often they are delivered at most; 0 is the service's default, 25.
 	Tries int
 	// ID is your own name for a job: 1 to 64 letters, digits, _ and -. While a job of the
 	// queue has it, dead or not, no other is stored under it. For one job only.

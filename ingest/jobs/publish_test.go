@@ -38,7 +38,7 @@ func TestPublishTakesTheFormsOfEntries(t *testing.T) {
 			continue
 		}
 		for j := range r.IDs {
-			if got.Jobs[j].ID != r.IDs[j] || got.Jobs[j].Attempt != 1 || got.Jobs[j].Tries != 3 || got.Jobs[j].Queue != queue || got.Jobs[j].Deadline != 5000+60_000 {
+			if got.Jobs[j].ID != r.IDs[j] || got.Jobs[j].Attempt != 1 || got.Jobs[j].Tries != 25 || got.Jobs[j].Queue != queue || got.Jobs[j].Deadline != 5000+60_000 {
 				t.Errorf("%q: got %+v", c.body, got.Jobs[j])
 			}
 		}

@@ -101,8 +101,8 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 	id := p.do("POST", "/v1/mail/q?id=mine", "\xffx").IDs[0]
 	for _, c := range []struct{ method, path, want string }{
 		{"GET", "/v1/mail/q", `{"namespace":"mail","queue":"q","ready":3,"pending":5,"dead":2,"oldest_age_ms":1000}`},
-		{"GET", "/v1/mail/q/jobs/" + id, `{"queue":"q","id":"` + id + `","attempt":0,"tries":3,"published_ms":5000,"data":"/3g=","state":"ready"}`},
-		{"GET", "/v1/mail/q/peek", `{"queue":"q","id":"` + id + `","attempt":0,"tries":3,"published_ms":5000,"data":"/3g=","state":"ready"}`},
+		{"GET", "/v1/mail/q/jobs/" + id, `{"queue":"q","id":"` + id + `","attempt":0,"tries":25,"published_ms":5000,"data":"/3g=","state":"ready"}`},
+		{"GET", "/v1/mail/q/peek", `{"queue":"q","id":"` + id + `","attempt":0,"tries":25,"published_ms":5000,"data":"/3g=","state":"ready"}`},
 		{"GET", "/v1/mail/q/forecast?step=1h&steps=3", `{"step_ms":3600000,"due":[],"scheduled":[],"scheduled_by":"next"}`},
 		{"DELETE", "/v1/mail/q/jobs/" + id, `{"state":"deleted"}`},
 		{"DELETE", "/v1/mail/q/jobs/" + id, ``},
@@ -175,7 +175,7 @@ func TestADeadJobSaysWhyItDied(t *testing.T) {
 		t.Errorf("a job with a ttl does not say when it expires: %s", r.raw)
 	}
 	p.do("POST", "/v1/mail/q/settle", `{"id":"`+j.ID+`","do":"bury"}`)
-	want := `{"queue":"q","id":"` + j.ID + `","tries":3,"published_ms":5000,"data":"eA==","state":"dead","reason":"buried"}` + "\n"
+	want := `{"queue":"q","id":"` + j.ID + `","tries":25,"published_ms":5000,"data":"eA==","state":"dead","reason":"buried"}` + "\n"
 	if r := p.do("GET", "/v1/mail/q/jobs/"+j.ID, ""); r.raw != want {
 		t.Errorf("got %s, want %s", r.raw, want)
 	}

@@ -186,8 +186,9 @@ const (
 
 const wantRate = "a rate such as 50/s, 1000/min or 20/h, at most 100000/s, or none"
 
-// DefaultTries is how often a job is claimed at most where neither its publish nor a rule says.
-const DefaultTries = 3
+// DefaultTries is how often a job is claimed at most where neither its publish nor a rule says. With the waits of
+// workers and of push, a random time of up to 1 s, doubled to 10 min, that outlives an outage of an hour.
+const DefaultTries = 25
 
 // rule is the first that matches a queue and has a setting; a rule that says nothing where none
 // does.

@@ -705,3 +705,32 @@ func TestAWindowThatBeginsAnewOutlivesTheFirst(t *testing.T) {
 	server.Advance(3 * time.Minute)
 	b.same("after it", once("last", time.Minute).Exists, false)
 }
+
+// The waits are those of workers and of push, at the middle of their jitter.
+func TestAJobOfAQueueWithoutRulesOutlivesAnHourOfFailures(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartWithClock(t)
+	b := &bench{T: t, target: target{URL: server.URL()}}
+	b.open(nil)
+	b.promote()
+	p := b.message("q", "x")
+	p.Tries, p.TTL = b.ns.Tries("q"), 0
+	b.store1(p)
+	failing := time.Duration(0)
+	for n := 1; ; n++ {
+		j := b.claimSome(1, "q")[0]
+		b.same("attempt", []int{j.Attempt, j.Tries}, []int{n, 25})
+		rest := min(time.Second<<(n-1), 10*time.Minute) / 2
+		if b.settle(j, job.Nack, rest) == job.Dead {
+			break
+		}
+		server.Advance(rest)
+		failing += rest
+		b.claim(1, "none") // the store learns the time
+		b.real.ScheduleComesDue(job.DueShard{Namespace: b.ns, Shard: p.Shard}, 0)
+	}
+	if failing < time.Hour {
+		t.Errorf("dead after %v", failing)
+	}
+	b.ledger(job.Ledger{Published: 1, Dead: 1, Died: 1})
+}

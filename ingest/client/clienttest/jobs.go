@@ -176,10 +176,10 @@ func (b *jobBench) stop(failed string) jobReply {
 // worked is the account of the worker.
 func (b *jobBench) worked() jobReply { return b.ask(jobCommand{Op: "worked"}) }
 
-// put stores a job without the library, and returns its id.
+// put stores a job of three tries without the library, and returns its id.
 func (b *jobBench) put(queue, payload string) string {
 	b.Helper()
-	status, body := b.server.do(http.MethodPost, queue, payload)
+	status, body := b.server.do(http.MethodPost, queue+"?tries=3", payload)
 	var said jobReply
 	if err := json.Unmarshal(body, &said); err != nil || status != http.StatusOK || len(said.IDs) != 1 {
 		b.Fatalf("publish: %d %s", status, body)

@@ -220,7 +220,7 @@ func (s *Queues) publish(r *http.Request, name, queue string, body []byte) *http
 		payloads = append(payloads, body)
 	}
 	delay, _ := time.ParseDuration(cmp.Or(q.Get("delay"), "0s"))
-	tries, _ := strconv.Atoi(cmp.Or(q.Get("tries"), "3"))
+	tries, _ := strconv.Atoi(cmp.Or(q.Get("tries"), "25"))
 	id, unique := q.Get("id"), ""
 	if q.Get("unique") != "" {
 		unique = name + " " + cmp.Or(q.Get("unique_key"), id)

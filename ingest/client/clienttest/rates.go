@@ -28,7 +28,7 @@ func stub(b *testing.B) string {
 			count, _ := strconv.Atoi(r.URL.Query().Get("count"))
 			answer = []byte(`{"jobs":[`)
 			for range max(count, 1) {
-				answer = fmt.Appendf(answer, `{"queue":"welcome","id":"0ATN8Z2M3QF6Y%013d","attempt":1,"tries":3,"data":"eyJ0byI6ImFkYSJ9"},`, jobs.Add(1))
+				answer = fmt.Appendf(answer, `{"queue":"welcome","id":"0ATN8Z2M3QF6Y%013d","attempt":1,"tries":25,"data":"eyJ0byI6ImFkYSJ9"},`, jobs.Add(1))
 			}
 			answer = append(answer[:len(answer)-1], "]}"...)
 		case strings.HasSuffix(r.URL.Path, "/settle"):
