@@ -93,6 +93,52 @@ func TestRatesOfATokenCountJobs(t *testing.T) {
 	}
 }
 
+// A token publishes no faster by schedules than by itself: not by many of them, not by their follow-ups, and not by
+// putting them anew when they are due.
+func TestTheRateOfATokenHoldsForWhatItsSchedulesPublish(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	c := control.Open("sw", prometheus.NewRegistry(), zap.NewNop())
+	c.Use(control.File{Volatile: []string{control.DefaultPool}}, control.Pools{control.DefaultPool: backendtest.Open(t, backend.Config{URL: url})})
+	hash := control.HashToken("one")
+	token := control.Token{Hash: hash, Name: "crm", Produce: partition.Rate{Count: 20, Per: time.Hour}}
+	if err := c.CreateTokenIn(t.Context(), control.Namespace{Name: "mail", Policy: job.DefaultPolicy()}, token); err != nil {
+		t.Fatal(err)
+	}
+	p := startLimited(t, url, job.DefaultPolicy(), c.TakeRate, func(cfg *ingest.Config) {
+		cfg.Tokens["mail"] = []ingest.Token{{Hash: hash, Name: "crm", Limiters: c.Snapshot().Token("mail", hash).Limiters}}
+	})
+	p.fire()
+	const by = "Authorization: Bearer one"
+	put := func(name, spec string, status int, part string) {
+		p.expect(status, part, "PUT", "reports/schedules/"+name, spec, by)
+	}
+	put("never", `{"every":"1s","shards":11,"on_end":"ends"}`, 413, "too_many_entries")
+	for i := range 5 {
+		put(fmt.Sprint(i), `{"every":"1s","missed":"all","shards":3,"by":"nobody"}`, 201, "created")
+	}
+	published := func() int64 {
+		l, err := p.store.Ledger(t.Context(), p.store.Namespace("mail"))
+		if err != nil {
+			t.Error(err)
+		}
+		return l.Published
+	}
+	eventually(t, "the rate has no room for a run", func() bool { return published() == 18 })
+	for i := range 5 {
+		eventually(t, "a tick is due", func() bool {
+			next, err := time.Parse(time.RFC3339, p.schedule(fmt.Sprint(i), by).Next[0])
+			return err == nil && time.Since(next) > time.Second
+		})
+		put(fmt.Sprint(i), `{"every":"2s","missed":"all","shards":3}`, 200, "replaced")
+	}
+	if n := published(); n != 18 {
+		t.Errorf("%d jobs were published, want 18", n)
+	}
+	p.expect(200, `"accepted":1`, "POST", "q?on_end=ends", "x", by) // and its follow-up
+	p.expect(429, "rate_limited", "POST", "q", "x", by)
+}
+
 func TestLmstfysLimitsHoldForNativeRoutes(t *testing.T) {
 	t.Parallel()
 	store := backendtest.Open(t, backend.Config{URL: "embedded:"})

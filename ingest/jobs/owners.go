@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -33,7 +34,7 @@ func (a *api) register(c *call) *ingest.Rejection {
 		return Reject(err)
 	}
 	for _, s := range r.Schedules {
-		if rejected := a.fits(s.Spec); rejected != nil {
+		if rejected := a.fits(c, s.Spec); rejected != nil {
 			return rejected
 		}
 	}
@@ -47,11 +48,16 @@ func (a *api) register(c *call) *ingest.Rejection {
 	})
 }
 
-// fits checks that a run of a schedule is no larger than a publish may be.
-func (a *api) fits(spec *schedule.Spec) *ingest.Rejection {
+// fits checks that a run of a schedule is no larger than a publish of the token may be, and notes whose it is.
+func (a *api) fits(c *call, spec *schedule.Spec) *ingest.Rejection {
 	if err := spec.Within(schedule.Limits{Entry: a.cfg.MaxEntry, Entries: a.cfg.MaxEntries, Body: a.cfg.MaxBody}); err != nil {
 		return Reject(err)
 	}
+	if !c.key.Limiters().Produce.Allows(spec.Counts()) {
+		return ingest.Reject(wire.CodeTooManyEntries,
+			"a run has more jobs than the token's rate ever allows at once: send a smaller shards, or raise the rate")
+	}
+	spec.By = c.key.Name()
 	return nil
 }
 

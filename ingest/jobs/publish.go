@@ -25,7 +25,11 @@ func (a *api) publish(c *call) *ingest.Rejection {
 	if rejected = a.messages(c, p, shards); rejected != nil {
 		return a.unlessRepeated(c, p, rejected)
 	}
-	taken, rejected := c.take(c.key.Limiters().Produce, len(p.Messages))
+	counts := len(p.Messages)
+	if p.OnEnd != "" {
+		counts *= 2 // a follow-up is one more job
+	}
+	taken, rejected := c.take(c.key.Limiters().Produce, counts)
 	if rejected != nil {
 		return rejected
 	}

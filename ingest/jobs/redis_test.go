@@ -33,9 +33,15 @@ type process struct {
 // startProcess serves until the test ends.
 func startProcess(t testing.TB, url string, policy job.Policy, edit func(*ingest.Config)) *process {
 	t.Helper()
+	return startLimited(t, url, policy, nil, edit)
+}
+
+// startLimited is startProcess where the rates of tokens hold for what their schedules publish.
+func startLimited(t testing.TB, url string, policy job.Policy, rates job.TakeRate, edit func(*ingest.Config)) *process {
+	t.Helper()
 	b := backendtest.Open(t, backend.Config{URL: url})
 	stored := prometheus.NewRegistry()
-	s, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, stored, zap.NewNop())
+	s, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}, TakeRate: rates}, b, stored, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

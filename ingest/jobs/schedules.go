@@ -25,7 +25,7 @@ func (a *api) putSchedule(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	if rejected := a.fits(spec); rejected != nil {
+	if rejected := a.fits(c, spec); rejected != nil {
 		return rejected
 	}
 	revision, rejected := ifMatch(c)
@@ -167,7 +167,7 @@ func (a *api) runNow(ctx context.Context, c *call, t *job.Trigger, force bool) e
 	if err != nil {
 		return err
 	}
-	if err := spend(c, spec.Jobs()); err != nil {
+	if err := spend(c, spec.Counts()); err != nil {
 		return err
 	}
 	t.Finished = !force && spec.Overlap != "" && spec.Overlap != "allow"

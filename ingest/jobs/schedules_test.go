@@ -26,12 +26,18 @@ func startFiring(t *testing.T, url string, edit func(*job.Policy)) *process {
 		edit(&policy)
 	}
 	p := startProcess(t, url, policy, nil)
-	f := schedule.NewFirer(p.store, prometheus.NewRegistry(), zap.NewNop())
-	if err := f.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Stop(context.Background()) })
+	p.fire()
 	return p
+}
+
+// fire fires what is due until the test ends.
+func (p *process) fire() {
+	p.t.Helper()
+	f := schedule.NewFirer(p.store, prometheus.NewRegistry(), zap.NewNop())
+	if err := f.Start(p.t.Context()); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = f.Stop(context.Background()) })
 }
 
 // shown is a schedule as the port shows it.
@@ -46,9 +52,9 @@ type shown struct {
 	}
 }
 
-func (p *process) schedule(name string) (s shown) {
+func (p *process) schedule(name string, headers ...string) (s shown) {
 	p.t.Helper()
-	r := p.do("GET", "/v1/mail/reports/schedules/"+name, "")
+	r := p.do("GET", "/v1/mail/reports/schedules/"+name, "", headers...)
 	if err := json.Unmarshal([]byte(r.raw), &s); err != nil || r.status != 200 {
 		p.t.Fatalf("%s: %d %s", name, r.status, r.raw)
 	}

@@ -51,6 +51,18 @@ func (c *Control) keepLimiters(s *Snapshot) {
 	}
 }
 
+// TakeRate takes jobs off the rate at which the token of a name may publish: see job.TakeRate. A token that is revoked has no
+// rate any more: what it leaves behind is the namespace's.
+func (c *Control) TakeRate(ctx context.Context, namespace, token string, jobs int) (func(int), time.Duration, error) {
+	for _, t := range c.Snapshot().Tokens(namespace) {
+		if t.Name == token {
+			taken, wait, err := t.Limiters.Produce.Take(ctx, int64(jobs))
+			return func(n int) { taken.RefundPart(int64(n)) }, wait, err
+		}
+	}
+	return func(int) {}, 0, nil
+}
+
 // grantTimeout bounds how long a request waits for a part of its rate.
 const grantTimeout = 2 * time.Second
 

@@ -85,6 +85,9 @@ func (l *Limiter) Take(ctx context.Context, n int64) (t Taken, wait time.Duratio
 	}
 }
 
+// Allows reports whether any window has n.
+func (l *Limiter) Allows(n int) bool { return l == nil || int64(n) <= l.rate.Count }
+
 // reserve takes all of the credit aside, so that nobody uses it while Redis is asked for the rest.
 func (l *Limiter) reserve() (credit, window int64) {
 	l.mu.Lock()

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -131,6 +132,8 @@ type Firing struct {
 	Queue, Name, State string // the state as it was read
 	Overlap            string // allow, skip or buffer
 	Owner              string // "": none
+	By                 string // the token whose rate holds for what it publishes; "": none
+	Counts             int    // what a run takes of that rate
 	Left               int64  // runs that it may have yet; -1: any
 	Next, Look         int64  // the next tick and when that deserves a look, Unix ms; 0: none
 	Missed, Paused     int    // ticks that count so
@@ -163,6 +166,19 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	firings []*Firing) (at int64, err error) {
 	if err := s.mayRun(ns); err != nil {
 		return 0, err
+	}
+	refund := make([]func(int), len(firings))
+	defer func() {
+		for i, f := range firings {
+			if refund[i] != nil && !errors.Is(err, backend.ErrUnknown) {
+				refund[i](f.Counts * (len(f.List) - f.Fired))
+			}
+		}
+	}()
+	for i, f := range firings {
+		if refund[i], err = s.spend(ctx, ns, made, f); err != nil {
+			return 0, err
+		}
 	}
 	sh := ns.shardAt(shard)
 	var of numbers
@@ -235,6 +251,43 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		return 0, c.Misread()
 	}
 	return c.Now, c.Unconfirmed
+}
+
+// TakeRate takes jobs off the rate of a token over all processes, or nothing: then wait is how long until
+// it allows them, negative where it never does. refund gives some back.
+type TakeRate func(ctx context.Context, namespace, token string, jobs int) (refund func(int), wait time.Duration,
+	err error)
+
+// neverAllowed is how long a run waits that has more jobs than the rate of its token ever allows at once.
+const neverAllowed = time.Minute
+
+// spend takes what a firing publishes off the rate of the token that put the schedule. The runs for which that has no
+// room are left out: they stay due, and are judged again by how late they are once the rate allows one.
+func (s *Store) spend(ctx context.Context, ns *Namespace, made int64, f *Firing) (refund func(int), err error) {
+	if s.takeRate == nil || f.By == "" || len(f.List) == 0 {
+		return nil, nil
+	}
+	all := f.List
+	wait := time.Duration(0)
+	for f.List = all; len(f.List) > 0; f.List = f.List[:len(f.List)-1] {
+		refund, wait, err = s.takeRate(ctx, ns.Name, f.By, f.Counts*len(f.List))
+		if err != nil || wait == 0 {
+			break
+		}
+	}
+	if left := all[len(f.List):]; len(left) > 0 {
+		if left[0].Cause == 'w' {
+			left = left[1:] // it goes on waiting
+		}
+		if len(left) > 0 {
+			f.Next = left[0].Tick
+		}
+		if wait < 0 {
+			wait = neverAllowed
+		}
+		f.Look = made + ms(wait)
+	}
+	return refund, err
 }
 
 // watch is what the end of a job of a schedule sets off, as the scripts keep it.

@@ -35,6 +35,8 @@ type Config struct {
 	// warning, and only that namespace is rejected. Default none: those of a configuration file
 	// belong here, and not those that came at run time.
 	Required []string
+	// TakeRate takes what schedules publish off the rates of the tokens that put them; default nil: there are none.
+	TakeRate TakeRate
 }
 
 // Reads are limited, so that no number of readers slows down those who work.
@@ -49,6 +51,7 @@ type Store struct {
 	backend    *backend.Backend
 	prefix     string
 	required   []string
+	takeRate   TakeRate
 	space      *space.Space
 	metrics    *metrics
 	log        *zap.Logger
@@ -135,6 +138,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		backend:  b,
 		prefix:   cfg.Prefix,
 		required: cfg.Required,
+		takeRate: cfg.TakeRate,
 		log:      log,
 		wake:     "publish",
 		pace:     backend.NewPace(),

@@ -85,6 +85,7 @@ func ParseRegistered(text []byte) ([]Registered, error) {
 		default:
 			err = s.complete(cron.Zone)
 		}
+		s.By = ""
 		if err == nil {
 			err = s.bounded()
 		}

@@ -160,6 +160,8 @@ func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *j
 		State:   text,
 		Overlap: cmp.Or(s.Overlap, "allow"),
 		Owner:   s.Owner,
+		By:      s.By,
+		Counts:  s.Counts(),
 		Left:    -1,
 		Runs:    s.Runs(name, nil, 0),
 	}

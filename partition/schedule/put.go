@@ -208,7 +208,7 @@ func (b *Backfill) Ticks() ([]int64, error) {
 func (b *Backfill) Publish(ctx context.Context, store job.ScheduleOperations, ticks []int64,
 	admit func(jobs int) error) error {
 	for part := range slices.Chunk(ticks, b.Spec.RunsAtOnce()) {
-		if err := admit(len(part) * b.Spec.Jobs()); err != nil {
+		if err := admit(len(part) * b.Spec.Counts()); err != nil {
 			return err
 		}
 		t := &job.Trigger{

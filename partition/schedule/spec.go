@@ -34,6 +34,7 @@ import (
 // A Spec is the specification of a schedule. One of Cron, Every and At is set.
 type Spec struct {
 	Owner string `json:"owner,omitempty"` // the service that registered it; first, as the scripts look there
+	By    string `json:"by,omitempty"`    // the token that put it, whose rate holds for what it publishes; "": none
 
 	Cron  string    `json:"cron,omitempty"` // five fields, or @hourly, @daily, @weekly, @monthly, @yearly
 	Every Duration  `json:"every,omitzero"` // 1s to 10 years, from From on
@@ -116,10 +117,11 @@ func Parse(text []byte) (*Spec, error) {
 		return nil, tooLong(len(text))
 	}
 	s, err := read(text)
-	if err == nil {
-		err = s.bounded()
-	}
 	if err != nil {
+		return nil, err
+	}
+	s.By = "" // whoever puts it says so
+	if err := s.bounded(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -414,6 +416,14 @@ func (s *Spec) run(name string, tick int64, cause byte) job.ScheduleRun {
 
 // Jobs is how many jobs a run has.
 func (s *Spec) Jobs() int { return max(1, s.Shards) }
+
+// Counts is what a run takes of the rate of a token: a follow-up is one more job.
+func (s *Spec) Counts() int {
+	if s.OnEnd != "" {
+		return 2 * s.Jobs()
+	}
+	return s.Jobs()
+}
 
 // TickText is a tick as the attribute tick has it.
 func TickText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.999Z") }

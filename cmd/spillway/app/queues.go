@@ -54,6 +54,7 @@ func (a *App) openJobs(g *generation) error {
 			Volatile:   g.cfg.Pools[name].Volatile,
 			Namespaces: policiesOf(g.snapshot, name),
 			Required:   g.cfg.QueuesIn(name),
+			TakeRate:   a.control.TakeRate,
 		}
 		store, err := job.Open(cfg, g.pools[name], g.registerer(name), log)
 		if err != nil {
