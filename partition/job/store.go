@@ -284,6 +284,11 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return s.space.Check(ctx, s.homes())
 }
 
+// Inspect is a Check that records nothing: see space.Inspect.
+func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
+	return s.space.Inspect(ctx, s.homes())
+}
+
 func (s *Store) homes() []*space.Home {
 	var all []*space.Home
 	for _, ns := range s.Namespaces() {

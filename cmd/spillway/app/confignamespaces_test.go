@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,6 +238,88 @@ func TestOnlineCheckConnectsToEveryPool(t *testing.T) {
 	}
 	if _, stderr, code := check("  mail: {kind: queue, pool: fast}\n"); code == exitOK || !strings.Contains(stderr, "or write volatile: true for the pool") {
 		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// What serve rejects for want of a right, the check rejects, in words that name it: of each kind that the file has.
+func TestOnlineCheckAsksForTheRightsOfEachKind(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	url := "redis://worker:{env:PASSWORD}@" + server.Addr
+	for _, row := range []struct{ lacks, namespaces, want string }{
+		{"-lpos", "mail: {kind: queue}", "LPOS"},
+		{"-lpos", "mail: {kind: queue}\n  kart: {}", "LPOS"},
+		{"-lpos", "kart: {}", ""},
+		{"-ltrim", "kart: {}", "LTRIM"},
+		{"-ltrim", "mail: {kind: queue}", ""},
+	} {
+		if err := server.Client().Do(t.Context(), "acl", "setuser", "worker", "reset", "on", ">hunter2", "~*", "&*", "+@all", row.lacks).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"redis: %q\n", "pools: {far: %q}\n"} {
+			namespaces := row.namespaces
+			if strings.HasPrefix(file, "pools") {
+				namespaces = strings.NewReplacer("kind: queue}", "kind: queue, pool: far}", "kart: {}", "kart: {pool: far}").Replace(namespaces)
+			}
+			text := fmt.Sprintf(file, url) + "sink: \"null:\"\nnamespaces:\n  " + namespaces + "\n"
+			out, stderr, code := runCommand(t, map[string]string{"PASSWORD": "hunter2"}, "", "config", "check", "--online", "--config", writeFile(t, "spillway.yaml", text))
+			if code == exitOK != (row.want == "") || !strings.Contains(stderr, row.want) || strings.Contains(out+stderr, "hunter2") {
+				t.Errorf("%s\nwithout %s: exit %d: %s%s", text, row.lacks, code, out, stderr)
+			}
+		}
+	}
+}
+
+// Every URL takes placeholders, and nothing shows what they stand for.
+func TestEveryURLTakesPlaceholdersAndIsMasked(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"SECRET": "hunter2"}
+	for _, row := range []struct{ file, wrong string }{
+		{"redis: 'redis://u:{env:SECRET}@127.0.0.1:1'\n", "redis: 'redis://u:{env:SECRET}@h/x'\n"},
+		{"redis: 'redis-sentinel://u:{env:SECRET}@127.0.0.1:1/main'\n", "redis: 'redis-sentinel://u:{env:SECRET}@h'\n"},
+		{"pools: {a: 'redis://u:{env:SECRET}@127.0.0.1:1'}\nnamespaces: {kart: {pool: a}}\n", "pools: {a: 'redis://u:{env:SECRET}@h/x'}\n"},
+		{"sink: 'redis-stream://u:{env:SECRET}@127.0.0.1:1/0'\n", "sink: 'redis-stream://u:{env:SECRET}@127.0.0.1:1/0?x=1'\n"},
+		{"sink: 'http://127.0.0.1:1/{env:SECRET}?gzip=1'\n", "sink: 'http://127.0.0.1:1/{env:SECRET}?gzp=1'\n"},
+		{"fallback: 'redis-stream://u:{env:SECRET}@127.0.0.1:1/0'\n", "fallback: 'redis-stream://u:{env:SECRET}@127.0.0.1:1/0?x=1'\n"},
+	} {
+		if !strings.Contains(row.file, "sink:") {
+			row.file += "sink: \"null:\"\n"
+		}
+		for _, run := range []struct {
+			args, file string
+			code       int
+		}{{"print", row.file, exitOK}, {"check", row.file, exitOK}, {"check --online", row.file, exitFailure}, {"check", row.wrong, exitUsage}} {
+			args := append([]string{"config"}, strings.Fields(run.args)...)
+			out, stderr, code := runCommand(t, env, "", append(args, "--config", writeFile(t, "spillway.yaml", run.file))...)
+			if code != run.code || strings.Contains(out+stderr, "hunter2") || run.args == "print" && !strings.Contains(out, "…") {
+				t.Errorf("%s of %s: exit %d: %s%s", run.args, run.file, code, out, stderr)
+			}
+		}
+	}
+}
+
+func TestAReloadSeesANewSecretOfEveryRedis(t *testing.T) {
+	t.Parallel()
+	secret := writeFile(t, "secret", "first")
+	text := "redis: 'redis://u:{file:" + secret + "}@h'\npools: {a: 'redis://u:{file:" + secret + "}@h'}\n"
+	load := func() *config.Config {
+		c, err := loadConfig(t, nil, nil, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SumSecrets()
+		return c
+	}
+	before := load()
+	if err := os.WriteFile(secret, []byte("second"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, change := range config.Changes(before, load())[1:] { // without that of the file
+		got = append(got, change.Text)
+	}
+	if want := []string{"redis: a secret in it", "pools.a: a secret in it"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -1,11 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +19,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest/transport"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/php"
 )
 
@@ -123,45 +127,61 @@ func checkOnline(ctx context.Context, c *config.Config,
 	return warnings, errors.Join(errs...)
 }
 
-// checkPool asks a Redis what serve asks at its start: version, settings, rights, format.
+// checkPool asks a Redis what serve asks at its start: version, settings, rights of each kind, format.
 func checkPool(ctx context.Context, c *config.Config, name string) (warnings []string, err error) {
-	policies, queues, ofPHP := c.PoliciesIn(name), c.QueuesIn(name), c.PHPIn(name)
-	if len(policies)+len(queues)+len(ofPHP) == 0 {
-		return nil, nil
-	}
 	b, err := openPool(c, name, nil, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
-	key, url := "redis", c.Redis
-	if name != config.DefaultPool {
-		key, url = "pools."+name, c.Pools[name].URL
-	}
-	if len(ofPHP) > 0 {
-		var store *php.Store
-		if store, err = php.Open(php.Config{Prefix: c.Prefix, Namespaces: ofPHP}, b,
-			prometheus.NewRegistry(), zap.NewNop()); err != nil {
-			return nil, errors.Join(c.Locate(err), b.Close())
-		}
-		warnings, err = store.Check(ctx)
-	} else if len(policies) > 0 {
-		var store *partition.Store
-		if store, err = partition.Open(partition.Config{Backend: b, Prefix: c.Prefix,
-			Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
-			return nil, errors.Join(c.Locate(err), b.Close())
-		}
-		warnings, err = store.Inspect(ctx)
-	} else {
-		warnings, err = b.CheckServers(ctx)
-		err = b.Explain(ctx, err)
-	}
-	if err == nil && len(queues) > 0 && !c.Pools[name].Volatile {
-		err = b.CheckPersistence(ctx)
-	}
+	inspect, err := inspectors(c, name, b)
 	if err != nil {
-		err = c.FieldError(key, fmt.Errorf("%s: %s: %w", key, config.RedactStore(url), err))
+		return nil, errors.Join(c.Locate(err), b.Close())
 	}
-	return warnings, errors.Join(err, b.Close())
+	key, url := c.PoolSetting(name)
+	var errs []error
+	for _, of := range inspect {
+		texts, err := of(ctx)
+		warnings = append(warnings, texts...)
+		if err != nil {
+			errs = append(errs, c.FieldError(key, fmt.Errorf("%s: %s: %w", key, config.RedactStore(url), err)))
+		}
+	}
+	// Kinds ask the same server.
+	slices.Sort(warnings)
+	errs = slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })
+	return slices.Compact(warnings), errors.Join(append(errs, b.Close())...)
+}
+
+// inspectors are the questions of each kind that the file has in a pool.
+func inspectors(c *config.Config, name string, b *backend.Backend) (list []func(context.Context) ([]string, error), err error) {
+	reg, log := prometheus.NewRegistry(), zap.NewNop()
+	if ofPHP := c.PHPIn(name); len(ofPHP) > 0 {
+		store, err := php.Open(php.Config{Prefix: c.Prefix, Namespaces: ofPHP}, b, reg, log)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, store.Check)
+	}
+	if policies := c.PoliciesIn(name); len(policies) > 0 {
+		store, err := partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies}, reg, log)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, store.Inspect)
+	}
+	if queues := c.QueuesIn(name); len(queues) > 0 {
+		policies := map[string]job.Policy{}
+		for _, of := range queues {
+			policies[of] = c.QueueNamespaces[of].Policy()
+		}
+		store, err := job.Open(job.Config{Prefix: c.Prefix, Volatile: c.Pools[name].Volatile, Namespaces: policies,
+			Required: queues}, b, reg, log)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, store.Inspect)
+	}
+	return list, nil
 }
 
 // checkSink opens a sink, which writes nothing to its target. A file would be created and
@@ -173,32 +193,33 @@ func checkSink(ctx context.Context, c *config.Config, name, raw string, registry
 	if err != nil {
 		return err
 	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		return nil // a placeholder in it: newSink took it
-	}
-	switch u.Scheme {
+	switch scheme, _, _ := strings.Cut(raw, ":"); scheme {
 	case "file", "namespaces":
 		return nil
 	case "http", "https":
-		return dial(ctx, u)
+		err = dial(ctx, c.Secrets, raw)
+	default:
+		err = errors.Join(s.Open(ctx), s.Close(context.WithoutCancel(ctx)))
 	}
-	err = s.Open(ctx)
 	if err != nil {
-		err = fmt.Errorf("sink %s: %w", sink.Redact(raw), err)
+		return fmt.Errorf("sink %s: %w", sink.Redact(raw), err)
 	}
-	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	return nil
 }
 
-// dial connects to the host of a URL.
-func dial(ctx context.Context, u *url.URL) error {
-	port := u.Port()
-	if port == "" {
-		port = u.Scheme
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+// dial connects to the host of a URL, which may have placeholders elsewhere.
+func dial(ctx context.Context, secrets sink.Secrets, raw string) error {
+	filled, err := secrets.Fill(raw)
 	if err != nil {
-		return fmt.Errorf("sink %s: %w", sink.Redact(u.String()), err)
+		return err
+	}
+	u, err := url.Parse(filled)
+	if err != nil {
+		return errors.New("the URL cannot be read") // its error would show a value
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), u.Scheme)))
+	if err != nil {
+		return err
 	}
 	return conn.Close()
 }

@@ -101,7 +101,8 @@ func openPool(c *config.Config, name string, before *backend.Backend, reg promet
 	}
 	url, err := c.PoolURL(name)
 	if err != nil {
-		return nil, c.FieldError("pools."+name, fmt.Errorf("pools.%s: %w", name, err))
+		key, _ := c.PoolSetting(name)
+		return nil, c.FieldError(key, fmt.Errorf("%s: %w", key, err))
 	}
 	b, err := backend.Open(backend.Config{URL: url, Replicas: replicas, Follows: before}, reg, log)
 	if err == nil {

@@ -137,11 +137,12 @@ func secretChanges(at string, before, after *Config, name string) (changes []Cha
 	return changes
 }
 
-// SumSecrets notes digests of the sinks' URLs with their secrets, to tell when one changes.
+// SumSecrets notes digests of the URLs with their secrets, to tell when one changes.
 func (c *Config) SumSecrets() {
 	c.secretSums = map[string][32]byte{}
-	for name, p := range c.Pools {
-		c.secretSums["pools."+name] = c.Secrets.Sum(p.URL)
+	for _, name := range c.PoolNames() {
+		key, raw := c.PoolSetting(name)
+		c.secretSums[key] = c.Secrets.Sum(raw)
 	}
 	for name, urls := range c.PushSinks {
 		c.secretSums["sinks."+name] = c.Secrets.Sum(urls)

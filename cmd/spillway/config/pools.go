@@ -81,12 +81,17 @@ func (f *findings) pools() {
 	}
 }
 
+// PoolSetting is the setting that has the URL of a pool, and that URL, with its placeholders.
+func (c *Config) PoolSetting(name string) (key, raw string) {
+	if name == DefaultPool {
+		return "redis", c.Redis
+	}
+	return "pools." + name, c.Pools[name].URL
+}
+
 // PoolURL is the URL of a pool, with the values of its placeholders.
 func (c *Config) PoolURL(name string) (string, error) {
-	if name == DefaultPool {
-		return c.Redis, nil
-	}
-	raw := c.Pools[name].URL
+	_, raw := c.PoolSetting(name)
 	// Not in the host, which logs show.
 	if open := raw[strings.LastIndexByte(raw, '@')+1:]; strings.Contains(open, "{env:") ||
 		strings.Contains(open, "{file:") {
@@ -98,7 +103,11 @@ func (c *Config) PoolURL(name string) (string, error) {
 // poolChanges are the differences of the pools. One may come and go with its namespaces; the
 // URL of one that stays names where its entries lie.
 func poolChanges(before, after *Config) []Change {
-	return mapChanges("pools.", before.Pools, after.Pools, func(at, _ string, old, now Pool) []Change {
+	var changes []Change
+	if before.Redis == after.Redis && before.secretSums["redis"] != after.secretSums["redis"] {
+		changes = []Change{{"redis", "redis: a secret in it", reloadApplies}}
+	}
+	return append(changes, mapChanges("pools.", before.Pools, after.Pools, func(at, _ string, old, now Pool) []Change {
 		switch {
 		case old.URL != now.URL:
 			return []Change{{at, fmt.Sprintf("%s: %s → %s", at, RedactStore(old.URL), RedactStore(now.URL)),
@@ -110,7 +119,7 @@ func poolChanges(before, after *Config) []Change {
 				reloadApplies}}
 		}
 		return nil
-	})
+	})...)
 }
 
 // ReplicasOf parses a durability: how many replicas must confirm an entry.

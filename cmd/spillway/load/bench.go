@@ -84,7 +84,7 @@ func (c *Bench) Run(ctx context.Context, p config.Process, newService NewService
 	if err != nil {
 		return config.Usage(err)
 	}
-	figures, rejected, err := c.measure(ctx, p.Stderr, newService)
+	figures, rejected, err := c.measure(ctx, p, newService)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
@@ -118,7 +118,7 @@ func (c *Bench) print(w io.Writer, figures map[string]float64, rejected map[stri
 
 // measure sends load to the service of the flags and reads its ledger before and
 // after. It returns the figures, and the rejected entries by code.
-func (c *Bench) measure(ctx context.Context, stderr io.Writer,
+func (c *Bench) measure(ctx context.Context, p config.Process,
 	newService NewService) (_ map[string]float64, rejected map[string]int64, err error) {
 	data := c.Server
 	admin := c.Admin
@@ -126,10 +126,10 @@ func (c *Bench) measure(ctx context.Context, stderr io.Writer,
 	var own Service
 	var before partition.Ledger
 	began := time.Now()
-	line := newProgressLine(stderr)
+	line := newProgressLine(p.Stderr)
 	defer line.end()
 	if c.Server == "" {
-		if own, err = c.build(newService, stderr); err != nil {
+		if own, err = c.build(newService, p); err != nil {
 			return nil, nil, err
 		}
 		namespace = "default"
@@ -249,7 +249,7 @@ func (c *Bench) send(ctx context.Context, line *progressLine, data, namespace st
 
 // build makes a service in this process. Its partitions hold the whole load, so
 // nothing is evicted.
-func (c *Bench) build(newService NewService, stderr io.Writer) (Service, error) {
+func (c *Bench) build(newService NewService, p config.Process) (Service, error) {
 	cfg, err := config.Default()
 	if err != nil {
 		return nil, err
@@ -260,14 +260,15 @@ func (c *Bench) build(newService NewService, stderr io.Writer) (Service, error) 
 	ns.MaxPartitions = max(ns.MaxPartitions, c.Partitions)
 	cfg.Namespaces["default"] = ns
 	cfg.Redis, cfg.Prefix = c.Redis, "swbench"
+	cfg.Secrets.Env = p.LookupEnv // of the URL
 	cfg.Listen, cfg.AdminListen = "127.0.0.1:0", "127.0.0.1:0"
 	where := "in this process, on the same CPUs as the load generator; its store is " +
 		config.RedactStore(c.Redis)
 	if c.Redis == "embedded:" {
 		where += " miniredis, which is far slower than Redis: set --redis to measure with Redis"
 	}
-	_, _ = fmt.Fprintf(stderr, "The service runs %s.\n", where)
-	service, err := newService(cfg, nil, stderr, "error")
+	_, _ = fmt.Fprintf(p.Stderr, "The service runs %s.\n", where)
+	service, err := newService(cfg, nil, p.Stderr, "error")
 	if err != nil {
 		return nil, config.Usage(err)
 	}
