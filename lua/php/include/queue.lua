@@ -78,12 +78,14 @@ local function push(keys, payloads, in_front)
 end
 
 -- move_due: members of a sorted set whose time has come, to the tail of the list, until they
--- are 256 or 256 KiB, and 15 more. With hard, their attempts are counted now, and those whose
--- digits are not found go there instead. Returns how many.
+-- are 256 or 256 KiB: one, then up to 16 at a time, as many as fit by their average size.
+-- With hard, their attempts are counted now, and those whose digits are not found go there
+-- instead. Returns how many.
 local function move_due(keys, set, now, hard)
-  local moved, bytes = 0, 0
+  local moved, bytes, room, more = 0, 0, 1
   repeat
-    local due = redis.call('ZRANGEBYSCORE', set, '-inf', seconds(now), 'LIMIT', 0, 16)
+    local due = redis.call('ZRANGEBYSCORE', set, '-inf', seconds(now), 'LIMIT', 0, room)
+    more = #due == room
     if #due > 0 then
       redis.call('ZREM', set, unpack(due))
       local ready = {}
@@ -101,7 +103,8 @@ local function move_due(keys, set, now, hard)
       end
       push(keys, ready)
       moved = moved + #due
+      room = math.max(1, math.min(16, 256 - moved, math.floor((262144 - bytes) * moved / (bytes + 1))))
     end
-  until #due < 16 or moved >= 256 or bytes >= 262144
+  until not more or moved >= 256 or bytes >= 262144
   return moved
 end
