@@ -162,7 +162,7 @@ test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts
 	GOBIN=$(CURDIR)/bin $(GO) install $(GORELEASER)
 	GOBIN=$(CURDIR)/bin $(GO) install $(CYCLONEDX)
 	$(GO) vet -tags deploy ./deploy
-	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Prom|Helm|Unit|Packages)' ./deploy
+	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout 30m -run '^Test(Prom|Helm|Unit|Packages)' ./deploy
 
 .PHONY: release
 release: deps-release ## build all that a release has, of the last commit, into tmp/release: five platforms, .deb, .rpm, chart, client libraries, SBOMs, checksums (some minutes)
