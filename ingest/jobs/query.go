@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func (q *query) parse(args *fasthttp.Args, known []string) *ingest.Rejection {
 				return ingest.Reject(wire.CodeBadParameter, "this route has no parameters")
 			}
 			return ingest.Reject(wire.CodeBadParameter,
-				"the parameters of this route are "+strings.Join(known, ", ")+", each at most once")
+				fmt.Sprintf("%.64q: the parameters of this route are %s, each at most once", name, strings.Join(known, ", ")))
 		}
 		q.args[name] = string(value)
 	}

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -211,6 +212,9 @@ func eachOnce(text []byte) error {
 func unreadable(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
+		if kind.Type == reflect.TypeFor[Duration]() {
+			return &FieldError{kind.Field, kind.Value, `want a text, such as "90s"`}
+		}
 		return &FieldError{kind.Field, kind.Value, "want " + kind.Type.String()}
 	}
 	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {

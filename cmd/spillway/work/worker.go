@@ -235,8 +235,11 @@ func (w *worker) signals() {
 	}
 }
 
-// pause stops jobs from beginning, or lets them begin again.
+// pause stops jobs from beginning, or lets them begin again. Many a SIGTERM comes with a SIGCONT.
 func (w *worker) pause(paused bool) {
-	w.log.Info("worker is paused", zap.Bool("paused", paused))
-	w.desk.note(func() { w.desk.paused = paused })
+	changed := false
+	w.desk.note(func() { changed, w.desk.paused = w.desk.paused != paused, paused })
+	if changed {
+		w.log.Info("pause", zap.Bool("paused", paused))
+	}
 }
