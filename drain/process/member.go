@@ -25,6 +25,7 @@ type Member struct {
 	jitter     float64
 	memory     atomic.Int64
 	exited     chan struct{}
+	finishing  atomic.Bool // its stdin has ended: it may take lateFinish
 	mu         sync.Mutex
 	why        string
 }
@@ -139,12 +140,15 @@ func (m *Member) Deaf() {
 	select {
 	case <-m.exited:
 	case <-time.After(lateExit):
-		m.End("protocol")
+		if !m.finishing.Load() {
+			m.End("protocol")
+		}
 	}
 }
 
 // Finish lets the child end: its stdin ends.
 func (m *Member) Finish() {
+	m.finishing.Store(true)
 	_ = m.Stdin.Close()
 	defer time.AfterFunc(lateFinish, func() { m.End("end") }).Stop()
 	<-m.Done
