@@ -318,7 +318,7 @@ func (s Schedules) Trigger(ctx context.Context, queue, name string,
 	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != ""}, err
 }
 
-// Backfill publishes a run for each tick from one time to another, 1000 at most. A repeat
+// Backfill publishes a run for each tick from one time on and before another, 1000 at most. A repeat
 // within a day publishes only what is missing. It returns how many jobs it published.
 func (s Schedules) Backfill(ctx context.Context, queue, name string,
 	from, to time.Time) (jobs int, err error) {

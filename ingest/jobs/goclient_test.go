@@ -353,7 +353,7 @@ func TestTheGoClientSchedulesPreparesAndDefers(t *testing.T) {
 		[]any{2, run.IDs[0], "a\n\x00\xff", "daily", "growth"})
 	check(s.Resume(ctx, "reports", "daily"), nil)
 	noon := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	filled, err := s.Backfill(ctx, "reports", "hourly", noon, noon.Add(2*time.Hour))
+	filled, err := s.Backfill(ctx, "reports", "hourly", noon, noon.Add(3*time.Hour))
 	check(err, nil)
 	same("backfilled", filled, 3)
 	check(s.Delete(ctx, "reports", "daily"), nil)

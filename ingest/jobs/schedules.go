@@ -197,7 +197,7 @@ func (a *api) backfill(c *call) *ingest.Rejection {
 	switch {
 	case from.IsZero():
 		c.fail(wire.CodeBadFrom, "")
-	case to.IsZero() || to.Before(from):
+	case to.IsZero() || !to.After(from):
 		c.fail(wire.CodeBadTo, "")
 	}
 	return a.reading(c, true, func(ctx context.Context) (any, error) {

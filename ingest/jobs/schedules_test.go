@@ -135,7 +135,7 @@ func TestASchedulePublishesItsJobs(t *testing.T) {
 
 func TestSchedulesAreTriggeredPausedBackfilledDeleted(t *testing.T) {
 	t.Parallel()
-	p := startFiring(t, redistest.Start(t).URL(), func(p *job.Policy) { p.MaxSchedules, p.MaxJobs = 3, 60 })
+	p := startFiring(t, redistest.Start(t).URL(), func(p *job.Policy) { p.MaxSchedules, p.MaxJobs = 3, 90 })
 	daily := `{"cron":"30 2 * * *","tz":"Europe/Berlin","overlap":"skip"}`
 	p.expect(201, `"rev":1`, "PUT", "reports/schedules/daily", daily)
 	first := p.expect(200, `"accepted":1`, "POST", "reports/schedules/daily/trigger", "", "Idempotency-Key: k")
@@ -151,6 +151,9 @@ func TestSchedulesAreTriggeredPausedBackfilledDeleted(t *testing.T) {
 	p.expect(412, "revision_mismatch", "PUT", "reports/schedules/none", `{"every":"1h"}`, `If-Match: 2`)
 	p.expect(200, `"ticks":31,"accepted":31`, "POST", "reports/schedules/daily/backfill?from=2026-10-01T00:00:00Z&to=2026-10-31T23:00:00Z", "")
 	p.expect(200, `"ticks":31,"accepted":0`, "POST", "reports/schedules/daily/backfill?from=2026-10-01T00:00:00Z&to=2026-10-31T23:00:00Z", "")
+	for _, half := range []string{"from=2026-09-01T02:30:00%2B02:00&to=2026-09-16T02:30:00%2B02:00", "from=2026-09-16T02:30:00%2B02:00&to=2026-10-01T02:30:00%2B02:00"} {
+		p.expect(200, `"ticks":15,"accepted":15`, "POST", "reports/schedules/daily/backfill?"+half, "") // they meet at a tick
+	}
 	p.expect(429, "too_many_jobs", "POST", "reports/schedules/daily/backfill?from=2026-08-01T00:00:00Z&to=2026-08-31T23:00:00Z", "")
 	p.expect(400, "more than 1000 ticks", "POST", "reports/schedules/daily/backfill?from=2020-10-01T00:00:00Z&to=2026-10-31T23:00:00Z", "")
 	if s := p.schedule("daily"); s.State != "paused" || s.Last[0].Cause != "backfilled" {
@@ -172,7 +175,7 @@ func TestSchedulesAreTriggeredPausedBackfilledDeleted(t *testing.T) {
 	p.expect(409, "schedule_ended", "POST", "reports/schedules/two/pause", "")
 	p.expect(200, "deleted", "DELETE", "reports/schedules/two", "")
 	p.expect(404, "no_such_schedule", "DELETE", "reports/schedules/two", "")
-	for _, act := range []string{"pause", "resume", "trigger", "backfill?from=2026-10-01T00:00:00Z&to=2026-10-01T00:00:00Z"} {
+	for _, act := range []string{"pause", "resume", "trigger", "backfill?from=2026-10-01T00:00:00Z&to=2026-10-02T00:00:00Z"} {
 		p.expect(404, "no_such_schedule", "POST", "reports/schedules/two/"+act, "")
 	}
 	p.expect(404, "no_such_schedule", "GET", "reports/schedules/two", "")
@@ -214,7 +217,7 @@ func TestASpecificationThatIsWrongSaysWhichField(t *testing.T) {
 	}
 	for path, code := range map[string]string{
 		"q/schedules/x/trigger?force=yes": "bad_force", "q/schedules/x/backfill": "bad_from", "q/schedules/x/backfill?from=2026-01-01T00:00:00Z": "bad_to", "q/schedules/x/backfill?from=x": "bad_from",
-		"q/schedules/x/backfill?to=2025-01-01T00:00:00Z&from=2026-01-01T00:00:00Z": "bad_to", "_times?count=1001": "bad_count", "_times?from=" + url.QueryEscape("0001-01-01T00:00:00Z"): "bad_from",
+		"q/schedules/x/backfill?to=2025-01-01T00:00:00Z&from=2026-01-01T00:00:00Z": "bad_to", "q/schedules/x/backfill?to=2026-01-01T00:00:00Z&from=2026-01-01T00:00:00Z": "bad_to", "_times?count=1001": "bad_count", "_times?from=" + url.QueryEscape("0001-01-01T00:00:00Z"): "bad_from",
 	} {
 		if r := p.do("POST", "/v1/mail/"+path, `{"every":"1h"}`); r.Error != code {
 			t.Errorf("%s: got %d %s, want %s", path, r.status, r.raw, code)
@@ -293,7 +296,7 @@ func TestTriggersAndBackfillsAreBounded(t *testing.T) {
 	p.expect(400, `"field":"queue"`, "PUT", id+"/schedules/s", `{"every":"1h"}`)
 	p.expect(201, "", "PUT", "reports/schedules/big", `{"every":"1h","shards":30,"data":"`+big[:20<<10]+`"}`)
 	// A call of the store has 1 MiB at most, so each tick is one.
-	p.expect(200, `"ticks":3,"accepted":90`, "POST", "reports/schedules/big/backfill?from=2026-10-01T01:00:00Z&to=2026-10-01T03:00:00Z", "")
+	p.expect(200, `"ticks":3,"accepted":90`, "POST", "reports/schedules/big/backfill?from=2026-10-01T01:00:00Z&to=2026-10-01T04:00:00Z", "")
 }
 
 func TestADelayedJobIsGivenAnotherTimeOrPayload(t *testing.T) {

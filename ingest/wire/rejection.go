@@ -92,7 +92,7 @@ var Responses = map[Code]Response{
 	CodeBadName:       {400, "", "a schedule's name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter, digit or -"},
 	CodeBadAt:         {400, "", "at is a time of RFC 3339 to come, without delay"},
 	CodeBadFrom:       {400, "", "from is a time of RFC 3339, such as 2026-12-01T02:30:00Z"},
-	CodeBadTo:         {400, "", "to is a time of RFC 3339 that is not before from"},
+	CodeBadTo:         {400, "", "to is a time of RFC 3339 after from"},
 	CodeBadForce:      {400, "", "force is 1, or left out"},
 	CodeBadUnique:     {400, "", "unique is how long doubles are refused: a duration from 1s to 24h, for one job"},
 	CodeBadUniqueKey:  {400, "", "unique_key is 1 to 255 bytes of printable text, beside unique and without id"},

@@ -156,10 +156,10 @@ func (s *Spec) Times(after time.Time, n int) []string {
 	return list
 }
 
-// Ticks are those from a time until another, both included, n at most.
+// Ticks are those from a time on, and before another, n at most.
 func (s *Spec) Ticks(from, to time.Time, n int) (list []int64) {
-	last := to.UnixMilli()
-	for tick := s.Next(from.UnixMilli() - 1); tick > 0 && tick <= last && len(list) < n; tick = s.Next(tick) {
+	end := to.UnixMilli()
+	for tick := s.Next(from.UnixMilli() - 1); tick > 0 && tick < end && len(list) < n; tick = s.Next(tick) {
 		list = append(list, tick)
 	}
 	return list
@@ -182,7 +182,7 @@ func Stored(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace
 // maxBackfill is how many ticks a backfill has at most.
 const maxBackfill = 1000
 
-// A Backfill is runs for the ticks of a range, both ends included.
+// A Backfill is runs for the ticks of a range, without its end: ranges that meet share no tick.
 type Backfill struct {
 	Namespace   *job.Namespace
 	Queue, Name string

@@ -32,7 +32,7 @@ type ScheduleRun struct {
 	Jobs int `json:"jobs"` // that were published
 }
 
-// BackfillRequest is a range of ticks, both ends included.
+// BackfillRequest is a range of ticks, without its end.
 type BackfillRequest struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
@@ -198,7 +198,7 @@ func (s *Server) backfillSchedule(r *request) (any, error) {
 	var body BackfillRequest
 	r.decode(&body)
 	r.fail(body.check())
-	if body.From.Year() < 1970 || body.To.Year() >= 2200 || body.To.Before(body.From) {
+	if body.From.Year() < 1970 || body.To.Year() >= 2200 || !body.To.After(body.From) {
 		r.bad("from and to: want times of RFC 3339 from 1970 to 2199, the earlier one first")
 	}
 	if r.err != nil {

@@ -248,7 +248,7 @@ type SchedulesBackfill struct {
 	consent    `embed:""`
 
 	From time.Time `required:"" placeholder:"TIME" help:"The first time, RFC 3339, such as 2026-12-01T00:00:00Z."`
-	To   time.Time `required:"" placeholder:"TIME" help:"The last time, RFC 3339. The range has 1000 ticks at most."`
+	To   time.Time `required:"" placeholder:"TIME" help:"The end, RFC 3339, not included. The range has 1000 ticks at most."`
 }
 
 // Run counts, asks and publishes.

@@ -277,7 +277,7 @@ func TestFiveHundredSchedulesOfWhichThreeFailArePleasant(t *testing.T) {
 	}
 	click(t, page, "Backfill …")
 	choose(t, page, "The first time", "2026-10-01T12:00")
-	choose(t, page, "The last time", "2026-10-04T12:00")
+	choose(t, page, "The end, not included", "2026-10-04T12:00")
 	shows(t, page, "3 ticks, 3 jobs.")
 	until(t, page, "the command has the range", `/backfill mail out-3 billing-123 --from 2026-(09-30|10-0[12])T[0-9:]{8}Z --to 2026-10-0/.test(document.querySelector("dialog").innerText)`)
 	enter(t, page, "Type 3 to confirm", "3")

@@ -54,9 +54,9 @@ export const backfill = (of, done) => confirmed("backfill", of, {
   text: "A run for each tick of a range, 1,000 at most. A repeat within a day publishes only what is missing.",
   fields: [
     { name: "from", label: "The first time, in your zone", type: "datetime-local", value: local(Date.now() - day), counts: true },
-    { name: "to", label: "The last time", type: "datetime-local", value: local(Date.now()), counts: true },
+    { name: "to", label: "The end, not included", type: "datetime-local", value: local(Date.now()), counts: true },
   ],
-  body: ({ from, to }) => ({ from: instant(from, "The first time"), to: instant(to, "The last time") }),
+  body: ({ from, to }) => ({ from: instant(from, "The first time"), to: instant(to, "The end") }),
   flags({ from, to }) {
     try {
       return ` --from ${instant(from)} --to ${instant(to)}`;
