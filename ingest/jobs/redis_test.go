@@ -370,6 +370,23 @@ func TestAPublishIsUniqueOverHTTP(t *testing.T) {
 	if id, said := publish("id=b", "8"); id != byID || said != exists {
 		t.Errorf("by id, once it is gone: %s, %s", id, said)
 	}
+	for _, named := range []string{"unique_key=a%20b", "id=order-7"} {
+		first, _ := publish(named, "1")
+		for _, released := range []bool{true, false} {
+			if r := p.do("DELETE", "/v1/mail/q/unique?"+named, ""); r.status != 200 || r.raw != fmt.Sprintf("{\"released\":%t}\n", released) {
+				t.Errorf("%s: %d %s", named, r.status, r.raw)
+			}
+		}
+		p.do("DELETE", "/v1/mail/q/jobs/"+first, "")
+		if id, said := publish(named, "2"); id == first && !strings.HasPrefix(named, "id=") || said != stored {
+			t.Errorf("%s: %s", named, said)
+		}
+	}
+	for query, code := range map[string]string{"": "bad_unique_key", "?unique_key=a&id=b": "bad_unique_key", "?id=a%20b": "bad_id"} {
+		if r := p.do("DELETE", "/v1/mail/q/unique"+query, ""); r.Error != code {
+			t.Errorf("%s: %d %s", query, r.status, r.raw)
+		}
+	}
 }
 
 // Over HTTP: what happened to a job, by whom, also when it is gone.

@@ -122,6 +122,10 @@ var reliefs = map[string]struct {
 		p.expect(200, "", "POST", q+"?prepare=1&check_after=1s&check=t."+q, "x")
 		return "GET", q, ""
 	}, "", "prepared"},
+	"a unique key's end": {func(p *relieved, q string) (string, string, string) {
+		p.expect(200, "", "POST", q+"?unique=1h&unique_key=k", "x")
+		return "DELETE", q + "/unique?unique_key=k", ""
+	}, `"released":true`, ""},
 	"a schedule's end": {func(p *relieved, q string) (string, string, string) {
 		p.expect(201, "", "PUT", q+"/schedules/s", `{"every":"1h"}`)
 		return "DELETE", q + "/schedules/s", ""

@@ -156,6 +156,21 @@ func (c *call) unique(p *job.Publish, shards int) {
 	p.UniqueKey = key
 }
 
+// releaseUnique ends what a publish with unique says to be unique, by the parameters that named it.
+func (a *api) releaseUnique(c *call) *ingest.Rejection {
+	p := &job.Publish{Namespace: c.namespace, Queue: c.queue(), Unique: 1, UniqueKey: c.args["unique_key"], CallerID: c.args["id"]}
+	switch {
+	case (p.UniqueKey == "") == (p.CallerID == ""), len(p.UniqueKey) > job.MaxUniqueKey, !printable(p.UniqueKey):
+		c.fail(wire.CodeBadUniqueKey, "what is to be unique no more is missing: send unique_key or id, as the publish had it")
+	case p.CallerID != "" && !job.ValidCallerID(p.CallerID):
+		c.fail(wire.CodeBadID, "")
+	}
+	return a.reading(c, true, func(ctx context.Context) (any, error) {
+		released, err := a.store.ReleaseUnique(ctx, p)
+		return fmt.Appendf(nil, `{"released":%t}`, released), err
+	})
+}
+
 // printable reports whether a text is UTF-8 without control characters.
 func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)

@@ -50,6 +50,7 @@ var routes = []route{
 	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
 	{"trace", "GET", "jobs/{id}/trace", nil, (*api).trace},
 	{"promote", "POST", "jobs/{id}/promote", nil, (*api).promote},
+	{"release_unique", "DELETE", "unique", []string{"id", "unique_key"}, (*api).releaseUnique},
 	{"commit", "POST", "jobs/{id}/commit", nil, (*api).decide},
 	{"rollback", "POST", "jobs/{id}/rollback", nil, (*api).decide},
 

@@ -26,6 +26,20 @@ type Reschedule struct {
 	Due int64 // Unix ms when the job is ready
 }
 
+// ReleaseUnique ends what a publish says to be unique, before its time: a job under it is stored again. released is whether
+// there was anything. In Policy.MaxKeys it counts to the end of its time.
+func (s *Store) ReleaseUnique(ctx context.Context, p *Publish) (released bool, err error) {
+	if !ValidQueue(p.Queue) || p.Unique == 0 || len(p.UniqueKey) > MaxUniqueKey || p.UniqueKey == "" && !ValidCallerID(p.CallerID) {
+		return false, ErrBadArgument
+	}
+	if err := s.mayRun(p.Namespace); err != nil {
+		return false, err
+	}
+	sh := p.Namespace.shardAt(p.Namespace.HomeOf(p, 0))
+	n, err := s.backend.ClientFor(ctx, sh.Ledger).Del(ctx, string(sh.appendResult(nil, p.Queue, p.uniqueKey()))).Result()
+	return n > 0, backend.Classify(err)
+}
+
 const dueNow = -2 // for the script: due now, whatever became of it before
 
 var rescheduleErrors = map[int64]error{0: ErrNoJob, 2: ErrNotDelayed, 3: ErrExpiresBefore}

@@ -79,6 +79,7 @@ type Operations interface {
 	Await(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
 	OnEnds(ctx context.Context, ns *Namespace, jobs []Job) error
 	Reschedule(ctx context.Context, r *Reschedule) error
+	ReleaseUnique(ctx context.Context, p *Publish) (released bool, err error)
 	Decide(ctx context.Context, d *Decision) error
 	Counts(ctx context.Context, ns *Namespace, queue string) (Counts, error)
 	Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error)

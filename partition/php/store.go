@@ -190,6 +190,10 @@ func (absent) PutSchedule(context.Context, *job.PutSchedule) error  { return job
 func (absent) Trigger(context.Context, *job.Trigger) error          { return job.ErrOtherKind }
 func (absent) Forget(context.Context, *job.Namespace, string) error { return job.ErrOtherKind }
 
+func (absent) ReleaseUnique(context.Context, *job.Publish) (bool, error) {
+	return false, job.ErrOtherKind
+}
+
 func (absent) Clock(context.Context, *job.Namespace, string) (int64, error) {
 	return 0, job.ErrOtherKind
 }
