@@ -590,6 +590,40 @@ func TestManyReadersOfQueuesCostTheStoreAShareOfItsTime(t *testing.T) {
 	})
 }
 
+// grownQueues has one queue more each time, and takes no time to say so.
+type grownQueues struct {
+	slowQueues
+	names []string
+}
+
+func (s *grownQueues) Queues(context.Context, *job.Namespace) ([]string, error) {
+	s.names = append(s.names, fmt.Sprint("q", len(s.names)))
+	return append([]string(nil), s.names...), nil
+}
+
+func (s *grownQueues) CountAll(_ context.Context, _ *job.Namespace, queues []string) ([]job.Counts, error) {
+	return make([]job.Counts, len(queues)), nil
+}
+
+// A queue that another process published into is in the next list.
+func TestAListOfQueuesIsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
+		store := &grownQueues{slowQueues: slowQueues{spacesOf: spacesOf{ns: ns}}}
+		b := newJobLedgers(func() View { return View{} }, zap.NewNop())
+		for i := range 5 {
+			list, err := b.table(t.Context(), jobSpace{store, ns}, "")
+			if err != nil || list.total != 2*i+1 {
+				t.Errorf("list %d: got %d queues, %v", i, list.total, err)
+			}
+			if names, err := b.namesOf(t.Context(), jobSpace{store, ns}, time.Now()); err != nil || len(names.names) != 2*i+2 {
+				t.Errorf("names %d: got %v, %v", i, names.names, err)
+			}
+		}
+	})
+}
+
 func TestAQueueSaysHowManyAckedJobsItKeeps(t *testing.T) {
 	t.Parallel()
 	q := newQueued(t)

@@ -101,7 +101,7 @@ func (s *Server) queueList(r *request) (any, error) {
 
 // queueNames is a page of the names that have a text in them, in their order.
 func (s *Server) queueNames(r *request, space jobSpace, search string, offset, limit int) (any, error) {
-	all, err := s.jobLedgers.namesOf(r.ctx, space)
+	all, err := s.jobLedgers.namesOf(r.ctx, space, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -128,46 +128,46 @@ type queueNames struct {
 	jobs      int      // of them, that had jobs
 }
 
-// isFresh reports whether what took some time to read serves still: for a second, or for longer where it
-// took long, so that reading takes at most a twentieth of the time.
-func isFresh(at time.Time, took time.Duration) bool {
-	return time.Since(at) < max(time.Second, accountsShare*took)
+// quickRead is how long a read takes that is done anew for each who asks, so that a queue is there at once.
+const quickRead = 10 * time.Millisecond
+
+// serves reports whether what took some time to read, until at, answers who asked since: where it was quick only if it began
+// after that, else so long that reading takes at most a twentieth of the time.
+func serves(since, at time.Time, took time.Duration) bool {
+	if took < quickRead {
+		return at.Add(-took).After(since)
+	}
+	return time.Since(at) < accountsShare*took
 }
 
-// namesOf reads the names of a namespace, of which the last one's are kept: who types a name asks often.
-func (b *jobLedgers) namesOf(ctx context.Context, space jobSpace) (*queueNames, error) {
-	fresh := func() *queueNames {
-		if n := b.lastNames.Load(); n != nil && n.namespace == space.ns.Name && isFresh(n.at, n.took) {
-			return n
-		}
-		return nil
-	}
-	if n := fresh(); n != nil {
+// namesOf reads the names of a namespace for who asked since: who types a name asks often.
+func (b *jobLedgers) namesOf(ctx context.Context, space jobSpace, since time.Time) (*queueNames, error) {
+	return paced(ctx, b.names, func() (*queueNames, error) { return b.readNames(ctx, space, since) })
+}
+
+// readNames reads the names, of which the last one's are kept.
+func (b *jobLedgers) readNames(ctx context.Context, space jobSpace, since time.Time) (*queueNames, error) {
+	if n := b.lastNames.Load(); n != nil && n.namespace == space.ns.Name && serves(since, n.at, n.took) {
 		return n, nil
 	}
-	return paced(ctx, b.names, func() (*queueNames, error) {
-		if n := fresh(); n != nil { // another reader was before
-			return n, nil
-		}
-		began := time.Now()
-		names, err := space.store.Queues(ctx, space.ns)
-		if err != nil {
-			return nil, err
-		}
-		kept, err := space.store.KeptQueues(ctx, space.ns)
-		if err != nil {
-			return nil, err
-		}
-		jobs := len(names)
-		if len(kept) > 0 {
-			names = append(names, kept...)
-			slices.Sort(names)
-			names = slices.Compact(names)
-		}
-		n := &queueNames{space.ns.Name, time.Now(), time.Since(began), names, jobs}
-		b.lastNames.Store(n)
-		return n, nil
-	})
+	began := time.Now()
+	names, err := space.store.Queues(ctx, space.ns)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := space.store.KeptQueues(ctx, space.ns)
+	if err != nil {
+		return nil, err
+	}
+	jobs := len(names)
+	if len(kept) > 0 {
+		names = append(names, kept...)
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	n := &queueNames{space.ns.Name, time.Now(), time.Since(began), names, jobs}
+	b.lastNames.Store(n)
+	return n, nil
 }
 
 // queueNow counts the jobs of one queue. A queue without jobs has none; it does not exist apart
@@ -253,20 +253,20 @@ type queueTable struct {
 	unread bool // there are queues whose names were not read
 }
 
-// table counts the queues of a namespace. All readers share one table while it is fresh.
+// table counts the queues of a namespace. Readers share one table while it serves them.
 func (b *jobLedgers) table(ctx context.Context, space jobSpace,
 	search string) (*queueTable, error) {
-	key := tableKey{space.ns.Name, search}
-	if t := b.kept(key); t != nil {
+	key, since := tableKey{space.ns.Name, search}, time.Now()
+	if t := b.kept(key, since); t != nil {
 		return t, nil
 	}
-	names, err := b.namesOf(ctx, space) // by a pace of its own: counts do not rest for it
-	if err != nil {
-		return nil, err
-	}
 	return paced(ctx, b.counts, func() (*queueTable, error) {
-		if t := b.kept(key); t != nil { // another reader was before
+		if t := b.kept(key, since); t != nil { // another reader was before
 			return t, nil
+		}
+		names, err := b.readNames(ctx, space, since)
+		if err != nil {
+			return nil, err
 		}
 		t, err := names.count(ctx, space, search)
 		if err == nil {
@@ -276,11 +276,11 @@ func (b *jobLedgers) table(ctx context.Context, space jobSpace,
 	})
 }
 
-// kept is a table that is fresh enough; nil: none is.
-func (b *jobLedgers) kept(key tableKey) *queueTable {
+// kept is a table that answers who asked since; nil: none does.
+func (b *jobLedgers) kept(key tableKey, since time.Time) *queueTable {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.tables[key]; t != nil && isFresh(t.at, t.took) {
+	if t := b.tables[key]; t != nil && serves(since, t.at, t.took) {
 		return t
 	}
 	return nil
