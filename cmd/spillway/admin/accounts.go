@@ -36,8 +36,8 @@ type Accounts struct {
 
 	mu       sync.Mutex
 	last     map[string]reading // by namespace; absent until it was read
-	watched  time.Time          // when somebody looked last
-	lastTook time.Duration      // of one reading, which is one round trip
+	watched  watched
+	lastTook time.Duration // of one reading, which is one round trip
 
 	drops *drops.Notices
 }
@@ -46,10 +46,11 @@ type Accounts struct {
 func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accounts {
 	a := &Accounts{store: store, last: map[string]reading{}}
 	a.drops = drops.NewNotices(log, "entries", map[string]string{
-		"evicted": "entries are evicted: partitions are full",
-		"expired": "entries expire: they are older than max_age before a sink takes them",
-		"dead":    "entries become dead letters: the sink rejects them",
-		"lost":    "entries are lost: something other than Spillway removes them from Redis",
+		"evicted":              "entries are evicted: partitions are full",
+		"expired":              "entries expire: they are older than max_age before a sink takes them",
+		"dead":                 "entries become dead letters: the sink rejects them",
+		"lost":                 "entries are lost: something other than Spillway removes them from Redis",
+		"dead_letters_evicted": "dead letters are dropped: there are more than max_dead or max_dead_bytes keep",
 	})
 	a.Loop = lifecycle.New("accounts", a.firstRead,
 		func(ctx context.Context) { repeat(ctx, accountsEvery, a.read) })
@@ -72,7 +73,7 @@ func (a *Accounts) read(ctx context.Context) (busy time.Duration) {
 	for _, ns := range a.store.Namespaces() {
 		began := time.Now()
 		a.mu.Lock()
-		rests := began.Sub(a.watched) > watchedFor && a.last[ns.Name].rests(began, ns.Rest())
+		rests := !a.watched.now(began) && a.last[ns.Name].rests(began, ns.Rest())
 		a.mu.Unlock()
 		if rests {
 			continue
@@ -108,17 +109,50 @@ func (a *Accounts) took() time.Duration {
 	return a.lastTook
 }
 
+// watched is since when somebody looks.
+type watched struct{ since, last time.Time }
+
+func (w *watched) look(now time.Time) {
+	if !w.now(now) {
+		w.since = now
+	}
+	w.last = now
+}
+
+func (w *watched) now(now time.Time) bool { return now.Sub(w.last) <= watchedFor }
+
 // rests reports whether the next reading can wait: for as long as the account has not changed, at
 // most for idleFor and for what others leave to this process.
-func (r reading) rests(now time.Time, others time.Duration) bool {
-	return now.Sub(r.at) < min(idleFor, others, r.at.Sub(r.changed))
+func (r reading) rests(now time.Time, others time.Duration) bool { return now.Before(r.due(others)) }
+
+func (r reading) due(others time.Duration) time.Time {
+	return r.at.Add(min(idleFor, others, r.at.Sub(r.changed)))
+}
+
+// late is how long there should be another reading: it rested, until somebody looked.
+func (r reading) late(now time.Time, others time.Duration, w watched) time.Duration {
+	due := r.due(others)
+	if w.since.Before(due) {
+		due = w.since
+	}
+	if r.at.After(due) {
+		due = r.at
+	}
+	return now.Sub(due)
 }
 
 // watch notes that somebody looks.
 func (a *Accounts) watch() {
 	a.mu.Lock()
-	a.watched = time.Now()
+	a.watched.look(time.Now())
 	a.mu.Unlock()
+}
+
+// late is how long the account of a namespace should have been read again.
+func (a *Accounts) late(ns *partition.Namespace, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last[ns.Name].late(now, ns.Rest(), a.watched)
 }
 
 // latest are the last readings by namespace.

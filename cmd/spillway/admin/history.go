@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/history"
@@ -48,8 +50,10 @@ type recorder struct {
 	at       time.Time          // of rejected
 
 	mu       sync.Mutex
-	rejected map[string]map[drops.Reason]int64 // totals by namespace
-	rates    map[string]map[string]float64     // of the last second, by namespace
+	rejected map[string]map[string]int64 // totals by namespace and reason
+	// rejections are not in the log: a sender's mistakes are none of the service.
+	rejections *drops.Notices
+	rates      map[string]map[string]float64 // of the last second, by namespace
 }
 
 // A reading is the account of a namespace at a time.
@@ -60,7 +64,13 @@ type reading struct {
 }
 
 func newRecorder(source Source, s *sweep, h *history.History) *recorder {
-	return &recorder{source: source, sweep: s, history: h, before: map[string]reading{}}
+	reasons := map[string]string{}
+	for _, reason := range drops.Reasons() {
+		if reason.Rejection() {
+			reasons[string(reason)] = ""
+		}
+	}
+	return &recorder{source: source, sweep: s, history: h, before: map[string]reading{}, rejections: drops.NewNotices(zap.NewNop(), "entries", reasons)}
 }
 
 // run also writes the history of queues.
@@ -130,23 +140,27 @@ func rate(p *history.Point, before, now reading) {
 // reject returns what ingest rejects a second, by namespace and reason. known is false the
 // first time.
 func (r *recorder) reject(v View, now time.Time) (rates map[string]map[string]float64, known bool) {
-	totals := map[string]map[drops.Reason]int64{}
+	totals := map[string]map[string]int64{}
 	rates = map[string]map[string]float64{}
 	seconds := max(now.Sub(r.at).Seconds(), 0.1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ns := range v.Store.Namespaces() {
-		totals[ns.Name], rates[ns.Name] = map[drops.Reason]int64{}, map[string]float64{}
+		totals[ns.Name], rates[ns.Name] = map[string]int64{}, map[string]float64{}
 		for reason, t := range v.Drops.Totals(ns.Name) {
 			if !reason.Rejection() {
 				continue
 			}
-			totals[ns.Name][reason] = t.Entries
-			if n := t.Entries - r.rejected[ns.Name][reason]; n > 0 && r.rejected != nil {
+			totals[ns.Name][string(reason)] = t.Entries
+			if n := t.Entries - r.rejected[ns.Name][string(reason)]; n > 0 && r.rejected != nil {
 				rates[ns.Name][string(reason)] = float64(n) / seconds
 			}
 		}
+		if r.rejected != nil {
+			r.rejections.Note(ns.Name, r.rejected[ns.Name], totals[ns.Name], now)
+		}
 	}
+	r.rejections.Forget(func(name string) bool { return totals[name] == nil })
 	known = r.rejected != nil
 	r.rejected = totals
 	r.rates = rates
@@ -189,7 +203,7 @@ type trackedQueue struct {
 // weight says which queues keep their histories: those that somebody looked at lately, the latest
 // first, then those with most jobs, which give way to one with twice as many.
 func (q *trackedQueue) weight(now time.Time) int64 {
-	if now.Sub(q.looked) < pastFor {
+	if now.Sub(q.looked) < lookedFor {
 		return 1<<62 + q.looked.UnixMilli()
 	}
 	return 2 * q.jobs()

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
@@ -133,13 +132,11 @@ type QueueAccount struct {
 	Namespace string     `json:"namespace"`
 	Kind      string     `json:"kind"` // queue
 	Ledger    job.Ledger `json:"ledger"`
-	Changes   job.Ledger `json:"changes"`            // of the totals, in the last changes_ms; states as they are now
-	ChangesMS int64      `json:"changes_ms"`         // since_ms, or the time since this process began to read, to 10 s
 	Residual  *int64     `json:"residual,omitempty"` // as for buffers
 }
 
 func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
-	since := r.number("since_ms", 60_000, 1000, int(pastFor/time.Millisecond))
+	audit := r.flag("audit")
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -148,12 +145,9 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 		return nil, err
 	}
 	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindOf(space.ns), Ledger: ledger}
-	answer.Changes, answer.ChangesMS = s.jobLedgers.changes(space.ns.Name, jobReading{ledger, time.Now()},
-		time.Duration(since)*time.Millisecond)
-	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64,
-		error) {
-		return space.store.Audit(ctx, space.ns)
-	})
+	if audit {
+		answer.Residual, err = s.residual(r, space.ns.Name)
+	}
 	return answer, err
 }
 

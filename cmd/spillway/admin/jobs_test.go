@@ -445,12 +445,12 @@ func (p pushing) SinkOf(_, queue string) string {
 func TestOnlyTheJobsOfQueuesWhoseSinkFailsWaitForIt(t *testing.T) {
 	t.Parallel()
 	mail, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
-	v := View{Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{
+	v := View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{
 		pushing{{Namespace: "mail", Sink: "crm", State: guard.Failing}, {Namespace: "mail", Sink: "erp", State: guard.Open}},
 	}}
 	b := newJobLedgers(func() View { return v }, zap.NewNop())
 	b.forget(v)
-	waiting := func() *int64 { return b.overview(v, "", time.Now())[0].Waiting }
+	waiting := func() *int64 { return b.overview(v, "", time.Now(), &judge{})[0].Sinks[0].Waiting }
 	if got := waiting(); got != nil {
 		t.Errorf("%d jobs wait before they are counted", *got)
 	}
@@ -479,19 +479,19 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 	mail, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 	sms, _ := job.NewNamespace("sw", "sms", job.DefaultPolicy())
 	at := time.UnixMilli(1_763_629_675_000)
-	v := View{Jobs: []JobStore{spacesOf{ns: mail}, spacesOf{ns: sms}}, Push: []Pusher{
+	v := View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: mail}, spacesOf{ns: sms}}, Push: []Pusher{
 		pushing{{Namespace: "sms", Label: "http://sms", State: guard.Open}},
 		pushing{
 			{Namespace: "mail", Label: "http://crm", Type: "http", State: guard.Failing, FailingSince: at, LastError: "rejected", LastErrorAt: at, Retries: 7, InFlight: 1, Concurrency: 4},
 			{Namespace: "mail", Label: "http://erp", State: guard.Open},
 		},
 	}}
-	for _, q := range newJobLedgers(func() View { return v }, zap.NewNop()).overview(v, "", at) {
+	for _, q := range newJobLedgers(func() View { return v }, zap.NewNop()).overview(v, "", at, &judge{}) {
 		got, _ := json.Marshal(q.Sinks)
 		want := `[{"label":"http://sms","type":"","state":"open","failing_since_ms":null,`
 		if q.Namespace == "mail" {
 			want = `[{"label":"http://crm","type":"http","state":"failing","failing_since_ms":1763629675000,"p50_ms":null,"p99_ms":null,"writes_per_s":0,"retries":7,` +
-				`"last_error":"rejected","last_error_at_ms":1763629675000,"in_flight":1,"concurrency":4,"coalescer_fill":null},{"label":"http://erp",`
+				`"last_error":"rejected","last_error_at_ms":1763629675000,"in_flight":1,"concurrency":4,"coalescer_fill":null,"waiting":null},{"label":"http://erp",`
 		}
 		if !strings.HasPrefix(string(got), want) {
 			t.Errorf("%s: got %s, want %s", q.Namespace, got, want)
@@ -509,18 +509,18 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	for i := range int64(20) {
 		b.note("mail", jobReading{job.Ledger{Published: 10 * i, Acked: 8 * i, Lost: i}, at.Add(time.Duration(i) * time.Second)})
 	}
-	o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at)[0]
+	o := b.overview(View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}, "", at, &judge{})[0]
 	if o.Rates["published"] != 10 || o.Rates["acked"] != 8 || o.Rates["lost"] != 1 || o.Rates["expired"] != 0 {
 		t.Errorf("rates %v", o.Rates)
 	}
-	if o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Minute))[0]; len(o.Rates) != 0 || o.Ledger.Published != 190 {
+	if o := b.overview(View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Minute), &judge{})[0]; len(o.Rates) != 0 || o.Ledger.Published != 190 {
 		t.Errorf("a minute after the last answer: %+v", o)
 	}
 	if lost := logs.FilterMessageSnippet("jobs are lost").Len(); lost != 1 {
 		t.Errorf("%d lines say that jobs are lost", lost)
 	}
 	b.note("mail", jobReading{job.Ledger{Published: 1}, at.Add(time.Hour)}) // another Redis
-	if o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Hour))[0]; len(o.Rates) != 0 || o.Ledger.Published != 1 {
+	if o := b.overview(View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Hour), &judge{})[0]; len(o.Rates) != 0 || o.Ledger.Published != 1 {
 		t.Errorf("after a reset: %+v", o)
 	}
 	b.forget(View{})
@@ -536,6 +536,8 @@ type spacesOf struct {
 }
 
 func (s spacesOf) Namespaces() []*job.Namespace { return []*job.Namespace{s.ns} }
+
+func (s spacesOf) Namespace(string) *job.Namespace { return s.ns }
 
 // slowQueues takes 10 ms to list its 100 queues, and as long to count some.
 type slowQueues struct {

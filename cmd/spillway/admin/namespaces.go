@@ -132,7 +132,7 @@ func (s *Server) account(r *request) (any, error) {
 	if space, ok := r.view.jobSpace(r.PathValue("namespace")); ok {
 		return s.queueAccount(r, space)
 	}
-	ns := r.namespace()
+	ns, audit := r.namespace(), r.flag("audit")
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -141,23 +141,36 @@ func (s *Server) account(r *request) (any, error) {
 		return nil, err
 	}
 	answer := Account{account: accountOf(ns, o)}
-	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64,
-		error) {
-		return r.view.Store.Audit(ctx, ns)
-	})
+	if audit {
+		answer.Residual, err = s.residual(r, ns.Name)
+	}
 	return answer, err
 }
 
-// residual is what an audit finds, nil where the request asks for none.
-func (s *Server) residual(r *request, audit func(context.Context) (int64, error)) (*int64, error) {
-	if !r.flag("audit") {
-		return nil, r.err
-	}
+// audits is how often a residual must be the same: entries that move while they are counted make one that
+// changes.
+const audits = 3
+
+// residual is what an audit of a namespace finds.
+func (s *Server) residual(r *request, namespace string) (*int64, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
 	defer cancel()
-	// One at a time, with rests: a viewer may ask for any number.
-	n, err := paced(ctx, s.jobLedgers.audits, func() (int64, error) { return audit(ctx) })
-	return &n, err
+	audit := func() (int64, error) { return r.view.Store.Audit(ctx, r.view.Store.Namespace(namespace)) }
+	if space, queues := r.view.jobSpace(namespace); queues {
+		audit = func() (int64, error) { return space.store.Audit(ctx, space.ns) }
+	}
+	var first int64
+	for i := range audits {
+		// One at a time, with rests: a viewer may ask for any number.
+		n, err := paced(ctx, s.jobLedgers.audits, audit)
+		if i == 0 {
+			first = n
+		}
+		if err != nil || n == 0 || n != first {
+			return new(int64), err
+		}
+	}
+	return &first, nil
 }
 
 // paced is what f returns once it is its turn.

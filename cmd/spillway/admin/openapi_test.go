@@ -71,7 +71,7 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 
 // answers are the types whose keys the file describes, by their names there.
 var answers = []any{
-	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, Sink{}, Pause{}, PauseState{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
+	Info{}, You{}, StoreState{}, Overview{}, Finding{}, Findings{}, NamespaceOverview{}, Sink{}, Pause{}, PauseState{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, PurgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, DeleteRequest{}, ReplayRequest{},
 	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, JobPage{}, DeadJobsRequest{}, RespawnRequest{}, PurgeJobsRequest{}, ActedJobs{},
 	ScheduleList{}, schedule.OwnerList{}, schedule.ListedOwner{}, schedule.Shown{}, SchedulePut{}, ScheduleState{}, ScheduleRun{}, BackfillRequest{}, Backfilled{}, ScheduleTimes{},
@@ -109,7 +109,7 @@ func keysOf(kind reflect.Type) (keys []string) {
 			keys = append(keys, keysOf(field.Type)...)
 			continue
 		}
-		if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); key != "-" {
+		if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); key != "-" && field.IsExported() {
 			keys = append(keys, key)
 		}
 	}

@@ -45,7 +45,9 @@ type Sink struct {
 	LastErrorAtMS  *int64   `json:"last_error_at_ms"`
 	InFlight       int      `json:"in_flight"`
 	Concurrency    int      `json:"concurrency"`
-	CoalescerFill  *float64 `json:"coalescer_fill"` // 0 to 1
+	CoalescerFill  *float64 `json:"coalescer_fill"`  // 0 to 1
+	Waiting        *int64   `json:"waiting"`         // ready, delayed and leased jobs of queues that are pushed to it, where it fails; null: not counted, or none are
+	Queue          string   `json:"queue,omitempty"` // that has most of them
 }
 
 // NamespaceOverview is one namespace in the overview. Ledger, buffered, partitions, dead
@@ -72,6 +74,7 @@ type Overview struct {
 	Role       string              `json:"role"`
 	Namespaces []NamespaceOverview `json:"namespaces"` // of partitions
 	Queues     []QueueOverview     `json:"queues"`     // namespaces of kind queue
+	Findings   Findings            `json:"findings"`
 	Workers    struct {
 		Size int `json:"size"`
 		Busy int `json:"busy"`
@@ -85,19 +88,24 @@ type Overview struct {
 // rateSpan is the number of seconds that rates are the mean of.
 const rateSpan = 5
 
-func (s *Server) overview(r *request) (any, error) {
+func (s *Server) overview(r *request) (any, error) { return s.look(r) }
+
+// look is the overview, and what is found in it.
+func (s *Server) look(r *request) (o Overview, err error) {
 	only := r.URL.Query().Get("namespace")
 	if _, queues := r.view.jobSpace(only); only != "" && !queues && r.view.Store.Namespace(only) == nil {
-		return nil, noNamespace(only)
+		return o, noNamespace(only)
 	}
 	s.sweep.watch()
 	now := s.sweep.now()
-	o := Overview{
+	j := judge{now: now, found: []Finding{}}
+	o = Overview{
 		NowMS:      now.UnixMilli(),
 		Store:      r.view.store(),
 		Role:       r.view.Role,
 		Namespaces: []NamespaceOverview{},
 	}
+	j.store(o.Store)
 	o.BatchFill.LE, o.BatchFill.Counts = guard.FillBounds(), make([]int64, len(guard.FillBounds()))
 	var status guard.Status
 	if r.view.Drain != nil {
@@ -135,8 +143,18 @@ func (s *Server) overview(r *request) (any, error) {
 			}
 		}
 		o.Namespaces = append(o.Namespaces, n)
+		if !o.Store.Ready {
+			continue
+		}
+		e := evidence{rejected: s.recorder.rejections.Now(ns.Name, now)}
+		e.oldestAge, _ = s.sweep.oldestAge(ns.Name)
+		if r.view.Accounts != nil {
+			e.late, e.ends = r.view.Accounts.late(ns, now), r.view.Accounts.drops.Now(ns.Name, now)
+		}
+		j.buffer(n, e)
 	}
-	o.Queues = s.jobLedgers.overview(r.view, only, now)
+	o.Queues = s.jobLedgers.overview(r.view, only, now, &j)
+	o.Findings = conclude(o.NowMS, j.found)
 	return o, nil
 }
 
@@ -205,10 +223,12 @@ func sinkOf(t guard.TargetStatus, paused bool) Sink {
 	return sink
 }
 
+// isFull reports whether a warning says that the store takes nothing new.
+func isFull(warning string) bool { return strings.Contains(warning, backend.MemoryFull) }
+
 // degraded are the codes of what a store that is ready cannot do now.
 func degraded(h Health) []string {
-	if h.Ready() == nil && slices.ContainsFunc(h.Warnings(),
-		func(text string) bool { return strings.Contains(text, backend.MemoryFull) }) {
+	if h.Ready() == nil && slices.ContainsFunc(h.Warnings(), isFull) {
 		return []string{string(wire.CodeStoreFull)}
 	}
 	return []string{}

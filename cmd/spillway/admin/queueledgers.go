@@ -23,8 +23,8 @@ const (
 	// agesEvery is how often the queues of each namespace are counted for their ages, while
 	// nobody asks.
 	agesEvery = 10 * time.Second
-	pastEvery = 10 * time.Second
-	pastFor   = 15 * time.Minute // 91 ledgers, 10 KB a namespace
+	// lookedFor is how long a queue is one that somebody looked at.
+	lookedFor = 15 * time.Minute
 )
 
 // jobLedgers reads the ledgers of the namespaces of kind queue every second, and counts their
@@ -41,7 +41,7 @@ type jobLedgers struct {
 	lastNames atomic.Pointer[queueNames]
 
 	mu      sync.Mutex
-	watched time.Time // when somebody looked last
+	watched watched
 	spaces  map[string]*jobFigures
 	tables  map[tableKey]*queueTable
 	drops   *drops.Notices
@@ -52,12 +52,13 @@ type jobLedgers struct {
 type jobFigures struct {
 	changed   time.Time    // when the ledger was another last
 	recent    []jobReading // at most rateSpan+1, the latest last
-	past      []jobReading // one in pastEvery, for pastFor, the latest last
 	queues    int          // -1: not known
 	oldest    int64        // Unix ms when the first ready job was published; 0: none, or not known
 	oldestAge int64        // ms, as it was when it was read
 	counted   *queueTable  // the last one of all queues; nil: none yet
 	tracked   map[string]*trackedQueue
+	dying     string    // the queue whose dead letters rose most when they last did
+	dyingAt   time.Time // when they were counted
 }
 
 type jobReading struct {
@@ -141,11 +142,19 @@ func (b *jobLedgers) rests(ns *job.Namespace) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f, now := b.spaces[ns.Name], time.Now()
-	if f == nil || len(f.recent) == 0 || now.Sub(b.watched) <= watchedFor {
+	if f == nil || len(f.recent) == 0 || b.watched.now(now) {
 		return false
 	}
-	last := reading{at: f.recent[len(f.recent)-1].at, changed: f.changed}
-	return last.rests(now, ns.Rest())
+	return f.last().rests(now, ns.Rest())
+}
+
+// last is when the ledger was read.
+func (f *jobFigures) last() reading {
+	r := reading{changed: f.changed}
+	if n := len(f.recent); n > 0 {
+		r.at = f.recent[n-1].at
+	}
+	return r
 }
 
 func (b *jobLedgers) note(namespace string, now jobReading) {
@@ -162,11 +171,8 @@ func (b *jobLedgers) note(namespace string, now jobReading) {
 		before := f.recent[n-1]
 		b.drops.Note(namespace, jobOutcomes(before.Ledger), jobOutcomes(now.Ledger), now.at)
 		if now.Published < before.Published { // the account of another store
-			f.recent, f.past = nil, nil
+			f.recent = nil
 		}
-	}
-	if n := len(f.past); n == 0 || now.at.Sub(f.past[n-1].at) >= pastEvery {
-		f.past = latest(append(f.past, now), int(pastFor/pastEvery)+1)
 	}
 	f.recent = latest(append(f.recent, now), rateSpan+1)
 }
@@ -174,35 +180,6 @@ func (b *jobLedgers) note(namespace string, now jobReading) {
 // latest keeps the last n readings.
 func latest(readings []jobReading, n int) []jobReading {
 	return slices.Delete(readings, 0, max(0, len(readings)-n))
-}
-
-// changes are how much the totals of a ledger rose in the time before now, or since the first
-// reading.
-func (b *jobLedgers) changes(namespace string, now jobReading,
-	since time.Duration) (rise job.Ledger, took int64) {
-	rise = now.Ledger
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	first := now
-	if f := b.spaces[namespace]; f != nil && len(f.past) > 0 {
-		first = f.past[0]
-		for _, r := range f.past { // the latest that is old enough
-			if now.at.Sub(r.at) >= since {
-				first = r
-			}
-		}
-	}
-	for _, total := range []struct {
-		rise   *int64
-		before int64
-	}{
-		{&rise.Published, first.Published}, {&rise.Acked, first.Acked}, {&rise.Expired,
-			first.Expired}, {&rise.Deleted, first.Deleted},
-		{&rise.Lost, first.Lost}, {&rise.Died, first.Died}, {&rise.Respawned, first.Respawned},
-	} {
-		*total.rise = max(0, *total.rise-total.before)
-	}
-	return rise, max(0, now.at.Sub(first.at).Milliseconds())
 }
 
 // forget drops the namespaces that are no more, and makes room for new ones.
@@ -320,7 +297,6 @@ type QueueOverview struct {
 	Rates            map[string]float32 `json:"rates"`               // a second, by outcome; empty where not known
 	Sinks            []Sink             `json:"sinks"`               // that its jobs are pushed to
 	Largest          *LargestQueue      `json:"largest"`             // null: not counted
-	Waiting          *int64             `json:"waiting"`             // ready, delayed and leased jobs of the queues that are pushed to a sink that fails; null: none does, or not counted
 	// Schedules is null where they are not counted yet; ticks are of this process.
 	Schedules *job.ScheduleTotals `json:"schedules"`
 	Outbox    OutboxState         `json:"outbox"`
@@ -338,12 +314,12 @@ type OutboxState struct {
 	OldestAgeMS int64 `json:"oldest_age_ms"` // 0: none waits
 }
 
-// overview is what is known of the namespaces of kind queue, of all or of one.
-func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOverview {
+// overview is what is known of the namespaces of kind queue, of all or of one; j judges them.
+func (b *jobLedgers) overview(v View, only string, now time.Time, j *judge) []QueueOverview {
 	list, sinks := []QueueOverview{}, v.pushSinks()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watched = time.Now()
+	b.watched.look(time.Now())
 	for _, space := range v.jobSpaces() {
 		ns := space.ns
 		if only != "" && ns.Name != only {
@@ -354,7 +330,7 @@ func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOvervie
 			Kind:      kindOf(ns),
 			MaxJobs:   ns.Policy.MaxJobs,
 			Rates:     map[string]float32{},
-			Sinks:     append([]Sink{}, sinks[ns.Name]...),
+			Sinks:     []Sink{},
 		}
 		if totals := ns.ScheduleTotals(); totals.Known {
 			q.Schedules = &totals
@@ -362,14 +338,33 @@ func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOvervie
 		if jobs, since := ns.Outbox(); jobs > 0 {
 			q.Outbox = OutboxState{jobs, max(0, now.UnixMilli()-since)}
 		}
-		if f := b.spaces[ns.Name]; f != nil {
-			f.fill(&q, now)
-			q.Largest = f.counted.largest()
-			if fails := v.sinkFails(ns.Name); fails != nil {
-				q.Waiting = f.counted.waiting(fails)
+		f := b.spaces[ns.Name]
+		if f == nil { // it is new
+			f = &jobFigures{queues: -1}
+		}
+		f.fill(&q, now)
+		q.Largest = f.counted.largest()
+		for _, s := range sinks[ns.Name] {
+			if s.Fails() {
+				s.Waiting, s.Queue = f.counted.waiting(s.takes)
 			}
+			q.Sinks = append(q.Sinks, s.Sink)
 		}
 		list = append(list, q)
+		e := evidence{late: f.last().late(now, ns.Rest(), b.watched), ends: b.drops.Now(ns.Name, now), sinkOf: func(queue string) *Sink {
+			for _, s := range sinks[ns.Name] {
+				if s.takes(queue) {
+					return &s.Sink
+				}
+			}
+			return nil
+		}}
+		if died, dies := e.ends["died"]; dies && !f.dyingAt.Before(died.Since) {
+			e.dying = f.dying
+		}
+		if v.Health.Ready() == nil {
+			j.queue(q, e)
+		}
 	}
 	return list
 }

@@ -300,6 +300,9 @@ func (b *jobLedgers) keep(key tableKey, t *queueTable) {
 	}
 	b.tables[key] = t
 	if f := b.spaces[key.namespace]; f != nil && key.search == "" {
+		if queue := t.dying(f.counted); queue != "" {
+			f.dying, f.dyingAt = queue, t.at
+		}
 		f.counted = t
 		f.trackAll(t, b.tracks())
 		f.queues = t.jobs
@@ -314,19 +317,39 @@ func (b *jobLedgers) keep(key tableKey, t *queueTable) {
 	}
 }
 
-// waiting is how many jobs of some queues may still be sent; nil where not all queues were counted.
-// A job whose last Write failed is delayed.
-func (t *queueTable) waiting(of func(queue string) bool) *int64 {
+// waiting is how many jobs of some queues may still be sent, and the queue that has most of them; nil
+// where not all queues were counted. A job whose last Write failed is delayed.
+func (t *queueTable) waiting(of func(queue string) bool) (all *int64, queue string) {
 	if t == nil || len(t.rows) < t.total {
-		return nil
+		return nil, ""
 	}
-	n := int64(0)
+	sum, most := int64(0), int64(0)
 	for _, row := range t.rows {
-		if of(row.name) {
-			n += row.Ready + row.Pending
+		if n := row.Ready + row.Pending; n > 0 && of(row.name) {
+			sum += n
+			if n > most {
+				most, queue = n, row.name
+			}
 		}
 	}
-	return &n
+	return &sum, queue
+}
+
+// dying is the queue whose dead letters rose most since another count; "": none did.
+func (t *queueTable) dying(since *queueTable) (queue string) {
+	if since == nil {
+		return ""
+	}
+	before, most := map[string]int64{}, int64(0)
+	for _, row := range since.rows {
+		before[row.name] = row.Dead
+	}
+	for _, row := range t.rows {
+		if rise := row.Dead - before[row.name]; rise > most {
+			most, queue = rise, row.name
+		}
+	}
+	return queue
 }
 
 // largest is the queue with most jobs; nil: none has any, or they are not counted.

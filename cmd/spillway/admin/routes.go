@@ -36,6 +36,7 @@ func (s *Server) routes() []route {
 		{"GET /api/v1/openapi.yaml", Viewer, served(http.HandlerFunc(serveOpenAPI))},
 		{"GET /api/v1/info", Viewer, s.info},
 		{"GET /api/v1/overview", Viewer, s.overview},
+		{"GET /api/v1/findings", Viewer, s.findings},
 		{"GET /api/v1/history", Viewer, s.historyOf},
 		{"GET /api/v1/drops", Viewer, s.drops},
 		{"GET /api/v1/deliveries", Viewer, s.deliveries},

@@ -106,40 +106,19 @@ func (v View) lastError(namespace, partition string) string {
 	return words
 }
 
-// sinkFails returns whether a queue is pushed to a sink that fails; nil: no sink of the
-// namespace does.
-func (v View) sinkFails(namespace string) func(queue string) bool {
-	type target struct {
-		pool int
-		sink string
-	}
-	failing := map[target]bool{}
-	for pool, p := range v.Push {
-		for _, t := range p.Status().Targets {
-			if t.Namespace == namespace && (t.State == guard.Failing || t.State == guard.Tripped) {
-				failing[target{pool, t.Sink}] = true
-			}
-		}
-	}
-	if len(failing) == 0 {
-		return nil
-	}
-	return func(queue string) bool {
-		for pool, p := range v.Push {
-			if failing[target{pool, p.SinkOf(namespace, queue)}] {
-				return true
-			}
-		}
-		return false
-	}
+// A pushSink is a sink that this process pushes jobs to.
+type pushSink struct {
+	Sink
+	takes func(queue string) bool
 }
 
-// pushSinks are the sinks that this process pushes to, by namespace.
-func (v View) pushSinks() map[string][]Sink {
-	sinks := map[string][]Sink{}
+// pushSinks are those by namespace.
+func (v View) pushSinks() map[string][]pushSink {
+	sinks := map[string][]pushSink{}
 	for _, p := range v.Push {
 		for _, t := range p.Status().Targets {
-			sinks[t.Namespace] = append(sinks[t.Namespace], sinkOf(t, false))
+			takes := func(queue string) bool { return p.SinkOf(t.Namespace, queue) == t.Sink }
+			sinks[t.Namespace] = append(sinks[t.Namespace], pushSink{sinkOf(t, false), takes})
 		}
 	}
 	return sinks

@@ -41,7 +41,7 @@ func TestAnOperatorSeesWhatIsLostAndWhy(t *testing.T) {
 	t.Parallel()
 	s := startServe(t, "--sink=http://127.0.0.1:1/", "--capacity=3", "--max-age=1h")
 	o := operator{t, s.adminListen}
-	if out, stderr, code := o.run("check"); code != exitOK || !strings.HasPrefix(out, "OK\n  default: 0 entries wait") {
+	if out, stderr, code := o.run("check"); code != exitOK || out != "OK: no data is being lost\n" {
 		t.Errorf("check: exit %d, %s%s", code, out, stderr)
 	}
 	eventually(t, "top says that data is being lost", func() bool {
@@ -53,13 +53,12 @@ func TestAnOperatorSeesWhatIsLostAndWhy(t *testing.T) {
 			_ = res.Body.Close()
 		}
 		out, _, _ := o.run("top", "--once")
-		return strings.HasPrefix(out, "DATA IS BEING LOST\n  default: evicted ") &&
-			strings.Contains(out, "(partitions are full); of evicted, 100% in partition kart-7; sink http://127.0.0.1:1/ fails for ") && strings.Contains(out, "connection refused\n")
+		return strings.HasPrefix(out, "DATA IS BEING LOST OR REJECTED\n  loss    default: ") &&
+			strings.Contains(out, "/s now; 100% in partition kart-7; partitions are full, and each keeps its newest; sink http://127.0.0.1:1/ fails for ") && strings.Contains(out, "connection refused; ")
 	})
-	eventually(t, "the check is critical", func() bool {
-		out, _, code := o.run("check", "--sink-critical=1ms", "-o", "nagios")
-		return code == 2 && strings.HasPrefix(out, "SPILLWAY CRITICAL - default: ") && strings.Contains(out, "'default_backlog'=3;;;0")
-	})
+	if out, _, code := o.run("check", "default"); code != 2 || !strings.HasPrefix(out, "LOSS: ") || !strings.Contains(out, " evicted") {
+		t.Errorf("a moment later, check: exit %d, %s", code, out)
+	}
 	var list struct {
 		Total      int
 		Partitions []struct {
@@ -119,13 +118,11 @@ func TestAnOperatorSeesThatAPushTargetIsAway(t *testing.T) {
 		}
 		return crm.State == "failing" && strings.Contains(crm.LastError, "connection refused")
 	})
-	eventually(t, "the check is critical", func() bool {
-		out, _, code := o.run("check", "--sink-critical=1ms")
-		return code == 2 && strings.Contains(out, "critical  mail: sink http://") && strings.Contains(out, "connection refused")
-	})
-	eventually(t, "top says that jobs wait, and for what", func() bool {
-		out, _, _ := o.run("top", "--once")
-		return strings.HasPrefix(out, "NO DATA IS BEING LOST, BUT IT IS AT RISK\n  mail: 2 jobs wait") && strings.Contains(out, "; sink http://")
+	eventually(t, "check and top say that jobs wait, and for what", func() bool {
+		out, _, code := o.run("check")
+		top, _, _ := o.run("top", "--once")
+		return code == 1 && strings.Contains(out, "  risk    mail: sink http://") && strings.Contains(out, "connection refused; 2 jobs") &&
+			strings.HasPrefix(top, "NO DATA IS BEING LOST, BUT IT IS AT RISK\n  risk    mail: sink http://")
 	})
 }
 
@@ -160,7 +157,7 @@ func TestAnOperatorActsOnARunningService(t *testing.T) {
 		{"ls --paused", 0, "paused, no entries\n", ""},
 		{"resume default kart-9", 0, "default/kart-9: delivery is not paused\n", ""},
 		{"pause default", 0, "default: delivery is paused (by ", ""},
-		{"check --backlog-warning=6", 1, "default: delivery is paused (by ", ""},
+		{"check", 1, "default: delivery is paused (by ", ""},
 		{"resume default", 0, "default: delivery is not paused\n", ""},
 		{"resume default kart-7", 0, "default/kart-7: delivery is not paused\n", ""},
 		{"purge default kart-7 --dry-run", 0, "nothing was deleted", "found 3 entries in 1 partition"},

@@ -46,6 +46,6 @@ var manSections = []man.Section{
 		{"spillway top --once", "Is data being lost, whose, and why?"},
 		{"spillway drops --id 7f3a", "Why was this event dropped?"},
 		{"spillway purge kart --older-than 1h --dry-run", "Count what a purge would delete."},
-		{"spillway check -o nagios", "A probe for a monitoring system."},
+		{"spillway check", "A probe for a monitoring system."},
 	}},
 }

@@ -79,7 +79,7 @@ func TestBashCompletesTheCommandLine(t *testing.T) {
 		{"spillway top --once -o ", "json text"},
 		{"spillway top --output = j", "json"},
 		{"spillway top --output =", "json text"},
-		{"spillway check -o n", "nagios"},
+		{"spillway check -o j", "json"},
 		{"spillway ls --sort e", "evicted expired"},
 		{"spillway purge kart --ye", "--yes"},
 		{"spillway report top --skip", "--skip-bad"},
@@ -107,7 +107,7 @@ func TestEveryShellCompletesEveryCommand(t *testing.T) {
 		if code != exitOK || stderr != "" {
 			t.Fatalf("%s: exit %d, %s", shell, code, stderr)
 		}
-		for _, want := range []string{"serve", "dead", "replay", "older-than", "nagios"} {
+		for _, want := range []string{"serve", "dead", "replay", "older-than", "json"} {
 			if !strings.Contains(script, want) {
 				t.Errorf("%s: %q is missing", shell, want)
 			}

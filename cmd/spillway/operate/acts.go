@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // consent is how an act that cannot be undone is confirmed.
@@ -98,7 +99,7 @@ func (a *acted) add(part acted) {
 func (c *acting) act(ctx context.Context, s Streams, call *call,
 	a act) (total acted, left int64, err error) {
 	if a.words == nil {
-		a.words = func(n int64, _ acted) string { return some(n, a.one, a.many) }
+		a.words = func(n int64, _ acted) string { return human.Some(n, a.one, a.many) }
 	}
 	a.agreed.DryRun = true
 	var found acted
@@ -186,9 +187,9 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 }
 
 func purgedText(n int64, a acted) string {
-	text := some(n, "entry", "entries") + " in " + some(a.Partitions, "partition", "partitions")
+	text := human.Some(n, "entry", "entries") + " in " + human.Some(a.Partitions, "partition", "partitions")
 	if a.Leased > 0 {
-		text += fmt.Sprintf("; %s being delivered, left alone", some(a.Leased,
+		text += fmt.Sprintf("; %s being delivered, left alone", human.Some(a.Leased,
 			"partition is", "partitions are"))
 	}
 	return text

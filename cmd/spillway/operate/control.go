@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // Ns has the commands for namespaces of kind queue that are made at run time.
@@ -106,7 +107,7 @@ func (c *NsRm) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	_ = s.tell("%s: found %s", c.Name, some(found.Jobs, "job", "jobs"))
+	_ = s.tell("%s: found %s", c.Name, human.Some(found.Jobs, "job", "jobs"))
 	if c.DryRun {
 		return c.print(s, raw, c.Name+": nothing was changed")
 	}
@@ -118,7 +119,7 @@ func (c *NsRm) Run(ctx context.Context, s Streams) error {
 	if raw, err = call.post(ctx, map[string]bool{"force": c.Force}, &done); err != nil {
 		return err
 	}
-	return c.print(s, raw, fmt.Sprintf("%s: deleted, with %s", c.Name, some(done.Jobs, "job", "jobs")))
+	return c.print(s, raw, fmt.Sprintf("%s: deleted, with %s", c.Name, human.Some(done.Jobs, "job", "jobs")))
 }
 
 // TokenCreate makes a token of a namespace of kind queue.

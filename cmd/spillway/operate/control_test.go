@@ -175,27 +175,6 @@ func TestTheTimesOfASpecificationAskNoServiceThoseOfAScheduleDo(t *testing.T) {
 	}
 }
 
-func TestCheckWarnsOfWhatDoesNotFireAndOfFollowUpsThatWait(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, figures, want string }{
-		{"all is well", `"schedules":{"active":3,"overdue":0,"owners":2,"gone":0},"outbox":{"jobs":5,"oldest_age_ms":59999}`, "OK\n"},
-		{"not counted yet", `"schedules":null,"outbox":{"jobs":0,"oldest_age_ms":0}`, "OK\n"},
-		{"overdue", `"schedules":{"overdue":1}`, "warning   mail: 1 schedule is overdue by more than 10 s\n"},
-		{"gone", `"schedules":{"gone":2}`, "warning   mail: 2 services are gone, and their schedules do not fire: see spillway schedules owners mail\n"},
-		{"a full queue", `"outbox":{"jobs":7,"oldest_age_ms":61000}`, "warning   mail: 7 follow-ups wait for 1m01s: the queue that should hear"},
-	} {
-		view := strings.NewReplacer(`"max_jobs":40`, `"max_jobs":4000,`+tt.figures, `"expired":0.5,"lost":0.1,"died":0.2`, `"expired":0`).Replace(mailView)
-		api := newFakeAPI(t, map[string]string{
-			"GET /readyz": `{"status":"ok"}`, "GET /api/v1/info": `{"namespaces":[],"queues":["mail"]}`,
-			"GET /api/v1/overview": view, "GET /api/v1/namespaces/mail": `{"ledger":{},"changes":{},"changes_ms":60000}`,
-		})
-		out, stderr, code := run(t, api, "check")
-		if calm := strings.HasPrefix(tt.want, "OK"); (code == 0) != calm || code > 1 || !strings.Contains(out, tt.want) {
-			t.Errorf("%s: exit %d, %s%s", tt.name, code, out, stderr)
-		}
-	}
-}
-
 func TestServicesAndFilteredSchedulesAreListed(t *testing.T) {
 	t.Parallel()
 	const owners, schedules = "GET /api/v1/namespaces/mail/owners", "GET /api/v1/namespaces/mail/schedules"

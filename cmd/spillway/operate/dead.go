@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // Dead has the commands for dead letters.
@@ -49,7 +50,7 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	err := s.tell("%s in %s%s", some(answer.Total, "dead letter", "dead letters"), size(answer.Bytes),
+	err := s.tell("%s in %s%s", human.Some(answer.Total, "dead letter", "dead letters"), size(answer.Bytes),
 		counts(answer.Reasons))
 	if answer.Cursor != "" {
 		err = s.tell("for more: --cursor %s", escape(answer.Cursor))
@@ -205,7 +206,7 @@ func (c *selection) run(ctx context.Context, s Streams, route string, a act) err
 	switch {
 	case err != nil:
 	case total.Failed > 0:
-		err = fmt.Errorf("%s could not be %s and stay: %s", some(total.Failed,
+		err = fmt.Errorf("%s could not be %s and stay: %s", human.Some(total.Failed,
 			"dead letter", "dead letters"),
 			a.done, first(total.Errors))
 	case total.Letters > 0 && !total.Complete && c.Limit == 0:

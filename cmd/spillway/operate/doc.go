@@ -39,7 +39,7 @@ type Commands struct {
 
 	AdminToken AdminToken `cmd:"" group:"Operate a running service:" help:"Make, list and revoke tokens of the admin port at run time."`
 
-	Check Check `cmd:"" group:"Operate a running service:" help:"Probe for monitoring: exits with 0 ok, 1 warning, 2 critical or 3 unknown."`
+	Check Check `cmd:"" group:"Operate a running service:" help:"Print what the service finds, for monitoring: exits with 0 all is well, 1 at risk, 2 losing or 3 unknown."`
 }
 
 // Streams are those of the process. Tests pass their own.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // Drops says why entries were dropped.
@@ -45,7 +46,7 @@ func (c *Deliveries) Run(ctx context.Context, s Streams) error {
 		text = strings.Join(dropTable(answer.Deliveries).lines(), "\n")
 	}
 	_, err := fmt.Fprintf(s.Out, "%s\n\nSince the process started, %s delivered. Of each namespace the last 128 are sampled, at most 100 "+
-		"a second.\n", text, some(answer.Total, "entry was", "entries were"))
+		"a second.\n", text, human.Some(answer.Total, "entry was", "entries were"))
 	return err
 }
 
@@ -59,7 +60,7 @@ func dropTable(list []admin.Drop) *table {
 	for _, d := range list {
 		age := "-"
 		if d.AgeMS != 0 {
-			age = since(d.AgeMS)
+			age = human.Since(d.AgeMS)
 		}
 		t.add(
 			clock(d.AtMS),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // Peek prints entries of a partition without taking them.
@@ -41,7 +42,7 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 	for _, e := range answer.Entries {
 		t.add(
 			digits(e.Seq),
-			since(e.AgeMS),
+			human.Since(e.AgeMS),
 			cmp.Or(e.ID, "-"),
 			digits(e.Bytes),
 			body(&e.Shown),
@@ -50,7 +51,7 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	return s.tell("%d of %s", len(answer.Entries), some(answer.Depth, "waiting entry",
+	return s.tell("%d of %s", len(answer.Entries), human.Some(answer.Depth, "waiting entry",
 		"waiting entries"))
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // JobsPeek prints the next job.
@@ -62,7 +63,7 @@ func (c *JobsTrace) Run(ctx context.Context, s Streams) error {
 			attempt = digits(e.Attempt)
 		}
 		if e.Sink != "" {
-			details = append(details, e.Sink, e.Outcome, "in "+since(e.MS))
+			details = append(details, e.Sink, e.Outcome, "in "+human.Since(e.MS))
 		}
 		if e.Status > 0 {
 			details = append(details, "with "+digits(e.Status))
@@ -122,7 +123,7 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		attempt,
 		attemptText(j.State, j.Attempt, j.Tries),
 		"published",
-		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
+		clock(j.PublishedMS)+", "+human.Since(j.AgeMS)+" ago",
 		"expires",
 		expires,
 		"error",

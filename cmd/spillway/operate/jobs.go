@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -154,7 +155,7 @@ func noJobs(q *admin.QueueRow) bool {
 }
 
 func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {
-	var o overview
+	var o admin.Overview
 	raw, err := c.call("/api/v1/overview").within("limit", c.Limit, 1024).get(ctx, &o)
 	if err != nil {
 		return err
@@ -193,7 +194,7 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 	if c.Queue != "" {
 		cells, reserved, delivery := states(&answer.QueueRow), "", ""
 		if answer.QueueRow.Paused != nil {
-			delivery = pauseText(answer.QueueRow.Paused, time.Now().UnixMilli())
+			delivery = escape(answer.QueueRow.Paused.Text(time.Now().UnixMilli()))
 		}
 		if answer.Reserved > 0 {
 			reserved = digits(answer.Reserved)
@@ -291,7 +292,7 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 		}
 		if jobs, ticks = jobs+n, ticks+scheduled; n+scheduled > 0 {
 			t.add(clock(answer.NowMS+int64(i)*answer.StepMS),
-				since(int64(i)*answer.StepMS)+" to "+since(int64(i+1)*answer.StepMS), digits(n), digits(scheduled))
+				human.Since(int64(i)*answer.StepMS)+" to "+human.Since(int64(i+1)*answer.StepMS), digits(n), digits(scheduled))
 		}
 	}
 	if jobs+ticks > 0 {
@@ -299,8 +300,8 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 			return err
 		}
 	}
-	return s.tell("%s and %s come due within %s%s", some(jobs, "delayed job", "delayed jobs"),
-		some(ticks, "tick of a schedule", "ticks of schedules"), since(int64(len(answer.Due))*answer.StepMS),
+	return s.tell("%s and %s come due within %s%s", human.Some(jobs, "delayed job", "delayed jobs"),
+		human.Some(ticks, "tick of a schedule", "ticks of schedules"), human.Since(int64(len(answer.Due))*answer.StepMS),
 		countedBy[answer.ScheduledBy])
 }
 
@@ -344,5 +345,5 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if answer.Classed > 0 {
 		_ = s.tell("by class, of the newest %d%s", answer.Classed, counts(answer.Classes))
 	}
-	return s.tell("%d of %s", len(answer.Jobs), some(answer.Total, "dead letter", "dead letters"))
+	return s.tell("%d of %s", len(answer.Jobs), human.Some(answer.Total, "dead letter", "dead letters"))
 }

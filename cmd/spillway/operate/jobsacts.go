@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // ofQueue are the arguments and flags of an act on the jobs of a queue.
@@ -122,7 +123,7 @@ func (c *JobsPublish) Run(ctx context.Context, s Streams) error {
 		var answer admin.Published
 		raw, err := c.oneQueue(c.Namespace, c.Queue).at("/jobs").post(ctx, &request, &answer)
 		if err != nil {
-			return fmt.Errorf("after %s: %w", some(int64(published), "job that was published", "jobs that were published"), err)
+			return fmt.Errorf("after %s: %w", human.Some(int64(published), "job that was published", "jobs that were published"), err)
 		}
 		published += len(answer.IDs)
 		request.Data, bytes = nil, 0
@@ -159,7 +160,7 @@ func (c *JobsPublish) Run(ctx context.Context, s Streams) error {
 	if err := errors.Join(send(), err); err != nil {
 		return err
 	}
-	return s.tell("published %s", some(int64(published), "job", "jobs"))
+	return s.tell("published %s", human.Some(int64(published), "job", "jobs"))
 }
 
 // JobsPromote makes delayed jobs ready.
@@ -278,7 +279,7 @@ func (c *ofQueue) each(ctx context.Context, s Streams, ids []string, verb, ask, 
 		}
 		total.Jobs += part.Jobs
 	}
-	if err := c.print(s, total, done+" "+some(total.Jobs, "job", "jobs")); err != nil {
+	if err := c.print(s, total, done+" "+human.Some(total.Jobs, "job", "jobs")); err != nil {
 		return err
 	}
 	return errors.Join(failures...)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -85,7 +86,7 @@ func (c *Ls) none() string {
 }
 
 func (c *Ls) overview(ctx context.Context, s Streams) error {
-	var o overview
+	var o admin.Overview
 	raw, err := c.call("/api/v1/overview").of(c.Namespace).get(ctx, &o)
 	if err != nil {
 		return err
@@ -93,22 +94,8 @@ func (c *Ls) overview(ctx context.Context, s Streams) error {
 	if c.Output == "json" {
 		return printParts(s.Out, raw, "namespaces", "queues")
 	}
-	_, err = fmt.Fprintln(s.Out, strings.Join(o.tables(), "\n"))
+	_, err = fmt.Fprintln(s.Out, strings.Join(tablesOf(&o), "\n"))
 	return err
-}
-
-// tables has a table of the namespaces of each kind that there are.
-func (o *overview) tables() (lines []string) {
-	if len(o.Namespaces) > 0 || len(o.Queues) == 0 {
-		lines = namespaceTable(o).lines()
-	}
-	if len(o.Queues) > 0 {
-		if lines != nil {
-			lines = append(lines, "")
-		}
-		lines = append(lines, jobsTable(o).lines()...)
-	}
-	return lines
 }
 
 // namespaces are those of the service, or the given one.
@@ -159,9 +146,13 @@ func partitionTable(rows []partitionRow, named bool) *table {
 		case state != "" && r.Attempt > 0:
 			state = fmt.Sprintf("attempt %d: %s", r.Attempt, state)
 		}
+		age := "-"
+		if !r.empty {
+			age = human.Since(r.OldestAgeMS)
+		}
 		cells := []string{
-			r.Partition, digits(r.Depth), fmt.Sprintf("%.0f%%", r.Fill*100), sinceOr(r.OldestAgeMS, "-"),
-			rate(r.InPerS), rate(r.OutPerS), rate(r.EvictedPerS), rate(r.ExpiredPerS), state,
+			r.Partition, digits(r.Depth), fmt.Sprintf("%.0f%%", r.Fill*100), age,
+			rate(r.In), rate(r.Out), rate(r.EvictedRate), rate(r.ExpiredRate), state,
 		}
 		if named {
 			cells = append([]string{r.Namespace}, cells...)
@@ -171,56 +162,11 @@ func partitionTable(rows []partitionRow, named bool) *table {
 	return t
 }
 
-func namespaceTable(o *overview) *table {
-	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED",
-		">REJECTED/s", ">BACKLOG", ">OLDEST", ">LIMIT",
-		">PARTITIONS", ">DEAD LETTERS", "SINK")
-	slices.SortStableFunc(o.Namespaces, func(a, b namespaceState) int { return cmp.Compare(b.trouble(o), a.trouble(o)) })
-	for _, n := range o.Namespaces {
-		figure := o.figure(n.ReadAtMS)
-		t.add(n.Namespace, figure(n.Rates.Accepted), figure(n.Rates.Delivered),
-			figure(n.Rates.dropped()),
-			digits(n.Ledger.Evicted+n.Ledger.Expired+n.Ledger.Dead+n.Ledger.Lost), rate(n.Rates.Rejected),
-			digits(n.Buffered), sinceOr(n.OldestAgeMS, "-"), since(n.MaxAgeMS), digits(n.Partitions),
-			digits(n.DeadLetters), n.sinkText())
-	}
-	return t
-}
-
-// figure writes a rate of a namespace whose account was read then, and "?" where it is not known.
-func (o *overview) figure(readAt int64) func(float64) string {
-	if !o.Store.Ready || stale(readAt, o.NowMS) {
-		return func(float64) string { return "?" }
-	}
-	return rate
-}
-
-// sinkText is the state of the worst sink, or of a pause.
-func (n *namespaceState) sinkText() string {
-	if n.Paused != nil {
-		return "paused"
-	}
-	return worstState(n.Sinks)
-}
-
-// worstState is the state of a sink that fails, or else of any; "-" without sinks.
-func worstState(sinks []admin.Sink) string {
-	if len(sinks) == 0 {
-		return "-"
-	}
-	for _, s := range sinks {
-		if fails(&s) {
-			return s.State
-		}
-	}
-	return sinks[0].State
-}
-
 func (r *partitionRow) age() float64 {
-	if r.OldestAgeMS == nil {
+	if r.empty {
 		return -1
 	}
-	return float64(*r.OldestAgeMS)
+	return float64(r.OldestAgeMS)
 }
 
 // orders are the values of --sort: the column of the API, and its figure, of which the largest is first;
@@ -230,18 +176,18 @@ var orders = []struct {
 	figure       func(*partitionRow) float64
 }{
 	{"trouble", "trouble", func(r *partitionRow) float64 {
-		if dropped := r.EvictedPerS + r.ExpiredPerS; dropped > 0 {
-			return 1e15 + dropped
+		if dropped := r.EvictedRate + r.ExpiredRate; dropped > 0 {
+			return 1e15 + float64(dropped)
 		}
 		return r.age()
 	}},
 	{"age", "oldest_age", (*partitionRow).age},
 	{"depth", "depth", func(r *partitionRow) float64 { return float64(r.Depth) }},
 	{"fill", "fill", func(r *partitionRow) float64 { return r.Fill }},
-	{"in", "in", func(r *partitionRow) float64 { return r.InPerS }},
-	{"out", "out", func(r *partitionRow) float64 { return r.OutPerS }},
-	{"evicted", "evicted", func(r *partitionRow) float64 { return r.EvictedPerS }},
-	{"expired", "expired", func(r *partitionRow) float64 { return r.ExpiredPerS }},
+	{"in", "in", func(r *partitionRow) float64 { return float64(r.In) }},
+	{"out", "out", func(r *partitionRow) float64 { return float64(r.Out) }},
+	{"evicted", "evicted", func(r *partitionRow) float64 { return float64(r.EvictedRate) }},
+	{"expired", "expired", func(r *partitionRow) float64 { return float64(r.ExpiredRate) }},
 	{"name", "partition", nil},
 }
 

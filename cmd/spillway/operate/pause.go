@@ -53,7 +53,7 @@ func (c *command) setPause(ctx context.Context, s Streams, namespace, part, act 
 	text := "delivery was not paused"
 	switch {
 	case answer.Paused != nil:
-		text = "delivery is " + pauseText(answer.Paused, time.Now().UnixMilli())
+		text = "delivery is " + escape(answer.Paused.Text(time.Now().UnixMilli()))
 	case answer.Was:
 		text = "delivery is not paused"
 	}
@@ -108,7 +108,7 @@ func (c *Connection) tellPaused(ctx context.Context, s Streams, namespace string
 func tellQueues(s Streams, pauses []admin.PausedPart, namespace string) {
 	for i := range pauses {
 		if p := &pauses[i]; p.Queue != "" && (namespace == "" || namespace == p.Namespace) {
-			_ = s.tell("queue %s is %s", scope(p.Namespace, p.Queue), pauseText(&p.Pause, time.Now().UnixMilli()))
+			_ = s.tell("queue %s is %s", scope(p.Namespace, p.Queue), escape(p.Text(time.Now().UnixMilli())))
 		}
 	}
 }

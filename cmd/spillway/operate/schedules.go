@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -239,7 +240,7 @@ type SchedulesTrigger struct {
 func (c *SchedulesTrigger) Run(ctx context.Context, s Streams) error {
 	var answer admin.ScheduleRun
 	return c.act(ctx, s, "/trigger", &answer,
-		func() string { return "published " + some(int64(answer.Jobs), "job", "jobs") })
+		func() string { return "published " + human.Some(int64(answer.Jobs), "job", "jobs") })
 }
 
 // SchedulesBackfill runs ticks of a range.
@@ -260,8 +261,8 @@ func (c *SchedulesBackfill) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	to := c.Queue + "/" + c.Schedule + ": "
-	_ = s.tell("%sfound %s, %s", to, some(int64(found.Ticks), "tick", "ticks"),
-		some(found.Jobs, "job", "jobs"))
+	_ = s.tell("%sfound %s, %s", to, human.Some(int64(found.Ticks), "tick", "ticks"),
+		human.Some(found.Jobs, "job", "jobs"))
 	if c.DryRun || found.Ticks == 0 {
 		return c.print(s, raw, to+"nothing was published")
 	}
@@ -272,7 +273,7 @@ func (c *SchedulesBackfill) Run(ctx context.Context, s Streams) error {
 	if raw, err = c.at("/backfill").post(ctx, &request, &done); err != nil {
 		return fmt.Errorf("%w; run it again: it goes on where this ended", err)
 	}
-	return c.print(s, raw, to+"published "+some(done.Jobs, "job", "jobs"))
+	return c.print(s, raw, to+"published "+human.Some(done.Jobs, "job", "jobs"))
 }
 
 // SchedulesTimes prints ticks.

@@ -59,7 +59,7 @@ func TestTopRedrawsOnATerminalUntilQ(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(t.Context(), Streams{In: program, Out: program, Err: program}) }()
 	first := readUntil(t, keyboard, "by trouble")
-	if !strings.HasPrefix(first, enterScreen+home+reverse+"DATA IS BEING LOST"+plain) {
+	if !strings.HasPrefix(first, enterScreen+home+reverse+"DATA IS BEING LOST OR REJECTED"+plain) {
 		t.Errorf("got %q", first)
 	}
 	if _, err := keyboard.WriteString("s"); err != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // escape writes what does not print as \uXXXX, and bytes that are no UTF-8 as \xXX:
@@ -71,38 +73,12 @@ func printParts(w io.Writer, answer json.RawMessage, keys ...string) error {
 	return printJSON(w, all)
 }
 
-// since is a duration as people say it: 850ms, 12.3s, 2m50s, 3h05m, 3m, 2d04h.
-func since(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	switch {
-	case d < 0:
-		return "0ms"
-	case d < time.Second:
-		return fmt.Sprintf("%dms", ms)
-	case d < time.Minute:
-		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
-	case d < time.Hour:
-		return two(d, time.Minute, time.Second, "m%02ds", "m")
-	case d < 48*time.Hour:
-		return two(d, time.Hour, time.Minute, "h%02dm", "h")
-	}
-	return two(d, 24*time.Hour, time.Hour, "d%02dh", "d")
-}
-
-// two writes a duration in two units, or in one if the rest is 0.
-func two(d, unit, rest time.Duration, both, one string) string {
-	if n := d % unit / rest; n > 0 {
-		return digits(int(d/unit)) + fmt.Sprintf(both, n)
-	}
-	return digits(int(d/unit)) + one
-}
-
 // sinceOr is since of a time that may be missing.
 func sinceOr(ms *int64, missing string) string {
 	if ms == nil {
 		return missing
 	}
-	return since(*ms)
+	return human.Since(*ms)
 }
 
 func size(bytes int64) string {
@@ -127,7 +103,7 @@ func digitsOr[N int | int64](n *N, missing string) string {
 	return digits(*n)
 }
 
-func rate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) }
+func rate(perSecond float32) string { return strconv.FormatFloat(float64(perSecond), 'f', 1, 32) }
 
 // clock is a time of the service in UTC, to the second; "-" if it is not known.
 func clock(ms int64) string {
@@ -135,14 +111,6 @@ func clock(ms int64) string {
 		return "-"
 	}
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z")
-}
-
-// some is "1 entry" or "2 entries".
-func some(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // table prints columns two spaces apart. A column whose title begins with > is

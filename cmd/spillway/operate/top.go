@@ -12,6 +12,10 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
+	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // Top shows the state of the service. Its first lines say whether data is being
@@ -57,7 +61,7 @@ func (c *Top) Run(ctx context.Context, s Streams) error {
 
 // view is one state of the service.
 type view struct {
-	overview
+	admin.Overview
 	raw        json.RawMessage
 	partitions *partitions
 	sort       string
@@ -71,7 +75,7 @@ func (c *Top) view(ctx context.Context, call *call, wait time.Duration) (*view, 
 		return nil, err
 	}
 	if wait > 0 { // a store that fails is not waited for
-		if _, err = call.get(ctx, &v.overview); err != nil {
+		if _, err = call.get(ctx, &v.Overview); err != nil {
 			return nil, err
 		}
 		if !v.Store.Ready {
@@ -82,28 +86,25 @@ func (c *Top) view(ctx context.Context, call *call, wait time.Duration) (*view, 
 	if v.partitions, err = c.partitions(ctx, names, partitionQuery{sort: c.Sort,
 		limit: c.Limit}, wait); err != nil {
 		// While the store fails, the overview still says so.
-		if !storeAway(err) {
+		if answered(err).code != string(wire.CodeStoreUnavailable) {
 			return nil, err
 		}
 		v.partitions = &partitions{}
 	}
-	v.overview = overview{}
-	v.raw, err = call.get(ctx, &v.overview)
+	v.Overview = admin.Overview{}
+	v.raw, err = call.get(ctx, &v.Overview)
 	return v, err
 }
 
-// print prints the overview, and beside it what we make of it.
+// print prints the overview, and the partitions beside it.
 func (v *view) print(w io.Writer) error {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(v.raw, &all); err != nil {
 		return err
 	}
-	for key, value := range map[string]any{"losses": v.losses(), "partitions": v.partitions.json()} {
-		text, err := json.Marshal(value)
-		if err != nil {
-			return err
-		}
-		all[key] = text
+	var err error
+	if all["partitions"], err = json.Marshal(v.partitions.json()); err != nil {
+		return err
 	}
 	return printJSON(w, all)
 }
@@ -116,15 +117,10 @@ func (v *view) lines(base string) []string {
 	if v.Store.RTTMS != nil {
 		store += fmt.Sprintf(", %.2f ms", *v.Store.RTTMS)
 	}
-	lines := lossLines(v.losses())
-	if !v.full() { // else its finding has them
-		for _, text := range v.Store.Warnings {
-			lines = append(lines, "  store: "+escape(text))
-		}
-	}
+	lines := findingLines(strings.ToUpper(v.Findings.Headline), v.Findings.Findings)
 	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  writes under way %d  %s",
 		base, escape(v.Role), store, v.Workers.Busy, clock(v.NowMS)), "")
-	lines = append(lines, v.tables()...)
+	lines = append(lines, tablesOf(&v.Overview)...)
 	switch {
 	case len(v.Namespaces) == 0 && len(v.Queues) > 0:
 		return lines
@@ -134,7 +130,7 @@ func (v *view) lines(base string) []string {
 		return append(lines, "", "No partition has entries.")
 	}
 	lines = append(lines, "", fmt.Sprintf("%d of %s, by %s", len(v.partitions.rows),
-		some(int64(v.partitions.total), "partition", "partitions"), v.sort))
+		human.Some(int64(v.partitions.total), "partition", "partitions"), v.sort))
 	return append(lines, partitionTable(v.partitions.rows, len(v.Namespaces) > 1).lines()...)
 }
 

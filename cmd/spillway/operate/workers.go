@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // Workers has the commands for workers of queues.
@@ -32,7 +33,7 @@ func (c *WorkersLs) Run(ctx context.Context, s Streams) error {
 		return s.tell("no worker said what it is")
 	}
 	t := newTable("WORKER", "QUEUES", ">CHILDREN", ">BUSY", ">MEMORY", "VERSION", "TOKEN", ">SINCE", ">SEEN")
-	ago := func(at int64) string { return since(max(0, time.Now().UnixMilli()-at)) }
+	ago := func(at int64) string { return human.Since(max(0, time.Now().UnixMilli()-at)) }
 	for _, w := range list.Workers {
 		t.add(w.Name, strings.Join(w.Queues, ","), digits(int64(w.Children)),
 			digits(int64(w.Busy)), fmt.Sprintf("%d MiB", w.Memory>>20),
