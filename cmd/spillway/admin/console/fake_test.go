@@ -37,6 +37,7 @@ type fake struct {
 	peek       []object
 	pauses     []object
 	queues     []object // namespaces of kind queue
+	findings   []object // the worst first
 	rows       []object // their queues
 	jobs       []object
 	schedules  []object
@@ -52,7 +53,7 @@ type fake struct {
 }
 
 func newFake(t *testing.T) *fake {
-	f := &fake{role: "admin", partitions: 40, asked: map[string]int{}, partition: calmPartition, namespaces: []object{calm("game")}, queues: []object{}}
+	f := &fake{role: "admin", partitions: 40, asked: map[string]int{}, partition: calmPartition, namespaces: []object{calm("game")}, queues: []object{}, findings: []object{}}
 	page := Handler()
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", page)
@@ -122,7 +123,7 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"version": "1.4.0", "revision": "9b487ba", "go_version": "go1.26", "role": "all", "started_at_ms": now - 90_000_000, "now_ms": now, "store": store,
 			"you": object{"name": "alice", "role": f.role}, "mask_fields": []string{"password", "email"}}
 	case route == "overview":
-		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "queues": f.queues, "workers": object{"size": 16, "busy": 5},
+		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "queues": f.queues, "workers": object{"size": 16, "busy": 5}, "findings": f.found(),
 			"batch_fill": object{"le": []int{1, 2, 4, 8, 16, 32, 64, 128}, "counts": []int{20, 31, 80, 122, 160, 90, 300, 812}}}
 	case route == "history" && slices.ContainsFunc(f.queues, func(q object) bool { return q["namespace"] == r.URL.Query().Get("namespace") }):
 		answer = object{"step_ms": 1000, "from_ms": now - 2000, "points": 3, "series": object{"ready": []any{70, 71, nil}, "pending": []any{nil, 38, 38}, "dead": []any{nil, nil, nil},
@@ -187,6 +188,28 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"error": "no_such_route", "message": "no such route"}
 	}
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// found is what the server judges.
+func (f *fake) found() object {
+	level, headline := any("ok"), "no data is being lost"
+	if len(f.findings) > 0 {
+		level = f.findings[0]["level"]
+	}
+	if level == "loss" {
+		headline = "data is being lost or rejected"
+	}
+	return object{"level": level, "headline": headline, "findings": f.findings}
+}
+
+// losing is what the server finds of a namespace that evicts.
+func losing(name string) []object {
+	return []object{
+		{"level": "loss", "namespace": name, "partition": "kart-7", "what": "11,534 entries were evicted within 2m5s, 118.2/s now; 94% in partition kart-7",
+			"why": "partitions are full, and each keeps its newest; sink https://kart.example/v1 fails for 3m15s: 503 Service Unavailable: upstream connect error",
+			"do":  "repair or widen the sink, or raise capacity", "command": "spillway ls " + name + " --sort evicted"},
+		{"level": "risk", "namespace": name, "what": "7 entries were rejected, and their senders told", "why": "6 rate_limited, 1 too_large", "command": "spillway drops " + name},
+	}
 }
 
 // listed is a page of 100 jobs that are like the first.
@@ -280,7 +303,7 @@ func (f *fake) history(now int64) object {
 // inTrouble makes the sink of kart fail, and its busiest partitions full.
 func (f *fake) inTrouble() {
 	now := time.Now().UnixMilli()
-	f.namespaces = []object{failing("kart", now), calm("game")}
+	f.namespaces, f.findings = []object{failing("kart", now), calm("game")}, losing("kart")
 	f.partition = func(i int) object {
 		p := calmPartition(i)
 		depth := max(10_000-max(0, i-11)*263, 120)

@@ -23,22 +23,23 @@ func TestTheBannerAnswersTheThreeQuestions(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.namespaces = []object{calm("game"), failing("kart", time.Now().UnixMilli())}
-	f.namespaces[1]["makers"] = object{"evicted": object{"partition": "kart-7", "share": 0.94}}
+	f.findings = losing("kart")
 	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
 	for _, want := range []string{
-		"Yes: 122 entries a second",
-		"kart: 118/s evicted and 3.4/s expired. Most in kart-7 (94 %).",
-		"sink https://kart.example/v1 fails since 3 min", "503 Service Unavailable: upstream connect error",
-		"partitions are full: each keeps the newest 10,000 entries", "7/s rejected",
+		"Data is being lost or rejected.", "kart: 11,534 entries were evicted within 2m5s", "Peek into kart-7",
+		"fails for 3m15s: 503 Service Unavailable: upstream connect error", "repair or widen the sink, or raise capacity: spillway ls kart --sort evicted", "6 rate_limited, 1 too_large",
 	} {
 		shows(t, page, want)
 	}
+	until(t, page, "what is in trouble is first", `document.querySelector("tbody th").innerText === "kart"`)
+	click(t, page, "Peek into kart-7")
+	shows(t, page, "Looking takes nothing away.")
 }
 
 func TestCalmIsSaidInOneLine(t *testing.T) {
 	t.Parallel()
 	page, _ := visit(t, chromium.Start(t), newFake(t).URL+"/", 1280, 900)
-	until(t, page, "the banner says no", `document.querySelector(".banner.fine dd").innerText === "No."`)
+	until(t, page, "the banner says no", `document.querySelector(".banner.ok").innerText.trim() === "Is data being lost?\nNo data is being lost."`)
 }
 
 // Names, ids and payloads are whatever a stranger sent.
@@ -54,6 +55,7 @@ func TestTextsOfStrangersAreOnlyTexts(t *testing.T) {
 	hostile["paused_partitions"] = 1
 	f.pauses = []object{{"namespace": attack, "partition": bidi, "since_ms": 1, "by": attack, "reason": bidi}}
 	f.namespaces = []object{hostile}
+	f.findings = []object{{"level": "loss", "namespace": attack, "partition": bidi, "what": attack + bidi, "why": bidi + attack, "do": attack, "command": attack + bidi}}
 	f.partition = func(i int) object {
 		p := calmPartition(i)
 		p["partition"], p["last_error"] = fmt.Sprint(attack, bidi, i), attack+bidi

@@ -215,60 +215,6 @@ func TestFiguresAreWrittenForPeople(t *testing.T) {
 	}
 }
 
-// A namespace of these cases has a capacity of 100, a max_age of 60 s and one sink.
-func TestTheThreeQuestionsAreAnsweredInEachState(t *testing.T) {
-	t.Parallel()
-	page, _ := visit(t, chromium.Start(t), newFake(t).URL+"/", 1280, 900)
-	for change, want := range map[string]string{
-		``:                    `fine | No.`,
-		`n.rates.evicted = 3`: `losing | Yes: 3 entries a second | kart: 3/s evicted | slowest sink https://s: p99 41 ms; 10/s come, 10/s are delivered; partitions are full: each keeps the newest 100 entries`,
-		`n.rates.expired = 0.5; overview.workers.busy = 8`:                             `losing | Yes: 0.5 entries a second | kart: 0.5/s expired | slowest sink https://s: p99 41 ms; 10/s come, 10/s are delivered; all 8 workers are busy; entries wait longer than max_age, 1 min`,
-		`n.rates.dead = 1; n.sinks[0].last_error = "422"`:                              `risk | Not now, but look below. | kart: 1/s dead | slowest sink https://s: p99 41 ms; the sink rejects entries for good, and dead letters are kept, lastly: 422`,
-		`n.rates.dead = 1; n.rates.dead_letters_evicted = 2`:                           `losing | Yes: 2 entries a second | kart: 1/s dead and 2/s dropped as the oldest dead letters | slowest sink https://s: p99 41 ms; the sink rejects entries for good, and dead letters are kept; there are more dead letters than max_dead or max_dead_bytes keep`,
-		`n.read_at_ms = 3_570_000; n.rates = { rejected: 0 }`:                          `risk | Not now, but look below. | kart: its Redis has not answered for 30 s, and these figures are old | slowest sink https://s: p99 41 ms`,
-		`overview.store.degraded = ["store_full"]; overview.store.warnings = ["full"]`: `risk | Not now, but look below. | : Redis has no memory left: new entries and jobs are rejected, what is stored is still delivered | full`,
-		`n.rates.evicted = 3; n.makers = { evicted: { partition: "flood", share: 0.9, cause: "5 entries came at once, and the partition keeps 2" }, expired: { partition: "x", share: 1 } }`: `losing | Yes: 3 entries a second | kart: 3/s evicted most in flood (90 %) | 5 entries came at once, and the partition keeps 2; partitions are full: each keeps the newest 100 entries`,
-		`n.rates.rejected = 2; n.rejected = { stale: 0.5, too_large: 1.5 }; n.makers = { too_large: { partition: "big", share: 1 } }`:                                                        `risk | Not now, but look below. | kart: 2/s rejected, and the senders told: too_large 1.5/s and stale 0.5/s most in big (100 %) | slowest sink https://s: p99 41 ms`,
-		`n.rates.lost = 1`: `losing | Yes: 1 entry a second | kart: 1/s lost | slowest sink https://s: p99 41 ms; something other than Spillway removes entries from Redis`,
-		`n.paused = { since_ms: 0, by: "bob", reason: "new certificate" }`:      `risk | Not now, but look below. | kart: 7 entries wait while delivery is paused | delivery is paused since 1 h by bob: new certificate`,
-		`n.paused = { since_ms: 0, by: "", reason: "" }; n.buffered = 0`:        `fine | No.`,
-		`n.sinks[0].state = "tripped"; n.sinks[0].failing_since_ms = 3_420_000`: `risk | Not now, but look below. | kart: 7 entries wait for a sink that fails | sink https://s is left alone after failures since 3 min`,
-		`n.oldest_age_ms = 50_000`:                                       `risk | Not now, but look below. | kart: the oldest entry is 50 s old and expires at 1 min | slowest sink https://s: p99 41 ms`,
-		`n.rates.rejected = 2; n.rejected = { rate_limited: 2 }`:         `risk | Not now, but look below. | kart: 2/s rejected, and the senders told: rate_limited 2/s | slowest sink https://s: p99 41 ms`,
-		`overview.store = { ready: false, error: "connection refused" }`: `losing | Yes, new entries are rejected | : nothing can be stored or delivered | the store is not available: connection refused`,
-		`n.sinks = []; n.rates.evicted = 1; overview.workers = null`:     `losing | Yes: 1 entry a second | kart: 1/s evicted | 10/s come, 10/s are delivered; partitions are full: each keeps the newest 100 entries`,
-	} {
-		var got string
-		err := page.Eval(fmt.Sprintf(`import("/console/diagnosis.js").then(({ diagnose }) => {
-			const n = { namespace: "kart", capacity: 100, max_age_ms: 60_000, oldest_age_ms: 900, buffered: 7, paused: null, paused_partitions: 0, rejected: {},
-				rates: { accepted: 10, delivered: 10, evicted: 0, expired: 0, dead: 0, lost: 0, rejected: 0 },
-				sinks: [{ label: "https://s", state: "open", p99_ms: 41, last_error: "" }] };
-			const overview = { now_ms: 3_600_000, store: { ready: true }, workers: { size: 8, busy: 3 } };
-			%s;
-			const { level, headline, findings } = diagnose(overview, [n]);
-			return [level, headline, ...findings.flatMap((f) => [f.namespace + ": " + f.lost + f.partitions.map((p) => " most in " + p.partition + " (" + p.text + ")").join(), f.why.join("; ")])].join(" | ");
-		})`, change), &got)
-		if err != nil || got != want {
-			t.Errorf("%s:\n got %s, %v\nwant %s", change, got, err, want)
-		}
-	}
-}
-
-// A process that is up for 15 minutes has a full window, whose first point has a rate as well.
-func TestWhatAFullWindowLostIsRemembered(t *testing.T) {
-	t.Parallel()
-	page, _ := visit(t, chromium.Start(t), newFake(t).URL+"/", 1280, 900)
-	var got string
-	if err := page.Eval(`Promise.all([import("/console/history.js"), import("/console/diagnosis.js")]).then(async ([{ read }, { lostLately }]) => {
-		const window = await read({});
-		window.series.evicted[0] = 1;
-		window.series.expired[window.times.length - 4] = 1000;
-		return window.times.length + " " + JSON.stringify(lostLately(window));
-	})`, &got); err != nil || got != `900 {"entries":1001,"agoMs":3000}` {
-		t.Errorf("got %s, %v", got, err)
-	}
-}
-
 func TestDeadLettersOpenWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

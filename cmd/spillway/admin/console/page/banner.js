@@ -1,39 +1,42 @@
-// The answers to the three questions, above everything else.
+// What the server finds, above everything else.
 
-import { diagnose, lostLately, pauseText } from "./diagnosis.js";
 import { count, visible } from "./format.js";
-import { data } from "./history.js";
 import { refresh } from "./live.js";
-import { resume } from "./pause.js";
+import { pauseText, resume } from "./pause.js";
 import { openQueues } from "./queues.js";
-import { chosen, openDrawer, set, state } from "./state.js";
+import { chosen, openDrawer, openQueue, set, state } from "./state.js";
 import { Action, html, Text } from "./ui.js";
 
+const maxNamed = 5;
+const labels = { loss: "Lost", risk: "At risk", notice: "To know" };
+
 export function Banner() {
-  const { level, headline, findings, more } = diagnose(state.overview, chosen(), lostLately(data), state.namespace ? [] : state.overview.queues);
-  document.title = level === "losing" ? "losing entries – Spillway" : "Spillway"; // for a tab among many
+  const { level, headline, findings } = state.overview.findings;
+  document.title = level === "loss" ? "losing entries – Spillway" : "Spillway"; // for a tab among many
+  const more = findings.length - maxNamed;
   return html`<section class=${"banner " + level} aria-label="Is data being lost?">
     <dl class="answers">
-      <dt class="first">Is data being lost?</dt><dd class="first">${headline}</dd>
-      ${findings.map((f, i) => html`<${Finding} key=${(f.kind ?? "") + "/" + f.namespace} ...${f} later=${i > 0} />`)}
+      <dt class="first">Is data being lost?</dt><dd class="first">${headline[0].toUpperCase() + headline.slice(1)}.</dd>
+      ${findings.slice(0, maxNamed).map((f, i) => html`<${Finding} key=${f.namespace + "/" + f.what} ...${f} later=${i > 0} />`)}
     </dl>
-    ${more > 0 && html`<p class="more">and ${count(more)} more: see the namespaces below</p>`}
+    ${more > 0 && html`<p class="more">and ${count(more)} more: spillway check has all</p>`}
   </section>
   <${Pauses} />`;
 }
 
-function Finding({ namespace, kind, level, lost, partitions, why, later }) {
+function Finding({ namespace, partition, queue, level, what, why, command, later, ...finding }) {
   const choose = () => {
-    if (kind === "queue") openQueues(namespace);
+    if (state.overview.queues?.some((q) => q.namespace === namespace)) openQueues(namespace);
     else set({ namespace });
     refresh();
   };
   const next = later ? "next" : "";
-  return html`<dt class=${next}>${level === "losing" ? "Whose?" : "At risk"}</dt>
-    <dd class=${next}>${namespace && html`<button type="button" class="link whose" onClick=${choose}><${Text} of=${namespace} cut=${40} /></button>`}${namespace && ": "}${lost}.
-      ${partitions.length > 0 && " Most in "}${partitions.map((p, i) => html`${i > 0 && ", "}<button type="button" class="link"
-        onClick=${() => openDrawer("peek", namespace, p.partition)}><${Text} of=${p.partition} cut=${40} /></button> (${p.text})`)}${partitions.length > 0 && "."}</dd>
-    ${why.length > 0 && html`<dt>Why?</dt><dd>${why.join("; ")}.</dd>`}`;
+  return html`<dt class=${next}>${labels[level]}</dt>
+    <dd class=${next}>${namespace && html`<button type="button" class="link whose" onClick=${choose}><${Text} of=${namespace} cut=${40} /></button>`}${namespace && ": "}${visible(what)}.
+      ${partition && html` <button type="button" class="link" onClick=${() => openDrawer("peek", namespace, partition)}>Peek into <${Text} of=${partition} cut=${40} /></button>`}
+      ${queue && html` <button type="button" class="link" onClick=${() => openQueue(namespace, queue)}>Open <${Text} of=${queue} cut=${40} /></button>`}</dd>
+    ${why && html`<dt>Why?</dt><dd>${visible(why)}.</dd>`}
+    ${(finding.do || command) && html`<dt>What to do</dt><dd>${visible(finding.do)}${finding.do && command && ": "}${command && html`<code>${visible(command)}</code>`}</dd>`}`;
 }
 
 const maxPauses = 5; // that the page lists

@@ -48,6 +48,5 @@ function Store({ store }) {
   const version = store.redis_version ? ` ${visible(store.redis_version)}` : "";
   const away = store.rtt_ms == null ? "" : `, ${latency(store.rtt_ms)} away`;
   return html`<span class="store" title=${visible(store.url)}><span class="muted">store</span> ${visible(store.mode)}${version}${away}</span>
-    ${store.ready ? html`<${Chip} kind="ok">ready<//>` : html`<${Chip} kind="bad">not ready: ${visible(store.error)}<//>`}
-    ${(store.warnings ?? []).map((w) => html`<${Chip} kind="warn">${visible(w)}<//>`)}`;
+    ${store.ready ? html`<${Chip} kind="ok">ready<//>` : html`<${Chip} kind="bad">not ready: ${visible(store.error)}<//>`}`;
 }

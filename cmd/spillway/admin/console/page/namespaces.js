@@ -3,15 +3,16 @@
 import { count, duration, rate, short } from "./format.js";
 import { dropped, gone, known } from "./history.js";
 import { refresh } from "./live.js";
-import { pause, resume } from "./pause.js";
+import { pause, pauseText, resume } from "./pause.js";
 import { purge } from "./purge.js";
 import { chosen, openDrawer, set, state } from "./state.js";
-import { failing, pauseText, troubleFirst } from "./diagnosis.js";
-import { FailingSinks } from "./sinks.js";
+import { failing, FailingSinks } from "./sinks.js";
 import { Action, Chip, html, Text } from "./ui.js";
 
 export function Namespaces() {
-  const shown = troubleFirst(state.overview.namespaces);
+  const { namespaces, findings: { findings } } = state.overview;
+  const worst = (n) => (findings.findIndex((f) => f.namespace === n.namespace) + 1 || Infinity); // they come with the worst first
+  const shown = namespaces.toSorted((a, b) => (worst(a) === worst(b) ? 0 : worst(a) - worst(b)));
   return html`<section aria-label="Namespaces">
     <div class="bar"><h2>Namespaces</h2></div>
     <div class="scroll" tabindex="0" role="region" aria-label="Table of namespaces">

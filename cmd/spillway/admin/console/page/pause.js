@@ -3,7 +3,12 @@
 import { path, post } from "./api.js";
 import { refresh } from "./live.js";
 import { notice, set } from "./state.js";
-import { visible } from "./format.js";
+import { duration, visible } from "./format.js";
+
+/** "paused since 5 min by alice: new certificate". */
+export function pauseText(pause, now) {
+  return `paused since ${duration(now - pause.since_ms)}${pause.by ? " by " + visible(pause.by) : ""}${pause.reason ? ": " + visible(pause.reason).slice(0, 200) : ""}`;
+}
 
 const what = (namespace, partition) => visible(partition ? `${namespace}/${partition}` : namespace);
 const route = (namespace, partition, verb) =>

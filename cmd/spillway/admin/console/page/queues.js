@@ -1,7 +1,6 @@
 // The namespaces of queues, ours and PHP's, their accounts, and the queues of the one that the reader chose.
 
 import { get, path } from "./api.js";
-import { failing } from "./diagnosis.js";
 import { count, duration, rate, short, time, visible } from "./format.js";
 import { poll } from "./live.js";
 import { openQueue, set, state } from "./state.js";
@@ -9,7 +8,7 @@ import { Forecast } from "./forecast.js";
 import { purge } from "./jobacts.js";
 import { QueueWorkers } from "./queueworkers.js";
 import { Schedules } from "./schedules.js";
-import { FailingSinks } from "./sinks.js";
+import { failing, FailingSinks } from "./sinks.js";
 import { Action, arrived, Chip, Choice, Component, html, Text, want } from "./ui.js";
 
 const views = [["queues", "queues"], ["workers", "workers"], ["schedules", "schedules"], ["forecast", "forecast"]];

@@ -1,12 +1,21 @@
 // Where entries go, and how that is going: the failing ones first.
 
-import { failing, sinkText } from "./diagnosis.js";
-import { count, duration, latency, percent, rate } from "./format.js";
+import { count, duration, latency, percent, rate, visible } from "./format.js";
 import { chosen, state } from "./state.js";
 import { Chip, html, Text } from "./ui.js";
 
 const kinds = { open: "ok", opening: "warn", failing: "bad", tripped: "bad", paused: "warn" };
 const order = ["tripped", "failing", "opening", "paused", "open"];
+
+/** Does a sink fail? */
+export const failing = (s) => s.state === "failing" || s.state === "tripped";
+
+// "sink http://… fails since 3 min: 503"
+function sinkText(s, now) {
+  const since = s.failing_since_ms ? ` since ${duration(now - s.failing_since_ms)}` : "";
+  const does = s.state === "tripped" ? "is left alone after failures" : "fails";
+  return `sink ${visible(s.label)} ${does}${since}${s.last_error ? ": " + visible(s.last_error).slice(0, 200) : ""}`;
+}
 
 export function Sinks() {
   const queues = (state.overview.queues ?? []).filter((q) => !state.namespace || q.namespace === state.namespace);

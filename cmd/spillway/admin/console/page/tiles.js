@@ -17,9 +17,9 @@ export function Tiles() {
     <${Tile} name="accepted" value=${rate(total.accepted)} unit="/s" line=${tail("accepted")}>${total.rejected > 0 ? html`<b class="warn-text">${rate(total.rejected)}/s rejected</b>` : total.rejected == null ? "rejections not known" : "none rejected"}<//>
     <${Tile} name="delivered" value=${rate(total.delivered)} unit="/s" line=${tail("delivered")}>${balance(total)}<//>
     <${Tile} name="backlog" value=${short(total.buffered)} line=${tail("buffered")}>in ${count(partitions)} ${partitions === 1 ? "partition" : "partitions"}<//>
-    <${Tile} name="oldest entry" value=${duration(oldest?.oldest_age_ms)} line=${tail("oldest_age_ms")} kind=${share >= 0.9 ? "bad" : share >= 0.7 ? "warn" : ""}>
+    <${Tile} name="oldest entry" value=${duration(oldest?.oldest_age_ms)} line=${tail("oldest_age_ms")}>
       ${oldest ? html`of ${duration(oldest.max_age_ms)}${namespaces.length > 1 ? ` in ${visible(oldest.namespace)}` : ""}
-        <meter min="0" max="1" low="0.7" high="0.9" optimum="0" value=${Math.min(1, share)} aria-label="Age of the oldest entry against the limit"></meter>` : total.buffered == null ? "not known" : "nothing waits"}<//>
+        <meter min="0" max="1" value=${Math.min(1, share)} aria-label="Age of the oldest entry against the limit"></meter>` : total.buffered == null ? "not known" : "nothing waits"}<//>
     <${Tile} name="dropped" value=${rate(dropped(total))} unit="/s" line=${lostSeries} kind=${gone(total) > 0 ? "bad" : dropped(total) > 0 ? "warn" : ""}>${byReason(total)}<//>
     <${Tile} name="sink p99" value=${latency(slowest?.p99_ms)} line=${tail("sink_p99_ms")}>${slowest ? visible(slowest.label).slice(0, 60) : "no writes lately"}<//>
   </section>`;
