@@ -20,6 +20,7 @@
 -- ARGV[10] ms       when the next of them comes due; 0 = there is none
 -- ARGV[11] string   version of the owner that the specification names; '' = none. That the one before was of the same owner, or of
 --                   none, the caller knows: the tag in the state is of the owner, too
+-- ARGV[12] string   its gap
 -- RETURNS {now, status, revision}  1 made, 2 replaced, 3 unchanged. Rejected: 0 the state is another one, 4 too many schedules, 6 a
 --                   tick has come due since the caller read, 7 the namespace is being deleted, 9 a newer version
 --                   of the owner is registered, or none
@@ -28,7 +29,7 @@
 local ledger, states, due, specs, own = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local first, look, max = whole(ARGV[6], 0), whole(ARGV[7], 0), whole(ARGV[8], 0)
 local given_up, open = whole(ARGV[9], 0), whole(ARGV[10], 0)
-if #KEYS ~= 5 or #ARGV ~= 11 or not (first and look and max and given_up and open) then
+if #KEYS ~= 5 or #ARGV ~= 12 or not (first and look and max and given_up and open) then
   return redis.error_reply('ERR put_schedule: bad arguments')
 end
 local now = time()
@@ -75,7 +76,7 @@ end
 if s.waiting > 0 then
   given_up, s.waiting = given_up + 1, 0
 end
-s.rev, s.tag, s.next, s.till, s.superseded = s.rev + 1, ARGV[5], first, 0, s.superseded + given_up
+s.rev, s.tag, s.next, s.till, s.superseded, s.gap = s.rev + 1, ARGV[5], first, 0, s.superseded + given_up, ARGV[12]
 if foreign(redis.pcall('HLEN', specs)) or foreign(redis.pcall('ZCARD', due)) then
   return redis.error_reply('WRONGTYPE a key of the schedules holds a value of another type')
 end

@@ -48,6 +48,13 @@ func (s *Store) SchedulesDue() <-chan struct{} { return s.due.wake }
 // TakeDue returns the shards where schedules came due since the last call, while a Promoter runs.
 func (s *Store) TakeDue() []DueShard { return s.due.take() }
 
+// SchedulesBehind has a value when TakeBehind returns some.
+func (s *Store) SchedulesBehind() <-chan struct{} { return s.behind.wake }
+
+// TakeBehind returns the shards whose clock went back since the last call, while a Promoter runs: any of their schedules may
+// have to come sooner.
+func (s *Store) TakeBehind() []DueShard { return s.behind.take() }
+
 func (d *dueShards) take() []DueShard {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,6 +144,8 @@ type Firing struct {
 	Left               int64  // runs that it may have yet; -1: any
 	Next, Look         int64  // the next tick and when that deserves a look, Unix ms; 0: none
 	Missed, Paused     int    // ticks that count so
+	Gap                string // see package schedule
+	Held               bool   // a tick waits for the run before, and is not in List
 	Runs
 
 	Status FireStatus
@@ -215,6 +224,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 			f.Look,
 			f.Missed,
 			f.Paused,
+			f.Gap,
 			len(f.List),
 		)
 		for _, run := range f.List {

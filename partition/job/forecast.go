@@ -151,18 +151,34 @@ func (s *Store) scanSchedules(ctx context.Context, ns *Namespace, queue string, 
 		}
 	}
 	for _, number := range shards {
-		names, err := s.scheduleNames(ctx, ns.shardAt(number), queue)
-		if err != nil {
+		if all, err := s.scanShard(ctx, ns.shardAt(number), queue, visit); err != nil || !all {
 			return false, err
-		}
-		for page := range slices.Chunk(names, scanPage) {
-			if err := s.readSchedules(ctx, ns.shardAt(number), page); err != nil {
-				return false, err
-			}
-			if !visit(page) {
-				return false, nil
-			}
 		}
 	}
 	return true, nil
+}
+
+func (s *Store) scanShard(ctx context.Context, sh *shard, queue string, visit func([]Schedule) bool) (all bool, err error) {
+	names, err := s.scheduleNames(ctx, sh, queue)
+	if err != nil {
+		return false, err
+	}
+	for page := range slices.Chunk(names, scanPage) {
+		if err := s.readSchedules(ctx, sh, page); err != nil {
+			return false, err
+		}
+		if !visit(page) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// ScanShard hands all schedules of a shard to visit, page by page, until that is false.
+func (s *Store) ScanShard(ctx context.Context, d DueShard, visit func([]Schedule) bool) error {
+	var err error
+	waited := s.pace.Do(ctx, func(ctx context.Context) {
+		_, err = s.scanShard(ctx, d.Namespace.shardAt(d.Shard), "", visit)
+	})
+	return cmp.Or(waited, err)
 }

@@ -33,6 +33,7 @@ type shard struct {
 	args   sharedArgs
 	ends   backend.Spare // what scripts need where the ends of jobs or of leases set something off
 	look   atomic.Int64  // ms on the store's clock when the promoter looks at it next
+	told   atomic.Int64  // time of its server as the promoter read it last, ms; 0: not yet
 	looked atomic.Int64  // ms since the Store was opened when it looked last: the store's clock may step back
 
 	schedules scheduleTotals

@@ -204,6 +204,7 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 type page struct {
 	place
 	delayed, lapsed, heads, schedules *redis.ZSliceCmd
+	last                              *redis.SliceCmd  // the newest sequence: when something was published last, µs; nil: it is known
 	total                             func()           // counts the schedules
 	prepared                          *redis.ZSliceCmd // nil: the shard has none
 	groups                            map[string]*duePerQueue
@@ -273,6 +274,9 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 			schedules: by(h.sh.due, 1),
 			total:     h.sh.schedules.ask(ctx, pipe, h.sh, h.sh.looked.Load(), now),
 		}
+		if h.sh.told.Load() == 0 {
+			pages[i].last = pipe.HMGet(ctx, h.sh.Ledger, "seq")
+		}
 		if h.sh.ends.Needed() { // prepared jobs are by minus that time, so the first is the highest
 			pages[i].prepared = pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: h.sh.delay, ByScore: true,
 				Rev: true, Start: "(0", Stop: "-" + until, Count: promotePage})
@@ -304,11 +308,26 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 			s.backend.CountError(err)
 		} else {
 			page.total()
+			if page.stepped(told.Val().UnixMilli()) {
+				s.behind.add(DueShard{page.ns, page.sh.Number})
+			}
 			s.sortOut(page, now)
 			read = append(read, page)
 		}
 	}
 	return read
+}
+
+// stepped reports whether the clock of the server has gone back by more than a second: behind what it told before, or, for a
+// process that is new, behind the newest job.
+func (p *page) stepped(now int64) bool {
+	before := p.sh.told.Swap(now)
+	if p.last != nil && len(p.last.Val()) == 1 {
+		text, _ := p.last.Val()[0].(string)
+		us, _ := strconv.ParseInt(text, 10, 64)
+		before = us / 1000
+	}
+	return now < before-1000
 }
 
 // sortOut groups what is due by queue, and notes when the shard deserves its next look.

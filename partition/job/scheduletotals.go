@@ -124,7 +124,7 @@ func (t *scheduleTotals) account(f *Firing) {
 		t.ticks[unregistered].Add(int64(len(f.List)))
 		return
 	}
-	ended, waits := f.Left == int64(f.Fired), false
+	ended, waits := f.Left == int64(f.Fired), f.Held
 	for _, run := range f.List[f.Fired:] {
 		switch {
 		case run.Cause == 'w':

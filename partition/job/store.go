@@ -60,6 +60,7 @@ type Store struct {
 	swapping   sync.Mutex // of namespaces
 	alarm      alarm
 	due        dueShards // with schedules
+	behind     dueShards // whose clock went back
 	ends       dueShards // with follow-ups
 	traced     dueShards // with events of traces
 	reads      backend.ReadLimit
@@ -148,6 +149,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 	for _, wake := range []*lifecycle.Signal{
 		&s.alarm.wake,
 		&s.due.wake,
+		&s.behind.wake,
 		&s.ends.wake,
 		&s.traced.wake,
 	} {

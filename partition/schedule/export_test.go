@@ -22,3 +22,6 @@ func (f *Firer) KnowZones(zone func(name string) (*time.Location, error)) { f.zo
 
 // Work is what the firer does when schedules of a shard are due.
 func (f *Firer) Work(ctx context.Context, d job.DueShard) { f.work(ctx, d) }
+
+// Recount is what the firer does when the clock went back.
+func (f *Firer) Recount(ctx context.Context, d job.DueShard) { f.recount(ctx, d) }

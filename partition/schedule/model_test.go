@@ -47,7 +47,7 @@ type entry struct {
 	first, count                       int64
 	fired, missed, overlapped, paused  int64
 	unregistered, superseded, ok, fail int64
-	runs                               string
+	gap, runs                          string
 }
 
 func newModel() *model {
@@ -85,8 +85,12 @@ func (m *model) Restore(saved any) {
 }
 
 func (e *entry) text() string {
-	return fmt.Sprintf("%d %c %s %d %d %d %d %d %d %d %d %d %d %d %d %d|%s", e.rev, e.flag, e.tag, e.next, e.till, e.waiting, e.first,
-		e.count, e.fired, e.missed, e.overlapped, e.paused, e.unregistered, e.superseded, e.ok, e.fail, e.runs)
+	gap := e.gap
+	if gap != "" {
+		gap += "!"
+	}
+	return fmt.Sprintf("%d %c %s %d %d %d %d %d %d %d %d %d %d %d %d %d|%s%s", e.rev, e.flag, e.tag, e.next, e.till, e.waiting, e.first,
+		e.count, e.fired, e.missed, e.overlapped, e.paused, e.unregistered, e.superseded, e.ok, e.fail, gap, e.runs)
 }
 
 func (e *entry) add(tick int64, cause byte, first, count int64) {
@@ -191,7 +195,7 @@ func (m *model) PutSchedule(_ context.Context, p *job.PutSchedule) error {
 	if e.waiting > 0 {
 		e.waiting, e.superseded = 0, e.superseded+1
 	}
-	e.rev, e.tag, e.next, e.till = e.rev+1, p.Tag, p.First, 0
+	e.rev, e.tag, e.next, e.till, e.gap = e.rev+1, p.Tag, p.First, 0, p.Gap
 	p.Revision = e.rev
 	m.specs[p.Name] = string(p.Spec)
 	if p.Owner != "" {
@@ -347,7 +351,7 @@ func (m *model) Fire(_ context.Context, _ *job.Namespace, _ int, made int64, fir
 // move is what becomes of one schedule.
 func (m *model) move(e *entry, f *job.Firing, made int64) {
 	f.Status = job.Fired
-	e.missed, e.paused = e.missed+int64(f.Missed), e.paused+int64(f.Paused)
+	e.missed, e.paused, e.gap = e.missed+int64(f.Missed), e.paused+int64(f.Paused), f.Gap
 	next, look, left := f.Next, f.Look, f.Left
 	if until, found := m.owners[f.Owner]; f.Owner != "" && left != 0 && (!found || until < m.now()) {
 		f.Status = job.Unregistered

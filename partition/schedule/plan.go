@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/backend"
@@ -78,7 +79,7 @@ func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 		shown.Jobs = &ShownJobs{state.OK, state.Failed}
 	}
 	if state.Flag == 'a' && state.Next > 0 {
-		shown.Next = spec.Times(time.UnixMilli(state.Next-1), ShownTimes)
+		shown.Next = spec.times(state.Gap, time.UnixMilli(state.Next-1), ShownTimes)
 	}
 	shard := ns.ScheduleShard(s.Queue)
 	for i := len(state.Last) - 1; i >= 0; i-- {
@@ -168,19 +169,23 @@ func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *j
 	if s.MaxRuns > 0 {
 		f.Left = max(0, s.MaxRuns-st.Ticks.Fired)
 	}
-	if st.Waiting > 0 {
+	seed := seedOf(namespace, queue, name)
+	f.Held = st.Waiting > 0 && s.fires(st.Waiting, seed) > now // the clock went back behind it
+	if st.Waiting > 0 && !f.Held {
 		f.List = append(f.List, s.run(name, st.Waiting, 'w'))
 	}
-	p := planner{spec: s, firing: f, name: name, seed: seedOf(namespace, queue, name)}
-	limit := s.RunsAtOnce() + len(f.List)
-	tick := st.Next
+	state := st.reopened(s, now)
+	p := planner{spec: s, firing: f, name: name, seed: seed}
+	limit, waits := s.RunsAtOnce()+len(f.List), len(f.List)
+	tick, late := state.Next, int64(0)
 	for n := 0; tick > 0 && s.fires(tick, p.seed) <= now && n < planTicks && len(f.List) < limit; n++ {
-		if tick <= st.Till {
+		if state.paused(tick, now) {
 			f.Paused++
 		} else {
+			late = cmp.Or(late, tick)
 			p.take(tick, now-s.fires(tick, p.seed))
 		}
-		tick = s.Next(tick)
+		tick = state.Gap.next(s, tick)
 	}
 	more := tick > 0 && s.fires(tick, p.seed) <= now
 	if p.newest > 0 && more {
@@ -189,6 +194,11 @@ func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *j
 		f.List = append(f.List, s.run(name, p.newest, 'c'))
 	}
 	f.Next, f.Look = tick, min(s.fires(tick, p.seed), now+lookAhead)
+	end := tick
+	if len(f.List) > waits {
+		end = f.List[waits].Tick
+	}
+	f.Gap = state.Gap.after(late, end, tick, now).String()
 	return f
 }
 
@@ -224,9 +234,25 @@ func (p *planner) take(tick, late int64) {
 	}
 }
 
-// First is the first tick of a specification after now, and when it deserves a look; 0 where
-// there is none.
-func First(s *Spec, namespace, queue, name string, now int64) (tick, look int64) {
-	tick = s.Next(now)
+// first is the first tick of a new specification, and when it deserves a look; 0 where there is none. Where the clock is
+// behind ticks that fired, it marks in the state which of them do not come again.
+func first(s *Spec, namespace, queue, name string, st *State, now int64) (tick, look int64) {
+	g, after := &st.Gap, max(now, st.lastTick(now+maxStep))
+	if now < g.To {
+		after = max(now, st.lastTick(min(now+maxStep, g.To-1)))
+		if g.Done == 0 && g.From <= now+maxStep {
+			after = max(after, g.From-1)
+		}
+		if g.Done == 0 {
+			g.Done = max(st.Next, st.lastTick(math.MaxInt64)+1)
+		}
+		if g.Done <= g.To {
+			*g = Gap{} // nothing fired behind it
+		}
+	}
+	tick = g.next(s, after)
+	if g.To == 0 && st.Ticks.Total() == 0 {
+		g.To = tick
+	}
 	return tick, min(s.fires(tick, seedOf(namespace, queue, name)), now+lookAhead)
 }

@@ -97,11 +97,10 @@ func TestAPutBehindAStepOfTheClockRepeatsNoTick(t *testing.T) {
 	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	for back, first := range map[time.Duration]time.Duration{
 		5 * time.Second: 15 * time.Second,
-		23 * time.Hour:  15 * time.Second,
-		48 * time.Hour:  5*time.Second - 48*time.Hour, // it was wrong before: the new specification does not wait for days
+		23 * time.Hour:  15*time.Second - 23*time.Hour, // before there was a schedule: nothing had fired
+		48 * time.Hour:  15*time.Second - 48*time.Hour,
 	} {
 		m := newModel()
-		m.SetNow(base)
 		put := func(text string) *job.PutSchedule {
 			t.Helper()
 			p, err := schedule.Put(t.Context(), m, side(), queue, "daily", parse(t, text), 0)
@@ -110,15 +109,16 @@ func TestAPutBehindAStepOfTheClockRepeatsNoTick(t *testing.T) {
 			}
 			return p
 		}
+		m.SetNow(base.Add(-5 * time.Second))
 		put(`{"every":"10s"}`)
 		m.SetNow(base.Add(10 * time.Second))
 		now, list, _ := m.DueSchedules(t.Context(), nil, 0, 0, 1)
 		state, _ := schedule.ReadState(list[0].State)
 		f := schedule.Plan(parse(t, `{"every":"10s"}`), "mail", queue, "daily", list[0].State, &state, now)
-		if _, err := m.Fire(t.Context(), nil, 0, now, []*job.Firing{f}); err != nil || f.Fired != 1 {
+		if _, err := m.Fire(t.Context(), nil, 0, now, []*job.Firing{f}); err != nil || f.Fired != 2 {
 			t.Fatalf("%d runs: %v", f.Fired, err)
 		}
-		m.SetNow(base.Add(-back))
+		m.SetNow(base.Add(10*time.Second - back))
 		if p := put(`{"every":"5s"}`); p.First != base.Add(first).UnixMilli() {
 			t.Errorf("%v back: the first tick is %s, want %v", back, schedule.TickText(p.First), first)
 		}

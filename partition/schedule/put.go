@@ -22,10 +22,6 @@ var (
 
 const putTries = 10
 
-// maxStep is by how much, in ms, a clock may have stepped back without a put repeating a tick.
-// One that was wrong by more must not hold up a new specification.
-const maxStep = int64(24 * time.Hour / 1e6)
-
 // giveUp is how many ticks a put gives up at most, where the queue has no room for them: 23
 // days of seconds. What is beyond is due, so the put is rejected until there is room.
 const giveUp = 2_000_000
@@ -81,7 +77,8 @@ func put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 			Waits:     state.Waiting > 0,
 		}
 		p.Tag = Tag(p.Spec)
-		p.First, p.Look = First(s, ns.Name, queue, name, max(now, state.lastTick(now+maxStep)))
+		p.First, p.Look = first(s, ns.Name, queue, name, &state, now)
+		p.Gap = state.Gap.String()
 		if p.First == 0 && p.Tag != state.Tag {
 			return nil, noTick(s)
 		}
@@ -121,7 +118,7 @@ func leave(p *job.PutSchedule, spec []byte, state *State, now int64) *job.Firing
 	if state.Flag == 'p' {
 		most = countPaused
 	}
-	for ; tick > 0 && tick <= now && p.GivenUp < most; tick = old.Next(tick) {
+	for ; tick > 0 && tick <= now && p.GivenUp < most; tick = state.Gap.next(old, tick) {
 		p.GivenUp++
 	}
 	if state.Flag == 'a' || p.GivenUp < most {
@@ -144,13 +141,15 @@ func noTick(s *Spec) error {
 }
 
 // Times are the next ticks after a time, n at most, in the zone of the specification.
-func (s *Spec) Times(after time.Time, n int) []string {
+func (s *Spec) Times(after time.Time, n int) []string { return s.times(Gap{}, after, n) }
+
+func (s *Spec) times(gap Gap, after time.Time, n int) []string {
 	zone := time.UTC
 	if s.Zone != "" {
 		zone, _ = cron.Zone(s.Zone) // it was checked
 	}
 	list := []string{}
-	for tick := s.Next(after.UnixMilli()); tick > 0 && len(list) < n; tick = s.Next(tick) {
+	for tick := s.Next(after.UnixMilli()); tick > 0 && len(list) < n; tick = gap.next(s, tick) {
 		list = append(list, time.UnixMilli(tick).In(zone).Format("2006-01-02T15:04:05.999Z07:00"))
 	}
 	return list

@@ -18,6 +18,7 @@ type State struct {
 	Ticks        Ticks
 	OK, Failed   int64
 	Last         []Run // the last runs, the oldest first
+	Gap          Gap
 }
 
 // Ticks is the account of a schedule: each tick so far has become one of these, or waits.
@@ -94,6 +95,9 @@ func ReadState(text string) (s State, ok bool) {
 	}
 	if s.Waiting > 0 {
 		s.Ticks.Waiting = 1
+	}
+	if gap, rest, found := strings.Cut(runs, "!"); found {
+		s.Gap, runs = readGap(gap), rest
 	}
 	for run := range strings.SplitSeq(strings.TrimSuffix(runs, ";"), ";") {
 		tick, rest, _ := strings.Cut(run, ",")

@@ -131,3 +131,52 @@ func TestSchedulesOfKilledProcessesFireEachTickOnce(t *testing.T) {
 		p.ready(200)
 	}
 }
+
+// Redis's clock was ahead and went back, while a process ran, or while none did.
+func TestAScheduleComesByAClockThatWentBack(t *testing.T) {
+	t.Parallel()
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarted %t", restarted), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.StartWithClock(t)
+			config := filepath.Join(t.TempDir(), "spillway.yaml")
+			text := fmt.Sprintf("redis: %s\npools: {default: {volatile: true}}\nnamespaces:\n  mail: {kind: queue}\n", redis.URL())
+			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := serve(t, "--config", config).ready(200)
+			get := func() (shown scheduleState) {
+				_, text := s.do("GET", "/v1/mail/q/schedules/minutely", "")
+				_ = json.Unmarshal([]byte(text), &shown)
+				return shown
+			}
+			eventually(t, "the schedule is put", func() bool {
+				status, _ := s.do("PUT", "/v1/mail/q/schedules/minutely", `{"cron":"* * * * *"}`)
+				return status == 201 || status == 200
+			})
+			eventually(t, "it fires by the clock that is ahead", func() bool {
+				redis.Advance(time.Minute)
+				return get().Ticks["fired"] > 0
+			})
+			redis.Advance(5 * time.Hour)
+			eventually(t, "it goes on five hours later", func() bool {
+				next := get().Next
+				return len(next) > 0 && next[0].After(time.Now().Add(5*time.Hour))
+			})
+			if restarted {
+				s.kill()
+			}
+			redis.Advance(-5 * time.Hour)
+			if restarted {
+				s = serve(t, "--config", config).ready(200)
+			}
+			eventually(t, "it comes by the clock as it is", func() bool {
+				next := get().Next
+				return len(next) > 0 && next[0].Before(time.Now().Add(time.Hour))
+			})
+			if s.terminate(); !strings.Contains(s.log.String(), "the clock of Redis went back: schedules count from it") {
+				t.Error("the log does not say so")
+			}
+		})
+	}
+}

@@ -5,7 +5,8 @@
 --   first count   sequences of the jobs of the last run
 --   fired missed overlapped paused unregistered superseded   ticks so far by what became of them
 --   ok failed     jobs of its runs that ended acked, or otherwise
--- A run is "<tick ms>,<cause><first>.<count>;", the oldest first. nil where another program wrote the text.
+-- A run is "<tick ms>,<cause><first>.<count>;", the oldest first. Before them may stand a gap and a '!', which only the planner
+-- understands. nil where another program wrote the text.
 local state_fields = { 'rev', 'flag', 'tag', 'next', 'till', 'waiting', 'first', 'count', 'fired', 'missed', 'overlapped', 'paused',
   'unregistered', 'superseded', 'ok', 'failed' }
 local state_form = '^(%d+) ([ape]) (%S+)' .. string.rep(' (%d+)', 13) .. '|(.*)$'
@@ -14,7 +15,8 @@ local function read_state(text)
   if not words[17] then
     return nil
   end
-  local s, was = { runs = words[17], words = words }, {}
+  local gap, runs = string.match(words[17], '^([%d.]*)!(.*)$')
+  local s, was = { gap = gap or '', runs = runs or words[17], words = words }, {}
   for n = 1, 16 do
     local value = words[n]
     if value == '0' then
@@ -46,6 +48,9 @@ local function write_state(s, keep)
     while count > keep do
       runs, count = string.match(runs, '^[^;]*;(.*)$'), count - 1
     end
+  end
+  if s.gap ~= '' then
+    runs = s.gap .. '!' .. runs
   end
   return table.concat(words, ' ', 1, 16) .. '|' .. runs
 end
