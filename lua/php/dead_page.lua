@@ -1,7 +1,7 @@
 -- dead_page: dead letters of a queue, oldest first; writes nothing.
 --
 -- KEYS[1] zset      our dead letters: sequence by time of death, ms
--- KEYS[2] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>"
+-- KEYS[2] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>", see read_letter
 -- ARGV[1] int       how many to skip
 -- ARGV[2] int       how many, 1 to 1,000
 -- ARGV[3] bytes     size of the answer, about, at most; but never less than a letter
@@ -19,10 +19,10 @@ for x = 1, #found, 2 do
   if bytes >= size then
     break
   end
-  local reason, payload = read_letter(redis.call('HGET', KEYS[2], found[x]) or nil)
+  local reason, payload, _, told = read_letter(redis.call('HGET', KEYS[2], found[x]) or nil)
   if reason then
     local m = #result
-    result[m + 1], result[m + 2], result[m + 3], result[m + 4] = found[x], tonumber(found[x + 1]), reason, payload
+    result[m + 1], result[m + 2], result[m + 3], result[m + 4] = found[x], tonumber(found[x + 1]), told, payload
     bytes = bytes + #payload
   end
 end

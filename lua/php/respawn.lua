@@ -7,7 +7,7 @@
 -- KEYS[2] list      notifications, Laravel's
 -- KEYS[3] hash      the queue's account
 -- KEYS[4] zset      our dead letters: sequence by time of death, ms
--- KEYS[5] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>"
+-- KEYS[5] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>", see read_letter
 -- ARGV[1] string    respawn or delete
 -- ARGV[2] int       how many to skip
 -- ARGV[3] int       how many, 1 to 100

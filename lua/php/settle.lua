@@ -19,10 +19,10 @@
 -- KEYS[6] zset      our leases: sequence by deadline, ms
 -- KEYS[7] hash      our leases: sequence -> record
 -- KEYS[8] zset      our dead letters: sequence by time of death, ms
--- KEYS[9] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>"
+-- KEYS[9] hash      our dead letters: sequence -> "<reason> <place of attempts> <payload>", see read_letter
 -- ARGV[1] 0|1       1: attempts are counted when a payload goes back, 0: when it is handed out
 -- ARGV[2] 0|1       1: one notification a payload, Laravel
--- ARGV[3..] mixed   for each job: sequence, verb, number (nack, release: delay, ms; touch: lease, ms; digits: where they begin;
+-- ARGV[3..] mixed   for each job: sequence, verb (exhaust, bury: the error may stand behind a space), number (nack, release: delay, ms; touch: lease, ms; digits: where they begin;
 --                   append: attempts so far)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 acked, 5 not looked at, because the call has read
 --                   256 KiB: ask again; 6 still leased
@@ -39,7 +39,7 @@ if #KEYS ~= 9 or #ARGV < 2 or (#ARGV - 2) % 3 ~= 0 or not are_flags(ARGV[1], ARG
 end
 for at = 3, #ARGV, 3 do
   local ms = whole(ARGV[at + 2], 0)
-  if not counts[ARGV[at + 1]] or not ms or ms > 1e12 then
+  if not counts[string.match(ARGV[at + 1], '^%a*')] or not ms or ms > 1e12 then
     return redis.error_reply('ERR settle: bad arguments')
   end
 end
@@ -50,11 +50,14 @@ if not account then
 end
 local front, back, read = {}, {}, 0
 
-local function die(seq, lease, reason)
+local function die(seq, lease, reason, why)
   account.died = account.died + 1
   redis.call('ZADD', keys.dead, int(now), seq)
   local payload = lease.digits > 0 and lease.member or lease.payload
-  redis.call('HSET', keys.letters, seq, reason .. ' ' .. int(lease.digits) .. ' ' .. payload)
+  if why ~= '' then
+    reason = reason .. '+' .. int(#why)
+  end
+  redis.call('HSET', keys.letters, seq, reason .. ' ' .. int(lease.digits) .. ' ' .. why .. payload)
   return 3
 end
 
@@ -80,6 +83,8 @@ local function count(seq, lease, verb, n)
 end
 
 local function settle(seq, verb, ms)
+  local why
+  verb, why = string.match(verb, '^(%a+) ?(.*)$')
   if read >= 262144 then
     return 5
   end
@@ -107,7 +112,7 @@ local function settle(seq, verb, ms)
     front[#front + 1] = lease.payload
     return 1
   elseif reasons[verb] then
-    return die(seq, lease, reasons[verb])
+    return die(seq, lease, reasons[verb], why)
   end
   local payload = returned(lease, on_release)
   if ms > 0 then

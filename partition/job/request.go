@@ -240,7 +240,7 @@ type Settle struct {
 	// the job from it.
 	Deadline int64
 	// Error is why the work failed, of Nack and Bury: any text, of which a line of MaxError bytes
-	// is kept. PHP's queues keep none.
+	// is kept; of PHP's jobs only that of a dead one.
 	Error    string
 	Progress *Progress // of Touch; nil: unsaid
 	By       string    // who settles, for traces; "": unknown

@@ -150,8 +150,8 @@ func (s *Store) acked(pack backend.Pack[item]) (later []*Ack) {
 	return later
 }
 
-// said is what a worker says with its verb.
-func (t *Settle) said() string {
+// Said is what a worker says with its verb.
+func (t *Settle) Said() string {
 	switch {
 	case t.Verb == Touch && t.Progress != nil:
 		return strconv.Itoa(t.Progress.Percent) + " " + keptText(t.Progress.Note, MaxNote)
@@ -183,7 +183,7 @@ func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 		r.args.int(c, int64(r.numbers.number(t.Queue)))
 		r.args.int(c, t.Ref.Seq)
 		r.args.int(c, int64(t.Attempt))
-		if said := t.said(); said != "" {
+		if said := t.Said(); said != "" {
 			r.args.join(c, verbNames[t.Verb].(string), " ", said)
 		} else {
 			c.Args = append(c.Args, verbNames[t.Verb])

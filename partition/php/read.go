@@ -3,6 +3,7 @@ package php
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -90,7 +91,8 @@ func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
 	if c.Rest.Broken {
 		return job.Job{}, job.Gone, c.Misread()
 	}
-	j.Now, j.At, j.Reason = c.Now, at, reasons[string(reason)]
+	j.Now = c.Now
+	n.died(&j, at, reason)
 	return j, state, nil
 }
 
@@ -105,6 +107,19 @@ func (s *Store) Await(ctx context.Context, ns *job.Namespace, queue string, ref 
 // reasons are why a payload died, as the letters say it.
 var reasons = map[string]job.Reason{"nacked": job.Nacked, "buried": job.Buried,
 	"unfit": job.Unfit, "unreadable": job.Unreadable}
+
+// died says in a job what the letter says of its end: the reason and, behind a space, the error.
+func (n *namespace) died(j *job.Job, at int64, text []byte) {
+	reason, why, _ := strings.Cut(string(text), " ")
+	j.At, j.Reason = at, reasons[reason]
+	if why != "" {
+		attempt := readDeliveries(j.Payload).attempt(n.Flavor)
+		if !n.Flavor.onRelease() {
+			attempt-- // it was counted when it was handed out
+		}
+		j.Errors = []job.Failure{{Attempt: int(min(max(1, attempt), job.MaxAttempt)), AtMS: at, Error: why}}
+	}
+}
 
 // look counts the payloads of queues.
 func (n *namespace) look(queue string) *backend.Call {
@@ -218,7 +233,8 @@ func (s *Store) Dead(ctx context.Context, ns *job.Namespace, queue string, offse
 		seq, at := x.number(), x.number()
 		reason := c.Rest.Bulk()
 		j := n.delivery(queue, seq, -1, c.Rest.Bulk())
-		j.Now, j.At, j.Reason = c.Now, at, reasons[string(reason)]
+		j.Now = c.Now
+		n.died(&j, at, reason)
 		dead = append(dead, j)
 	}
 	if c.Rest.Broken {

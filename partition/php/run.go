@@ -9,6 +9,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	luaphp "github.com/spillway-io/spillway/lua/php"
@@ -213,7 +214,11 @@ func (x *settlement) call() *backend.Call {
 	args := []any{flag(n.Flavor.onRelease()), flag(n.Flavor.notifies())}
 	x.wanted = min(len(x.lines)-x.at, maxSettled)
 	for _, l := range x.lines[x.at : x.at+x.wanted] {
-		args = append(args, l.seq, l.verb, l.number)
+		verb := l.verb
+		if l.change != nil && (verb == "exhaust" || verb == "bury") {
+			verb = strings.TrimSpace(verb + " " + l.change.Said())
+		}
+		args = append(args, l.seq, verb, l.number)
 	}
 	x.sent = backend.NewCall(luaphp.Settle, n.breaker, n.keys(x.queue).nine(), args...)
 	return x.sent

@@ -237,6 +237,55 @@ func TestAJobIsClaimedSettledAndCounted(t *testing.T) {
 	}
 }
 
+func TestADeadJobOfPHPSaysWhyItDied(t *testing.T) {
+	t.Parallel()
+	for _, flavor := range Flavors {
+		t.Run(string(flavor), func(t *testing.T) {
+			t.Parallel()
+			s := open(t, flavor, func(p *Policy) { p.Tries = 1 })
+			for _, x := range []struct {
+				verb        job.Verb
+				error, want string
+				reason      job.Reason
+			}{
+				{job.Bury, "the child has died: signal: killed", "the child has died: signal: killed", job.Buried},
+				{job.Nack, "1+1 2\n{\"attempts\":9} \xff" + strings.Repeat("é", 2000), "1+1 2 {\"attempts\":9} ", job.Nacked},
+				{job.Bury, "", "", job.Buried},
+			} {
+				s.publish("mail", `{"job":"A@f","data":"x"}`)
+				j := s.claim(1, "mail")[0]
+				end := &job.Settle{Namespace: s.ns, Queue: "mail", Ref: j.Ref, Verb: x.verb, Error: x.error}
+				s.Run(t.Context(), s.lane, &job.Batch{Settles: []*job.Settle{end}})
+				if end.State != job.Dead || end.Err != nil {
+					t.Fatalf("settle: %v, %v", end.State, end.Err)
+				}
+				dead, _, err := s.Dead(t.Context(), s.ns, "mail", 0, 10)
+				if err != nil || len(dead) != 1 {
+					t.Fatalf("%d dead: %v", len(dead), err)
+				}
+				got, _, err := s.Get(t.Context(), s.ns, "mail", j.Ref)
+				for _, d := range []job.Job{dead[0], got} {
+					why := job.Failure{}
+					if len(d.Errors) > 0 {
+						why = d.Errors[0]
+					}
+					if err != nil || d.Reason != x.reason || !strings.HasPrefix(why.Error, x.want) || len(why.Error) > job.MaxError || (why.Error == "") != (x.want == "") ||
+						x.want != "" && (why.AtMS != d.At || why.Attempt != 1) || !bytes.Contains(d.PHP, []byte(`"job":"A@f"`)) || !json.Valid(d.Payload) {
+						t.Errorf("%s: got %+v, %v", x.want, d, err)
+					}
+				}
+				if n, err := s.ActOnDead(t.Context(), &job.DeadAct{Namespace: s.ns, Queue: "mail", Verb: job.RespawnDead, Limit: 10}); n != 1 || err != nil {
+					t.Errorf("respawned %d, %v", n, err)
+				}
+				again := s.claim(1, "mail")
+				if len(again) != 1 || again[0].Attempt != 1 || !json.Valid(again[0].Payload) || !s.ack(again[0]) {
+					t.Errorf("again: %+v", again)
+				}
+			}
+		})
+	}
+}
+
 func TestClaimsOfTheSameQueuesShareACall(t *testing.T) {
 	t.Parallel()
 	s := open(t, Think3, nil)

@@ -61,10 +61,14 @@ local function place(set, score, payload, seq)
 end
 
 -- read_letter: why a dead letter died, its payload, and where the digits of its attempts
--- begin, 0 where nobody found them; nil where another program removed it.
+-- begin, 0 where nobody found them; nil where another program removed it. Behind the reason may
+-- stand '+' and the length of the error before the payload, which is told with the reason.
 local function read_letter(text)
-  local reason, from, at = string.match(text or '', '^(%a+) (%d+) ()')
-  if reason then
-    return reason, string.sub(text, at), tonumber(from)
+  local reason, size, from, at = string.match(text or '', '^(%a+)%+?(%d*) (%d+) ()')
+  if not reason then
+    return nil
   end
+  size = tonumber(size) or 0
+  local why = string.sub(text, at, at + size - 1)
+  return reason, string.sub(text, at + size), tonumber(from), why ~= '' and reason .. ' ' .. why or reason
 end
