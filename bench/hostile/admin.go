@@ -138,7 +138,6 @@ var admins = []row{
 	{"a tail from another site", asked("GET "+ledgerPath+"/tail", "Sec-Fetch-Site: cross-site\r\n"), crossed, kept},
 	{"a tail of a thousand a second", asked("GET "+ledgerPath+"/tail?per_second=1000", ""), badRequest, kept},
 	{"a tail of a pattern", asked("GET "+ledgerPath+"/tail?partition=*", ""), badRequest, kept},
-	{"a history of a year", asked("GET /api/v1/history?range=8760h", ""), badRequest, kept},
 	{"drops for a reason of markup", asked("GET /api/v1/drops?reason=%3Cscript%3E", ""), badRequest, kept},
 	{"a file above the console", asked("GET /console/..%2fconsole.go", ""), "404 text", kept},
 	{"HEAD of a namespace", asked("HEAD "+ledgerPath, ""), "200", kept},

@@ -102,7 +102,7 @@ var targets = []target{
 	{"a redirect to gopher, 308", "http://HAZARD/answer/308", dead},
 	{"a refresh and a preload", "http://HAZARD/answer/refresh", delivered},
 	{"another protocol", "http://HAZARD/answer/101", dead},
-	{"a demand for a password", "http://HAZARD/answer/401", dead},
+	{"a demand for a password", "http://HAZARD/answer/401", held},
 	{"an endless answer", "http://HAZARD/answer/endless", delivered},
 	{"a compressed answer", "http://HAZARD/answer/bomb", held},
 	{"results out of range", "http://HAZARD/answer/results", held},
