@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -86,29 +87,26 @@ func (s *Server) findings(r *request) (any, error) {
 	if !r.flag("audit") {
 		return found, r.err
 	}
+	var names []string
 	for _, n := range o.Namespaces {
-		if err := s.audited(r, &found, n.Namespace); err != nil {
-			return nil, err
-		}
+		names = append(names, n.Namespace)
 	}
 	for _, q := range o.Queues {
-		if err := s.audited(r, &found, q.Namespace); err != nil {
+		names = append(names, q.Namespace)
+	}
+	for _, namespace := range names {
+		n, err := s.residual(r, namespace)
+		if err != nil {
 			return nil, err
+		}
+		if *n != 0 {
+			found.Findings = append(found.Findings, Finding{Level: Loss, Namespace: namespace,
+				What: fmt.Sprintf("the ledger and a count differ by %d", *n),
+				Why:  "something other than Spillway changed keys in Redis, or this is a bug",
+				Do:   "stop what else writes to them; if nothing does, report it with the log"})
 		}
 	}
 	return conclude(found.NowMS, found.Findings), nil
-}
-
-// audited adds what an audit of a namespace finds.
-func (s *Server) audited(r *request, to *Findings, namespace string) error {
-	n, err := s.residual(r, namespace)
-	if err == nil && *n != 0 {
-		to.Findings = append(to.Findings, Finding{Level: Loss, Namespace: namespace,
-			What: fmt.Sprintf("the ledger and a count differ by %d", *n),
-			Why:  "something other than Spillway changed keys in Redis, or this is a bug",
-			Do:   "stop what else writes to them; if nothing does, report it with the log"})
-	}
-	return err
 }
 
 // conclude puts the worst first, and says what all come to.
@@ -224,6 +222,7 @@ type evidence struct {
 	late      time.Duration           // that it should have been read again
 	ends      map[string]drops.Ending // by outcome
 	rejected  map[string]drops.Ending // by reason, of this process
+	makers    map[string]Maker        // by reason of a drop or rejection
 	oldestAge time.Duration           // as it was when its partition was read
 	dying     string                  // the queue of most jobs that died of late; "": not known
 	sinkOf    func(queue string) *Sink
@@ -240,7 +239,7 @@ func (j *judge) buffer(n NamespaceOverview, e evidence) {
 			continue
 		}
 		f := j.ended(n.Namespace, o, end, n.Rates[o.name])
-		m := n.Makers[o.name]
+		m := e.makers[o.name]
 		f.made(m)
 		switch {
 		case m.Cause != "":
@@ -252,7 +251,7 @@ func (j *judge) buffer(n NamespaceOverview, e evidence) {
 		}
 		j.add(f)
 	}
-	j.rejected(n, e.rejected)
+	j.rejected(n, e)
 	if n.Paused != nil {
 		f := Finding{Level: Notice, Namespace: n.Namespace, SinceMS: n.Paused.SinceMS, What: "delivery is " + n.Paused.Text(j.now.UnixMilli()),
 			Command: "spillway resume " + n.Namespace}
@@ -315,36 +314,30 @@ func lastly(sinks []Sink, since time.Time) string {
 }
 
 // rejected is about entries that were not taken in, which their senders were told.
-func (j *judge) rejected(n NamespaceOverview, by map[string]drops.Ending) {
-	var all drops.Ending
-	worst := ""
-	codes := []string{}
-	for code, e := range by {
-		codes = append(codes, code)
-		if worst == "" || e.N > by[worst].N || e.N == by[worst].N && code < worst {
-			worst = code
-		}
-		if all.Since.IsZero() || e.Since.Before(all.Since) {
-			all.Since = e.Since
-		}
-		if e.Last.After(all.Last) {
-			all.Last = e.Last
-		}
-		all.N += e.N
-	}
-	if worst == "" {
+func (j *judge) rejected(n NamespaceOverview, e evidence) {
+	by, all := e.rejected, drops.Ending{Since: j.now}
+	if len(by) == 0 {
 		return
 	}
-	slices.SortFunc(codes, func(a, b string) int { return cmp.Or(cmp.Compare(by[b].N, by[a].N), cmp.Compare(a, b)) })
-	for i, code := range codes {
-		codes[i] = fmt.Sprintf("%d %s", by[code].N, code)
+	var texts []string
+	codes := slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(cmp.Compare(by[b].N, by[a].N), cmp.Compare(a, b)) })
+	for _, code := range codes {
+		r := by[code]
+		texts = append(texts, fmt.Sprintf("%d %s", r.N, code))
+		if r.Since.Before(all.Since) {
+			all.Since = r.Since
+		}
+		if r.Last.After(all.Last) {
+			all.Last = r.Last
+		}
+		all.N += r.N
 	}
 	f := j.ended(n.Namespace, outcome{level: Notice, one: "entry was rejected, and its sender told", many: "entries were rejected, and their senders told",
-		why: strings.Join(codes, ", "), command: "spillway drops %s"}, all, n.Rates["rejected"])
+		why: strings.Join(texts, ", "), command: "spillway drops %s"}, all, n.Rates["rejected"])
 	if r := n.Rates["rejected"]; r > rejectedShare*(r+n.Rates["accepted"]) {
 		f.Level = Risk
 	}
-	f.made(n.Makers[worst])
+	f.made(e.makers[codes[0]])
 	j.add(f)
 }
 

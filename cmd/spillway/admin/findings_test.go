@@ -58,11 +58,11 @@ func TestBuffersAreJudgedByTheirFigures(t *testing.T) {
 		"entries are evicted": {func(n *NamespaceOverview, e *evidence) {
 			ends("evicted", ended(812, 190*time.Second, time.Second))(n, e)
 			n.Rates = map[string]float32{"evicted": 12.04}
-			n.Makers = map[string]Maker{"evicted": {Partition: "flood", Share: 0.94}, "expired": {Partition: "other", Share: 1}}
+			e.makers = map[string]Maker{"evicted": {Partition: "flood", Share: 0.94}, "expired": {Partition: "other", Share: 1}}
 		}, losing + "\nloss kart: 812 entries were evicted within 3m09s, 12.0/s now; 94% in partition flood; partitions are full, and each keeps its newest; " + entriesEnd[2].do + ": spillway ls kart --sort evicted @flood"},
 		"in one flood": {func(n *NamespaceOverview, e *evidence) {
 			ends("evicted", ended(3, time.Second, time.Second))(n, e)
-			n.Makers = map[string]Maker{"evicted": {Partition: "flood", Share: 1, Cause: "5 entries came at once, and the partition keeps 2"}}
+			e.makers = map[string]Maker{"evicted": {Partition: "flood", Share: 1, Cause: "5 entries came at once, and the partition keeps 2"}}
 			n.Sinks = []Sink{crm}
 		}, "5 entries came at once, and the partition keeps 2; "},
 		"a moment ago": {ends("lost", ended(50, 13*time.Second, 13*time.Second)),
@@ -84,7 +84,7 @@ func TestBuffersAreJudgedByTheirFigures(t *testing.T) {
 		"a few are rejected": {func(n *NamespaceOverview, e *evidence) {
 			e.rejected = map[string]drops.Ending{"stale": ended(1, 20*time.Second, 20*time.Second), "too_large": ended(2, 10*time.Second, 0)}
 			n.Rates = map[string]float32{"accepted": 1000, "rejected": 2}
-			n.Makers = map[string]Maker{"too_large": {Partition: "big", Share: 1}}
+			e.makers = map[string]Maker{"too_large": {Partition: "big", Share: 1}}
 		}, calm + "\nnotice kart: 3 entries were rejected, and their senders told within 20.0s, 2.0/s now; 100% in partition big; 2 too_large, 1 stale: spillway drops kart @big"},
 		"many are": {func(n *NamespaceOverview, e *evidence) {
 			e.rejected = map[string]drops.Ending{"stale": ended(9, 0, 0)}

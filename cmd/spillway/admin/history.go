@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -49,11 +48,9 @@ type recorder struct {
 	before   map[string]reading // by namespace, the last that is in the history
 	at       time.Time          // of rejected
 
-	mu       sync.Mutex
 	rejected map[string]map[string]int64 // totals by namespace and reason
 	// rejections are not in the log: a sender's mistakes are none of the service.
 	rejections *drops.Notices
-	rates      map[string]map[string]float64 // of the last second, by namespace
 }
 
 // A reading is the account of a namespace at a time.
@@ -105,10 +102,7 @@ func (r *recorder) tick(now time.Time) {
 			r.before[name] = o
 		}
 		if known {
-			p[history.Rejected] = 0
-			for _, rate := range rejections[name] {
-				p[history.Rejected] += float32(rate)
-			}
+			p[history.Rejected] = rejections[name]
 		}
 		if oldest := r.sweep.oldest(name); oldest > 0 && o.Ledger.Buffered > 0 {
 			p[history.OldestAge] = float32(max(0, now.UnixMilli()-oldest))
@@ -137,45 +131,28 @@ func rate(p *history.Point, before, now reading) {
 	}
 }
 
-// reject returns what ingest rejects a second, by namespace and reason. known is false the
-// first time.
-func (r *recorder) reject(v View, now time.Time) (rates map[string]map[string]float64, known bool) {
+// reject returns what ingest rejects a second, by namespace. known is false the first time.
+func (r *recorder) reject(v View, now time.Time) (rates map[string]float32, known bool) {
 	totals := map[string]map[string]int64{}
-	rates = map[string]map[string]float64{}
-	seconds := max(now.Sub(r.at).Seconds(), 0.1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	rates = map[string]float32{}
+	seconds := float32(max(now.Sub(r.at).Seconds(), 0.1))
 	for _, ns := range v.Store.Namespaces() {
-		totals[ns.Name], rates[ns.Name] = map[string]int64{}, map[string]float64{}
+		before, total := r.rejected[ns.Name], map[string]int64{}
 		for reason, t := range v.Drops.Totals(ns.Name) {
-			if !reason.Rejection() {
-				continue
-			}
-			totals[ns.Name][string(reason)] = t.Entries
-			if n := t.Entries - r.rejected[ns.Name][string(reason)]; n > 0 && r.rejected != nil {
-				rates[ns.Name][string(reason)] = float64(n) / seconds
+			if reason.Rejection() {
+				total[string(reason)] = t.Entries
+				rates[ns.Name] += float32(max(0, t.Entries-before[string(reason)])) / seconds
 			}
 		}
 		if r.rejected != nil {
-			r.rejections.Note(ns.Name, r.rejected[ns.Name], totals[ns.Name], now)
+			r.rejections.Note(ns.Name, before, total, now)
 		}
+		totals[ns.Name] = total
 	}
 	r.rejections.Forget(func(name string) bool { return totals[name] == nil })
 	known = r.rejected != nil
-	r.rejected = totals
-	r.rates = rates
-	r.at = now
+	r.rejected, r.at = totals, now
 	return rates, known
-}
-
-// rejectedRates are what ingest rejects of a namespace, entries a second by reason.
-func (r *recorder) rejectedRates(namespace string) map[string]float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if rates := r.rates[namespace]; rates != nil {
-		return rates // which nobody writes any more
-	}
-	return map[string]float64{}
 }
 
 const (

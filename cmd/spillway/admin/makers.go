@@ -9,9 +9,9 @@ import (
 // A Maker is the partition that most of what a namespace drops or rejects for one reason belongs to, by the samples of this
 // process.
 type Maker struct {
-	Partition string  `json:"partition"`
-	Share     float64 `json:"share"`           // of the entries of the samples: 0 to 1
-	Cause     string  `json:"cause,omitempty"` // where it is another than usual
+	Partition string
+	Share     float64 // of the entries of the samples: 0 to 1
+	Cause     string  // where it is another than usual
 }
 
 // makersFor is how long samples count.

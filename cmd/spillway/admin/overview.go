@@ -61,8 +61,6 @@ type NamespaceOverview struct {
 	Residual    *int64             `json:"residual"`   // always null here: an audit counts every partition
 	ReadAtMS    int64              `json:"read_at_ms"` // 0: not read yet
 	Rates       map[string]float32 `json:"rates"`      // a second; those that are not known are absent
-	Rejected    map[string]float64 `json:"rejected"`   // a second, by reason
-	Makers      map[string]Maker   `json:"makers"`     // by reason of a drop or rejection, of the last minute
 	Sinks       []Sink             `json:"sinks"`
 	Shards      int                `json:"shards"`
 }
@@ -132,7 +130,6 @@ func (s *Server) look(r *request) (o Overview, err error) {
 				n.Rates[name] = v
 			}
 		}
-		n.Rejected, n.Makers = s.recorder.rejectedRates(ns.Name), found[ns.Name]
 		if oldest := s.sweep.oldest(ns.Name); oldest > 0 && n.Buffered > 0 {
 			age := max(0, now.UnixMilli()-oldest)
 			n.OldestAgeMS = &age
@@ -146,7 +143,7 @@ func (s *Server) look(r *request) (o Overview, err error) {
 		if !o.Store.Ready {
 			continue
 		}
-		e := evidence{rejected: s.recorder.rejections.Now(ns.Name, now)}
+		e := evidence{makers: found[ns.Name], rejected: s.recorder.rejections.Now(ns.Name, now)}
 		e.oldestAge, _ = s.sweep.oldestAge(ns.Name)
 		if r.view.Accounts != nil {
 			e.late, e.ends = r.view.Accounts.late(ns, now), r.view.Accounts.drops.Now(ns.Name, now)

@@ -155,12 +155,12 @@ func golden(t *testing.T, name, got string) {
 const (
 	quietOverview = `{"now_ms":1700000000000,"store":{"mode":"redis","ready":true,"rtt_ms":0.4},"role":"all","workers":{"size":256,"busy":3},"namespaces":[
 		{"namespace":"default","ledger":{"accepted":900,"delivered":877,"buffered":23},"buffered":23,"partitions":4,"read_at_ms":1699999999000,"oldest_age_ms":1200,"max_age_ms":180000,"capacity":10000,"dead_letters":0,
-		 "rates":{"accepted":50,"delivered":49.5,"evicted":0,"expired":0,"dead":0,"lost":0,"rejected":0},"rejected":{},"paused":null,"paused_partitions":0,"sinks":[{"label":"stdout:","type":"stdout","state":"open"}]}],"findings":{"headline":"no data is being lost","findings":[]}}`
+		 "rates":{"accepted":50,"delivered":49.5,"evicted":0,"expired":0,"dead":0,"lost":0,"rejected":0},"paused":null,"paused_partitions":0,"sinks":[{"label":"stdout:","type":"stdout","state":"open"}]}],"findings":{"headline":"no data is being lost","findings":[]}}`
 	losingOverview = `{"now_ms":1700000000000,"store":{"mode":"redis","ready":true,"rtt_ms":0.4},"role":"all","workers":{"size":256,"busy":3},"namespaces":[
 		{"namespace":"chess","buffered":9,"partitions":1,"read_at_ms":1699999999000,"oldest_age_ms":170000,"max_age_ms":180000,"dead_letters":2,"rates":{"accepted":3,"delivered":0,"evicted":0,"expired":0,"dead":0,"lost":0,"rejected":5},
-		 "rejected":{"too_large":1,"rate_limited":4},"paused":{"since_ms":1699999880000,"by":"alice","reason":"migration\u001b[2J"},"paused_partitions":0,"sinks":[{"label":"webhook","state":"paused"}]},
+		 "paused":{"since_ms":1699999880000,"by":"alice","reason":"migration\u001b[2J"},"paused_partitions":0,"sinks":[{"label":"webhook","state":"paused"}]},
 		{"namespace":"kart","ledger":{"accepted":90000,"delivered":78000,"evicted":550,"expired":50,"dead":1,"lost":0},"buffered":10000,"partitions":1,"read_at_ms":1699999999000,"oldest_age_ms":175000,"max_age_ms":180000,"dead_letters":0,
-		 "rates":{"accepted":50,"delivered":0,"evicted":12.04,"expired":3.1,"dead":0,"lost":0,"rejected":0},"rejected":{},"paused":null,"paused_partitions":0,
+		 "rates":{"accepted":50,"delivered":0,"evicted":12.04,"expired":3.1,"dead":0,"lost":0,"rejected":0},"paused":null,"paused_partitions":0,
 		 "sinks":[{"label":"https://example.org","state":"failing","failing_since_ms":1699999808000,"last_error":"connection refused"}]}],
 		"findings":{"headline":"data is being lost or rejected","findings":[{"level":"loss","namespace":"kart","partition":"eu-1","what":"550 entries were evicted","why":"partitions are full","do":"repair it","command":"spillway ls kart"},{"level":"notice","what":"r:1\u001b"}]}}`
 	noPartitions   = `{"now_ms":1700000000000,"sweep":{"complete":true,"completed_at_ms":1699999999500,"known":0},"total":0,"partitions":[]}`

@@ -71,8 +71,8 @@ func calm(name string) object {
 		"namespace": name, "buffered": 1234, "partitions": 40, "oldest_age_ms": 2300, "max_age_ms": 180_000, "capacity": 10_000,
 		"ledger":     object{"accepted": 9_876_543, "delivered": 9_875_309, "evicted": 0, "expired": 0, "dead": 0, "lost": 0, "buffered": 1234},
 		"overdue_ms": 0, "dead_letters": 0, "dead_letters_bytes": 0, "reclaimed": 0, "purged": 0, "residual": nil,
-		"rates":    object{"accepted": 1204.5, "delivered": 1201.2, "evicted": 0, "expired": 0, "dead": 0, "lost": 0, "purged": 0, "rejected": 0},
-		"rejected": object{}, "paused": nil, "paused_partitions": 0,
+		"rates":  object{"accepted": 1204.5, "delivered": 1201.2, "evicted": 0, "expired": 0, "dead": 0, "lost": 0, "purged": 0, "rejected": 0},
+		"paused": nil, "paused_partitions": 0,
 		"sinks": []object{{"label": "https://" + name + ".example/v1", "type": "https", "state": "open", "failing_since_ms": nil, "p50_ms": 8.2, "p99_ms": 41.0,
 			"writes_per_s": 18.4, "retries": 0, "last_error": "", "last_error_at_ms": nil, "in_flight": 3, "concurrency": 16, "coalescer_fill": 0.42}},
 	}
@@ -84,7 +84,6 @@ func failing(name string, now int64) object {
 	n["buffered"], n["oldest_age_ms"], n["dead_letters"] = 399_120, 171_000, 12
 	n["ledger"] = object{"accepted": 5_402_118, "delivered": 4_991_410, "evicted": 11_534, "expired": 42, "dead": 12, "lost": 0, "buffered": 399_120}
 	n["rates"] = object{"accepted": 840.0, "delivered": 12.5, "evicted": 118.2, "expired": 3.4, "dead": 0, "lost": 0, "purged": 0, "rejected": 7.0}
-	n["rejected"] = object{"rate_limited": 6.0, "too_large": 1.0}
 	n["sinks"].([]object)[0]["state"] = "failing"
 	n["sinks"].([]object)[0]["failing_since_ms"] = now - 195_000
 	n["sinks"].([]object)[0]["last_error"] = "503 Service Unavailable: upstream connect error"
