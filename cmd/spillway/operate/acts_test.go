@@ -117,6 +117,7 @@ func TestAnActBesideAnotherSaysSo(t *testing.T) {
 func TestAPauseSaysWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{
+		"GET /api/v1/info":                                     `{"namespaces":["kart","chess"]}`,
 		"POST /api/v1/namespaces/kart/pause":                   `{"paused":{"since_ms":1700000000000,"by":"alice","reason":"sink moves"}}`,
 		"POST /api/v1/namespaces/kart/partitions/eu-1/resume":  `{"paused":null,"was_paused":true}`,
 		"POST /api/v1/namespaces/kart/partitions/eu-2/resume":  `{"paused":null}`,
@@ -186,8 +187,8 @@ func TestARuleThatDoesNotCountSaysWhy(t *testing.T) {
 func TestAPauseOfAQueueWithoutJobsSaysSo(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{
-		"POST /api/v1/namespaces/mail/partitions/out/pause": `{"error":"no_such_route","message":"mail is of kind queue"}`,
-		"POST /api/v1/namespaces/mail/queues/out/pause":     `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
+		"GET /api/v1/info": `{"queues":["mail"]}`,
+		"POST /api/v1/namespaces/mail/queues/out/pause": `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
 	})
 	for answer, want := range map[string]bool{
 		`{"ready":0,"pending":0,"dead":0}`: true, `{"ready":0,"pending":0,"dead":0,"acked":0}`: true, `{"pending":1}`: false, `{"acked":1}`: false,
@@ -204,6 +205,7 @@ func TestAPauseOfAQueueWithoutJobsSaysSo(t *testing.T) {
 func TestAPauseOfAPartitionWithoutEntriesSaysSo(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{
+		"GET /api/v1/info": `{"namespaces":["kart"]}`,
 		"POST /api/v1/namespaces/kart/partitions/eu-1/pause": `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
 	})
 	const note = "it has no entries now; a pause waits for its first one"

@@ -41,12 +41,18 @@ func (c *Resume) Run(ctx context.Context, s Streams) error {
 
 func (c *command) setPause(ctx context.Context, s Streams, namespace, part, act string,
 	body any) error {
-	var answer admin.PauseState
-	raw, err := c.partition(namespace, part).at(act).post(ctx, body, &answer)
-	ofQueue := answered(err).code == string(wire.CodeNoSuchRoute) && part != ""
-	if ofQueue {
-		raw, err = c.oneQueue(namespace, part).at(act).post(ctx, body, &answer)
+	of, ofQueue := c.partition, false
+	if err := of(namespace, part).err; err == nil && part != "" {
+		_, queues, err := c.kinds(ctx)
+		if err != nil {
+			return err
+		}
+		if ofQueue = slices.Contains(queues, namespace); ofQueue {
+			of = c.oneQueue
+		}
 	}
+	var answer admin.PauseState
+	raw, err := of(namespace, part).at(act).post(ctx, body, &answer)
 	if err != nil {
 		return err
 	}
@@ -63,11 +69,7 @@ func (c *command) setPause(ctx context.Context, s Streams, namespace, part, act 
 	}
 	// It may be a misspelt name. The pause is done, so no other failure is one of it.
 	var now admin.QueueRow
-	of := c.partition(namespace, part)
-	if ofQueue {
-		of = c.oneQueue(namespace, part)
-	}
-	_, err = of.get(ctx, &now)
+	_, err = of(namespace, part).get(ctx, &now)
 	switch {
 	case ofQueue && err == nil && noJobs(&now):
 		_, err = fmt.Fprintln(s.Out, "it has no jobs now; a pause waits for its first one")
