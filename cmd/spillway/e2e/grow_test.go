@@ -264,9 +264,9 @@ func TestAServiceGrowsFromOneRedisToThreeMasters(t *testing.T) {
 		t.Errorf("%d requests were answered 503, and the machine never stood still", n)
 	}
 	w.empty(draining, answered[old].events.Load(), answered[old].jobs.Load())
-	check := operating(t, "check kart", "10.0.0.1:8081", draining.admin)
-	if out, err := exec.Command(binary, check...).CombinedOutput(); err != nil {
-		t.Errorf("check of the old service: %v\n%s", err, out)
+	ls := exec.Command(binary, operating(t, "ls kart", "10.0.0.1:8081", draining.admin)...)
+	if left, err := ls.Output(); err != nil || len(left) != 0 {
+		t.Errorf("partitions of the old service: %v\n%s", err, left)
 	}
 	w.empty(grown, answered[grown].events.Load(), answered[grown].jobs.Load()+moved.Published)
 	total := answered[old].jobs.Load() + answered[grown].jobs.Load()
