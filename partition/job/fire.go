@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -45,15 +46,9 @@ func (d *dueShards) add(s DueShard) {
 // SchedulesDue has a value when TakeDue returns some.
 func (s *Store) SchedulesDue() <-chan struct{} { return s.due.wake }
 
-// TakeDue returns the shards where schedules came due since the last call, while a Promoter runs.
-func (s *Store) TakeDue() []DueShard { return s.due.take() }
-
-// SchedulesBehind has a value when TakeBehind returns some.
-func (s *Store) SchedulesBehind() <-chan struct{} { return s.behind.wake }
-
-// TakeBehind returns the shards whose clock went back since the last call, while a Promoter runs: any of their schedules may
-// have to come sooner.
-func (s *Store) TakeBehind() []DueShard { return s.behind.take() }
+// TakeDue returns the shards where schedules came due since the last call, while a Promoter runs, and
+// those whose clock went back: any of their schedules may have to come sooner.
+func (s *Store) TakeDue() (due, behind []DueShard) { return s.due.take(), s.behind.take() }
 
 func (d *dueShards) take() []DueShard {
 	d.mu.Lock()
@@ -61,6 +56,34 @@ func (d *dueShards) take() []DueShard {
 	list := slices.Collect(maps.Keys(d.all))
 	clear(d.all)
 	return list
+}
+
+// An alarm wakes the promoter of this process before it means to look.
+type alarm struct {
+	until atomic.Int64 // ms on the store's clock until which it sleeps; 0: it is about to look anyway
+	wake  lifecycle.Signal
+}
+
+// ring wakes the promoter now.
+func (a *alarm) ring() {
+	a.until.Store(0)
+	a.wake.Ring()
+}
+
+// comesDue tells that something of a shard comes due at a time, in ms on the store's clock.
+func (s *Store) comesDue(sh *shard, at int64) {
+	for {
+		look := sh.look.Load()
+		if at >= look {
+			return // the promoter looks before
+		}
+		if sh.look.CompareAndSwap(look, at) {
+			break
+		}
+	}
+	if at < s.alarm.until.Load() {
+		s.alarm.ring()
+	}
 }
 
 // ScheduleComesDue tells that a schedule of a shard deserves a look at a time, Unix ms.
@@ -185,7 +208,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		}
 	}()
 	for i, f := range firings {
-		if refund[i], err = s.spend(ctx, ns, made, f); err != nil {
+		if refund[i], err = s.takeRate.spend(ctx, ns, made, f); err != nil {
 			return 0, err
 		}
 	}
@@ -273,14 +296,14 @@ const neverAllowed = time.Minute
 
 // spend takes what a firing publishes off the rate of the token that put the schedule. The runs for which that has no
 // room are left out: they stay due, and are judged again by how late they are once the rate allows one.
-func (s *Store) spend(ctx context.Context, ns *Namespace, made int64, f *Firing) (refund func(int), err error) {
-	if s.takeRate == nil || f.By == "" || len(f.List) == 0 {
+func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Firing) (refund func(int), err error) {
+	if take == nil || f.By == "" || len(f.List) == 0 {
 		return nil, nil
 	}
 	all := f.List
 	wait := time.Duration(0)
 	for f.List = all; len(f.List) > 0; f.List = f.List[:len(f.List)-1] {
-		refund, wait, err = s.takeRate(ctx, ns.Name, f.By, f.Counts*len(f.List))
+		refund, wait, err = take(ctx, ns.Name, f.By, f.Counts*len(f.List))
 		if err != nil || wait == 0 {
 			break
 		}

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -310,6 +309,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 			page.total()
 			if page.stepped(told.Val().UnixMilli()) {
 				s.behind.add(DueShard{page.ns, page.sh.Number})
+				s.due.wake.Ring()
 			}
 			s.sortOut(page, now)
 			read = append(read, page)
@@ -425,32 +425,4 @@ func (p *page) call(s *Store, names []string) *backend.Call {
 	c := backend.NewCall(luajob.Promote, sh.Breaker, keys, argv...)
 	c.Spare = &sh.ends
 	return c
-}
-
-// An alarm wakes the promoter of this process before it means to look.
-type alarm struct {
-	until atomic.Int64 // ms on the store's clock until which it sleeps; 0: it is about to look anyway
-	wake  lifecycle.Signal
-}
-
-// ring wakes the promoter now.
-func (a *alarm) ring() {
-	a.until.Store(0)
-	a.wake.Ring()
-}
-
-// comesDue tells that something of a shard comes due at a time, in ms on the store's clock.
-func (s *Store) comesDue(sh *shard, at int64) {
-	for {
-		look := sh.look.Load()
-		if at >= look {
-			return // the promoter looks before
-		}
-		if sh.look.CompareAndSwap(look, at) {
-			break
-		}
-	}
-	if at < s.alarm.until.Load() {
-		s.alarm.ring()
-	}
 }

@@ -149,7 +149,6 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 	for _, wake := range []*lifecycle.Signal{
 		&s.alarm.wake,
 		&s.due.wake,
-		&s.behind.wake,
 		&s.ends.wake,
 		&s.traced.wake,
 	} {

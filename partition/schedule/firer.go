@@ -79,12 +79,12 @@ func (f *Firer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.store.SchedulesDue():
-		case <-f.store.SchedulesBehind():
 		}
-		for _, d := range f.store.TakeBehind() {
+		due, behind := f.store.TakeDue()
+		for _, d := range behind {
 			f.working.Go(func() { f.recount(ctx, d) })
 		}
-		for _, d := range f.store.TakeDue() {
+		for _, d := range due {
 			f.begin(ctx, d)
 		}
 	}

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,11 +117,11 @@ func Parse(text []byte) (*Spec, error) {
 		return nil, tooLong(len(text))
 	}
 	s, err := read(text)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.By = "" // whoever puts it says so
+		err = s.bounded()
 	}
-	s.By = "" // whoever puts it says so
-	if err := s.bounded(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -212,10 +211,8 @@ func eachOnce(text []byte) error {
 func unreadable(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
-		if kind.Type == reflect.TypeFor[Duration]() {
-			return &FieldError{kind.Field, kind.Value, `want a text, such as "90s"`}
-		}
-		return &FieldError{kind.Field, kind.Value, "want " + kind.Type.String()}
+		want := strings.ReplaceAll(kind.Type.String(), "schedule.Duration", `a text, such as "90s"`)
+		return &FieldError{kind.Field, kind.Value, "want " + want}
 	}
 	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
 		return &FieldError{strings.Trim(name, `"`), "", "there is no such field"}
@@ -428,9 +425,6 @@ func (s *Spec) Counts() int {
 	}
 	return s.Jobs()
 }
-
-// TickText is a tick as the attribute tick has it.
-func TickText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.999Z") }
 
 // Payload is that of each job.
 func (s *Spec) Payload() []byte { return s.payload }

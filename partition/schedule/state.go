@@ -3,6 +3,7 @@ package schedule
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // State is what the store keeps of a schedule beside its specification, as the scripts write
@@ -113,3 +114,6 @@ func ReadState(text string) (s State, ok bool) {
 	}
 	return s, ok
 }
+
+// TickText is a tick as the attribute tick has it.
+func TickText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.999Z") }
