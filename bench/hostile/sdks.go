@@ -109,5 +109,5 @@ var locked = []row{
 	{"1 MiB of an SDK, announced", request("POST "+posthog, "Content-Length: 1048576\r\n", ""), strangeKey, closed},
 	{"an SDK's body in chunks", request("POST "+posthog, "Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"), strangeKey, kept},
 	{"an SDK's body, expected", request("POST "+amplitude, "Expect: 100-continue\r\nContent-Length: 20\r\n", ""), "400", closed},
-	{"an SDK's bomb", post(segment, asGzip, bomb), noKey, kept},
+	{"an SDK's bomb", post(segment, asGzip, bomb), noKey, closed},
 }

@@ -208,9 +208,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		}
 	}()
 	for i, f := range firings {
-		if refund[i], err = s.takeRate.spend(ctx, ns, made, f); err != nil {
-			return 0, err
-		}
+		refund[i] = s.takeRate.spend(ctx, ns, made, f)
 	}
 	sh := ns.shardAt(shard)
 	var of numbers
@@ -296,15 +294,20 @@ const neverAllowed = time.Minute
 
 // spend takes what a firing publishes off the rate of the token that put the schedule. The runs for which that has no
 // room are left out: they stay due, and are judged again by how late they are once the rate allows one.
-func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Firing) (refund func(int), err error) {
+func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Firing) (refund func(int)) {
 	if take == nil || f.By == "" || len(f.List) == 0 {
-		return nil, nil
+		return nil
 	}
 	all := f.List
 	wait := time.Duration(0)
 	for f.List = all; len(f.List) > 0; f.List = f.List[:len(f.List)-1] {
+		var err error
 		refund, wait, err = take(ctx, ns.Name, f.By, f.Counts*len(f.List))
-		if err != nil || wait == 0 {
+		if err != nil { // the rate lies elsewhere, and holds up no other schedule
+			f.List, refund, wait = nil, nil, time.Second
+			break
+		}
+		if wait == 0 {
 			break
 		}
 	}
@@ -320,7 +323,7 @@ func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Fi
 		}
 		f.Look = made + ms(wait)
 	}
-	return refund, err
+	return refund
 }
 
 // watch is what the end of a job of a schedule sets off, as the scripts keep it.

@@ -2,14 +2,17 @@ package job
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 func TestSchedulesAreCountedWhereTheyAre(t *testing.T) {
@@ -104,5 +107,26 @@ func TestTicksThatDoNotFireAreAccounted(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestARateThatCannotBeReadHoldsUpItsOwnScheduleAlone(t *testing.T) {
+	t.Parallel()
+	taken := 0
+	take := TakeRate(func(_ context.Context, _, token string, jobs int) (func(int), time.Duration, error) {
+		if token == "away" {
+			return nil, 0, backend.ErrUnknown
+		}
+		taken += jobs
+		return func(n int) { taken -= n }, 0, nil
+	})
+	ns := &Namespace{}
+	away := &Firing{By: "away", Counts: 2, Next: 9000, Runs: Runs{List: []ScheduleRun{{Tick: 1000}, {Tick: 2000}}}}
+	if refund := take.spend(t.Context(), ns, 5000, away); refund != nil || len(away.List) != 0 || away.Next != 1000 || away.Look != 6000 {
+		t.Errorf("got %+v; want it due again in a second", away)
+	}
+	good := &Firing{By: "good", Counts: 2, Runs: Runs{List: []ScheduleRun{{Tick: 1000}, {Tick: 2000}}}}
+	if take.spend(t.Context(), ns, 5000, good); taken != 4 || len(good.List) != 2 {
+		t.Errorf("%d taken for %+v", taken, good)
 	}
 }

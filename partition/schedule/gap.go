@@ -47,7 +47,7 @@ const maxStep = int64(24 * time.Hour / 1e6)
 // after is the gap once a plan has missed the ticks from first until before end, and gone on to
 // next. Of several gaps the longest of a day is kept, as it is the likeliest to be a step.
 func (g Gap) after(first, end, next, now int64) Gap {
-	crossed := g.Done > 0 && (next == 0 || next >= g.Done)
+	crossed := g.Done > 0 && now >= g.Done && (next == 0 || next >= g.Done)
 	if g.Done > 0 && !crossed {
 		return g
 	}

@@ -108,7 +108,7 @@ func TestBuffersAreJudgedByTheirFigures(t *testing.T) {
 			n.Rates, n.Overdue, n.OverdueMS = map[string]float32{"delivered": 0}, 31*time.Second, 31_000
 		}, atRisk + "\nrisk kart: 7 entries wait, due for 31.0s, and none is delivered; see that a process with the role drain"},
 		"its Redis is away":    {func(n *NamespaceOverview, e *evidence) { e.late, n.ReadAtMS = 16*time.Second, *msAgo(40 * time.Second) }, losing + "\nloss kart: its Redis has not answered for 40.0s: what"},
-		"its Redis never came": {func(n *NamespaceOverview, e *evidence) { e.late, n.ReadAtMS = time.Hour, 0 }, losing + "\nloss kart: its Redis has not answered yet"},
+		"its Redis never came": {func(n *NamespaceOverview, e *evidence) { e.late, n.ReadAtMS = time.Hour, 0 }, calm + "\nnotice kart: it was not read yet: it is new"},
 		"its account can wait": {func(n *NamespaceOverview, e *evidence) { e.late = 15 * time.Second }, calm},
 	} {
 		n := NamespaceOverview{Buffered: 7, MaxAgeMS: 60_000, ReadAtMS: *msAgo(time.Second)}

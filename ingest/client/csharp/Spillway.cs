@@ -1004,8 +1004,8 @@ namespace Spillway
 
         internal async Task Touch(Job job, TimeSpan ttr, CancellationToken token, int attempts = 0, long timeout = 0, string more = "")
         {
+            job.Deadline = ""; // its answer may be lost, or late
             await Settle(job, Line(job, "touch", ttr, more: more), token, attempts, timeout).ConfigureAwait(false);
-            job.Deadline = "";
         }
 
         // SettleAll sends lines of one queue together. What it returns is the error of each, or null.

@@ -229,6 +229,9 @@ final class Queues
         if ($after > 0) {
             $line['ms'] = (int) ceil($after * 1000);
         }
+        if ($do === 'touch') {
+            $job->deadlineMs = 0; // it moves, and its answer may be lost
+        }
         if ($do === 'requeue' && $job->deadlineMs > 0) { // for the next delivery has the same attempt
             $line['deadline_ms'] = $job->deadlineMs;
         }
@@ -254,9 +257,6 @@ final class Queues
         }
         if ($results[0]->state === 'gone' && !$maybe) { // otherwise most likely because of an attempt whose answer was lost
             throw new Failure('gone', 'the job is not leased to this attempt any more', 200);
-        }
-        if ($do === 'touch') {
-            $job->deadlineMs = 0; // it has moved
         }
     }
 

@@ -310,6 +310,8 @@ class Worker:
             return
         sent = time.monotonic()
         limit = min(min(lease[1] - sent, job._ttr / 3) for job, lease in due)  # one that hangs must not take the time of all
+        for job, _ in due:
+            job._deadline = 0  # its answer may be lost, or late
         try:
             lines = [settlement(job, "touch", job._ttr) for job, _ in due]
             errors = self._queues._settle_all(name, lines, 1, connection, max(limit, 0.001))
@@ -318,7 +320,6 @@ class Worker:
         for (job, lease), e in zip(due, errors):
             if e is None:
                 lease[:] = [sent + job._ttr / 3, sent + job._ttr, 0]
-                job._deadline = 0
             elif isinstance(e, Gone):
                 self._end(job, "lease_lost")
             else:

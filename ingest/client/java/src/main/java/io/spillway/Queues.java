@@ -368,8 +368,8 @@ public final class Queues {
     }
 
     private void touch(Job job, Duration ttr, String more) {
+        job.deadlineMs = 0; // its answer may be lost
         settle(job, line(job, "touch", Http.millis(ttr), "", more), config.attempts);
-        job.deadlineMs = 0;
     }
 
     /** Leases a job for ttr from now on; somebody else settles it, who has its queue, id and attempt. */

@@ -138,11 +138,11 @@ public final class Worker {
                 tell(Cause.LEASE_LOST);
                 return;
             }
+            job.deadlineMs = 0; // its answer may be lost, or late
             try { // one request that hangs must not take the time of all
                 Failure f = queues.settle(job.queue, List.of(Queues.line(job, "touch", ttr, "", "")), 1, Math.min(end - sent, ttr / 3)).get(0);
                 if (f != null) throw f;
                 failures = 0;
-                job.deadlineMs = 0;
                 end = sent + ttr;
                 next(ttr / 3 - (Http.clock() - sent));
             } catch (Failure f) {
