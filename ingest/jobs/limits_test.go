@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 func TestTokensOfAQueueNamespace(t *testing.T) {
@@ -134,6 +135,17 @@ func TestTheRateOfATokenHoldsForWhatItsSchedulesPublish(t *testing.T) {
 	}
 	if n := published(); n != 18 {
 		t.Errorf("%d jobs were published, want 18", n)
+	}
+	operators, err := schedule.Parse([]byte(`{"every":"3s"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := p.store.Namespace("mail")
+	if _, err := schedule.Put(t.Context(), p.store, ns, "reports", "0", operators, 0); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := p.store.GetSchedule(t.Context(), ns, "reports", "0"); err != nil || !strings.Contains(string(kept.Spec), `"by":"crm"`) {
+		t.Errorf("%v: an operator's put lifts the rate: %s", err, kept.Spec)
 	}
 	p.expect(200, `"accepted":1`, "POST", "q?on_end=ends", "x", by) // and its follow-up
 	p.expect(429, "rate_limited", "POST", "q", "x", by)
