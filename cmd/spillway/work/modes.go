@@ -177,12 +177,15 @@ func (w *worker) do(c *child, t *task) error {
 }
 
 // died says how a child ended in its job.
-func (c *child) died() error {
+func (c *child) died() error { return fmt.Errorf("%w: %s", errDied, c.ended()) }
+
+// ended says how a child ended, and what it was killed for: "timeout: signal: killed".
+func (c *child) ended() string {
 	why := c.Why()
 	if c.Err != nil {
 		why = strings.TrimPrefix(why+": "+c.Err.Error(), ": ")
 	}
-	return fmt.Errorf("%w: %s", errDied, cmp.Or(why, "exit status 0"))
+	return cmp.Or(why, "exit status 0")
 }
 
 // begin bounds what a child does for a job. end ends that: err is what becomes of the job.
@@ -313,7 +316,7 @@ func (w *worker) each(s *process.Slot) error {
 	case c.Why() == "" && errors.As(c.Err, &exit) && exit.ExitCode() == exitDataErr:
 		end(spillway.Permanent(c.Err), c.Err.Error())
 	default:
-		end(spillway.RetryIn(c.Err, backoff), c.Err.Error())
+		end(spillway.RetryIn(errors.New(c.ended()), backoff), c.ended())
 	}
 	guard.Sleep(w.stopping, w.Rest)
 	return nil

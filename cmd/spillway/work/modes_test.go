@@ -39,7 +39,7 @@ func TestTheExitCodeSaysWhatBecameOfTheJob(t *testing.T) {
 		if payload == "hang" {
 			limit = map[string]any{"timeout_ms": 300}
 		}
-		if v := f.told(f.publish(payload, 2, 3, limit)); v.Do != want {
+		if v := f.told(f.publish(payload, 2, 3, limit)); v.Do != want || strings.HasPrefix(v.Error, "timeout: ") != (payload == "hang") {
 			t.Errorf("%s: got %+v, want %s", payload, v, want)
 		}
 	}
