@@ -41,12 +41,16 @@ func (n *Notices) Note(namespace string, before, now map[string]int64, at time.T
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for outcome, words := range n.words {
-		key := [2]string{namespace, outcome}
-		if n.known[key] == nil {
-			n.known[key] = &Ending{}
+		key, more := [2]string{namespace, outcome}, now[outcome]-before[outcome]
+		e := n.known[key]
+		switch {
+		case e == nil && more <= 0: // as for most outcomes of most namespaces, each second
+			continue
+		case e == nil:
+			e = &Ending{}
+			n.known[key] = e
 		}
-		log := n.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
-		n.known[key].note(log, words, n.unit, now[outcome]-before[outcome], at)
+		e.note(n.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome)), words, n.unit, more, at)
 	}
 }
 
