@@ -25,11 +25,7 @@ func (a *api) publish(c *call) *ingest.Rejection {
 	if rejected = a.messages(c, p, shards); rejected != nil {
 		return a.unlessRepeated(c, p, rejected)
 	}
-	counts := len(p.Messages)
-	if p.OnEnd != "" {
-		counts *= 2 // a follow-up is one more job
-	}
-	taken, rejected := c.take(c.key.Limiters().Produce, counts)
+	taken, rejected := c.take(c.key.Limiters().Produce, job.WithFollowUps(len(p.Messages), p.OnEnd))
 	if rejected != nil {
 		return rejected
 	}

@@ -128,9 +128,6 @@ func (q *query) moment(name string, otherwise time.Time) time.Time {
 	return t
 }
 
-// reservedAttributes are those that the service sets itself.
-var reservedAttributes = []string{"shard_index", "shard_total", "schedule", "tick", "cause", "sqs"}
-
 const maxAttributes = 16
 
 // attributes reads those of a publish, as a JSON object; nil: there are none. A job that comes from another queue has also
@@ -147,13 +144,13 @@ func (q *query) attributes() ([]byte, *ingest.Rejection) {
 			continue
 		case !job.ValidAttribute(name):
 			return nil, ingest.Reject(wire.CodeBadParameter, "the name of an attribute is 1 to 128 letters, digits, '.', '_' or '-'")
-		case slices.Contains(reservedAttributes, name) && !moved:
+		case job.ReservedAttribute(name) && !moved:
 			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+": the service sets this one itself, take another name")
 		case !utf8.ValidString(value):
 			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+" is not UTF-8")
 		}
 		all[name] = value
-		if !slices.Contains(reservedAttributes, name) {
+		if !job.ReservedAttribute(name) {
 			own++
 		}
 	}

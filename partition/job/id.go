@@ -1,6 +1,7 @@
 package job
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -204,6 +205,20 @@ func ValidAttribute(s string) bool {
 	return len(s) >= 1 && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
 		return r > 'z' || r != '.' && !idByte(byte(r)) // #nosec G115 -- below 'z'
 	})
+}
+
+// reserved are the attributes that the service sets itself.
+var reserved = []string{"shard_index", "shard_total", "schedule", "tick", "cause", "sqs"}
+
+// ReservedAttribute reports whether the service sets an attribute itself, so that clients may not.
+func ReservedAttribute(name string) bool { return slices.Contains(reserved, name) }
+
+// WithFollowUps is what jobs take of a token's rate: the follow-up that on_end asks for is one more job.
+func WithFollowUps(jobs int, onEnd string) int {
+	if onEnd != "" {
+		return 2 * jobs
+	}
+	return jobs
 }
 
 // ValidCallerID reports whether s matches ^[A-Za-z0-9_-]{1,64}$.

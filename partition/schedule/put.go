@@ -65,8 +65,10 @@ func put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 		if revision > 0 && state.Revision != revision {
 			return nil, ErrRevision
 		}
-		if old, err := read(before.Spec); err == nil && s.By == "" {
-			s.By = old.By // an operator's put lifts no rate
+		if s.By == "" { // an operator's put lifts no rate
+			if old, err := read(before.Spec); err == nil {
+				s.By = old.By
+			}
 		}
 		p := &job.PutSchedule{
 			Namespace: ns,

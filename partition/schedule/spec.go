@@ -94,9 +94,6 @@ const (
 	defaultGrace  = time.Minute
 )
 
-// reserved are the attributes that Spillway sets itself.
-var reserved = []string{"shard_index", "shard_total", "schedule", "tick", "cause", "sqs"}
-
 // FieldError says what is wrong with a field of a specification, and what to write instead.
 type FieldError struct{ Field, Value, Want string }
 
@@ -259,7 +256,7 @@ func (s *Spec) complete(zone zones) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Attributes)) {
 		check(len(name) <= maxAttribute && job.ValidQueue(name), "attributes", name,
 			"a name has 1 to 128 letters, digits, dots, dashes and underscores")
-		check(!slices.Contains(reserved, name), "attributes", name, "is set by Spillway")
+		check(!job.ReservedAttribute(name), "attributes", name, "is set by Spillway")
 	}
 	for field, at := range map[string]time.Time{"at": s.At, "until": s.Until, "from": s.From} {
 		check(at.IsZero() || at.Year() >= 1970 && at.Year() < 2200, field, at, "write a time from 1970 to 2199")
@@ -418,13 +415,8 @@ func (s *Spec) run(name string, tick int64, cause byte) job.ScheduleRun {
 // Jobs is how many jobs a run has.
 func (s *Spec) Jobs() int { return max(1, s.Shards) }
 
-// Counts is what a run takes of the rate of a token: a follow-up is one more job.
-func (s *Spec) Counts() int {
-	if s.OnEnd != "" {
-		return 2 * s.Jobs()
-	}
-	return s.Jobs()
-}
+// Counts is what a run takes of the rate of a token.
+func (s *Spec) Counts() int { return job.WithFollowUps(s.Jobs(), s.OnEnd) }
 
 // Payload is that of each job.
 func (s *Spec) Payload() []byte { return s.payload }
