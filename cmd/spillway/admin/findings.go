@@ -160,11 +160,10 @@ func (j *judge) unread(namespace string, readAt int64, late time.Duration) bool 
 	if late <= unreadFor {
 		return false
 	}
-	f := Finding{Level: Loss, Namespace: namespace, SinceMS: readAt, Do: "see /readyz of the admin port, which names pools that are away",
+	f := Finding{Level: Notice, Namespace: namespace, SinceMS: readAt, Do: "see /readyz of the admin port, which names pools that are away",
 		What: "it was not read yet: it is new, or its Redis is away"}
-	if readAt == 0 {
-		f.Level = Notice
-	} else {
+	if readAt != 0 {
+		f.Level = Loss
 		f.What = "its Redis has not answered for " + j.ago(readAt) + ": what clients send is rejected, and these figures are old"
 	}
 	j.add(f)

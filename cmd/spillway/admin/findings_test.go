@@ -43,9 +43,20 @@ func found(judged func(*judge)) string {
 	return text
 }
 
+// What is found of a namespace, by its headline.
+const calm, atRisk, losing = "no data is being lost", "no data is being lost, but it is at risk", "data is being lost or rejected"
+
+// wantFound expects a part of what is found; calm is all of it.
+func wantFound(t *testing.T, name, want string, judged func(*judge)) {
+	t.Helper()
+	got := found(judged)
+	if got != want && (want == calm || !strings.Contains(got, want)) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
 func TestBuffersAreJudgedByTheirFigures(t *testing.T) {
 	t.Parallel()
-	const calm, atRisk, losing = "no data is being lost", "no data is being lost, but it is at risk", "data is being lost or rejected"
 	crm := Sink{Label: "http://crm", State: "failing", FailingSinceMS: msAgo(3 * time.Minute), LastError: "refused"}
 	ends := func(outcome string, e drops.Ending) func(*NamespaceOverview, *evidence) {
 		return func(_ *NamespaceOverview, ev *evidence) { ev.ends = map[string]drops.Ending{outcome: e} }
@@ -115,16 +126,12 @@ func TestBuffersAreJudgedByTheirFigures(t *testing.T) {
 		n.Namespace = "kart"
 		var e evidence
 		tt.change(&n, &e)
-		got := found(func(j *judge) { j.buffer(n, e) })
-		if got != tt.want && (tt.want == calm || !strings.Contains(got, tt.want)) {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got, tt.want)
-		}
+		wantFound(t, name, tt.want, func(j *judge) { j.buffer(n, e) })
 	}
 }
 
 func TestQueuesAreJudgedByTheirFigures(t *testing.T) {
 	t.Parallel()
-	const calm, atRisk, losing = "no data is being lost", "no data is being lost, but it is at risk", "data is being lost or rejected"
 	three, none := int64(3), int64(0)
 	crm := Sink{Label: "http://crm", State: "tripped", FailingSinceMS: msAgo(3 * time.Minute), Queue: "out", Waiting: &three}
 	died := func(e *evidence, queue string) {
@@ -163,10 +170,7 @@ func TestQueuesAreJudgedByTheirFigures(t *testing.T) {
 		q := QueueOverview{Namespace: "mail", Jobs: 2, MaxJobs: 100, ReadAtMS: *msAgo(time.Second), Ledger: job.Ledger{Ready: 1, Delayed: 1}}
 		var e evidence
 		tt.change(&q, &e)
-		got := found(func(j *judge) { j.queue(q, e) })
-		if got != tt.want && (tt.want == calm || !strings.Contains(got, tt.want)) {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got, tt.want)
-		}
+		wantFound(t, name, tt.want, func(j *judge) { j.queue(q, e) })
 	}
 }
 
