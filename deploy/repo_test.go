@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -90,5 +92,45 @@ func TestEveryPackageHasOneVersion(t *testing.T) {
 		if got := found(pattern, read(t, file)); len(got) != 1 || got[0] != want {
 			t.Errorf("%s has the versions %q, the chart has %s", file, got, want)
 		}
+	}
+}
+
+// Every test that the table of faults names exists.
+func TestEveryFaultNamesTestsThatExist(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range declared.FindAllStringSubmatch(string(source), -1) {
+			known[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.SplitSeq(read(t, "partition/FAULTS.md"), "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "---") || strings.TrimSpace(cells[1]) == "fault" {
+			continue
+		}
+		rows++
+		names := regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(cells[3], -1)
+		if len(names) == 0 {
+			t.Errorf("no test:%s", cells[1])
+		}
+		for _, m := range names {
+			if !known[m[1]] {
+				t.Errorf("%s: there is no %s", strings.TrimSpace(cells[1]), m[1])
+			}
+		}
+	}
+	if rows < 35 {
+		t.Errorf("only %d rows were read", rows)
 	}
 }
