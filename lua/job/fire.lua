@@ -19,7 +19,7 @@
 -- ARGV[6] int       queues, n
 -- ARGV[7..] mixed   n names, each once; then schedules: queue's number, name, state as read, overlap (allow, skip, buffer), owner
 --                   ('' none), '' or what the ends of its jobs set off, runs it may have yet (-1 any), next tick (0 none), next look
---                   ms, ticks that count as missed, as paused, the gap, k; k runs: tick ms, cause, m, m records. A cause is a letter: d due, c caught up, w waited
+--                   ms, ticks that count as missed, as paused, its past, k; k runs: tick ms, cause, m, m records. A cause is a letter: d due, c caught up, w waited
 -- RETURNS {now, status, runs, first...}  for each schedule: 1 done, with the number of runs published and the first job of the
 --                   last; 3 done, but no run was published: its owner is not registered; 4 done up to a run for which there was
 --                   no room: it is due again in a second. Nothing was done: 0 another state, 2 too early or too late, 7 the namespace is being deleted; -1 put off by a minute, as a key
@@ -82,7 +82,7 @@ local at, args = 7 + n, #ARGV
 while at <= args do
   local f = { k = of[tonumber(ARGV[at])], old = ARGV[at + 2], overlap = ARGV[at + 3], owner = ARGV[at + 4],
     watch = ARGV[at + 5], left = tonumber(ARGV[at + 6]), next_tick = whole(ARGV[at + 7], 0), look = whole(ARGV[at + 8], 0),
-    missed = whole(ARGV[at + 9], 0), paused = whole(ARGV[at + 10], 0), gap = ARGV[at + 11] }
+    missed = whole(ARGV[at + 9], 0), paused = whole(ARGV[at + 10], 0), past = ARGV[at + 11] }
   local count = whole(ARGV[at + 12], 0)
   if not (f.k and f.left and f.next_tick and f.look and f.missed and f.paused and count) then
     return redis.error_reply('ERR fire: bad arguments')
@@ -124,7 +124,7 @@ for y, f in ipairs(list) do
   end
   if status == 1 then
     seen[member] = true
-    s.missed, s.paused, s.gap = s.missed + f.missed, s.paused + f.paused, f.gap
+    s.missed, s.paused, s.past = s.missed + f.missed, s.paused + f.paused, f.past
     if f.owner ~= '' and left ~= 0 and (tonumber(redis.call('ZSCORE', owners, f.owner) or -1)) < now then
       status = 3
     end
@@ -174,6 +174,9 @@ for y, f in ipairs(list) do
       end
     end
     s.next = next_tick
+    if next_tick > made then
+      s.till = 0
+    end
     if left == 0 then
       if s.waiting > 0 then
         s.superseded = s.superseded + 1

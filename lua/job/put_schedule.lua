@@ -20,7 +20,7 @@
 -- ARGV[10] ms       when the next of them comes due; 0 = there is none
 -- ARGV[11] string   version of the owner that the specification names; '' = none. That the one before was of the same owner, or of
 --                   none, the caller knows: the tag in the state is of the owner, too
--- ARGV[12] string   its gap
+-- ARGV[12] string   its past
 -- RETURNS {now, status, revision}  1 made, 2 replaced, 3 unchanged. Rejected: 0 the state is another one, 4 too many schedules, 6 a
 --                   tick has come due since the caller read, 7 the namespace is being deleted, 9 a newer version
 --                   of the owner is registered, or none
@@ -76,7 +76,7 @@ end
 if s.waiting > 0 then
   given_up, s.waiting = given_up + 1, 0
 end
-s.rev, s.tag, s.next, s.till, s.superseded, s.gap = s.rev + 1, ARGV[5], first, 0, s.superseded + given_up, ARGV[12]
+s.rev, s.tag, s.next, s.till, s.superseded, s.past = s.rev + 1, ARGV[5], first, 0, s.superseded + given_up, ARGV[12]
 if foreign(redis.pcall('HLEN', specs)) or foreign(redis.pcall('ZCARD', due)) then
   return redis.error_reply('WRONGTYPE a key of the schedules holds a value of another type')
 end

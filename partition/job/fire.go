@@ -125,13 +125,17 @@ func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 	return c.Now, list, nil
 }
 
-// PutOff lets a schedule that cannot be read deserve its next look in a minute, so that it
-// hides none behind it.
-func (s *Store) PutOff(ctx context.Context, ns *Namespace, shard int, d DueSchedule,
-	now int64) error {
-	sh := ns.shardAt(shard)
-	return backend.Classify(s.backend.ClientFor(ctx, sh.Ledger).ZAddXX(ctx, sh.due,
-		redis.Z{Score: float64(now + 60_000), Member: d.Name + " " + d.Queue}).Err())
+// LookAt lets active schedules deserve their next look at a time, Unix ms.
+func (s *Store) LookAt(ctx context.Context, d DueShard, at int64, list ...DueSchedule) error {
+	if len(list) == 0 {
+		return nil
+	}
+	sh := d.Namespace.shardAt(d.Shard)
+	looks := make([]redis.Z, len(list))
+	for i, due := range list {
+		looks[i] = redis.Z{Score: float64(at), Member: due.Name + " " + due.Queue}
+	}
+	return backend.Classify(s.backend.ClientFor(ctx, sh.Ledger).ZAddXX(ctx, sh.due, looks...).Err())
 }
 
 // A ScheduleRun is the jobs of one tick.
@@ -167,7 +171,7 @@ type Firing struct {
 	Left               int64  // runs that it may have yet; -1: any
 	Next, Look         int64  // the next tick and when that deserves a look, Unix ms; 0: none
 	Missed, Paused     int    // ticks that count so
-	Gap                string // see package schedule
+	Past               string // see package schedule
 	Held               bool   // a tick waits for the run before, and is not in List
 	Runs
 
@@ -245,7 +249,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 			f.Look,
 			f.Missed,
 			f.Paused,
-			f.Gap,
+			f.Past,
 			len(f.List),
 		)
 		for _, run := range f.List {

@@ -244,7 +244,7 @@ type PutSchedule struct {
 	Look        int64  // when that deserves a look, Unix ms
 	GivenUp     int    // ticks of the specification before that are over and cannot be fired, or were paused
 	Open        int64  // when the next of those comes due, Unix ms; 0: there is none
-	Gap         string // see package schedule
+	Past        string // see package schedule
 	Paused      bool   // the schedule is
 	Waits       bool   // one of its ticks does, and is given up, too
 
@@ -295,7 +295,7 @@ func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
 		p.GivenUp,
 		p.Open,
 		p.version(),
-		p.Gap,
+		p.Past,
 	)
 	status, err := s.runSchedule(ctx, p.Namespace, c)
 	if err != nil {

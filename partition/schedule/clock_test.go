@@ -2,7 +2,10 @@ package schedule_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -251,9 +254,17 @@ func TestAScheduleCountsFromAClockThatWasAheadAndWentBack(t *testing.T) {
 				s.put(name, "{"+spec+"}", cron.Zone)
 			}
 			s.pass(5*time.Minute, 10*time.Second)
+			pause := func(name string, pause bool) {
+				if _, _, err := s.PauseSchedule(t.Context(), s.ns, queue, name, pause); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.put("paused", `{"every":"1m"}`, cron.Zone)
+			pause("paused", true)
 			s.step(5 * time.Hour)
 			s.put("late", `{"every":"1m"}`, cron.Zone)
 			s.pass(20*time.Minute, 10*time.Second)
+			pause("paused", false)
 			fired := map[string]int{}
 			for name := range s.fired {
 				fired[name] = len(s.fired[name])
@@ -265,11 +276,8 @@ func TestAScheduleCountsFromAClockThatWasAheadAndWentBack(t *testing.T) {
 			for name, spec := range specs {
 				switch help {
 				case "resumed":
-					for _, pause := range []bool{true, false} {
-						if _, _, err := s.PauseSchedule(t.Context(), s.ns, queue, name, pause); err != nil {
-							t.Fatal(err)
-						}
-					}
+					pause(name, true)
+					pause(name, false)
 				case "put":
 					s.put(name, "{"+spec+`,"tries":7}`, cron.Zone)
 				}
@@ -277,7 +285,7 @@ func TestAScheduleCountsFromAClockThatWasAheadAndWentBack(t *testing.T) {
 			if help == "a process saw it" {
 				s.firers[0].Recount(t.Context(), job.DueShard{Namespace: s.ns})
 				s.firers[1].Recount(t.Context(), job.DueShard{Namespace: s.ns})
-				specs["late"] = ""
+				specs["late"], specs["paused"] = "", ""
 			}
 			s.pass(100*time.Minute, 10*time.Second)
 			for name := range specs {
@@ -300,4 +308,154 @@ func TestAScheduleCountsFromAClockThatWasAheadAndWentBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Redis's clock jumps, the schedule is paused, its queue is full, somebody puts it: in any order. A plain list of what fired
+// holds that no tick fires twice, and that each fires while the clock goes as it should and nothing holds the schedule up.
+func TestEachTickFiresOnceByAClockThatJumps(t *testing.T) {
+	t.Parallel()
+	specs := []string{
+		`"every":"1m"`,
+		`"every":"1m","missed":"all"`,
+		`"every":"2m","missed":"skip","grace":"15s"`,
+		`"cron":"* * * * *","jitter":"40s"`,
+		`"every":"1m","grace":"5s","overlap":"buffer"`,
+	}
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		j := &jumping{model: newModel(), t: t, seed: seed, fired: map[int64]bool{}}
+		j.clock(time.Date(2026, 10, 20, 11, 57, 30, 0, time.UTC))
+		fields := specs[r.IntN(len(specs))]
+		j.put(fields)
+		j.pass()
+		most := 4 // as many jumps and stops as a state remembers for certain, of ticks of one grid
+		if seed%4 == 0 {
+			most = 12
+		}
+		for range most {
+			span := []time.Duration{30 * time.Second, 10 * time.Minute, 2 * time.Hour, 5 * time.Hour}[r.IntN(4)]
+			switch r.IntN(7) {
+			case 0, 1:
+				j.clock(j.now.Add(span))
+				j.note("%s ahead", span)
+			case 2, 3:
+				j.clock(j.now.Add(-span))
+				j.note("%s back", span)
+				if _, active := j.due["tick"]; active {
+					j.due["tick"] = j.model.now() // the firer sees the step
+				}
+			case 4:
+				j.paused = !j.paused
+				j.note("paused %v", j.paused)
+				if _, _, err := j.PauseSchedule(t.Context(), nil, queue, "tick", j.paused); err != nil {
+					t.Fatal(err)
+				}
+			case 5:
+				j.published -= j.full
+				j.full = []int64{0, mostJobs, mostJobs - 1, mostJobs - 3}[r.IntN(4)]
+				j.published += j.full
+				j.note("full by %d", j.full)
+			default:
+				if most > 4 {
+					fields = specs[r.IntN(len(specs))]
+				}
+				j.put(fields)
+			}
+			if r.IntN(4) > 0 {
+				began := j.now
+				j.pass()
+				for tick := j.spec.Next(began.UnixMilli()); most == 4 && !j.paused && j.full == 0 &&
+					j.spec.Fires("mail", queue, "tick", tick) <= j.now.UnixMilli(); tick = j.spec.Next(tick) {
+					if !j.fired[tick] {
+						j.fatalf("%s did not fire", schedule.TickText(tick))
+					}
+				}
+			}
+		}
+	}
+}
+
+// A jumping is a schedule called tick by a clock that the test sets.
+type jumping struct {
+	*model
+	t       *testing.T
+	seed    uint64
+	now     time.Time
+	spec    *schedule.Spec
+	puts    int
+	paused  bool
+	full    int64          // jobs that somebody else has there
+	fired   map[int64]bool // by tick
+	history []string
+}
+
+func (j *jumping) note(format string, args ...any) {
+	j.history = append(j.history, j.now.Format("15:04:05 ")+fmt.Sprintf(format, args...)+": "+j.text("tick"))
+}
+
+func (j *jumping) fatalf(format string, args ...any) {
+	j.t.Helper()
+	j.note(format, args...)
+	j.t.Fatalf("walk %d: %s\n%s", j.seed, j.spec.JSON(), strings.Join(j.history, "\n"))
+}
+
+func (j *jumping) clock(now time.Time) {
+	j.now = now
+	j.SetNow(now)
+}
+
+// put replaces the specification.
+func (j *jumping) put(fields string) {
+	j.t.Helper()
+	j.puts++
+	j.spec = parse(j.t, fmt.Sprintf(`{%s,"tries":%d}`, fields, j.puts))
+	_, err := schedule.Put(j.t.Context(), j.model, side(), queue, "tick", j.spec, 0)
+	j.work()
+	if j.note("put"); err != nil {
+		j.fatalf("%v", err)
+	}
+}
+
+// pass lets five minutes pass as they should.
+func (j *jumping) pass() {
+	for range 30 {
+		j.clock(j.now.Add(10 * time.Second))
+		for { // as long as something is due
+			now, list, _ := j.DueSchedules(j.t.Context(), nil, 0, 0, 1)
+			if len(list) == 0 || list[0].At > now {
+				break
+			}
+			state, _ := schedule.ReadState(list[0].State)
+			f := schedule.Plan(j.spec, "mail", queue, "tick", list[0].State, &state, now)
+			if _, err := j.Fire(j.t.Context(), nil, 0, now, []*job.Firing{f}); err != nil || f.Status != job.Fired && f.Status != job.NoRoom {
+				j.fatalf("status %d: %v", f.Status, err)
+			}
+			j.work()
+			if f.Status == job.NoRoom && j.full > 0 {
+				break
+			} else if f.Status == job.NoRoom {
+				j.due["tick"] = now // not in a second
+			}
+		}
+	}
+	j.note("five minutes passed")
+}
+
+// work does all jobs.
+func (j *jumping) work() {
+	j.t.Helper()
+	b := &job.Batch{Claims: []*job.Claim{{Count: 1000}}}
+	j.Run(j.t.Context(), nil, b)
+	done := &job.Batch{}
+	for _, got := range b.Claims[0].Jobs {
+		var a map[string]string
+		_ = json.Unmarshal(got.Attributes, &a)
+		tick, err := time.Parse(time.RFC3339, a["tick"])
+		if ms := tick.UnixMilli(); err != nil || j.fired[ms] {
+			j.fatalf("%s fired twice: %v", a["tick"], err)
+		}
+		j.fired[tick.UnixMilli()] = true
+		done.Acks = append(done.Acks, &job.Ack{Ref: got.Ref})
+	}
+	j.Run(j.t.Context(), nil, done)
 }

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
@@ -25,3 +26,9 @@ func (f *Firer) Work(ctx context.Context, d job.DueShard) { f.work(ctx, d) }
 
 // Recount is what the firer does when the clock went back.
 func (f *Firer) Recount(ctx context.Context, d job.DueShard) { f.recount(ctx, d) }
+
+// Over reports whether a tick does not come again.
+func (s *State) Over(tick int64) bool {
+	i, _ := slices.BinarySearch(s.past.edges, tick+1)
+	return i%2 == 1 || s.past.since <= tick && tick < s.Next
+}

@@ -3,7 +3,6 @@ package schedule
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -25,7 +24,6 @@ const (
 	freePages = 16      // of them without rests
 	keptSpecs = 20_000  // specifications that a process remembers, and their bytes
 	keptBytes = 32 << 20
-	recounts  = 10 // times that all schedules of a shard are looked at where some were not reached
 )
 
 // A Firer fires the schedules of a store when they are due. Every process runs one. They do not
@@ -155,64 +153,50 @@ func (f *Firer) work(ctx context.Context, d job.DueShard) {
 	f.store.ScheduleComesDue(d, 0)
 }
 
-var errBehind = errors.New("others changed some, or the clock stepped again")
-
-// recount moves the schedules of a shard on that come sooner by the clock as it is, which went back: see Gap. It tells how
-// many do, and how many wait, as their ticks fired when the clock was ahead.
+// recount lets the schedules of a shard deserve a look now that come sooner by the clock as it is, which went back: see past.
+// It tells how many do, and how many wait, as their ticks fired when the clock was ahead.
 func (f *Firer) recount(ctx context.Context, d job.DueShard) {
-	var sooner, wait int
-	var until int64
-	for range recounts {
+	for {
 		var failed error
-		wait, until = 0, 0
+		var sooner, wait int
+		var until int64
 		err := f.store.ScanShard(ctx, d, func(page []job.Schedule) bool {
-			var done, ahead int
-			var last int64
-			done, ahead, last, failed = f.recountPage(ctx, d, page)
-			sooner, wait, until = sooner+done, wait+ahead, max(until, last)
+			var now int64
+			if now, failed = f.store.Clock(ctx, d.Namespace, page[0].Queue); failed != nil {
+				return false
+			}
+			var due []job.DueSchedule
+			for _, s := range page {
+				state, ok := ReadState(s.State)
+				spec, err := readIn(s.Spec, f.zone)
+				if !ok || err != nil || state.Flag != 'a' {
+					continue
+				}
+				if next, _ := state.comes(spec, now); next < state.Next || next <= now || state.Waiting > 0 {
+					due = append(due, job.DueSchedule{Queue: s.Queue, Name: s.Name})
+				} else if next > spec.Next(now) {
+					wait, until = wait+1, max(until, next)
+				}
+			}
+			sooner += len(due)
+			failed = f.store.LookAt(ctx, d, now, due...)
 			return failed == nil
 		})
 		if err = cmp.Or(err, failed); err == nil {
-			break
+			f.store.ScheduleComesDue(d, 0)
+			if sooner+wait > 0 {
+				f.log.Warn("the clock of Redis went back: schedules count from it as it is, and ticks that fired do not fire again",
+					zap.String("namespace", d.Namespace.Name), zap.Int("shard", d.Shard), zap.Int("sooner", sooner),
+					zap.Int("waiting", wait), zap.String("until", TickText(until)))
+			}
+			return
 		}
-		f.log.Warn("the clock of Redis went back, and not all schedules were looked at: again in a second",
+		f.log.Debug("the clock of Redis went back, and not all schedules were looked at: again in a second",
 			zap.String("namespace", d.Namespace.Name), zap.Int("shard", d.Shard), zap.Error(err))
 		if !rest(ctx, time.Second) {
 			return
 		}
 	}
-	if sooner+wait > 0 {
-		f.log.Warn("the clock of Redis went back: schedules count from it as it is, and ticks that fired do not fire again",
-			zap.String("namespace", d.Namespace.Name), zap.Int("shard", d.Shard), zap.Int("sooner", sooner), zap.Int("waiting", wait),
-			zap.String("until", TickText(until)))
-	}
-}
-
-// recountPage is recount of some schedules; last is the latest tick that one waits for.
-func (f *Firer) recountPage(ctx context.Context, d job.DueShard, page []job.Schedule) (done, wait int, last int64, err error) {
-	now, err := f.store.Clock(ctx, d.Namespace, page[0].Queue)
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	var group []job.DueSchedule
-	for _, s := range page {
-		state, ok := ReadState(s.State)
-		spec, err := readIn(s.Spec, f.zone)
-		if !ok || err != nil || state.Flag != 'a' || state.Next <= spec.Next(now) {
-			continue
-		}
-		if state.reopened(spec, now).Next < state.Next {
-			group = append(group, job.DueSchedule{Queue: s.Queue, Name: s.Name, State: s.State})
-		} else {
-			wait, last = wait+1, max(last, state.Next)
-		}
-	}
-	if len(group) > 0 {
-		if done, _, err = f.fire(ctx, d, now, group); err == nil && done < len(group) {
-			err = errBehind
-		}
-	}
-	return done, wait, last, err
 }
 
 // rest waits, and is false where ctx ends before.
@@ -256,7 +240,7 @@ func (f *Firer) fire(ctx context.Context, d job.DueShard, now int64,
 			f.unread.Inc()
 			f.log.Warn("schedule cannot be read, again in a minute", zap.String("namespace", d.Namespace.Name),
 				zap.String("queue", due.Queue), zap.String("schedule", due.Name))
-			if err := f.store.PutOff(ctx, d.Namespace, d.Shard, due, now); err != nil {
+			if err := f.store.LookAt(ctx, d, now+60_000, due); err != nil {
 				return done, stale, err
 			}
 			done++

@@ -47,7 +47,7 @@ type entry struct {
 	first, count                       int64
 	fired, missed, overlapped, paused  int64
 	unregistered, superseded, ok, fail int64
-	gap, runs                          string
+	past, runs                         string
 }
 
 func newModel() *model {
@@ -85,12 +85,12 @@ func (m *model) Restore(saved any) {
 }
 
 func (e *entry) text() string {
-	gap := e.gap
-	if gap != "" {
-		gap += "!"
+	past := e.past
+	if past != "" {
+		past += "!"
 	}
 	return fmt.Sprintf("%d %c %s %d %d %d %d %d %d %d %d %d %d %d %d %d|%s%s", e.rev, e.flag, e.tag, e.next, e.till, e.waiting, e.first,
-		e.count, e.fired, e.missed, e.overlapped, e.paused, e.unregistered, e.superseded, e.ok, e.fail, gap, e.runs)
+		e.count, e.fired, e.missed, e.overlapped, e.paused, e.unregistered, e.superseded, e.ok, e.fail, past, e.runs)
 }
 
 func (e *entry) add(tick int64, cause byte, first, count int64) {
@@ -195,7 +195,7 @@ func (m *model) PutSchedule(_ context.Context, p *job.PutSchedule) error {
 	if e.waiting > 0 {
 		e.waiting, e.superseded = 0, e.superseded+1
 	}
-	e.rev, e.tag, e.next, e.till, e.gap = e.rev+1, p.Tag, p.First, 0, p.Gap
+	e.rev, e.tag, e.next, e.till, e.past = e.rev+1, p.Tag, p.First, 0, p.Past
 	p.Revision = e.rev
 	m.specs[p.Name] = string(p.Spec)
 	if p.Owner != "" {
@@ -351,7 +351,7 @@ func (m *model) Fire(_ context.Context, _ *job.Namespace, _ int, made int64, fir
 // move is what becomes of one schedule.
 func (m *model) move(e *entry, f *job.Firing, made int64) {
 	f.Status = job.Fired
-	e.missed, e.paused, e.gap = e.missed+int64(f.Missed), e.paused+int64(f.Paused), f.Gap
+	e.missed, e.paused, e.past = e.missed+int64(f.Missed), e.paused+int64(f.Paused), f.Past
 	next, look, left := f.Next, f.Look, f.Left
 	if until, found := m.owners[f.Owner]; f.Owner != "" && left != 0 && (!found || until < m.now()) {
 		f.Status = job.Unregistered
@@ -401,6 +401,9 @@ func (m *model) move(e *entry, f *job.Firing, made int64) {
 		f.Fired, left, busy = f.Fired+1, left-1, f.Overlap != "allow"
 	}
 	e.next = next
+	if next > made {
+		e.till = 0
+	}
 	if left == 0 {
 		if e.waiting > 0 {
 			e.superseded++

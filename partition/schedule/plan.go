@@ -79,7 +79,7 @@ func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 		shown.Jobs = &ShownJobs{state.OK, state.Failed}
 	}
 	if state.Flag == 'a' && state.Next > 0 {
-		shown.Next = spec.times(state.Gap, time.UnixMilli(state.Next-1), ShownTimes)
+		shown.Next = spec.times(state.past, time.UnixMilli(state.Next-1), ShownTimes)
 	}
 	shard := ns.ScheduleShard(s.Queue)
 	for i := len(state.Last) - 1; i >= 0; i-- {
@@ -174,18 +174,17 @@ func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *j
 	if st.Waiting > 0 && !f.Held {
 		f.List = append(f.List, s.run(name, st.Waiting, 'w'))
 	}
-	state := st.reopened(s, now)
+	first, over := st.comes(s, now)
 	p := planner{spec: s, firing: f, name: name, seed: seed}
 	limit, waits := s.RunsAtOnce()+len(f.List), len(f.List)
-	tick, late := state.Next, int64(0)
+	tick := first
 	for n := 0; tick > 0 && s.fires(tick, p.seed) <= now && n < planTicks && len(f.List) < limit; n++ {
-		if state.paused(tick, now) {
+		if tick <= st.Till {
 			f.Paused++
 		} else {
-			late = cmp.Or(late, tick)
 			p.take(tick, now-s.fires(tick, p.seed))
 		}
-		tick = state.Gap.next(s, tick)
+		tick = over.next(s, tick)
 	}
 	more := tick > 0 && s.fires(tick, p.seed) <= now
 	if p.newest > 0 && more {
@@ -194,11 +193,14 @@ func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *j
 		f.List = append(f.List, s.run(name, p.newest, 'c'))
 	}
 	f.Next, f.Look = tick, min(s.fires(tick, p.seed), now+lookAhead)
-	end := tick
+	begin := cmp.Or(tick, now+1)
 	if len(f.List) > waits {
-		end = f.List[waits].Tick
+		begin = f.List[waits].Tick
 	}
-	f.Gap = state.Gap.after(late, end, tick, now).String()
+	if first > 0 && begin > first { // some were passed over
+		over = over.turn(first, begin)
+	}
+	f.Past = over.String()
 	return f
 }
 
@@ -234,25 +236,18 @@ func (p *planner) take(tick, late int64) {
 	}
 }
 
-// first is the first tick of a new specification, and when it deserves a look; 0 where there is none. Where the clock is
-// behind ticks that fired, it marks in the state which of them do not come again.
-func first(s *Spec, namespace, queue, name string, st *State, now int64) (tick, look int64) {
-	g, after := &st.Gap, max(now, st.lastTick(now+maxStep))
-	if now < g.To {
-		after = max(now, st.lastTick(min(now+maxStep, g.To-1)))
-		if g.Done == 0 && g.From <= now+maxStep {
-			after = max(after, g.From-1)
-		}
-		if g.Done == 0 {
-			g.Done = max(st.Next, st.lastTick(math.MaxInt64)+1)
-		}
-		if g.Done <= g.To {
-			*g = Gap{} // nothing fired behind it
-		}
+// first is the first tick of a new specification, and when it deserves a look; 0 where there is none. over is what does not
+// come again.
+func first(s *Spec, namespace, queue, name string, st *State, now int64) (tick, look int64, over past) {
+	before := st.past
+	if st.Revision == 0 {
+		before.since = now + 1
 	}
-	tick = g.next(s, after)
-	if g.To == 0 && st.Ticks.Total() == 0 {
-		g.To = tick
+	end := st.lastTick(cmp.Or(st.Next, math.MaxInt64)-1) + 1
+	over = before.turn(end, now+1)
+	tick = over.next(s, now)
+	if before.since < end && s.Next(end-1) == tick {
+		over = before // nothing lies between
 	}
-	return tick, min(s.fires(tick, seedOf(namespace, queue, name)), now+lookAhead)
+	return tick, min(s.fires(tick, seedOf(namespace, queue, name)), now+lookAhead), over
 }

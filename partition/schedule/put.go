@@ -82,8 +82,9 @@ func put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 			Waits:     state.Waiting > 0,
 		}
 		p.Tag = Tag(p.Spec)
-		p.First, p.Look = first(s, ns.Name, queue, name, &state, now)
-		p.Gap = state.Gap.String()
+		var over past
+		p.First, p.Look, over = first(s, ns.Name, queue, name, &state, now)
+		p.Past = over.String()
 		if p.First == 0 && p.Tag != state.Tag {
 			return nil, noTick(s)
 		}
@@ -123,7 +124,7 @@ func leave(p *job.PutSchedule, spec []byte, state *State, now int64) *job.Firing
 	if state.Flag == 'p' {
 		most = countPaused
 	}
-	for ; tick > 0 && tick <= now && p.GivenUp < most; tick = state.Gap.next(old, tick) {
+	for ; tick > 0 && tick <= now && p.GivenUp < most; tick = state.past.next(old, tick) {
 		p.GivenUp++
 	}
 	if state.Flag == 'a' || p.GivenUp < most {
@@ -146,15 +147,15 @@ func noTick(s *Spec) error {
 }
 
 // Times are the next ticks after a time, n at most, in the zone of the specification.
-func (s *Spec) Times(after time.Time, n int) []string { return s.times(Gap{}, after, n) }
+func (s *Spec) Times(after time.Time, n int) []string { return s.times(past{}, after, n) }
 
-func (s *Spec) times(gap Gap, after time.Time, n int) []string {
+func (s *Spec) times(over past, after time.Time, n int) []string {
 	zone := time.UTC
 	if s.Zone != "" {
 		zone, _ = cron.Zone(s.Zone) // it was checked
 	}
 	list := []string{}
-	for tick := s.Next(after.UnixMilli()); tick > 0 && len(list) < n; tick = gap.next(s, tick) {
+	for tick := s.Next(after.UnixMilli()); tick > 0 && len(list) < n; tick = over.next(s, tick) {
 		list = append(list, time.UnixMilli(tick).In(zone).Format("2006-01-02T15:04:05.999Z07:00"))
 	}
 	return list

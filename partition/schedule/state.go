@@ -19,7 +19,7 @@ type State struct {
 	Ticks        Ticks
 	OK, Failed   int64
 	Last         []Run // the last runs, the oldest first
-	Gap          Gap
+	past         past
 }
 
 // Ticks is the account of a schedule: each tick so far has become one of these, or waits.
@@ -45,8 +45,7 @@ type Run struct {
 	First, Count int64 // sequences of its jobs
 }
 
-// lastTick is the newest tick up to most that fired, of the last runs; 0: none. It is to come
-// where the clock stepped back.
+// lastTick is the newest tick up to most that fired, of the last runs; 0: none.
 func (s *State) lastTick(most int64) (last int64) {
 	for _, run := range s.Last {
 		if run.Cause != causes['t'] && run.Cause != causes['b'] && run.Tick <= most {
@@ -97,8 +96,8 @@ func ReadState(text string) (s State, ok bool) {
 	if s.Waiting > 0 {
 		s.Ticks.Waiting = 1
 	}
-	if gap, rest, found := strings.Cut(runs, "!"); found {
-		s.Gap, runs = readGap(gap), rest
+	if over, rest, found := strings.Cut(runs, "!"); found {
+		s.past, runs = readPast(over), rest
 	}
 	for run := range strings.SplitSeq(strings.TrimSuffix(runs, ";"), ";") {
 		tick, rest, _ := strings.Cut(run, ",")

@@ -67,7 +67,7 @@ type known struct {
 	ended     map[int64]bool            // sequences of jobs that were acked or buried
 	expires   map[string]bool           // schedules some of whose jobs may expire
 	owners    map[string]knownOwner     // that registered
-	forgot    map[string]bool           // schedules whose state names no tick that fired, or were put after a step of days
+	forgot    map[string]bool           // schedules that were put when their state named no tick that fired
 }
 
 func (k known) clone() known {
@@ -279,8 +279,7 @@ func (w *world) put(name string, s *schedule.Spec) {
 		before, _ = schedule.ReadState(found.State)
 	}
 	w.putting = name
-	if ticked := func(run schedule.Run) bool { return run.Cause != "triggered" }; w.most.Sub(w.now) > 24*time.Hour ||
-		w.back && !slices.ContainsFunc(before.Last, ticked) {
+	if ticked := func(run schedule.Run) bool { return run.Cause != "triggered" }; w.back && !slices.ContainsFunc(before.Last, ticked) {
 		w.forgot[name] = true
 	}
 	old := w.specs[name]
@@ -323,12 +322,12 @@ func (w *world) checkPut(name string, p *job.PutSchedule, old *schedule.Spec, be
 		same && state.Revision != before.Revision {
 		w.fatalf("%s: the put was %s: %+v, before %+v", name, p.Result, state, before)
 	}
-	if old == nil || before.Tag == state.Tag || before.Flag == 'e' || before.Gap.Done == 0 && w.now.UnixMilli() < before.Gap.To {
+	if old == nil || before.Tag == state.Tag || before.Flag == 'e' || before.Next > old.Next(w.now.UnixMilli()) {
 		return // of the last, others may have found meanwhile that the clock went back
 	}
 	due := int64(0)
 	for tick := before.Next; tick > 0 && tick <= w.now.UnixMilli(); tick = old.Next(tick) {
-		if g := before.Gap; g.Done == 0 || tick < g.To || tick >= g.Done {
+		if !before.Over(tick) {
 			due++
 		}
 	}
@@ -609,11 +608,11 @@ func (w *world) check() {
 		w.checkRuns(found.Name, spec, before, state)
 		ended := state.Flag == 'e' && spec.MaxRuns > 0 // what comes after the last run is no tick of it any more
 		passed := int64(0)
-		if g := before.Gap; state.Next > 0 && state.Next < before.Next && w.back && g.Done == 0 && state.Gap.Done == before.Next {
+		if state.Next > 0 && state.Next < before.Next && w.back && !before.Over(state.Next) {
 			before.Next = state.Next // what was missed is to come
 		}
 		for tick := before.Next; !ended && tick > 0 && (state.Next == 0 || tick < state.Next); tick = spec.Next(tick) {
-			if g := before.Gap; g.Done > 0 && tick >= g.To && tick < g.Done {
+			if before.Over(tick) {
 				continue // it was accounted for when the clock was ahead
 			}
 			if passed++; passed > 200_000 {

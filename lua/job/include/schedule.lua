@@ -1,11 +1,11 @@
 -- read_state: the state of a schedule as a table, from its text: 16 words, a '|' and the last runs.
 --   rev      rises with each change by a caller        flag     a active, p paused, e ended
 --   tag      names the text of the specification       next     its next tick, ms; 0 none
---   till     ticks up to here count as paused; 0 none  waiting  a tick that waits for the run before it, ms; 0 none
+--   till     ticks up to here that are due count as paused; 0 none  waiting  a tick that waits for the run before it, ms; 0 none
 --   first count   sequences of the jobs of the last run
 --   fired missed overlapped paused unregistered superseded   ticks so far by what became of them
 --   ok failed     jobs of its runs that ended acked, or otherwise
--- A run is "<tick ms>,<cause><first>.<count>;", the oldest first. Before them may stand a gap and a '!', which only the planner
+-- A run is "<tick ms>,<cause><first>.<count>;", the oldest first. Before them may stand its past and a '!', which only the planner
 -- understands. nil where another program wrote the text.
 local state_fields = { 'rev', 'flag', 'tag', 'next', 'till', 'waiting', 'first', 'count', 'fired', 'missed', 'overlapped', 'paused',
   'unregistered', 'superseded', 'ok', 'failed' }
@@ -15,8 +15,8 @@ local function read_state(text)
   if not words[17] then
     return nil
   end
-  local gap, runs = string.match(words[17], '^([%d.]*)!(.*)$')
-  local s, was = { gap = gap or '', runs = runs or words[17], words = words }, {}
+  local past, runs = string.match(words[17], '^([%d.]*)!(.*)$')
+  local s, was = { past = past or '', runs = runs or words[17], words = words }, {}
   for n = 1, 16 do
     local value = words[n]
     if value == '0' then
@@ -49,8 +49,8 @@ local function write_state(s, keep)
       runs, count = string.match(runs, '^[^;]*;(.*)$'), count - 1
     end
   end
-  if s.gap ~= '' then
-    runs = s.gap .. '!' .. runs
+  if s.past ~= '' then
+    runs = s.past .. '!' .. runs
   end
   return table.concat(words, ' ', 1, 16) .. '|' .. runs
 end
