@@ -141,7 +141,9 @@ func (r *recorder) reject(v View, now time.Time) (rates map[string]float32, know
 		for reason, t := range v.Drops.Totals(ns.Name) {
 			if reason.Rejection() {
 				total[string(reason)] = t.Entries
-				rates[ns.Name] += float32(max(0, t.Entries-before[string(reason)])) / seconds
+				if reason != drops.Unauthorized { // anybody can be that, any number of times
+					rates[ns.Name] += float32(max(0, t.Entries-before[string(reason)])) / seconds
+				}
 			}
 		}
 		if r.rejected != nil {

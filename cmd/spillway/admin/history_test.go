@@ -255,3 +255,30 @@ func TestTheOldestAgeOfMetricsIsZeroWithoutEntries(t *testing.T) {
 		t.Errorf("got %v, %v; want 0", age, known)
 	}
 }
+
+// Anybody can send wrong tokens, any number of them.
+func TestWrongTokensAreNoRisk(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	v := View{Store: &fakeStore{}, Health: &fakeHealth{}, Drops: drops.NewLog(), Accounts: &Accounts{last: map[string]reading{}}}
+	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
+	s.sweep.now = func() time.Time { return now }
+	tick := func(reason drops.Reason) string {
+		v.Drops.Of("default").CountOne(reason, 500)
+		now = now.Add(time.Second)
+		v.Accounts.last["default"] = reading{at: now, changed: now}
+		s.recorder.tick(now)
+		return ask(s, "GET", "/api/v1/findings", "127.0.0.1:8081").Body.String()
+	}
+	tick(drops.Unauthorized)
+	tick(drops.Unauthorized)
+	if got := tick(drops.Unauthorized); !strings.Contains(got, `"level":"notice","namespace":"default"`) || !strings.Contains(got, `unauthorized"`) {
+		t.Errorf("wrong tokens: %s", got)
+	}
+	if got := tick(drops.Stale); !strings.Contains(got, `"level":"risk","namespace":"default"`) {
+		t.Errorf("stale entries: %s", got)
+	}
+	if v := s.history.Recent("default", now, 1)[history.Rejected]; v != 500 {
+		t.Errorf("got %v rejected a second, want the stale ones", v)
+	}
+}
