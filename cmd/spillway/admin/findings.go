@@ -49,8 +49,9 @@ type Finding struct {
 	Do        string `json:"do,omitempty"`
 	Command   string `json:"command,omitempty"`
 
-	past   bool  // it was, less than a minute ago
-	weight int64 // of two of a level, what has more comes first
+	state  string // what is so for now, as a name that stays the same; "": it holds by itself, or need not
+	past   bool   // it was, less than a minute ago
+	weight int64  // of two of a level, what has more comes first
 }
 
 // Text is the finding in one line.
@@ -124,8 +125,10 @@ func conclude(now int64, found []Finding) Findings {
 		all.Headline = "data is being lost or rejected"
 	case all.Level == Loss:
 		all.Headline = "no data is being lost now, but it was within the last minute"
-	case all.Level == Risk:
+	case slices.ContainsFunc(found, func(f Finding) bool { return f.Level == Risk && !f.past }):
 		all.Headline = "no data is being lost, but it is at risk"
+	case all.Level == Risk:
+		all.Headline = "no data is being lost, but it was at risk within the last minute"
 	}
 	return all
 }
@@ -140,15 +143,18 @@ func (j *judge) add(f Finding) { j.found = append(j.found, f) }
 
 func (j *judge) ago(at int64) string { return human.Since(j.now.UnixMilli() - at) }
 
+// notReady is the state of a store that cannot be used.
+const notReady = "not ready"
+
 func (j *judge) store(s StoreState) {
 	if !s.Ready {
-		j.add(Finding{Level: Loss, What: "the store is not ready: what clients send is rejected, and nothing is delivered",
+		j.add(Finding{Level: Loss, state: notReady, What: "the store is not ready: what clients send is rejected, and nothing is delivered",
 			Why: s.Error, Do: "repair Redis; Spillway comes back by itself"})
 	}
 	for _, text := range s.Warnings {
 		f := Finding{Level: Notice, What: text}
 		if isFull(text) && s.Ready {
-			f = Finding{Level: Loss, Why: text, What: "the store's memory is full: what clients send is rejected with store_full, " +
+			f = Finding{Level: Loss, state: "full", Why: text, What: "the store's memory is full: what clients send is rejected with store_full, " +
 				"what is stored is still delivered, which makes room", Do: "give Redis memory"}
 		}
 		j.add(f)
@@ -160,7 +166,7 @@ func (j *judge) unread(namespace string, readAt int64, late time.Duration) bool 
 	if late <= unreadFor {
 		return false
 	}
-	f := Finding{Level: Notice, Namespace: namespace, SinceMS: readAt, Do: "see /readyz of the admin port, which names pools that are away",
+	f := Finding{Level: Notice, state: "unread", Namespace: namespace, SinceMS: readAt, Do: "see /readyz of the admin port, which names pools that are away",
 		What: "it was not read yet: it is new, or its Redis is away"}
 	if readAt != 0 {
 		f.Level = Loss
@@ -225,7 +231,9 @@ type evidence struct {
 	rejected  map[string]drops.Ending // by reason, of this process
 	makers    map[string]Maker        // by reason of a drop or rejection
 	oldestAge time.Duration           // as it was when its partition was read
+	oldestIn  string                  // that partition
 	dying     string                  // the queue of most jobs that died of late; "": not known
+	paused    []pausedQueue           // those with most ready jobs first
 	sinkOf    func(queue string) *Sink
 }
 
@@ -256,9 +264,7 @@ func (j *judge) buffer(n NamespaceOverview, e evidence) {
 	if n.Paused != nil {
 		f := Finding{Level: Notice, Namespace: n.Namespace, SinceMS: n.Paused.SinceMS, What: "delivery is " + n.Paused.Text(j.now.UnixMilli()),
 			Command: "spillway resume " + n.Namespace}
-		if n.Buffered > 0 {
-			f.Level, f.What = Risk, f.What+", and "+human.Some(n.Buffered, "entry waits", "entries wait")
-		}
+		f.waits(n.Buffered, "entry waits", "entries wait")
 		j.add(f)
 	} else if n.PausedPartitions > 0 {
 		j.add(Finding{Level: Notice, Namespace: n.Namespace, What: human.Some(n.PausedPartitions, "partition is", "partitions are") + " paused",
@@ -268,14 +274,18 @@ func (j *judge) buffer(n NamespaceOverview, e evidence) {
 		j.sink(n.Namespace, s, n.Buffered, "entry waits", "entries wait")
 	}
 	if share := float64(e.oldestAge.Milliseconds()) / float64(max(1, n.MaxAgeMS)); n.Buffered > 0 && share >= nearMaxAge {
-		j.add(Finding{Level: Risk, Namespace: n.Namespace, weight: n.Buffered, Why: strings.TrimPrefix(slow, "; "),
+		f := Finding{Level: Risk, state: "old", Namespace: n.Namespace, Partition: e.oldestIn, weight: n.Buffered, Why: strings.TrimPrefix(slow, "; "),
 			What: fmt.Sprintf("%s, the oldest for %s of %s", human.Some(n.Buffered, "entry waits", "entries wait"),
 				human.Since(e.oldestAge.Milliseconds()), human.Since(n.MaxAgeMS)),
-			Do: "see whether the sink keeps up", Command: "spillway ls " + n.Namespace + " --sort age"})
+			Do: "see whether the sink keeps up", Command: "spillway ls " + n.Namespace + " --sort age"}
+		if e.oldestIn != "" {
+			f.What += " in partition " + e.oldestIn
+		}
+		j.add(f)
 	}
 	delivered, known := n.Rates["delivered"]
 	if known && delivered == 0 && n.Buffered > 0 && n.Overdue > overdueFor && slow == "" {
-		j.add(Finding{Level: Risk, Namespace: n.Namespace, weight: n.Buffered,
+		j.add(Finding{Level: Risk, state: "overdue", Namespace: n.Namespace, weight: n.Buffered,
 			What: fmt.Sprintf("%s, due for %s, and none is delivered", human.Some(n.Buffered, "entry waits", "entries wait"), human.Since(n.OverdueMS)),
 			Do:   "see that a process with the role drain runs and is ready"})
 	}
@@ -338,6 +348,7 @@ func (j *judge) rejected(n NamespaceOverview, e evidence) {
 	if r := n.Rates["rejected"]; r > rejectedShare*(r+n.Rates["accepted"]) {
 		f.Level = Risk
 	}
+	f.state = "rejected"
 	f.made(e.makers[codes[0]])
 	j.add(f)
 }
@@ -347,7 +358,7 @@ func (j *judge) sink(namespace string, s Sink, waits int64, one, many string) {
 	if !s.Fails() || s.FailingSinceMS != nil && j.now.UnixMilli()-*s.FailingSinceMS < failsFor.Milliseconds() {
 		return
 	}
-	f := Finding{Level: Risk, Namespace: namespace, Queue: s.Queue, weight: waits, What: s.failure(j.now) + "; " + human.Some(waits, one, many),
+	f := Finding{Level: Risk, state: "sink " + s.Label, Namespace: namespace, Queue: s.Queue, weight: waits, What: s.failure(j.now) + "; " + human.Some(waits, one, many),
 		Do: "repair its target: Spillway goes on by itself"}
 	if s.FailingSinceMS != nil {
 		f.SinceMS = *s.FailingSinceMS
@@ -404,13 +415,14 @@ func (j *judge) queue(q QueueOverview, e evidence) {
 		j.add(f)
 	}
 	if q.MaxJobs > 0 && float64(q.Jobs) >= nearMaxJobs*float64(q.MaxJobs) {
-		f := Finding{Level: Risk, Namespace: q.Namespace, What: fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected", q.Jobs, q.MaxJobs),
+		f := Finding{Level: Risk, state: "full", Namespace: q.Namespace, What: fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected", q.Jobs, q.MaxJobs),
 			Do: "see whether workers keep up, then raise max_jobs", Command: "spillway jobs ls " + q.Namespace}
 		if l := q.Largest; l != nil {
 			f.Queue, f.What = l.Queue, f.What+fmt.Sprintf("; %d are in queue %s", l.Jobs, l.Queue)
 		}
 		j.add(f)
 	}
+	j.pauses(q.Namespace, e.paused)
 	for _, s := range q.Sinks {
 		if s.Waiting != nil {
 			j.sink(q.Namespace, s, *s.Waiting, "job waits for it", "jobs wait for it")
@@ -420,15 +432,15 @@ func (j *judge) queue(q QueueOverview, e evidence) {
 		}
 	}
 	if s := q.Schedules; s != nil && s.Overdue > 0 {
-		j.add(Finding{Level: Risk, Namespace: q.Namespace, What: human.Some(s.Overdue, "schedule is", "schedules are") + " overdue by more than 10 s",
+		j.add(Finding{Level: Risk, state: "late", Namespace: q.Namespace, What: human.Some(s.Overdue, "schedule is", "schedules are") + " overdue by more than 10 s",
 			Do: "see whether the log says why; else Redis or the processes are at their limit", Command: "spillway schedules ls " + q.Namespace})
 	}
 	if s := q.Schedules; s != nil && s.Gone > 0 {
-		j.add(Finding{Level: Risk, Namespace: q.Namespace, What: human.Some(s.Gone, "service is", "services are") + " gone, and their schedules do not fire",
+		j.add(Finding{Level: Risk, state: "gone", Namespace: q.Namespace, What: human.Some(s.Gone, "service is", "services are") + " gone, and their schedules do not fire",
 			Do: "start them, or delete what shall not come back", Command: "spillway schedules owners " + q.Namespace})
 	}
 	if o := q.Outbox; o.OldestAgeMS >= outboxFor.Milliseconds() {
-		j.add(Finding{Level: Risk, Namespace: q.Namespace, SinceMS: j.now.UnixMilli() - o.OldestAgeMS,
+		j.add(Finding{Level: Risk, state: "outbox", Namespace: q.Namespace, SinceMS: j.now.UnixMilli() - o.OldestAgeMS,
 			What: human.Some(o.Jobs, "follow-up waits", "follow-ups wait") + " for " + human.Since(o.OldestAgeMS),
 			Why:  "the queue that should hear is full, or nobody moves them", Command: "spillway jobs ls " + q.Namespace})
 	}

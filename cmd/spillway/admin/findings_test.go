@@ -103,6 +103,8 @@ func TestBuffersAreJudgedByTheirFigures(t *testing.T) {
 		}, atRisk + "\nrisk kart: 9 entries"},
 		"nearly too old": {func(n *NamespaceOverview, e *evidence) { e.oldestAge = 42 * time.Second },
 			atRisk + "\nrisk kart: 7 entries wait, the oldest for 42.0s of 1m; see whether the sink keeps up: spillway ls kart --sort age"},
+		"in a partition": {func(n *NamespaceOverview, e *evidence) { e.oldestAge, e.oldestIn = 42*time.Second, "flood" },
+			"risk kart: 7 entries wait, the oldest for 42.0s of 1m in partition flood; see whether the sink keeps up: spillway ls kart --sort age @flood"},
 		"old enough":   {func(n *NamespaceOverview, e *evidence) { e.oldestAge = 41 * time.Second }, calm},
 		"none is left": {func(n *NamespaceOverview, e *evidence) { e.oldestAge, n.Buffered = time.Hour, 0 }, calm},
 		"paused": {func(n *NamespaceOverview, e *evidence) {
@@ -143,6 +145,12 @@ func TestQueuesAreJudgedByTheirFigures(t *testing.T) {
 			return nil
 		}
 	}
+	paused := func(queues int, ready int64) (list []pausedQueue) {
+		for i := range queues {
+			list = append(list, pausedQueue{job.PausedQueue{Queue: fmt.Sprint("q", i), Pause: partition.Pause{Since: judgedAt.Add(-time.Hour), By: "bob", Reason: "drill"}}, ready})
+		}
+		return list
+	}
 	for name, tt := range map[string]struct {
 		change func(*QueueOverview, *evidence)
 		want   string
@@ -165,7 +173,13 @@ func TestQueuesAreJudgedByTheirFigures(t *testing.T) {
 		"services are gone":         {func(q *QueueOverview, e *evidence) { q.Schedules = &job.ScheduleTotals{Gone: 2} }, atRisk + "\nrisk mail: 2 services are gone, and their schedules do not fire; start them, or delete what shall not come back: spillway schedules owners mail"},
 		"a follow-up waits":         {func(q *QueueOverview, e *evidence) { q.Outbox = OutboxState{7, 61_000} }, atRisk + "\nrisk mail: 7 follow-ups wait for 1m01s; the queue that should hear is full"},
 		"a follow-up waits shortly": {func(q *QueueOverview, e *evidence) { q.Outbox = OutboxState{7, 59_999} }, calm},
-		"its Redis is away":         {func(q *QueueOverview, e *evidence) { e.late = 16 * time.Second; q.Jobs = 99 }, losing + "\nloss mail: its Redis has not answered for 1.0s: what clients send is rejected"},
+		"a queue is paused": {func(q *QueueOverview, e *evidence) { e.paused = paused(1, 3) },
+			atRisk + "\nrisk mail: queue q0 is paused (by bob, 1h ago): drill, and 3 jobs wait: spillway resume mail q0 @q0"},
+		"and nothing waits": {func(q *QueueOverview, e *evidence) { e.paused = paused(1, 0) },
+			calm + "\nnotice mail: queue q0 is paused (by bob, 1h ago): drill: spillway resume mail q0 @q0"},
+		"as are many": {func(q *QueueOverview, e *evidence) { e.paused = paused(7, 0) },
+			"spillway resume mail q4 @q4\nnotice mail: 2 more queues are paused: spillway jobs ls mail"},
+		"its Redis is away": {func(q *QueueOverview, e *evidence) { e.late = 16 * time.Second; q.Jobs = 99 }, losing + "\nloss mail: its Redis has not answered for 1.0s: what clients send is rejected"},
 	} {
 		q := QueueOverview{Namespace: "mail", Jobs: 2, MaxJobs: 100, ReadAtMS: *msAgo(time.Second), Ledger: job.Ledger{Ready: 1, Delayed: 1}}
 		var e evidence

@@ -238,6 +238,9 @@ func TestTheOldestAgeOfMetricsIsThatOfTheOldestEntry(t *testing.T) {
 	if !known || age < 100*time.Second || age > 130*time.Second {
 		t.Errorf("got %v, %v; want the 100 s of the oldest entry, and what the test took", age, known)
 	}
+	if in := b.sweep.oldestIn("default"); b.sweep.spaces["default"].rows[in] == nil || b.sweep.now().UnixMilli()-b.sweep.spaces["default"].rows[in].oldest < age.Milliseconds() {
+		t.Errorf("it is in partition %q, which has no entry as old", in)
+	}
 	b.ahead = time.Hour // nothing was read since: an entry that may be gone grows no older
 	if later, _ := b.sweep.oldestAge("default"); later != age {
 		t.Errorf("the age went from %v to %v without a read", age, later)

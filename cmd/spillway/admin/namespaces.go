@@ -69,16 +69,23 @@ const (
 	auditTimeout = time.Minute // an audit counts every partition
 )
 
+// readyz says what is found of the store now.
 func (s *Server) readyz(r *request) (any, error) {
-	if err := r.view.Health.Ready(); err != nil {
-		return nil, &rejection{http.StatusServiceUnavailable, wire.CodeNotReady, err.Error()}
-	}
-	// Only operators use this port, so the warnings may name details of the store.
-	return struct {
+	store := r.view.store()
+	answer := struct {
 		Status   string   `json:"status"`
 		Degraded []string `json:"degraded,omitempty"` // codes of what the store cannot do now
-		Warnings []string `json:"warnings,omitempty"`
-	}{"ok", degraded(r.view.Health), r.view.Health.Warnings()}, nil
+		Warnings []string `json:"warnings,omitempty"` // only operators use this port, so they may name details of the store
+	}{Status: "ok", Degraded: store.Degraded}
+	var j judge
+	j.store(store)
+	for _, f := range j.found {
+		if f.state == notReady {
+			return nil, &rejection{http.StatusServiceUnavailable, wire.CodeNotReady, f.Why}
+		}
+		answer.Warnings = append(answer.Warnings, cmp.Or(f.Why, f.What))
+	}
+	return answer, nil
 }
 
 func (s *Server) namespaces(r *request) (any, error) {

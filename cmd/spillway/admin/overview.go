@@ -90,35 +90,49 @@ func (s *Server) overview(r *request) (any, error) { return s.look(r) }
 
 // look is the overview, and what is found in it.
 func (s *Server) look(r *request) (o Overview, err error) {
-	only := r.URL.Query().Get("namespace")
-	if _, queues := r.view.jobSpace(only); only != "" && !queues && r.view.Store.Namespace(only) == nil {
+	only := r.param("namespace")
+	if only != "" && !r.view.has(only) {
 		return o, noNamespace(only)
 	}
 	s.sweep.watch()
+	s.jobLedgers.watch()
+	if r.view.Accounts != nil {
+		r.view.Accounts.watch()
+	}
+	return s.judge(r.view, only), nil
+}
+
+// has reports whether there is a namespace of that name, of any kind.
+func (v View) has(namespace string) bool {
+	_, queues := v.jobSpace(namespace)
+	return queues || v.Store.Namespace(namespace) != nil
+}
+
+// judge is what look answers. It reads nothing.
+func (s *Server) judge(v View, only string) (o Overview) {
 	now := s.sweep.now()
 	j := judge{now: now, found: []Finding{}}
 	o = Overview{
 		NowMS:      now.UnixMilli(),
-		Store:      r.view.store(),
-		Role:       r.view.Role,
+		Store:      v.store(),
+		Role:       v.Role,
 		Namespaces: []NamespaceOverview{},
 	}
 	j.store(o.Store)
 	o.BatchFill.LE, o.BatchFill.Counts = guard.FillBounds(), make([]int64, len(guard.FillBounds()))
 	var status guard.Status
-	if r.view.Drain != nil {
-		status = r.view.Drain.Status()
+	if v.Drain != nil {
+		status = v.Drain.Status()
 		o.Workers.Size = status.Workers.Size
 		o.Workers.Busy = status.Workers.Busy
 		o.BatchFill.Counts = status.BatchFill
 	}
 	readings := map[string]reading{}
-	if r.view.Accounts != nil {
-		r.view.Accounts.watch()
-		readings = r.view.Accounts.latest()
+	if v.Accounts != nil {
+		readings = v.Accounts.latest()
 	}
-	found := makers(r.view.Drops, now)
-	for _, ns := range r.view.Store.Namespaces() {
+	found := makers(v.Drops, now)
+	for _, ns := range v.Store.Namespaces() {
 		if only != "" && ns.Name != only {
 			continue
 		}
@@ -126,8 +140,8 @@ func (s *Server) look(r *request) (o Overview, err error) {
 		n.Rates = map[string]float32{}
 		recent := s.history.Recent(ns.Name, now, rateSpan)
 		for series, name := range history.Names[:history.Buffered] {
-			if v := recent[series]; v == v { // not NaN
-				n.Rates[name] = v
+			if rate := recent[series]; rate == rate { // not NaN
+				n.Rates[name] = rate
 			}
 		}
 		if oldest := s.sweep.oldest(ns.Name); oldest > 0 && n.Buffered > 0 {
@@ -145,14 +159,17 @@ func (s *Server) look(r *request) (o Overview, err error) {
 		}
 		e := evidence{makers: found[ns.Name], rejected: s.recorder.rejections.Now(ns.Name, now)}
 		e.oldestAge, _ = s.sweep.oldestAge(ns.Name)
-		if r.view.Accounts != nil {
-			e.late, e.ends = r.view.Accounts.late(ns, now), r.view.Accounts.drops.Now(ns.Name, now)
+		e.oldestIn = s.sweep.oldestIn(ns.Name)
+		if v.Accounts != nil {
+			e.late, e.ends = v.Accounts.late(ns, now), v.Accounts.drops.Now(ns.Name, now)
 		}
 		j.buffer(n, e)
 	}
-	o.Queues = s.jobLedgers.overview(r.view, only, now, &j)
-	o.Findings = conclude(o.NowMS, j.found)
-	return o, nil
+	o.Queues = s.jobLedgers.overview(v, only, now, &j)
+	o.Findings = conclude(o.NowMS, s.held.keep(j.found, now, func(namespace string) bool {
+		return o.Store.Ready && (only == "" || only == namespace) && v.has(namespace)
+	}))
+	return o
 }
 
 func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) NamespaceOverview {

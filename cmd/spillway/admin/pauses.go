@@ -1,9 +1,13 @@
 package admin
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
+	"github.com/spillway-io/spillway/cmd/spillway/human"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // PausedPart is a pause and what it stops.
@@ -30,7 +34,7 @@ func (s *Server) pauses(r *request) (any, error) {
 		}
 	}
 	for _, space := range r.view.jobSpaces() {
-		queues, err := space.store.Pauses(r.ctx, space.ns)
+		queues, err := s.jobLedgers.pauses(r.ctx, space)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +77,7 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		answer.Paused, err = space.pauseOf(r.ctx, queue)
+		answer.Paused, err = s.jobLedgers.pauseOf(r.ctx, space, queue)
 		return answer, err
 	}
 }
@@ -92,9 +96,65 @@ func resumed(was bool, err error) string {
 	return ""
 }
 
+// pauses reads which queues of a namespace are paused, and notes it.
+func (b *jobLedgers) pauses(ctx context.Context, space jobSpace) ([]job.PausedQueue, error) {
+	queues, err := space.store.Pauses(ctx, space.ns)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f := b.spaces[space.ns.Name]; f != nil && err == nil {
+		f.paused = queues
+	}
+	return queues, err
+}
+
+// A pausedQueue is one, and how many jobs wait for its end.
+type pausedQueue struct {
+	job.PausedQueue
+	ready int64
+}
+
+// pausedNow are those of a namespace when it was read last, those with most ready jobs first.
+func (f *jobFigures) pausedNow() (list []pausedQueue) {
+	for _, p := range f.paused {
+		q := pausedQueue{PausedQueue: p}
+		if f.counted != nil {
+			if at := slices.IndexFunc(f.counted.rows, func(c queueCounts) bool { return c.name == p.Queue }); at >= 0 {
+				q.ready = f.counted.rows[at].Ready
+			}
+		}
+		list = append(list, q)
+	}
+	slices.SortStableFunc(list, func(a, b pausedQueue) int { return cmp.Compare(b.ready, a.ready) })
+	return list
+}
+
+// maxPaused are the paused queues of a namespace that findings name.
+const maxPaused = 5
+
+// pauses are about queues whose jobs are not claimed: nobody needs to hurry where none waits.
+func (j *judge) pauses(namespace string, paused []pausedQueue) {
+	for _, p := range paused[:min(maxPaused, len(paused))] {
+		f := Finding{Level: Notice, Namespace: namespace, Queue: p.Queue, SinceMS: unixMilli(p.Since),
+			What: "queue " + p.Queue + " is " + pauseOf(&p.Pause).Text(j.now.UnixMilli()), Command: "spillway resume " + namespace + " " + p.Queue}
+		f.waits(p.ready, "job waits", "jobs wait")
+		j.add(f)
+	}
+	if more := len(paused) - maxPaused; more > 0 {
+		j.add(Finding{Level: Notice, Namespace: namespace, What: human.Some(int64(more), "more queue is", "more queues are") + " paused",
+			Command: "spillway jobs ls " + namespace})
+	}
+}
+
+// waits makes a pause a risk where something waits for its end.
+func (f *Finding) waits(n int64, one, many string) {
+	if n > 0 {
+		f.Level, f.weight, f.What = Risk, n, f.What+", and "+human.Some(n, one, many)
+	}
+}
+
 // pauseOf is how a queue is paused; nil: it is not.
-func (s jobSpace) pauseOf(ctx context.Context, queue string) (*Pause, error) {
-	queues, err := s.store.Pauses(ctx, s.ns)
+func (b *jobLedgers) pauseOf(ctx context.Context, space jobSpace, queue string) (*Pause, error) {
+	queues, err := b.pauses(ctx, space)
 	for _, q := range queues {
 		if q.Queue == queue {
 			return pauseOf(&q.Pause), err

@@ -59,6 +59,7 @@ type jobFigures struct {
 	tracked   map[string]*trackedQueue
 	dying     string    // the queue whose dead letters rose most when they last did
 	dyingAt   time.Time // when they were counted
+	paused    []job.PausedQueue
 }
 
 type jobReading struct {
@@ -209,6 +210,9 @@ func (b *jobLedgers) readAges(ctx context.Context) time.Duration {
 	for _, space := range v.jobSpaces() {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		_, err := b.table(bounded, space, "")
+		if err == nil {
+			_, err = b.pauses(bounded, space)
+		}
 		cancel()
 		if err != nil {
 			b.log.Debug("queues not counted", zap.String("namespace", space.ns.Name), zap.Error(err))
@@ -314,12 +318,18 @@ type OutboxState struct {
 	OldestAgeMS int64 `json:"oldest_age_ms"` // 0: none waits
 }
 
+// watch notes that somebody looks.
+func (b *jobLedgers) watch() {
+	b.mu.Lock()
+	b.watched.look(time.Now())
+	b.mu.Unlock()
+}
+
 // overview is what is known of the namespaces of kind queue, of all or of one; j judges them.
 func (b *jobLedgers) overview(v View, only string, now time.Time, j *judge) []QueueOverview {
 	list, sinks := []QueueOverview{}, v.pushSinks()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watched.look(time.Now())
 	for _, space := range v.jobSpaces() {
 		ns := space.ns
 		if only != "" && ns.Name != only {
@@ -362,6 +372,7 @@ func (b *jobLedgers) overview(v View, only string, now time.Time, j *judge) []Qu
 		if died, dies := e.ends["died"]; dies && !f.dyingAt.Before(died.Since) {
 			e.dying = f.dying
 		}
+		e.paused = f.pausedNow()
 		if v.Health.Ready() == nil {
 			j.queue(q, e)
 		}

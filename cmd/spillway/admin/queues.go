@@ -180,7 +180,7 @@ func (s *Server) queueNow(r *request) (any, error) {
 	}
 	s.jobLedgers.look(space.ns.Name, counts)
 	row := queueRow(counts, time.Now().UnixMilli())
-	row.Paused, err = space.pauseOf(r.ctx, queue)
+	row.Paused, err = s.jobLedgers.pauseOf(r.ctx, space, queue)
 	return row, err
 }
 

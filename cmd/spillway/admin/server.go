@@ -40,6 +40,7 @@ type Server struct {
 	end        context.CancelFunc
 	tails      chan struct{} // holds one of each that runs
 	audit      auditLog
+	held       held
 	reasons    letterReasons
 	acts       sync.Mutex // held by what runs alone
 
@@ -74,6 +75,7 @@ func New(cfg Config, log *zap.Logger) *Server {
 		began:   time.Now(),
 		tails:   make(chan struct{}, maxTails),
 		history: history.New(),
+		held:    held{states: map[heldState]heldFinding{}},
 	}
 	s.running, s.end = context.WithCancel(context.Background())
 	s.sweep = newSweep(cfg.Source, log)
@@ -134,6 +136,13 @@ func (s *Server) Start(ctx context.Context) error {
 	s.serving.Go(func() { s.sweep.run(s.running) })
 	s.serving.Go(func() { s.recorder.run(s.running, s.jobLedgers) })
 	s.serving.Go(func() { s.jobLedgers.run(s.running) })
+	s.serving.Go(func() {
+		lifecycle.Every(s.running, heldEvery, func() {
+			if v := s.cfg.Source(); v.Store != nil {
+				s.judge(v, "")
+			}
+		})
+	})
 	s.serving.Go(func() {
 		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.cfg.Failed(fmt.Errorf("admin server: %w", err))

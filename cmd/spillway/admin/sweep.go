@@ -47,12 +47,13 @@ type row struct {
 type space struct {
 	rows      map[string]*row
 	next      partition.Page
-	began     int64 // Unix ms of the running pass; 0 = it has not begun
-	completed int64 // Unix ms of the last complete pass; 0 = none
-	took      int64 // ms, of that pass
-	leftOut   int   // partitions of the running pass beyond maxRows
-	oldest    int64 // Unix ms, of the last pass or refresh; 0 = no entries, or not known
-	oldestAge int64 // ms, as it was when its partition was read
+	began     int64  // Unix ms of the running pass; 0 = it has not begun
+	completed int64  // Unix ms of the last complete pass; 0 = none
+	took      int64  // ms, of that pass
+	leftOut   int    // partitions of the running pass beyond maxRows
+	oldest    int64  // Unix ms, of the last pass or refresh; 0 = no entries, or not known
+	oldestAge int64  // ms, as it was when its partition was read
+	oldestIn  string // that partition
 	paused    map[string]bool
 }
 
@@ -323,9 +324,11 @@ func (s *sweep) refresh(ctx context.Context, store Store, all []*partition.Names
 }
 
 func (sp *space) findOldest() {
-	sp.oldest, sp.oldestAge = 0, 0
-	for _, r := range sp.rows {
-		sp.oldestAge = max(sp.oldestAge, r.swept-r.oldest)
+	sp.oldest, sp.oldestAge, sp.oldestIn = 0, 0, ""
+	for name, r := range sp.rows {
+		if age := r.swept - r.oldest; age > sp.oldestAge {
+			sp.oldestAge, sp.oldestIn = age, name
+		}
 		if sp.oldest == 0 || r.oldest < sp.oldest {
 			sp.oldest = r.oldest
 		}
