@@ -15,7 +15,7 @@ import (
 // What is judged by. An alert that looks at the same figure has the same number, which a test compares.
 const (
 	nearMaxAge    = 0.7              // of max_age: time to act before entries expire
-	nearMaxJobs   = 0.8              // of max_jobs
+	nearFull      = 0.8              // of max_jobs, and of the capacity of a partition
 	rejectedShare = 0.01             // of the entries that clients send
 	overdueFor    = 30 * time.Second // that entries are due, and none is delivered
 	unreadFor     = 15 * time.Second // that a ledger, which is read every second, was not
@@ -414,7 +414,7 @@ func (j *judge) queue(q QueueOverview, e evidence) {
 		}
 		j.add(f)
 	}
-	if q.MaxJobs > 0 && float64(q.Jobs) >= nearMaxJobs*float64(q.MaxJobs) {
+	if q.MaxJobs > 0 && float64(q.Jobs) >= nearFull*float64(q.MaxJobs) {
 		f := Finding{Level: Risk, state: "full", Namespace: q.Namespace, What: fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected", q.Jobs, q.MaxJobs),
 			Do: "see whether workers keep up, then raise max_jobs", Command: "spillway jobs ls " + q.Namespace}
 		if l := q.Largest; l != nil {

@@ -73,6 +73,7 @@ type Overview struct {
 	Namespaces []NamespaceOverview `json:"namespaces"` // of partitions
 	Queues     []QueueOverview     `json:"queues"`     // namespaces of kind queue
 	Findings   Findings            `json:"findings"`
+	Near       Near                `json:"near"`
 	Workers    struct {
 		Size int `json:"size"`
 		Busy int `json:"busy"`
@@ -81,6 +82,12 @@ type Overview struct {
 		LE     []int   `json:"le"`
 		Counts []int64 `json:"counts"`
 	} `json:"batch_fill"`
+}
+
+// Near are the shares from which something is near its limit.
+type Near struct {
+	MaxAge float64 `json:"max_age"` // of the oldest entry
+	Full   float64 `json:"full"`    // of jobs, or of a partition
 }
 
 // rateSpan is the number of seconds that rates are the mean of.
@@ -116,6 +123,7 @@ func (s *Server) judge(v View, only string) (o Overview) {
 		NowMS:      now.UnixMilli(),
 		Store:      v.store(),
 		Role:       v.Role,
+		Near:       Near{nearMaxAge, nearFull},
 		Namespaces: []NamespaceOverview{},
 	}
 	j.store(o.Store)

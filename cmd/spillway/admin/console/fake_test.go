@@ -122,7 +122,7 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"version": "1.4.0", "revision": "9b487ba", "go_version": "go1.26", "role": "all", "started_at_ms": now - 90_000_000, "now_ms": now, "store": store,
 			"you": object{"name": "alice", "role": f.role}, "mask_fields": []string{"password", "email"}}
 	case route == "overview":
-		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "queues": f.queues, "workers": object{"size": 16, "busy": 5}, "findings": f.found(),
+		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "queues": f.queues, "workers": object{"size": 16, "busy": 5}, "findings": f.found(), "near": object{"max_age": 0.6, "full": 0.9},
 			"batch_fill": object{"le": []int{1, 2, 4, 8, 16, 32, 64, 128}, "counts": []int{20, 31, 80, 122, 160, 90, 300, 812}}}
 	case route == "history" && slices.ContainsFunc(f.queues, func(q object) bool { return q["namespace"] == r.URL.Query().Get("namespace") }):
 		answer = object{"step_ms": 1000, "from_ms": now - 2000, "points": 3, "series": object{"ready": []any{70, 71, nil}, "pending": []any{nil, 38, 38}, "dead": []any{nil, nil, nil},

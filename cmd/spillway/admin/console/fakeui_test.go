@@ -36,6 +36,23 @@ func TestTheBannerAnswersTheThreeQuestions(t *testing.T) {
 	shows(t, page, "Looking takes nothing away.")
 }
 
+// From which share on something is near its limit says the server.
+func TestAPartitionIsColouredByTheServersThresholds(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.partition = func(i int) object {
+		p := calmPartition(i)
+		p["fill"], p["oldest_age_ms"] = []float64{0.89, 0.9, 1}[i%3], []int{107_000, 108_000, 180_000}[i%3] // of 180 s
+		return p
+	}
+	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
+	for _, kind := range []string{"", ".warn-text", ".bad-text"} {
+		until(t, page, "there are cells like n"+kind, `["2", "3"].every((n) => document.querySelector(".partitions tbody td:nth-of-type(" + n + ").n`+kind+`"))`)
+	}
+	until(t, page, "a third of them", `(() => { const cells = [...document.querySelectorAll(".partitions tbody td:nth-of-type(2)")];
+		return cells.every((c) => c.className === { "89 %": "n", "90 %": "n warn-text", "100 %": "n bad-text" }[c.innerText]); })()`)
+}
+
 func TestCalmIsSaidInOneLine(t *testing.T) {
 	t.Parallel()
 	page, _ := visit(t, chromium.Start(t), newFake(t).URL+"/", 1280, 900)

@@ -7,15 +7,17 @@ import { openDrawer, state } from "./state.js";
 import { Action, Chip, html, Text } from "./ui.js";
 
 export function PartitionRow({ p, namespace, index, now }) {
-  const of = state.overview.namespaces.find((n) => n.namespace === namespace);
+  const { namespaces, near } = state.overview;
+  const of = namespaces.find((n) => n.namespace === namespace);
   const share = of?.max_age_ms > 0 ? p.oldest_age_ms / of.max_age_ms : 0;
+  const nears = (part, limit) => (part >= 1 ? "n bad-text" : part >= limit ? "n warn-text" : "n");
   const loses = (f) => (f > 0 ? "n bad-text" : "n");
   return html`<tr aria-rowindex=${index} class=${p.gone ? "gone" : ""}>
     <th scope="row"><button type="button" class="link" onClick=${() => openDrawer("peek", namespace, p.partition)}><${Text} of=${p.partition} cut=${48} /></button>
       ${p.paused && html` <${Chip} kind="warn">paused<//>`}${p.leased && html` <small class="leased" title="a worker delivers it now">leased</small>`}</th>
     <td class="n">${short(p.depth)}</td>
-    <td class=${p.fill >= 1 ? "n bad-text" : p.fill >= 0.8 ? "n warn-text" : "n"} title=${`${count(p.depth)} of ${count(p.capacity)}`}>${percent(p.fill)}</td>
-    <td class=${share >= 0.9 ? "n bad-text" : share >= 0.7 ? "n warn-text" : "n"}>${duration(p.oldest_age_ms)}</td>
+    <td class=${nears(p.fill, near.full)} title=${`${count(p.depth)} of ${count(p.capacity)}`}>${percent(p.fill)}</td>
+    <td class=${nears(share, near.max_age)}>${duration(p.oldest_age_ms)}</td>
     <td class="n">${rate(p.in_per_s)}</td><td class="n">${rate(p.out_per_s)}</td>
     <td class=${loses(p.evicted_per_s)} title=${`${count(p.evicted)} in all`}>${rate(p.evicted_per_s)}</td>
     <td class=${loses(p.expired_per_s)} title=${`${count(p.expired)} in all`}>${rate(p.expired_per_s)}</td>
