@@ -48,6 +48,7 @@ try('SET', seen, '', 'PX', 1000)
 
 try('HGETALL', m)
 try('HSETNX', m, 'format', 1)
+try('PEXPIRE', m, 1000)
 try('ZCOUNT', ready, 0, 1)
 try('ZRANGE', ready, 0, 0)
 try('SCAN', '0', 'COUNT', 1)

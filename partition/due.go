@@ -28,28 +28,16 @@ const holdPerRank = 100 * time.Millisecond
 // Rank is how many live processes that drain the namespace come before this one for a shard: 0
 // also where that is not known. It is advice, and may be another a moment later.
 func (n *Namespace) Rank(shard int) int {
-	if n.home == nil {
-		return 0
-	}
 	return n.home.Rank(shard)
 }
 
 // Drainers is how many live processes drain the namespace; 0: it is not known.
 func (n *Namespace) Drainers() int {
-	if n.home == nil {
-		return 0
-	}
 	return n.home.Drainers()
 }
 
-// Rest is how long this process leaves what concerns the whole namespace to others after a look
-// at it; 0: it is one of the two that look all the time.
-func (n *Namespace) Rest() time.Duration {
-	if n.home == nil {
-		return 0
-	}
-	return n.home.Rest(space.Whole)
-}
+// Home is where the namespace lives; nil: no Store made it.
+func (n *Namespace) Home() *space.Home { return n.home }
 
 // Draining says whether a drainer of this process drains the namespace from now on. The store's
 // Janitor tells other processes.

@@ -16,6 +16,7 @@ import (
 //	sw:{ns.N}:ledger                 hash    exact totals, high-water mark, format, shards, epoch, pauses
 //	sw:{ns.N}:dead                   list    dead letters, oldest first
 //	sw:{ns.N}:dd:<partition>:<hash>  string  result of an idempotent produce
+//	sw:{ns.0}:history                list    a record a minute: see space.History
 //	sw:{ns}:drainers                 zset    processes that serve the namespace: see package space
 //
 // The hash tag {ns.N-x} of shard N, {ns.0} of the first, keeps a shard in one cluster slot: see backend.ShardPrefix. A name holds neither a brace

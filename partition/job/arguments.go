@@ -162,6 +162,7 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:queues             zset    queues with jobs, by when their head deserves a look, ms
 //	sw:{ns.N}:tombstones         hash    queue → references in r: whose job is gone
 //	sw:{ns.N}:ledger             hash    exact totals, format, kind, shards, epoch
+//	sw:{ns.0}:history            list    a record a minute: see space.History
 //	sw:{ns.N}:out:<lane>         string  what the last claim of a lane handed out
 //	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish, decision on a prepared job
 //	sw:{ns.N}:rate:<queue>       string  µs when the bucket of the queue's rate is full again, until then

@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Policy is the settings of one namespace: what the PHP application is configured with. Validate
@@ -124,6 +125,7 @@ func (s *Store) newNamespace(name string, p Policy) (*namespace, error) {
 	of.PHP, of.TTR, of.Policy.Rules = true, p.TTR, p.Rules
 	of.Policy.MaxJobs = 0 // PHP has no bound, so there is none to be near to
 	own := s.prefix + ":php:"
+	of.History = space.NewHistory(s.backend, own+"{"+name+"}:history", own+"{"+name+"}:closed")
 	return &namespace{
 		Namespace: of,
 		Policy:    p,

@@ -25,6 +25,7 @@ type Home struct {
 	// Reordered is called when other processes drain it than before; nil: nobody asks. It is set
 	// before the home is adopted.
 	Reordered func()
+	History   *History // what it was; nil: nobody keeps one
 
 	prefix string
 	wanted int // shards as configured, or Auto
@@ -115,6 +116,8 @@ func (s *Space) Adopt(h *Home) {
 		return
 	}
 	h.space = s
+	first := h.Shards()[0]
+	h.History = NewHistory(s.backend, first.Prefix+"history", first.Ledger)
 	for _, sh := range h.Shards() {
 		h.adopt(sh)
 	}

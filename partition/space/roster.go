@@ -75,6 +75,9 @@ func hashOf(process string) uint64 {
 // known is the roster while it can be trusted; nil: it was not read for as long as an entry in it
 // counts. A process without one behaves as if it were alone.
 func (h *Home) known() *roster {
+	if h == nil { // of a namespace that no store made
+		return nil
+	}
 	r := h.roster.Load()
 	if r == nil || time.Since(r.read) > aliveFor {
 		return nil
@@ -107,6 +110,12 @@ func (h *Home) Rest(shard int) time.Duration {
 		return 0
 	}
 	return restTogether * time.Duration(len(r.serving)-2)
+}
+
+// First reports whether this process does for the whole namespace what one of all has to do.
+func (h *Home) First() bool {
+	r := h.known()
+	return r == nil || order(r.serving, h.self, Whole) == 0
 }
 
 // Draining says whether this process drains the namespace from now on.

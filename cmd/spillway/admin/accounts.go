@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/metric"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 const (
@@ -73,7 +74,7 @@ func (a *Accounts) read(ctx context.Context) (busy time.Duration) {
 	for _, ns := range a.store.Namespaces() {
 		began := time.Now()
 		a.mu.Lock()
-		rests := !a.watched.now(began) && a.last[ns.Name].rests(began, ns.Rest())
+		rests := !a.watched.now(began) && a.last[ns.Name].rests(began, ns.Home().Rest(space.Whole))
 		a.mu.Unlock()
 		if rests {
 			continue
@@ -152,7 +153,7 @@ func (a *Accounts) watch() {
 func (a *Accounts) late(ns *partition.Namespace, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.last[ns.Name].late(now, ns.Rest(), a.watched)
+	return a.last[ns.Name].late(now, ns.Home().Rest(space.Whole), a.watched)
 }
 
 // latest are the last readings by namespace.

@@ -245,7 +245,7 @@ func (o order) compare(a, b *row) int {
 }
 
 // best returns the first k rows of an order. It looks at each row once and keeps k.
-func (sp *space) best(o order, k int) []*row {
+func (sp *spaceSweep) best(o order, k int) []*row {
 	return first(o, k, func(yield func(*row)) {
 		for _, r := range sp.rows {
 			yield(r)

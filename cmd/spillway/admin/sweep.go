@@ -43,8 +43,8 @@ type row struct {
 	in, out, evicted, expired float32 // entries a second between the last two reads; 0 after one
 }
 
-// space is the sweep of one namespace.
-type space struct {
+// spaceSweep is the sweep of one namespace.
+type spaceSweep struct {
 	rows      map[string]*row
 	next      partition.Page
 	began     int64  // Unix ms of the running pass; 0 = it has not begun
@@ -70,7 +70,7 @@ type sweep struct {
 
 	mu      sync.Mutex
 	watched time.Time // of the last request
-	spaces  map[string]*space
+	spaces  map[string]*spaceSweep
 	known   int           // rows of all spaces
 	ticked  chan struct{} // closed when a tick ends
 }
@@ -83,7 +83,7 @@ func newSweep(source Source, log *zap.Logger) *sweep {
 		wake:      lifecycle.NewSignal(),
 		maxRows:   maxRows,
 		refreshed: refreshed,
-		spaces:    map[string]*space{},
+		spaces:    map[string]*spaceSweep{},
 		ticked:    make(chan struct{}),
 	}
 }
@@ -189,7 +189,7 @@ func (s *sweep) forget(all []*partition.Namespace) {
 	}
 	for _, ns := range all {
 		if s.spaces[ns.Name] == nil {
-			s.spaces[ns.Name] = &space{rows: map[string]*row{}}
+			s.spaces[ns.Name] = &spaceSweep{rows: map[string]*row{}}
 		}
 	}
 }
@@ -229,7 +229,7 @@ func (s *sweep) page(ctx context.Context, store Store,
 }
 
 // put keeps what was read of a partition.
-func (s *sweep) put(sp *space, stats partition.Stats, now int64) {
+func (s *sweep) put(sp *spaceSweep, stats partition.Stats, now int64) {
 	r := sp.rows[stats.Partition]
 	fresh := r == nil
 	if fresh {
@@ -249,13 +249,13 @@ func (s *sweep) put(sp *space, stats partition.Stats, now int64) {
 	r.paused = sp.paused[stats.Partition]
 }
 
-func (s *sweep) drop(sp *space, name string) {
+func (s *sweep) drop(sp *spaceSweep, name string) {
 	delete(sp.rows, name)
 	s.known--
 }
 
 // displace makes room for a partition with more or older entries than one of a few others.
-func (s *sweep) displace(sp *space, stats partition.Stats, now int64) bool {
+func (s *sweep) displace(sp *spaceSweep, stats partition.Stats, now int64) bool {
 	tried := 0
 	for name, r := range sp.rows { // in no order
 		if r.Depth < stats.Depth && r.oldest > now-stats.OldestAge.Milliseconds() {
@@ -323,7 +323,7 @@ func (s *sweep) refresh(ctx context.Context, store Store, all []*partition.Names
 	}
 }
 
-func (sp *space) findOldest() {
+func (sp *spaceSweep) findOldest() {
 	sp.oldest, sp.oldestAge, sp.oldestIn = 0, 0, ""
 	for name, r := range sp.rows {
 		if age := r.swept - r.oldest; age > sp.oldestAge {

@@ -78,7 +78,7 @@ func (b *backlog) produce(tb testing.TB, first, n int, entries func(i int) (coun
 // pass ticks until a whole pass is over, and returns how many ticks that took.
 func (b *backlog) pass(tb testing.TB) (ticks int) {
 	tb.Helper()
-	sp := func() *space { return b.sweep.spaces["default"] }
+	sp := func() *spaceSweep { return b.sweep.spaces["default"] }
 	for before := int64(-1); ; ticks++ {
 		b.sweep.watch()
 		b.sweep.tick(tb.Context())
@@ -307,7 +307,7 @@ func BenchmarkSweep(b *testing.B) {
 }
 
 func BenchmarkFirstRows(b *testing.B) {
-	sp := &space{rows: map[string]*row{}}
+	sp := &spaceSweep{rows: map[string]*row{}}
 	for i := range 100_000 {
 		name := fmt.Sprintf("p%06d", i)
 		sp.rows[name] = &row{Stats: partition.Stats{Partition: name, Depth: i * 7919 % 100_000}}
