@@ -180,6 +180,9 @@ func TestEachBrokenPromiseOfAScheduleIsNamed(t *testing.T) {
 		"a tick is forgotten": {"S4", func(s *Schedules) {
 			s.Active["mail/daily"] = ScheduleAccount{Next: at(6000), Total: 4, Fired: 3, Missed: 1}
 		}},
+		"a tick too many": {"S4", func(s *Schedules) {
+			s.Active["mail/daily"] = ScheduleAccount{Next: at(4000), Total: 4, Fired: 3, Missed: 1}
+		}},
 		"of an edited one nobody knows": {"", func(s *Schedules) {
 			s.Put[0].Edited, s.Active["mail/daily"] = true, ScheduleAccount{Next: at(6000), Total: 4, Fired: 3, Missed: 1}
 		}},
