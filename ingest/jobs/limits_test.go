@@ -136,6 +136,10 @@ func TestTheRateOfATokenHoldsForWhatItsSchedulesPublish(t *testing.T) {
 	if n := published(); n != 18 {
 		t.Errorf("%d jobs were published, want 18", n)
 	}
+	held := &port{t: t, reg: p.stored}
+	if n := held.metric("jobs_claims_held_total", "token"); n < 5 {
+		t.Errorf("%v runs were held, want 5 at least", n)
+	}
 	operators, err := schedule.Parse([]byte(`{"every":"3s"}`))
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func served(t testing.TB, policies map[string]job.Policy, edit func(*ingest.Conf
 	return listen(t, s, start(t, s), edit)
 }
 
-// metric reads one metric of ingest by its labels, in the order of their names.
+// metric reads one metric of ingest, or of the store, by its labels, in the order of their names.
 func (p *port) metric(name string, labels ...string) float64 {
 	p.t.Helper()
 	families, err := p.reg.Gather()
@@ -98,7 +98,7 @@ func (p *port) metric(name string, labels ...string) float64 {
 		p.t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() != "spillway_ingest_"+name {
+		if family.GetName() != "spillway_ingest_"+name && family.GetName() != "spillway_"+name {
 			continue
 		}
 		for _, m := range family.GetMetric() {

@@ -212,7 +212,9 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		}
 	}()
 	for i, f := range firings {
-		refund[i] = s.takeRate.spend(ctx, ns, made, f)
+		var held int
+		refund[i], held = s.takeRate.spend(ctx, ns, made, f)
+		s.metrics.limited.Add(float64(held))
 	}
 	sh := ns.shardAt(shard)
 	var of numbers
@@ -297,10 +299,10 @@ type TakeRate func(ctx context.Context, namespace, token string, jobs int) (refu
 const neverAllowed = time.Minute
 
 // spend takes what a firing publishes off the rate of the token that put the schedule. The runs for which that has no
-// room are left out: they stay due, and are judged again by how late they are once the rate allows one.
-func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Firing) (refund func(int)) {
+// room are held: left out, so they stay due, and are judged again by how late they are once the rate allows one.
+func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Firing) (refund func(int), held int) {
 	if take == nil || f.By == "" || len(f.List) == 0 {
-		return nil
+		return nil, 0
 	}
 	all := f.List
 	wait := time.Duration(0)
@@ -315,7 +317,8 @@ func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Fi
 			break
 		}
 	}
-	if left := all[len(f.List):]; len(left) > 0 {
+	left := all[len(f.List):]
+	if held = len(left); held > 0 {
 		if left[0].Cause == 'w' {
 			left = left[1:] // it goes on waiting
 		}
@@ -327,7 +330,7 @@ func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Fi
 		}
 		f.Look = made + ms(wait)
 	}
-	return refund
+	return refund, held
 }
 
 // watch is what the end of a job of a schedule sets off, as the scripts keep it.

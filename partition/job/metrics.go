@@ -18,6 +18,7 @@ type metrics struct {
 	rejected   prometheus.Counter
 	stranded   *prometheus.GaugeVec
 	held, full prometheus.Counter // claims, by rate and by concurrency
+	limited    prometheus.Counter // runs of schedules, by the rate of a token
 	outbox     prometheus.Gauge
 	outboxAge  prometheus.Gauge
 	untraced   prometheus.Counter
@@ -26,7 +27,8 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	r := metric.New(reg, "spillway_")
 	held := r.Counters("jobs_claims_held_total",
-		"Queues of which a claim of this process got fewer jobs than were ready, by what held them back.", "by")
+		"Queues of which a claim of this process got fewer jobs than were ready, by what held them back: rate or concurrency. By token: "+
+			"runs of schedules that it did not publish yet, at each try, as the rate of the token that put them had no room.", "by")
 	m := &metrics{
 		promoted: r.Counters("jobs_promoted_total", "Jobs that this process moved because they were due or their lease lapsed, by the state they are in since.",
 			"outcome"),
@@ -44,8 +46,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Reads of queues and ledgers rejected because too many were under way."),
 		stranded: r.Gauges("jobs_stranded", "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's "+
 			"figure: the same in every process.", "namespace"),
-		held: held.WithLabelValues("rate"),
-		full: held.WithLabelValues("concurrency"),
+		held:    held.WithLabelValues("rate"),
+		full:    held.WithLabelValues("concurrency"),
+		limited: held.WithLabelValues("token"),
 		outbox: r.Gauge("outbox_jobs",
 			"Follow-ups of jobs that ended which are not in their queues yet. The store's figure: the same in every process."),
 		outboxAge: r.Gauge("outbox_age_seconds", "Age of the oldest of them."),

@@ -122,7 +122,7 @@ func TestARateThatCannotBeReadHoldsUpItsOwnScheduleAlone(t *testing.T) {
 	})
 	ns := &Namespace{}
 	away := &Firing{By: "away", Counts: 2, Next: 9000, Runs: Runs{List: []ScheduleRun{{Tick: 1000}, {Tick: 2000}}}}
-	if refund := take.spend(t.Context(), ns, 5000, away); refund != nil || len(away.List) != 0 || away.Next != 1000 || away.Look != 6000 {
+	if refund, held := take.spend(t.Context(), ns, 5000, away); refund != nil || held != 2 || len(away.List) != 0 || away.Next != 1000 || away.Look != 6000 {
 		t.Errorf("got %+v; want it due again in a second", away)
 	}
 	good := &Firing{By: "good", Counts: 2, Runs: Runs{List: []ScheduleRun{{Tick: 1000}, {Tick: 2000}}}}
