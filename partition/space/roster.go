@@ -112,8 +112,11 @@ func (h *Home) Rest(shard int) time.Duration {
 	return restTogether * time.Duration(len(r.serving)-2)
 }
 
-// First reports whether this process does for the whole namespace what one of all has to do.
-func (h *Home) First() bool {
+// Records reports whether this process is the one of all that adds to the history.
+func (h *Home) Records() bool {
+	if h == nil || h.History == nil || h.space != nil && !h.Usable() {
+		return false
+	}
 	r := h.known()
 	return r == nil || order(r.serving, h.self, Whole) == 0
 }

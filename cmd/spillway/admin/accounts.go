@@ -1,167 +1,12 @@
 package admin
 
 import (
-	"context"
-	"maps"
-	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
-
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/drops"
-	"github.com/spillway-io/spillway/partition/lifecycle"
+	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/metric"
-	"github.com/spillway-io/spillway/partition/space"
 )
-
-const (
-	accountsEvery = time.Second
-	firstRead     = 250 * time.Millisecond
-	// idleFor bounds how long an account that does not change is not read, where two other
-	// processes read it every second and nobody watches.
-	idleFor = 30 * time.Second
-	// accountsShare is the part of the time that reading may take, so that many
-	// namespaces or a slow Redis are read less often.
-	accountsShare = 20
-)
-
-// Accounts reads the account of each namespace every second, see reading.rests. Prometheus gets the last
-// one, and the log says when a namespace begins to drop entries, of which kind, how many,
-// and when that ends. The accounts are the store's, so every process of a service has the same.
-type Accounts struct {
-	store Store
-
-	*lifecycle.Loop
-
-	mu       sync.Mutex
-	last     map[string]reading // by namespace; absent until it was read
-	watched  watched
-	lastTook time.Duration // of one reading, which is one round trip
-
-	drops *drops.Notices
-}
-
-// NewAccounts makes the reader of a store's accounts and registers its metrics.
-func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accounts {
-	a := &Accounts{store: store, last: map[string]reading{}}
-	a.drops = drops.NewNotices(log, "entries", map[string]string{
-		"evicted":              "entries are evicted: partitions are full",
-		"expired":              "entries expire: they are older than max_age before a sink takes them",
-		"dead":                 "entries become dead letters: the sink rejects them",
-		"lost":                 "entries are lost: something other than Spillway removes them from Redis",
-		"dead_letters_evicted": "dead letters are dropped: there are more than max_dead or max_dead_bytes keep",
-	})
-	a.Loop = lifecycle.New("accounts", a.firstRead,
-		func(ctx context.Context) { repeat(ctx, accountsEvery, a.read) })
-	reg.MustRegister(a.figures())
-	return a
-}
-
-// firstRead, of 250 ms at most, is for a scrape right after a start or a reload: it finds the
-// ledger, where the store is up.
-func (a *Accounts) firstRead(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, firstRead)
-	defer cancel()
-	a.read(ctx)
-	return nil
-}
-
-// read reads every account once. Where the store does not answer, the last one stays;
-// watch says in the log that it does not. busy is how long answers took.
-func (a *Accounts) read(ctx context.Context) (busy time.Duration) {
-	for _, ns := range a.store.Namespaces() {
-		began := time.Now()
-		a.mu.Lock()
-		rests := !a.watched.now(began) && a.last[ns.Name].rests(began, ns.Home().Rest(space.Whole))
-		a.mu.Unlock()
-		if rests {
-			continue
-		}
-		bounded, cancel := context.WithTimeout(ctx, readTimeout)
-		now, err := a.store.Overview(bounded, ns)
-		cancel()
-		if err != nil {
-			continue
-		}
-		took := time.Since(began)
-		busy += took
-		a.mu.Lock()
-		before, known := a.last[ns.Name]
-		read := reading{Overview: now, at: time.Now(), changed: before.changed}
-		if now.Ledger != before.Ledger || now.Partitions != before.Partitions {
-			read.changed = read.at
-		}
-		a.last[ns.Name] = read
-		a.lastTook = took
-		a.mu.Unlock()
-		if known {
-			a.drops.Note(ns.Name, endings(before.Overview), endings(now), time.Now())
-		}
-	}
-	return busy
-}
-
-// took is the time of the last round trip; 0 before the first.
-func (a *Accounts) took() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.lastTook
-}
-
-// watched is since when somebody looks.
-type watched struct{ since, last time.Time }
-
-func (w *watched) look(now time.Time) {
-	if !w.now(now) {
-		w.since = now
-	}
-	w.last = now
-}
-
-func (w *watched) now(now time.Time) bool { return now.Sub(w.last) <= watchedFor }
-
-// rests reports whether the next reading can wait: for as long as the account has not changed, at
-// most for idleFor and for what others leave to this process.
-func (r reading) rests(now time.Time, others time.Duration) bool { return now.Before(r.due(others)) }
-
-func (r reading) due(others time.Duration) time.Time {
-	return r.at.Add(min(idleFor, others, r.at.Sub(r.changed)))
-}
-
-// late is how long there should be another reading: it rested, until somebody looked.
-func (r reading) late(now time.Time, others time.Duration, w watched) time.Duration {
-	due := r.due(others)
-	if w.since.Before(due) {
-		due = w.since
-	}
-	if r.at.After(due) {
-		due = r.at
-	}
-	return now.Sub(due)
-}
-
-// watch notes that somebody looks.
-func (a *Accounts) watch() {
-	a.mu.Lock()
-	a.watched.look(time.Now())
-	a.mu.Unlock()
-}
-
-// late is how long the account of a namespace should have been read again.
-func (a *Accounts) late(ns *partition.Namespace, now time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.last[ns.Name].late(now, ns.Home().Rest(space.Whole), a.watched)
-}
-
-// latest are the last readings by namespace.
-func (a *Accounts) latest() map[string]reading {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return maps.Clone(a.last)
-}
 
 // outcomes are the totals of an account by their label. None ever falls: entries that
 // were evicted while leased and settled after all stay evicted, and count as reclaimed, too.
@@ -179,6 +24,25 @@ func endings(o partition.Overview) map[string]int64 {
 	totals["evicted"] -= o.Purged
 	totals["purged"], totals["dead_letters_evicted"] = o.Purged, o.DeadEvicted
 	return totals
+}
+
+// jobOutcomes are the totals of a ledger by their label.
+func jobOutcomes(l job.Ledger) map[string]int64 {
+	return map[string]int64{
+		"published": l.Published,
+		"acked":     l.Acked,
+		"expired":   l.Expired,
+		"deleted":   l.Deleted,
+		"lost":      l.Lost,
+		"died":      l.Died,
+		"respawned": l.Respawned,
+	}
+}
+
+// jobStates are how many jobs there are by state.
+func jobStates(l job.Ledger) map[string]int64 {
+	return map[string]int64{"ready": l.Ready, "prepared": l.Prepared, "delayed": l.Delayed,
+		"leased": l.Leased, "dead": l.Dead}
 }
 
 // accountGauge is a figure of the store about a namespace.
@@ -211,25 +75,70 @@ var (
 		"Dead letters that max_dead or max_dead_bytes dropped.")
 )
 
-// figures are those of the last readings: they read nothing, so a scrape costs the store nothing.
-func (a *Accounts) figures() metric.Figures {
+var (
+	accountJobsTotal = accountCounter("jobs_total",
+		"Jobs by outcome, since the first one: published = acked + expired + deleted + lost + what "+
+			"spillway_account_jobs has. Died are those that became dead letters, respawned those of them that were made ready again.", "outcome")
+	accountJobs   = accountGauge("jobs", "Jobs stored now, by state: ready, prepared, delayed, leased or dead.", "state")
+	accountQueues = accountGauge("queues",
+		"Queues with jobs, when they were last counted: every 10 s, or less often where there are many.")
+	accountOldestJob = accountGauge("oldest_ready_job_seconds",
+		"Time since the publish of the first ready job of a queue, of the queue where "+
+			"that is longest, when they were last counted: every 10 s, or less often where there are many; of 1,024 queues.")
+	maxJobs = metric.GaugeOf("spillway_namespace_max_jobs",
+		"Jobs that the namespace may hold. A publish beyond is rejected.", "namespace")
+)
+
+// metrics are those of the last readings: they read nothing, so a scrape costs the store nothing.
+func (o *observer) metrics() metric.Figures {
 	all := []metric.Figure{accountEntries, accountBuffered, accountPartitions, accountKeys, accountOverdue, accountLetters,
-		accountLetterBytes, accountLettersGone, accountPurged}
+		accountLetterBytes, accountLettersGone, accountPurged, accountJobsTotal, accountJobs, accountQueues, accountOldestJob, maxJobs}
 	return metric.Figures{All: all, Read: func(send metric.Send) {
-		for namespace, o := range a.latest() {
-			for outcome, n := range outcomes(o.Overview) {
-				send(accountEntries, float64(n), namespace, outcome)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for _, ns := range o.source().jobSpaces() {
+			if limit := ns.ns.Policy.MaxJobs; limit > 0 && o.spaces[ns.ns.Name] != nil {
+				send(maxJobs, float64(limit), ns.ns.Name)
 			}
-			send(accountBuffered, float64(o.Ledger.Buffered), namespace)
-			send(accountPartitions, float64(o.Partitions), namespace)
-			send(accountKeys, float64(o.Keys), namespace)
-			send(accountOverdue, o.Overdue.Seconds(), namespace)
-			send(accountLetters, float64(o.DeadLetters), namespace)
-			send(accountLetterBytes, float64(o.DeadBytes), namespace)
-			send(accountPurged, float64(o.Purged), namespace)
-			send(accountLettersGone, float64(o.DeadEvicted), namespace)
+		}
+		for namespace, f := range o.spaces {
+			if t := f.counted; t != nil {
+				send(accountQueues, float64(t.jobs), namespace)
+				send(accountOldestJob, t.oldestAge().Seconds(), namespace)
+			}
+			switch {
+			case f.at.IsZero():
+			case f.of == &o.queues:
+				f.sendJobs(send, namespace)
+			default:
+				f.sendEntries(send, namespace)
+			}
 		}
 	}}
+}
+
+func (f *figures) sendEntries(send metric.Send, namespace string) {
+	for outcome, n := range outcomes(f.Overview) {
+		send(accountEntries, float64(n), namespace, outcome)
+	}
+	send(accountBuffered, float64(f.Ledger.Buffered), namespace)
+	send(accountPartitions, float64(f.Partitions), namespace)
+	send(accountKeys, float64(f.Keys), namespace)
+	send(accountOverdue, f.Overdue.Seconds(), namespace)
+	send(accountLetters, float64(f.DeadLetters), namespace)
+	send(accountLetterBytes, float64(f.DeadBytes), namespace)
+	send(accountPurged, float64(f.Purged), namespace)
+	send(accountLettersGone, float64(f.DeadEvicted), namespace)
+}
+
+func (f *figures) sendJobs(send metric.Send, namespace string) {
+	for outcome, n := range f.totals {
+		send(accountJobsTotal, float64(n), namespace, outcome)
+	}
+	send(accountKeys, float64(f.jobs.Keys), namespace)
+	for state, n := range jobStates(f.jobs) {
+		send(accountJobs, float64(n), namespace, state)
+	}
 }
 
 var (

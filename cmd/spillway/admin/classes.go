@@ -47,7 +47,7 @@ func (s *Server) countClasses(r *request, space jobSpace, queue string, masks []
 	offset := max(0, int(to.Total)-classedLetters)
 	for range classedReads {
 		read := 0
-		_, err := paced(r.ctx, s.jobLedgers.counts, func() (int64, error) {
+		_, err := paced(r.ctx, s.observer.counts, func() (int64, error) {
 			list, total, err := space.store.Dead(r.ctx, space.ns, queue, offset+to.Classed, maxDeadJobs)
 			for _, j := range list {
 				to.Classes[classOf(j.Payload, masks)]++

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/gjson"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
+	zaplog "go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/backend/backendtest"
@@ -40,7 +40,7 @@ type controlled struct {
 	c     *control.Control
 	store *backend.Backend
 	jobs  map[string]*fakeJobs
-	logs  *observer.ObservedLogs
+	logs  *zaplog.ObservedLogs
 
 	jobStores []JobStore
 }
@@ -54,7 +54,7 @@ func newControlled(t *testing.T) *controlled {
 		Tokens: []control.Token{{Namespace: "filed", Name: "own", Hash: control.HashToken("own")}},
 		Admins: []control.Admin{{Name: "admin-1", Role: "admin", Hash: control.HashToken("admin")}},
 	}, control.Pools{"default": store, "fast": store})
-	core, logs := observer.New(zap.InfoLevel)
+	core, logs := zaplog.New(zap.InfoLevel)
 	c.logs = logs
 	c.Server = New(Config{Listen: "127.0.0.1:8081", Source: func() View {
 		return View{Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), Control: c.c, Jobs: c.jobStores, Queues: func(name string) Queues {

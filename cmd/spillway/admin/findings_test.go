@@ -196,14 +196,16 @@ func TestTheQueueWhoseJobsDieIsNamed(t *testing.T) {
 	v := View{Store: &fakeStore{}, Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: mail}},
 		Push: []Pusher{pushing{{Namespace: "mail", Label: "http://crm", Sink: "crm", State: guard.Failing}}}}
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
-	b := s.jobLedgers
-	b.forget(v)
+	b := s.observer
+	b.forget(v.Store, b.observed(v))
 	counted := func(at time.Time, old, crm int64) {
 		b.keep(tableKey{"mail", ""}, &queueTable{at: at, total: 2, rows: []queueCounts{{name: "old", Counts: job.Counts{Dead: old}}, {name: "crm", Counts: job.Counts{Dead: crm}}}})
 	}
 	counted(now.Add(-time.Minute), 900, 0)
-	b.note("mail", jobReading{job.Ledger{Died: 900}, now.Add(-time.Second)})
-	b.note("mail", jobReading{job.Ledger{Died: 905}, now})
+	for i, died := range []int64{900, 905} {
+		l := job.Ledger{Died: died}
+		b.note(&b.queues, "mail", reading{jobs: l, totals: jobOutcomes(l), at: now.Add(time.Duration(i-1) * time.Second)})
+	}
 	answer := func() string { return ask(s, "GET", "/api/v1/findings?namespace=mail", "127.0.0.1:8081").Body.String() }
 	if got := answer(); !strings.Contains(got, `"what":"5 jobs died`) || strings.Contains(got, "most in") || strings.Contains(got, "kept; sink") {
 		t.Errorf("before they were counted: %s", got)
@@ -218,17 +220,17 @@ func TestTheFindingsAreOfTheStoreAndOfWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	health := &fakeHealth{warns: []string{"r:1: its append-only file is off"}}
-	accounts := &Accounts{last: map[string]reading{"default": {at: now, changed: now}}, drops: drops.NewNotices(zap.NewNop(), "entries", map[string]string{"lost": ""})}
-	store := &fakeStore{}
-	v := View{Store: store, Health: health, Accounts: accounts}
+	store := &fakeStore{overview: func() (partition.Overview, error) { return partition.Overview{}, nil }}
+	v := View{Store: store, Health: health}
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
+	s.observer.read(t.Context())
 	answer := func(query string) string {
 		return ask(s, "GET", "/api/v1/findings"+query, "127.0.0.1:8081").Body.String()
 	}
 	if got := answer(""); !strings.Contains(got, `"level":"notice","headline":"no data is being lost","findings":[{"level":"notice","what":"r:1: its append-only file is off"}]`) {
 		t.Errorf("a warning: %s", got)
 	}
-	accounts.drops.Note("default", map[string]int64{}, map[string]int64{"lost": 7}, now)
+	s.observer.buffers.drops.Note("default", map[string]int64{}, map[string]int64{"lost": 7}, now)
 	if got := answer("?namespace=default"); !strings.Contains(got, `{"level":"loss","namespace":"default","what":"7 entries were lost"`) {
 		t.Errorf("a loss: %s", got)
 	}
@@ -258,6 +260,7 @@ func TestAnAuditBelievesAResidualThatStays(t *testing.T) {
 		left := slices.Clone(tt.residuals)
 		store := &auditedStore{next: func() (n int64) { n, left = left[0], left[1:]; return n }}
 		s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return View{Store: store, Health: &fakeHealth{}} }}, zap.NewNop())
+		s.observer.read(t.Context())
 		if got := ask(s, "GET", "/api/v1/findings?audit=1", "127.0.0.1:8081").Body.String(); !strings.Contains(got, tt.want) || len(left) > 0 {
 			t.Errorf("%v: %s", tt.residuals, got)
 		}
@@ -278,17 +281,17 @@ func TestALedgerThatRestsIsNotLate(t *testing.T) {
 	t.Parallel()
 	ago := func(d time.Duration) time.Time { return judgedAt.Add(-d) }
 	for name, tt := range map[string]struct {
-		r    reading
+		f    figures
 		w    watched
 		want time.Duration
 	}{
-		"it was read just now":                 {reading{at: ago(0), changed: ago(time.Hour)}, watched{ago(time.Hour), ago(0)}, 0},
-		"it rests, and somebody looks":         {reading{at: ago(20 * time.Second), changed: ago(time.Hour)}, watched{ago(0), ago(0)}, 0},
-		"it rested for too long":               {reading{at: ago(50 * time.Second), changed: ago(time.Hour)}, watched{ago(0), ago(0)}, 20 * time.Second},
-		"somebody has looked for a while":      {reading{at: ago(20 * time.Second), changed: ago(time.Hour)}, watched{ago(16 * time.Second), ago(0)}, 16 * time.Second},
-		"it changed, so it should be read now": {reading{at: ago(20 * time.Second), changed: ago(20 * time.Second)}, watched{ago(0), ago(0)}, 20 * time.Second},
+		"it was read just now":                 {figures{reading: reading{at: ago(0)}, changed: ago(time.Hour)}, watched{ago(time.Hour), ago(0)}, 0},
+		"it rests, and somebody looks":         {figures{reading: reading{at: ago(20 * time.Second)}, changed: ago(time.Hour)}, watched{ago(0), ago(0)}, 0},
+		"it rested for too long":               {figures{reading: reading{at: ago(50 * time.Second)}, changed: ago(time.Hour)}, watched{ago(0), ago(0)}, 20 * time.Second},
+		"somebody has looked for a while":      {figures{reading: reading{at: ago(20 * time.Second)}, changed: ago(time.Hour)}, watched{ago(16 * time.Second), ago(0)}, 16 * time.Second},
+		"it changed, so it should be read now": {figures{reading: reading{at: ago(20 * time.Second)}, changed: ago(20 * time.Second)}, watched{ago(0), ago(0)}, 20 * time.Second},
 	} {
-		if got := tt.r.late(judgedAt, time.Hour, tt.w); got != tt.want {
+		if got := tt.f.late(judgedAt, time.Hour, tt.w); got != tt.want {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
 	}

@@ -50,9 +50,9 @@ func TestTheServerHoldsWhatItFound(t *testing.T) {
 	v := View{Store: &fakeStore{}, Health: health, Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{push}}
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
 	s.sweep.now = func() time.Time { return now }
-	s.jobLedgers.forget(v)
+	s.observer.forget(v.Store, s.observer.observed(v))
 	for range 2 {
-		s.jobLedgers.note("mail", jobReading{job.Ledger{Ready: 2}, now})
+		s.observer.note(&s.observer.queues, "mail", reading{jobs: job.Ledger{Ready: 2}, at: now})
 	}
 	s.judge(v, "")
 	push[0].State = guard.Open
@@ -79,12 +79,12 @@ func TestAPausedQueueIsFoundWhoeverPausedIt(t *testing.T) {
 	q := newQueued(t)
 	q.publish("out", 0, "1", "2")
 	answer := func() string { return send(q.Server, "GET", "/api/v1/findings", "operator", "").Body.String() }
-	q.jobLedgers.readLedgers(t.Context())
-	q.jobLedgers.readAges(t.Context())
+	q.observer.read(t.Context())
+	q.observer.readAges(t.Context())
 	if err := q.store.Pause(t.Context(), q.ns, "out", partition.Pause{By: "eve", Reason: "drill"}); err != nil { // by another process
 		t.Fatal(err)
 	}
-	q.jobLedgers.readAges(t.Context())
+	q.observer.readAges(t.Context())
 	for _, want := range []string{`"level":"risk","namespace":"mail","queue":"out","what":"queue out is paused (by eve, `, `): drill, and 2 jobs wait"`, `"since_ms":`, `"command":"spillway resume mail out"`} {
 		if got := answer(); !strings.Contains(got, want) {
 			t.Errorf("got %s, want %s", got, want)

@@ -1,11 +1,13 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,36 +16,35 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
+	zaplog "go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/drops"
-	"github.com/spillway-io/spillway/partition/history"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/space"
 )
-
-func value(p *float32) float32 {
-	if p == nil {
-		return -1
-	}
-	return *p
-}
 
 // Unknown is not zero: what the store did not say is absent, what this process rejected is there.
 func TestRatesThatAreNotKnownAreAbsent(t *testing.T) {
 	t.Parallel()
-	accounts, log := &Accounts{last: map[string]reading{}}, drops.NewLog()
-	view := View{Store: &fakeStore{}, Accounts: accounts, Drops: log, Health: &fakeHealth{}}
-	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return view }}, zap.NewNop())
-	now := time.Unix(1_800_000_000, 0)
+	answers, now := false, time.Unix(1_800_000_000, 0)
+	store, log := &fakeStore{overview: func() (partition.Overview, error) {
+		if !answers {
+			return partition.Overview{}, errors.New("down")
+		}
+		return partition.Overview{Ledger: partition.Ledger{Accepted: now.Unix()}}, nil
+	}}, drops.NewLog()
+	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return View{Store: store, Drops: log, Health: &fakeHealth{}} }}, zap.NewNop())
 	s.sweep.now = func() time.Time { return now }
-	rates := func(seconds int, answers bool) string {
+	rates := func(seconds int, answer bool) string {
+		answers = answer
 		for range seconds {
 			now = now.Add(time.Second)
 			log.Of("default").CountOne(drops.StoreUnavailable, 7)
-			if answers {
-				accounts.last["default"] = reading{Overview: partition.Overview{Ledger: partition.Ledger{Accepted: now.Unix()}}, at: now}
-			}
-			s.recorder.tick(now)
+			s.observer.read(t.Context())
 		}
 		var o struct {
 			Namespaces []struct{ Rates json.RawMessage }
@@ -90,45 +91,57 @@ func TestDeliveriesAreSampledBesideDrops(t *testing.T) {
 }
 
 // A reload may be of another store: the difference of two accounts says nothing then.
-func TestARecorderStartsAnewWithOtherAccounts(t *testing.T) {
+func TestAnObserverStartsAnewWithAnotherStore(t *testing.T) {
 	t.Parallel()
-	accounts := func() *Accounts { return &Accounts{last: map[string]reading{}} }
-	one, other := accounts(), accounts()
-	now := time.Unix(1_800_000_000, 0)
-	view := View{Store: &fakeStore{}, Accounts: one}
-	s := newSweep(func() View { return view }, nil)
-	h := history.New()
-	r := newRecorder(func() View { return view }, s, h)
-	tick := func(total int64) float32 {
-		now = now.Add(time.Second)
-		view.Accounts.last["default"] = reading{Overview: partition.Overview{Ledger: partition.Ledger{Accepted: total}}, at: now}
-		r.tick(now)
-		_, series := h.Series("default", now)
-		return value(series["accepted"][899])
+	now, total := time.Unix(1_800_000_000, 0), int64(0)
+	store := func() *fakeStore {
+		return &fakeStore{overview: func() (partition.Overview, error) {
+			return partition.Overview{Ledger: partition.Ledger{Accepted: total}}, nil
+		}}
 	}
-	if got := []float32{tick(100), tick(150), tick(150)}; got[0] != -1 || got[1] != 50 || got[2] != 0 {
+	view := View{Store: store()}
+	s := newSweep(func() View { return view }, nil)
+	s.now = func() time.Time { return now }
+	o := newObserver(s.source, s, zap.NewNop())
+	read := func(accepted int64) float32 {
+		now, total = now.Add(time.Second), accepted
+		o.read(t.Context())
+		_, rates, _ := o.seen(&o.buffers, "default", nil, now)
+		if rate, known := rates["accepted"]; known {
+			return rate
+		}
+		return -1
+	}
+	if got := []float32{read(100), read(150), read(150)}; got[0] != -1 || got[1] != 50 || got[2] != 25 {
 		t.Errorf("got %v", got)
 	}
-	view.Accounts = other
-	if got := []float32{tick(1000), tick(1007), tick(5)}; got[0] != -1 || got[1] != 7 || got[2] != -1 {
+	view.Store = store()
+	if got := []float32{read(1000), read(1007), read(5)}; got[0] != -1 || got[1] != 7 || got[2] != -1 {
 		t.Errorf("after a reload: got %v", got)
 	}
+}
+
+// observe runs an observer of a store until the test ends.
+func observe(t *testing.T, store Store, log *zap.Logger) *observer {
+	s := newSweep(func() View { return View{Store: store} }, nil)
+	o := newObserver(s.source, s, log)
+	var running sync.WaitGroup
+	ctx, end := context.WithCancel(t.Context())
+	running.Go(func() { o.run(ctx) })
+	t.Cleanup(func() { end(); running.Wait() })
+	return o
 }
 
 func TestTheLogSaysWhenEntriesBeginToBeDroppedAndWhenThatEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		core, logs := observer.New(zap.InfoLevel)
+		core, logs := zaplog.New(zap.InfoLevel)
 		var evicted, lost atomic.Int64
 		store := &fakeStore{overview: func() (partition.Overview, error) {
 			return partition.Overview{Ledger: partition.Ledger{Evicted: evicted.Load(), Lost: lost.Load()}}, nil
 		}}
-		a := NewAccounts(store, prometheus.NewRegistry(), zap.New(core))
 		evicted.Store(1000) // before this process started
-		if err := a.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = a.Stop(t.Context()) }()
+		observe(t, store, zap.New(core))
 		time.Sleep(accountsEvery / 2)
 		for range 90 { // 7 a second for a minute and a half
 			evicted.Add(7)
@@ -164,23 +177,19 @@ func TestAnOutageDoesNotKeepTheAccountsOld(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
-		a := NewAccounts(&fakeStore{overview: func() (partition.Overview, error) {
+		away.Store(true)
+		o := observe(t, &fakeStore{overview: func() (partition.Overview, error) {
 			if away.Load() {
 				time.Sleep(2 * time.Second)
 				return partition.Overview{}, errors.New("time-out")
 			}
 			return partition.Overview{}, nil
-		}}, prometheus.NewRegistry(), zap.NewNop())
-		away.Store(true)
-		if err := a.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = a.Stop(t.Context()) }()
+		}}, zap.NewNop())
 		time.Sleep(3 * time.Second)
 		away.Store(false)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if len(a.latest()) != 1 {
+		if o.spaces["default"].at.IsZero() {
 			t.Error("not read again within 5s")
 		}
 	})
@@ -193,14 +202,16 @@ func TestTheAccountIsInTheMetricsAndNeverFalls(t *testing.T) {
 		Reclaimed: 1, DeadLetters: 3, DeadBytes: 600, DeadEvicted: 9, Partitions: 7, Overdue: 1500 * time.Millisecond,
 	}
 	var failure error
-	a := NewAccounts(&fakeStore{overview: func() (partition.Overview, error) { return o, failure }}, prometheus.NewRegistry(), zap.NewNop())
-	if n := testutil.CollectAndCount(a.figures()); n != 0 {
+	store := &fakeStore{overview: func() (partition.Overview, error) { return o, failure }}
+	s := newSweep(func() View { return View{Store: store} }, nil)
+	a := newObserver(s.source, s, zap.NewNop())
+	if n := testutil.CollectAndCount(a.metrics()); n != 0 {
 		t.Errorf("%d metrics before the account was read", n)
 	}
 	a.read(t.Context())
 	failure, o = errors.New("down"), partition.Overview{}
 	a.read(t.Context()) // the last account stays
-	err := testutil.CollectAndCompare(a.figures(), strings.NewReader(`
+	err := testutil.CollectAndCompare(a.metrics(), strings.NewReader(`
 # HELP spillway_account_buffered_entries Entries stored now. The store's figure: the same in every process.
 # TYPE spillway_account_buffered_entries gauge
 spillway_account_buffered_entries{namespace="default"} 26
@@ -220,7 +231,7 @@ spillway_account_overdue_seconds{namespace="default"} 1.5
 	if err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(a.figures()); n != 15 {
+	if n := testutil.CollectAndCount(a.metrics()); n != 15 {
 		t.Errorf("%d metrics, want 7 outcomes and 8 others", n)
 	}
 }
@@ -259,29 +270,128 @@ func TestTheOldestAgeOfMetricsIsZeroWithoutEntries(t *testing.T) {
 	}
 }
 
+func value(p *float32) float32 {
+	if p == nil {
+		return -1
+	}
+	return *p
+}
+
+// A namespace is recorded once a minute, however many processes read it; both kinds alike.
+func TestTheHistoryIsThatOfTheStore(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartWithClock(t)
+	server.Advance(time.Duration(65-time.Now().Second()) * time.Second) // no minute ends by itself
+	start := func() (*Server, *queued) {
+		b := backendtest.Open(t, backend.Config{URL: server.URL()})
+		jobs, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": job.DefaultPolicy()}}, b, prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := partition.Open(partition.Config{Prefix: "sw", Backend: b, Namespaces: map[string]partition.Policy{"kart": partition.DefaultPolicy(), "chess": partition.DefaultPolicy()}}, prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = store.Check(t.Context())
+		if _, other := jobs.Check(t.Context()); err != nil || other != nil {
+			t.Fatal(err, other)
+		}
+		s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return View{Store: store, Jobs: []JobStore{jobs}, Health: &fakeHealth{}} }}, zap.NewNop())
+		return s, &queued{Server: s, t: t, store: jobs, ns: jobs.Namespace("mail"), lane: jobs.NewLane()}
+	}
+	one, q := start()
+	other, _ := start()
+	minute := func() {
+		server.Advance(time.Minute)
+		for _, s := range []*Server{one, other} {
+			clear(s.observer.tables)
+			s.observer.readAges(t.Context()) // which also learns the time
+			s.observer.read(t.Context())
+		}
+	}
+	minute()
+	minute()
+	q.publish("q", 0, "1", "2", "3")
+	minute()
+	minute()
+	restarted, _ := start()
+	for name, s := range map[string]*Server{"one": one, "other": other, "restarted": restarted} {
+		s.observer.read(t.Context())
+		last := func(query string, series ...string) (all []float32) {
+			var h History
+			w := ask(s, "GET", "/api/v1/history"+query, "127.0.0.1:8081")
+			if err := json.Unmarshal(w.Body.Bytes(), &h); err != nil || w.Code != 200 || h.StepMS != 60_000 || h.Points != 1440 {
+				t.Fatalf("%s: %d %s", name, w.Code, w.Body)
+			}
+			for _, name := range series {
+				all = append(all, value(h.Series[name][1438]), value(h.Series[name][1439]))
+			}
+			return all
+		}
+		if got := last("?namespace=mail", "ready", "published", "dead"); !slices.Equal(got, []float32{3, 3, 0.05, 0, 0, 0}) {
+			t.Errorf("%s: queues have %v", name, got)
+		}
+		if got := last("", "buffered", "accepted", "oldest_age_ms"); !slices.Equal(got, []float32{0, 0, 0, 0, 0, 0}) {
+			t.Errorf("%s: the buffers have %v", name, got)
+		}
+		if w := ask(s, "GET", "/api/v1/history?namespace=no", "127.0.0.1:8081"); w.Code != 404 {
+			t.Errorf("%s: got %d of no namespace", name, w.Code)
+		}
+	}
+	if calls := server.Client().LLen(t.Context(), "sw:{mail.0}:history").Val(); calls != 2 {
+		t.Errorf("%d records of three minutes, of which the last changed nothing", calls)
+	}
+}
+
+func TestAMinuteWithoutARecordIsAsTheOneBeforeIt(t *testing.T) {
+	t.Parallel()
+	k := &kind{rates: []string{"accepted"}, gauges: []string{"buffered"}, oldest: "age"}
+	got := map[string][]float32{}
+	set := func(name string, at int, value float32) {
+		if got[name] == nil {
+			got[name] = slices.Repeat([]float32{-1}, space.HistoryKept)
+		}
+		got[name][at] = value
+	}
+	// Of another version, of the day before, then totals that rise, stay and fall.
+	k.points([]space.Record{{Minute: 1, Figures: []int64{1}}, {Minute: 20, Figures: []int64{60, 5, 1_140_000}}, {Minute: 1993, Figures: []int64{180, 9, 119_520_000}},
+		{Minute: 1996, Figures: []int64{240, 0, 0}}, {Minute: 1997, Figures: []int64{0, 1, notKnown}}}, 1999, set)
+	for name, want := range map[string][]float32{
+		"accepted": {0, 2, 0, 0, 1, -1, 0, 0},
+		"buffered": {5, 9, 9, 9, 0, 1, 1, 1},
+		"age":      {1992*60_000 - 1_140_000, 60_000, 120_000, 180_000, 0, -1, -1, -1},
+	} {
+		last := got[name][space.HistoryKept-len(want):]
+		if !slices.Equal(last, want) {
+			t.Errorf("%s: got %v, want %v", name, last, want)
+		}
+	}
+}
+
 // Anybody can send wrong tokens, any number of them.
 func TestWrongTokensAreNoRisk(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	v := View{Store: &fakeStore{}, Health: &fakeHealth{}, Drops: drops.NewLog(), Accounts: &Accounts{last: map[string]reading{}}}
+	store := &fakeStore{overview: func() (partition.Overview, error) { return partition.Overview{}, nil }}
+	v := View{Store: store, Health: &fakeHealth{}, Drops: drops.NewLog()}
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
 	s.sweep.now = func() time.Time { return now }
-	tick := func(reason drops.Reason) string {
+	found := func(reason drops.Reason) string {
 		v.Drops.Of("default").CountOne(reason, 500)
 		now = now.Add(time.Second)
-		v.Accounts.last["default"] = reading{at: now, changed: now}
-		s.recorder.tick(now)
+		s.observer.read(t.Context())
 		return ask(s, "GET", "/api/v1/findings", "127.0.0.1:8081").Body.String()
 	}
-	tick(drops.Unauthorized)
-	tick(drops.Unauthorized)
-	if got := tick(drops.Unauthorized); !strings.Contains(got, `"level":"notice","namespace":"default"`) || !strings.Contains(got, `unauthorized"`) {
+	found(drops.Unauthorized)
+	found(drops.Unauthorized)
+	if got := found(drops.Unauthorized); !strings.Contains(got, `"level":"notice","namespace":"default"`) || !strings.Contains(got, `unauthorized"`) {
 		t.Errorf("wrong tokens: %s", got)
 	}
-	if got := tick(drops.Stale); !strings.Contains(got, `"level":"risk","namespace":"default"`) {
+	if got := found(drops.Stale); !strings.Contains(got, `"level":"risk","namespace":"default"`) {
 		t.Errorf("stale entries: %s", got)
 	}
-	if v := s.history.Recent("default", now, 1)[history.Rejected]; v != 500 {
-		t.Errorf("got %v rejected a second, want the stale ones", v)
+	_, rates, _ := s.observer.seen(&s.observer.buffers, "default", nil, now)
+	if got := rates["rejected"]; got <= 0 || got >= 500 {
+		t.Errorf("got %v rejected a second, want the stale ones of four", got)
 	}
 }

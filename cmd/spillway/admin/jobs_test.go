@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
+	zaplog "go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -390,8 +390,8 @@ func TestOverviewAndMetricsHaveTheAccountsOfQueues(t *testing.T) {
 	q := newQueued(t)
 	q.publish("q", 0, "1", "2", "3")
 	q.bury("q", 1)
-	q.jobLedgers.readLedgers(t.Context())
-	q.jobLedgers.readAges(t.Context())
+	q.observer.read(t.Context())
+	q.observer.readAges(t.Context())
 	var o Overview
 	if err := json.Unmarshal(send(q.Server, "GET", "/api/v1/overview?namespace=mail", "viewer", "").Body.Bytes(), &o); err != nil {
 		t.Fatal(err)
@@ -403,7 +403,7 @@ func TestOverviewAndMetricsHaveTheAccountsOfQueues(t *testing.T) {
 	if mail.Ledger.Published != 3 || mail.Ledger.Died != 1 || mail.Jobs != 3 || mail.MaxJobs != 10_000_000 || *mail.Queues != 1 || mail.OldestReadyAgeMS == nil || mail.ReadAtMS == 0 {
 		t.Errorf("got %+v", mail)
 	}
-	err := testutil.CollectAndCompare(q.jobLedgers.figures(), strings.NewReader(`
+	err := testutil.CollectAndCompare(q.observer.metrics(), strings.NewReader(`
 # HELP spillway_account_jobs Jobs stored now, by state: ready, prepared, delayed, leased or dead. The store's figure: the same in every process.
 # TYPE spillway_account_jobs gauge
 spillway_account_jobs{namespace="mail",state="dead"} 1
@@ -415,7 +415,7 @@ spillway_account_jobs{namespace="mail",state="ready"} 2
 	if err != nil {
 		t.Error(err)
 	}
-	if problems, err := testutil.CollectAndLint(q.jobLedgers.figures()); err != nil || len(problems) > 0 {
+	if problems, err := testutil.CollectAndLint(q.observer.metrics()); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v %v", problems, err)
 	}
 	if raw := send(q.Server, "GET", "/api/v1/overview?namespace=mail", "viewer", "").Body.String(); !strings.Contains(raw, `"sinks":[]`) {
@@ -448,9 +448,9 @@ func TestOnlyTheJobsOfQueuesWhoseSinkFailsWaitForIt(t *testing.T) {
 	v := View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{
 		pushing{{Namespace: "mail", Sink: "crm", State: guard.Failing}, {Namespace: "mail", Sink: "erp", State: guard.Open}},
 	}}
-	b := newJobLedgers(func() View { return v }, zap.NewNop())
-	b.forget(v)
-	waiting := func() *int64 { return b.overview(v, "", time.Now(), &judge{})[0].Sinks[0].Waiting }
+	b := newObserver(nil, newSweep(nil, nil), zap.NewNop())
+	b.forget(nil, b.observed(v))
+	waiting := func() *int64 { return b.queueOverview(v, "", time.Now(), &judge{})[0].Sinks[0].Waiting }
 	if got := waiting(); got != nil {
 		t.Errorf("%d jobs wait before they are counted", *got)
 	}
@@ -486,7 +486,7 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 			{Namespace: "mail", Label: "http://erp", State: guard.Open},
 		},
 	}}
-	for _, q := range newJobLedgers(func() View { return v }, zap.NewNop()).overview(v, "", at, &judge{}) {
+	for _, q := range newObserver(nil, newSweep(nil, nil), zap.NewNop()).queueOverview(v, "", at, &judge{}) {
 		got, _ := json.Marshal(q.Sinks)
 		want := `[{"label":"http://sms","type":"","state":"open","failing_since_ms":null,`
 		if q.Namespace == "mail" {
@@ -501,29 +501,35 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 
 func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	t.Parallel()
-	core, logs := observer.New(zap.InfoLevel)
-	b := newJobLedgers(func() View { return View{} }, zap.New(core))
+	core, logs := zaplog.New(zap.InfoLevel)
+	s := newSweep(nil, nil)
+	b := newObserver(nil, s, zap.New(core))
 	ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
-	b.forget(View{Jobs: []JobStore{spacesOf{ns: ns}}})
+	v := View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}
+	b.forget(nil, b.observed(v))
+	note := func(l job.Ledger, at time.Time) {
+		b.note(&b.queues, "mail", reading{jobs: l, totals: jobOutcomes(l), at: at})
+	}
+	overview := func(at time.Time) QueueOverview { return b.queueOverview(v, "", at, &judge{})[0] }
 	at := time.UnixMilli(1_763_629_675_000)
 	for i := range int64(20) {
-		b.note("mail", jobReading{job.Ledger{Published: 10 * i, Acked: 8 * i, Lost: i}, at.Add(time.Duration(i) * time.Second)})
+		note(job.Ledger{Published: 10 * i, Acked: 8 * i, Lost: i}, at.Add(time.Duration(i)*time.Second))
 	}
-	o := b.overview(View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}, "", at, &judge{})[0]
+	o := overview(at)
 	if o.Rates["published"] != 10 || o.Rates["acked"] != 8 || o.Rates["lost"] != 1 || o.Rates["expired"] != 0 {
 		t.Errorf("rates %v", o.Rates)
 	}
-	if o := b.overview(View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Minute), &judge{})[0]; len(o.Rates) != 0 || o.Ledger.Published != 190 {
+	if o := overview(at.Add(time.Minute)); len(o.Rates) != 0 || o.Ledger.Published != 190 {
 		t.Errorf("a minute after the last answer: %+v", o)
 	}
 	if lost := logs.FilterMessageSnippet("jobs are lost").Len(); lost != 1 {
 		t.Errorf("%d lines say that jobs are lost", lost)
 	}
-	b.note("mail", jobReading{job.Ledger{Published: 1}, at.Add(time.Hour)}) // another Redis
-	if o := b.overview(View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Hour), &judge{})[0]; len(o.Rates) != 0 || o.Ledger.Published != 1 {
+	note(job.Ledger{Published: 1}, at.Add(time.Hour)) // another Redis
+	if o := overview(at.Add(time.Hour)); len(o.Rates) != 0 || o.Ledger.Published != 1 {
 		t.Errorf("after a reset: %+v", o)
 	}
-	b.forget(View{})
+	b.forget(nil, nil)
 	if len(b.spaces) != 0 {
 		t.Error("a namespace that is gone is kept")
 	}
@@ -574,7 +580,7 @@ func TestManyReadersOfQueuesCostTheStoreAShareOfItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 		store := &slowQueues{spacesOf: spacesOf{ns: ns}}
-		b := newJobLedgers(func() View { return View{} }, zap.NewNop())
+		b := newObserver(nil, newSweep(nil, nil), zap.NewNop())
 		began := time.Now()
 		for i := range 100 {
 			for range 3 {
@@ -613,7 +619,7 @@ func TestAListOfQueuesIsAsTheyAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 		store := &grownQueues{slowQueues: slowQueues{spacesOf: spacesOf{ns: ns}}}
-		b := newJobLedgers(func() View { return View{} }, zap.NewNop())
+		b := newObserver(nil, newSweep(nil, nil), zap.NewNop())
 		for i := range 5 {
 			list, err := b.table(t.Context(), jobSpace{store, ns}, "")
 			if err != nil || list.total != 2*i+1 {
@@ -647,114 +653,12 @@ func TestAQueueSaysHowManyAckedJobsItKeeps(t *testing.T) {
 	if q.ask("GET", "/queues", "", &queues); len(queues.Queues) != 2 || queues.Queues[0].Queue != "kept" || *queues.Queues[0].Acked != 1 || queues.Queues[1].Acked != nil {
 		t.Errorf("listed are %+v", queues)
 	}
-	if f := q.jobLedgers.spaces["mail"]; f != nil && f.queues != 1 {
-		t.Errorf("%d queues have jobs", f.queues)
+	if f := q.observer.spaces["mail"]; f != nil && f.counted.jobs != 1 {
+		t.Errorf("%d queues have jobs", f.counted.jobs)
 	}
 	var list JobPage
 	if q.ask("GET", "/queues/kept/jobs?state=acked", "", &list); len(list.Jobs) != 1 || strings.Contains(string(list.Jobs[0].Result), "hunter2") {
 		t.Errorf("got %+v", list)
-	}
-}
-
-func TestAQueueThatSomebodyLooksAtHasAHistory(t *testing.T) {
-	t.Parallel()
-	q := newQueued(t)
-	q.publish("q", 0, "1", "2")
-	now := time.Now()
-	q.sweep.now = func() time.Time { return now }
-	q.jobLedgers.readLedgers(t.Context())
-	var row QueueRow
-	q.ask("GET", "/queues/q", "", &row)
-	q.jobLedgers.record(now)
-	last := func(path string) float32 {
-		var h History
-		w := send(q.Server, "GET", "/api/v1/history?namespace=mail"+path, "viewer", "")
-		if err := json.Unmarshal(w.Body.Bytes(), &h); err != nil || w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
-		}
-		return value(h.Series["ready"][h.Points-1])
-	}
-	if got := []float32{last("&queue=q"), last("&queue=other")}; got[0] != 2 || got[1] != -1 {
-		t.Errorf("ready: got %v", got)
-	}
-	for path, status := range map[string]int{"&queue=%20": 400, "": 200} {
-		if w := send(q.Server, "GET", "/api/v1/history?namespace=mail"+path, "viewer", ""); w.Code != status {
-			t.Errorf("%q: %d %s", path, w.Code, w.Body)
-		}
-	}
-	if w := send(q.Server, "GET", "/api/v1/history?queue=q", "viewer", ""); w.Code != 404 {
-		t.Errorf("a queue without a namespace: %d %s", w.Code, w.Body)
-	}
-}
-
-// One namespace takes none of the histories of the others.
-func TestEachNamespaceHasAShareOfTheHistoriesOfQueues(t *testing.T) {
-	t.Parallel()
-	b := newJobLedgers(func() View { return View{} }, zap.NewNop())
-	now := time.UnixMilli(1_763_629_675_000)
-	table := func(names ...string) *queueTable {
-		t := &queueTable{at: now, total: len(names)}
-		for i, name := range names {
-			t.rows = append(t.rows, queueCounts{name: name, Counts: job.Counts{Ready: int64(i + 1)}})
-		}
-		return t
-	}
-	var names []string
-	for i := range 200 {
-		names = append(names, fmt.Sprint("q", i))
-	}
-	spaces := func(n int) {
-		for i := range n {
-			b.spaces[fmt.Sprint("n", i)] = &jobFigures{tracked: map[string]*trackedQueue{}}
-		}
-	}
-	for _, c := range []struct{ spaces, queues int }{{1, 16}, {3, 16}, {8, 7}, {64, 0}, {100, 0}} {
-		spaces(c.spaces)
-		f := b.spaces["n0"]
-		f.trackAll(table(names...), b.tracks())
-		if len(f.tracked) != c.queues {
-			t.Errorf("with %d namespaces one has %d queues with a history, want %d", c.spaces, len(f.tracked), c.queues)
-		}
-	}
-	f := &jobFigures{tracked: map[string]*trackedQueue{}}
-	f.trackAll(table(names...), 3)
-	has := func(when string, want ...string) {
-		t.Helper()
-		for _, name := range want {
-			if f.tracked[name] == nil {
-				t.Errorf("%s: %s has no history", when, name)
-			}
-		}
-		if len(f.tracked) != len(want) {
-			t.Errorf("%s: %d have one", when, len(f.tracked))
-		}
-	}
-	has("those with most jobs", "q199", "q198", "q197")
-	f.track(queueCounts{name: "small", Counts: job.Counts{}}, now, true, 3)
-	has("one that somebody looks at", "small", "q199", "q198")
-	f.track(queueCounts{name: "more", Counts: job.Counts{Ready: 300}}, now, false, 3)
-	has("one with some more jobs", "small", "q199", "q198")
-	f.track(queueCounts{name: "most", Counts: job.Counts{Ready: 500}}, now, false, 3)
-	has("one with twice as many", "small", "q199", "most")
-	now = now.Add(time.Hour)
-	f.trackAll(table("q1"), 3)
-	has("nobody looks any more", "q1", "q199", "most")
-	if q := f.tracked["q199"]; q.Ready != 0 || q.at != now {
-		t.Errorf("a queue that is empty has %+v", q)
-	}
-	f.track(queueCounts{name: "new", Counts: job.Counts{Ready: 9}}, now, false, 3)
-	if f.tracked["new"] == nil {
-		t.Error("an empty queue keeps a full one out")
-	}
-
-	// Other namespaces may take room of it, however much alike its queues are.
-	f = &jobFigures{tracked: map[string]*trackedQueue{}}
-	for _, name := range names[:5] {
-		f.track(queueCounts{name: name, Counts: job.Counts{Ready: 10}}, now, false, 16)
-	}
-	f.track(queueCounts{name: "q0", Counts: job.Counts{Ready: 11}}, now, false, 2)
-	if len(f.tracked) != 2 || f.tracked["q0"] == nil {
-		t.Errorf("of five queues in room for two, %d are left, q0 %v", len(f.tracked), f.tracked["q0"])
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
@@ -50,6 +49,9 @@ func (f *fakeStore) Namespace(name string) *partition.Namespace {
 func (f *fakeStore) ServerVersion() string { return "7.4.1" }
 
 func (f *fakeStore) Overview(context.Context, *partition.Namespace) (partition.Overview, error) {
+	if f.overview == nil {
+		return partition.Overview{}, nil
+	}
 	return f.overview()
 }
 
@@ -316,14 +318,6 @@ func TestServerKeepsTheLifecycleContract(t *testing.T) {
 	})
 }
 
-func TestAccountsKeepTheLifecycleContract(t *testing.T) {
-	t.Parallel()
-	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component {
-		store := &fakeStore{overview: func() (partition.Overview, error) { return partition.Overview{}, nil }}
-		return aliveAccounts{NewAccounts(store, prometheus.NewRegistry(), zap.NewNop())}
-	})
-}
-
 type aliveServer struct{ *Server }
 
 func (s aliveServer) Alive(ctx context.Context) error {
@@ -341,17 +335,6 @@ func (s aliveServer) Alive(ctx context.Context) error {
 		return fmt.Errorf("livez: %s", res.Status)
 	}
 	return nil
-}
-
-type aliveAccounts struct{ *Accounts }
-
-func (a aliveAccounts) Alive(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if testutil.CollectAndCount(a.figures()) > 0 {
-			return nil
-		}
-	}
-	return ctx.Err()
 }
 
 func TestTheConsoleWaitsForAnActToItsEnd(t *testing.T) {

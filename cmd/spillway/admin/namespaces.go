@@ -45,7 +45,7 @@ func (s *Server) info(r *request) (any, error) {
 		Role:        r.view.Role,
 		StartedAtMS: s.began.UnixMilli(),
 		NowMS:       time.Now().UnixMilli(),
-		Store:       r.view.store(),
+		Store:       s.store(r.view),
 		You:         You{r.who.name, r.who.role.String()},
 		MaskFields:  r.view.MaskFields,
 		Namespaces:  []string{},
@@ -71,7 +71,7 @@ const (
 
 // readyz says what is found of the store now.
 func (s *Server) readyz(r *request) (any, error) {
-	store := r.view.store()
+	store := s.store(r.view)
 	answer := struct {
 		Status   string   `json:"status"`
 		Degraded []string `json:"degraded,omitempty"` // codes of what the store cannot do now
@@ -169,7 +169,7 @@ func (s *Server) residual(r *request, namespace string) (*int64, error) {
 	var first int64
 	for i := range audits {
 		// One at a time, with rests: a viewer may ask for any number.
-		n, err := paced(ctx, s.jobLedgers.audits, audit)
+		n, err := paced(ctx, s.observer.audits, audit)
 		if i == 0 {
 			first = n
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
-	"github.com/spillway-io/spillway/partition/history"
 )
 
 // StoreState is the store as this process sees it.
@@ -102,10 +101,7 @@ func (s *Server) look(r *request) (o Overview, err error) {
 		return o, noNamespace(only)
 	}
 	s.sweep.watch()
-	s.jobLedgers.watch()
-	if r.view.Accounts != nil {
-		r.view.Accounts.watch()
-	}
+	s.observer.watch()
 	return s.judge(r.view, only), nil
 }
 
@@ -121,7 +117,7 @@ func (s *Server) judge(v View, only string) (o Overview) {
 	j := judge{now: now, found: []Finding{}}
 	o = Overview{
 		NowMS:      now.UnixMilli(),
-		Store:      v.store(),
+		Store:      s.store(v),
 		Role:       v.Role,
 		Near:       Near{nearMaxAge, nearFull},
 		Namespaces: []NamespaceOverview{},
@@ -135,23 +131,12 @@ func (s *Server) judge(v View, only string) (o Overview) {
 		o.Workers.Busy = status.Workers.Busy
 		o.BatchFill.Counts = status.BatchFill
 	}
-	readings := map[string]reading{}
-	if v.Accounts != nil {
-		readings = v.Accounts.latest()
-	}
 	found := makers(v.Drops, now)
 	for _, ns := range v.Store.Namespaces() {
 		if only != "" && ns.Name != only {
 			continue
 		}
-		n := namespaceOverview(ns, readings[ns.Name], now)
-		n.Rates = map[string]float32{}
-		recent := s.history.Recent(ns.Name, now, rateSpan)
-		for series, name := range history.Names[:history.Buffered] {
-			if rate := recent[series]; rate == rate { // not NaN
-				n.Rates[name] = rate
-			}
-		}
+		n, e := s.observer.namespaceOverview(ns, now)
 		if oldest := s.sweep.oldest(ns.Name); oldest > 0 && n.Buffered > 0 {
 			age := max(0, now.UnixMilli()-oldest)
 			n.OldestAgeMS = &age
@@ -165,31 +150,34 @@ func (s *Server) judge(v View, only string) (o Overview) {
 		if !o.Store.Ready {
 			continue
 		}
-		e := evidence{makers: found[ns.Name], rejected: s.recorder.rejections.Now(ns.Name, now)}
+		e.makers = found[ns.Name]
 		e.oldestAge, _ = s.sweep.oldestAge(ns.Name)
 		e.oldestIn = s.sweep.oldestIn(ns.Name)
-		if v.Accounts != nil {
-			e.late, e.ends = v.Accounts.late(ns, now), v.Accounts.drops.Now(ns.Name, now)
-		}
 		j.buffer(n, e)
 	}
-	o.Queues = s.jobLedgers.overview(v, only, now, &j)
+	o.Queues = s.observer.queueOverview(v, only, now, &j)
 	o.Findings = conclude(o.NowMS, s.held.keep(j.found, now, func(namespace string) bool {
 		return o.Store.Ready && (only == "" || only == namespace) && v.has(namespace)
 	}))
 	return o
 }
 
-func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) NamespaceOverview {
+// namespaceOverview is what the observer knows of a namespace of partitions.
+func (o *observer) namespaceOverview(ns *partition.Namespace, now time.Time) (NamespaceOverview, evidence) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f, rates, e := o.seen(&o.buffers, ns.Name, ns.Home(), now)
+	e.rejected = o.rejections.Now(ns.Name, now)
 	return NamespaceOverview{
-		account:  accountOf(ns, o.Overview),
-		Buffered: o.Ledger.Buffered,
+		account:  accountOf(ns, f.Overview),
+		Buffered: f.Ledger.Buffered,
 		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(),
 		Capacity: ns.Policy.Capacity,
+		Rates:    rates,
 		Sinks:    []Sink{},
 		Shards:   ns.Shards(),
-		ReadAtMS: unixMilli(o.at),
-	}
+		ReadAtMS: unixMilli(f.at),
+	}, e
 }
 
 func pauseOf(p *partition.Pause) *Pause {
@@ -257,7 +245,10 @@ func degraded(h Health) []string {
 }
 
 // store is the state of the store.
-func (v View) store() StoreState {
+func (s *Server) store(v View) StoreState {
+	s.observer.mu.Lock()
+	took := s.observer.took
+	s.observer.mu.Unlock()
 	state := StoreState{
 		Mode:     v.StoreMode,
 		URL:      v.StoreURL,
@@ -272,11 +263,9 @@ func (v View) store() StoreState {
 	if state.Warnings == nil {
 		state.Warnings = []string{}
 	}
-	if v.Accounts != nil {
-		if took := v.Accounts.took(); took > 0 {
-			ms := float64(took) / float64(time.Millisecond)
-			state.RTTMS = &ms
-		}
+	if took > 0 {
+		ms := float64(took) / float64(time.Millisecond)
+		state.RTTMS = &ms
 	}
 	state.Version = v.Store.ServerVersion()
 	return state

@@ -34,7 +34,7 @@ func (s *Server) pauses(r *request) (any, error) {
 		}
 	}
 	for _, space := range r.view.jobSpaces() {
-		queues, err := s.jobLedgers.pauses(r.ctx, space)
+		queues, err := s.observer.pauses(r.ctx, space)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		answer.Paused, err = s.jobLedgers.pauseOf(r.ctx, space, queue)
+		answer.Paused, err = s.observer.pauseOf(r.ctx, space, queue)
 		return answer, err
 	}
 }
@@ -97,11 +97,11 @@ func resumed(was bool, err error) string {
 }
 
 // pauses reads which queues of a namespace are paused, and notes it.
-func (b *jobLedgers) pauses(ctx context.Context, space jobSpace) ([]job.PausedQueue, error) {
+func (o *observer) pauses(ctx context.Context, space jobSpace) ([]job.PausedQueue, error) {
 	queues, err := space.store.Pauses(ctx, space.ns)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if f := b.spaces[space.ns.Name]; f != nil && err == nil {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f := o.spaces[space.ns.Name]; f != nil && err == nil {
 		f.paused = queues
 	}
 	return queues, err
@@ -114,7 +114,7 @@ type pausedQueue struct {
 }
 
 // pausedNow are those of a namespace when it was read last, those with most ready jobs first.
-func (f *jobFigures) pausedNow() (list []pausedQueue) {
+func (f *figures) pausedNow() (list []pausedQueue) {
 	for _, p := range f.paused {
 		q := pausedQueue{PausedQueue: p}
 		if f.counted != nil {
@@ -153,8 +153,8 @@ func (f *Finding) waits(n int64, one, many string) {
 }
 
 // pauseOf is how a queue is paused; nil: it is not.
-func (b *jobLedgers) pauseOf(ctx context.Context, space jobSpace, queue string) (*Pause, error) {
-	queues, err := b.pauses(ctx, space)
+func (o *observer) pauseOf(ctx context.Context, space jobSpace, queue string) (*Pause, error) {
+	queues, err := o.pauses(ctx, space)
 	for _, q := range queues {
 		if q.Queue == queue {
 			return pauseOf(&q.Pause), err

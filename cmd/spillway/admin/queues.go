@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -79,7 +81,7 @@ func (s *Server) queueList(r *request) (any, error) {
 	if justNames {
 		return s.queueNames(r, space, search, offset, limit)
 	}
-	t, err := s.jobLedgers.table(r.ctx, space, search)
+	t, err := s.observer.table(r.ctx, space, search)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func (s *Server) queueList(r *request) (any, error) {
 
 // queueNames is a page of the names that have a text in them, in their order.
 func (s *Server) queueNames(r *request, space jobSpace, search string, offset, limit int) (any, error) {
-	all, err := s.jobLedgers.namesOf(r.ctx, space, time.Now())
+	all, err := s.observer.namesOf(r.ctx, space, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +143,13 @@ func serves(since, at time.Time, took time.Duration) bool {
 }
 
 // namesOf reads the names of a namespace for who asked since: who types a name asks often.
-func (b *jobLedgers) namesOf(ctx context.Context, space jobSpace, since time.Time) (*queueNames, error) {
-	return paced(ctx, b.names, func() (*queueNames, error) { return b.readNames(ctx, space, since) })
+func (o *observer) namesOf(ctx context.Context, space jobSpace, since time.Time) (*queueNames, error) {
+	return paced(ctx, o.names, func() (*queueNames, error) { return o.readNames(ctx, space, since) })
 }
 
 // readNames reads the names, of which the last one's are kept.
-func (b *jobLedgers) readNames(ctx context.Context, space jobSpace, since time.Time) (*queueNames, error) {
-	if n := b.lastNames.Load(); n != nil && n.namespace == space.ns.Name && serves(since, n.at, n.took) {
+func (o *observer) readNames(ctx context.Context, space jobSpace, since time.Time) (*queueNames, error) {
+	if n := o.lastNames.Load(); n != nil && n.namespace == space.ns.Name && serves(since, n.at, n.took) {
 		return n, nil
 	}
 	began := time.Now()
@@ -166,7 +168,7 @@ func (b *jobLedgers) readNames(ctx context.Context, space jobSpace, since time.T
 		names = slices.Compact(names)
 	}
 	n := &queueNames{space.ns.Name, time.Now(), time.Since(began), names, jobs}
-	b.lastNames.Store(n)
+	o.lastNames.Store(n)
 	return n, nil
 }
 
@@ -178,9 +180,8 @@ func (s *Server) queueNow(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.jobLedgers.look(space.ns.Name, counts)
 	row := queueRow(counts, time.Now().UnixMilli())
-	row.Paused, err = s.jobLedgers.pauseOf(r.ctx, space, queue)
+	row.Paused, err = s.observer.pauseOf(r.ctx, space, queue)
 	return row, err
 }
 
@@ -189,7 +190,7 @@ func (s *Server) count(r *request, space jobSpace, queue string) (queueCounts, e
 	if r.err != nil {
 		return queueCounts{}, r.err
 	}
-	rows, err := paced(r.ctx, s.jobLedgers.single, func() ([]queueCounts,
+	rows, err := paced(r.ctx, s.observer.single, func() ([]queueCounts,
 		error) {
 		return space.countQueues(r.ctx, queue)
 	})
@@ -222,7 +223,7 @@ func (s *Server) forecast(r *request) (any, error) {
 	}
 	step := time.Duration(answer.StepMS) * time.Millisecond
 	var err error
-	answer.Due, err = paced(r.ctx, s.jobLedgers.counts, func() ([]int64, error) {
+	answer.Due, err = paced(r.ctx, s.observer.counts, func() ([]int64, error) {
 		return space.store.Forecast(r.ctx, space.ns, queue, step, steps)
 	})
 	if err == nil {
@@ -254,67 +255,92 @@ type queueTable struct {
 }
 
 // table counts the queues of a namespace. Readers share one table while it serves them.
-func (b *jobLedgers) table(ctx context.Context, space jobSpace,
+func (o *observer) table(ctx context.Context, space jobSpace,
 	search string) (*queueTable, error) {
 	key, since := tableKey{space.ns.Name, search}, time.Now()
-	if t := b.kept(key, since); t != nil {
+	if t := o.kept(key, since); t != nil {
 		return t, nil
 	}
-	return paced(ctx, b.counts, func() (*queueTable, error) {
-		if t := b.kept(key, since); t != nil { // another reader was before
+	return paced(ctx, o.counts, func() (*queueTable, error) {
+		if t := o.kept(key, since); t != nil { // another reader was before
 			return t, nil
 		}
-		names, err := b.readNames(ctx, space, since)
+		names, err := o.readNames(ctx, space, since)
 		if err != nil {
 			return nil, err
 		}
 		t, err := names.count(ctx, space, search)
 		if err == nil {
-			b.keep(key, t)
+			o.keep(key, t)
 		}
 		return t, err
 	})
 }
 
 // kept is a table that answers who asked since; nil: none does.
-func (b *jobLedgers) kept(key tableKey, since time.Time) *queueTable {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if t := b.tables[key]; t != nil && serves(since, t.at, t.took) {
+func (o *observer) kept(key tableKey, since time.Time) *queueTable {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t := o.tables[key]; t != nil && serves(since, t.at, t.took) {
 		return t
 	}
 	return nil
 }
 
-func (b *jobLedgers) keep(key tableKey, t *queueTable) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.tables) >= maxTables && b.tables[key] == nil {
+func (o *observer) keep(key tableKey, t *queueTable) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.tables) >= maxTables && o.tables[key] == nil {
 		oldest := key
-		for k, other := range b.tables {
-			if oldest == key || other.at.Before(b.tables[oldest].at) {
+		for k, other := range o.tables {
+			if oldest == key || other.at.Before(o.tables[oldest].at) {
 				oldest = k
 			}
 		}
-		delete(b.tables, oldest)
+		delete(o.tables, oldest)
 	}
-	b.tables[key] = t
-	if f := b.spaces[key.namespace]; f != nil && key.search == "" {
+	o.tables[key] = t
+	if f := o.spaces[key.namespace]; f != nil && key.search == "" {
 		if queue := t.dying(f.counted); queue != "" {
 			f.dying, f.dyingAt = queue, t.at
 		}
 		f.counted = t
-		f.trackAll(t, b.tracks())
-		f.queues = t.jobs
-		f.oldest = 0
-		f.oldestAge = 0
-		for _, row := range t.rows {
-			if row.OldestReady > 0 && (f.oldest == 0 || row.OldestReady < f.oldest) {
-				f.oldest = row.OldestReady
-				f.oldestAge = max(0, t.at.UnixMilli()-f.oldest)
-			}
+	}
+}
+
+// oldest is when the first ready job of all was published, Unix ms; 0: none is ready.
+func (t *queueTable) oldest() (at int64) {
+	for _, row := range t.rows {
+		if row.OldestReady > 0 && (at == 0 || row.OldestReady < at) {
+			at = row.OldestReady
 		}
 	}
+	return at
+}
+
+// oldestAge is as it was when the queues were counted.
+func (t *queueTable) oldestAge() time.Duration {
+	if t.oldest() == 0 {
+		return 0
+	}
+	return max(0, t.at.Sub(time.UnixMilli(t.oldest())))
+}
+
+// readAges counts the queues of every namespace, one after the other.
+func (o *observer) readAges(ctx context.Context) time.Duration {
+	began := time.Now()
+	for _, space := range o.source().jobSpaces() {
+		bounded, cancel := context.WithTimeout(ctx, readTimeout)
+		_, err := o.table(bounded, space, "")
+		if err == nil {
+			_, err = o.pauses(bounded, space)
+		}
+		cancel()
+		if err != nil {
+			o.log.Debug("queues not counted", zap.String("namespace", space.ns.Name), zap.Error(err))
+		}
+	}
+	return time.Since(began)
 }
 
 // waiting is how many jobs of some queues may still be sent, and the queue that has most of them; nil
@@ -351,6 +377,8 @@ func (t *queueTable) dying(since *queueTable) (queue string) {
 	}
 	return queue
 }
+
+func (q *queueCounts) jobs() int64 { return q.Ready + q.Pending + q.Dead }
 
 // largest is the queue with most jobs; nil: none has any, or they are not counted.
 func (t *queueTable) largest() (l *LargestQueue) {

@@ -1,6 +1,6 @@
 // Package admin is the second port: for operators, Prometheus and probes, never for
-// clients. Server answers its routes; Accounts reads the ledger of each namespace for
-// metrics and log. DESIGN.md tells more.
+// clients. Server answers its routes; its observer reads the ledger of each namespace for
+// metrics, log and history. DESIGN.md tells more.
 package admin
 
 import (
@@ -20,7 +20,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 
-	"github.com/spillway-io/spillway/partition/history"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/metric"
 )
@@ -31,18 +30,16 @@ type Server struct {
 	log    *zap.Logger
 	server *http.Server
 
-	began      time.Time
-	sweep      *sweep
-	history    *history.History
-	recorder   *recorder
-	jobLedgers *jobLedgers
-	running    context.Context // ends with Stop: sweep, recorder and tails
-	end        context.CancelFunc
-	tails      chan struct{} // holds one of each that runs
-	audit      auditLog
-	held       held
-	reasons    letterReasons
-	acts       sync.Mutex // held by what runs alone
+	began    time.Time
+	sweep    *sweep
+	observer *observer
+	running  context.Context // ends with Stop: sweep, observer and tails
+	end      context.CancelFunc
+	tails    chan struct{} // holds one of each that runs
+	audit    auditLog
+	held     held
+	reasons  letterReasons
+	acts     sync.Mutex // held by what runs alone
 
 	metrics      http.Handler
 	unauthorized prometheus.Counter
@@ -70,22 +67,21 @@ var noDeadline time.Time
 func New(cfg Config, log *zap.Logger) *Server {
 	own := prometheus.NewRegistry() // its own metrics outlive a reload
 	s := &Server{
-		cfg:     cfg,
-		log:     log,
-		began:   time.Now(),
-		tails:   make(chan struct{}, maxTails),
-		history: history.New(),
-		held:    held{states: map[heldState]heldFinding{}},
+		cfg:   cfg,
+		log:   log,
+		began: time.Now(),
+		tails: make(chan struct{}, maxTails),
+		held:  held{states: map[heldState]heldFinding{}},
 	}
 	s.running, s.end = context.WithCancel(context.Background())
 	s.sweep = newSweep(cfg.Source, log)
-	s.recorder = newRecorder(cfg.Source, s.sweep, s.history)
-	s.jobLedgers = newJobLedgers(cfg.Source, log)
+	s.observer = newObserver(cfg.Source, s.sweep, log)
+	s.sweep.hasPauses = s.observer.hasPauses
 	r := metric.New(own, "spillway_admin_")
 	s.unauthorized = r.Counter("unauthorized_total",
 		"Requests to the admin port that were answered 401, without an admin token or with a wrong one.")
 	r.Must()
-	own.MustRegister(s.sweep.ages(), s.jobLedgers.figures())
+	own.MustRegister(s.sweep.ages(), s.observer.metrics())
 	s.metrics = promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		return prometheus.Gatherers{cfg.Source().Metrics, own}.Gather()
 	}), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
@@ -133,9 +129,11 @@ func (s *Server) Start(ctx context.Context) error {
 		l = tls.NewListener(l, s.cfg.TLS)
 	}
 	s.listener = l
+	first, cancel := context.WithTimeout(ctx, firstRead)
+	defer cancel()
+	s.observer.read(first) // for a scrape right after a start, where the store is up
 	s.serving.Go(func() { s.sweep.run(s.running) })
-	s.serving.Go(func() { s.recorder.run(s.running, s.jobLedgers) })
-	s.serving.Go(func() { s.jobLedgers.run(s.running) })
+	s.serving.Go(func() { s.observer.run(s.running) })
 	s.serving.Go(func() {
 		lifecycle.Every(s.running, heldEvery, func() {
 			if v := s.cfg.Source(); v.Store != nil {

@@ -21,7 +21,6 @@ type Source func() View
 // A View is what runs now.
 type View struct {
 	Store    Store
-	Accounts *Accounts
 	Health   Health
 	Metrics  prometheus.Gatherer
 	Drain    Drain                // nil under the role ingest
@@ -122,15 +121,4 @@ func (v View) pushSinks() map[string][]pushSink {
 		}
 	}
 	return sinks
-}
-
-// sinkP99 is the 99th percentile of the slowest sink, by namespace.
-func (v View) sinkP99() map[string]time.Duration {
-	slowest := map[string]time.Duration{}
-	if v.Drain != nil {
-		for _, t := range v.Drain.Status().Targets {
-			slowest[t.Namespace] = max(slowest[t.Namespace], t.P99)
-		}
-	}
-	return slowest
 }

@@ -64,6 +64,7 @@ type sweep struct {
 	now    func() time.Time
 	wake   lifecycle.Signal
 
+	hasPauses func(namespace string) bool // whether any partition is paused, as the ledger was read last
 	maxRows   int
 	refreshed int
 	turn      int // which namespace is first in the next tick
@@ -81,6 +82,7 @@ func newSweep(source Source, log *zap.Logger) *sweep {
 		log:       log,
 		now:       time.Now,
 		wake:      lifecycle.NewSignal(),
+		hasPauses: func(string) bool { return false },
 		maxRows:   maxRows,
 		refreshed: refreshed,
 		spaces:    map[string]*spaceSweep{},
@@ -160,16 +162,11 @@ func (s *sweep) tick(ctx context.Context) {
 
 // pauses reads which partitions are paused, where any is.
 func (s *sweep) pauses(ctx context.Context, store Store, all []*partition.Namespace) {
-	accounts := s.source().Accounts
-	if accounts == nil {
-		return
-	}
-	latest := accounts.latest()
 	for _, ns := range all {
 		s.mu.Lock()
 		before := len(s.spaces[ns.Name].paused)
 		s.mu.Unlock()
-		if latest[ns.Name].PausedPartitions > 0 || before > 0 {
+		if before > 0 || s.hasPauses(ns.Name) {
 			if parts, err := store.Pauses(ctx, ns); err == nil {
 				s.notePauses(ns.Name, parts)
 			}

@@ -231,7 +231,7 @@ func (a *App) Wait(ctx context.Context) error {
 //  4. close sinks (the drain does): no write is running, so they can flush
 //  5. read the ledger of an embedded store: it is gone afterwards
 //  6. admin port: until here operators can read metrics and ledger
-//  7. watch, accounts, janitor and Redis: all of the above needed them
+//  7. watch, janitor and Redis: all of the above needed them
 func (a *App) Stop(ctx context.Context) error {
 	a.stopping.Do(func() {
 		a.life.Lock() // a Start that is running ends first

@@ -35,25 +35,23 @@ import (
 //
 //	(6) watch: checks every second whether the store can be used; /readyz of both
 //	    ports answers with the result
-//	(7) accounts: reads the ledger of each namespace every second, for metrics and log
-//	(8) janitors: repair what no other script meets
-//	(9) jobs: for namespaces of kind queue a store, its keepers (promoter, expirer, mover,
+//	(7) janitors: repair what no other script meets
+//	(8) jobs: for namespaces of kind queue a store, its keepers (promoter, expirer, mover,
 //	    firer), the engine behind the data port's routes, and pushers, which write jobs to sinks
 //
-// (1), (8) and (9) are one a pool, with a Redis or the embedded store each.
+// (1), (7) and (8) are one a pool, with a Redis or the embedded store each.
 //
 // A role builds less: ingest has no (2) and (3), drain has no (4).
 type generation struct {
-	cfg      *config.Config
-	metrics  *prometheus.Registry
-	pools    map[string]*backend.Backend // by name; the default one is that of --redis
-	stores   map[string]*partition.Store // of the pools that have buffers
-	store    *partition.Stores           // all of them
-	drain    *drain.Drainer              // with its sinks; nil under --role ingest
-	ingest   *ingest.Server              // nil under --role drain
-	watch    *ready.Watch
-	accounts *admin.Accounts
-	view     admin.View
+	cfg     *config.Config
+	metrics *prometheus.Registry
+	pools   map[string]*backend.Backend // by name; the default one is that of --redis
+	stores  map[string]*partition.Store // of the pools that have buffers
+	store   *partition.Stores           // all of them
+	drain   *drain.Drainer              // with its sinks; nil under --role ingest
+	ingest  *ingest.Server              // nil under --role drain
+	watch   *ready.Watch
+	view    admin.View
 
 	file     control.File      // what the configuration says about what can be made at run time, too
 	snapshot *control.Snapshot // what was in use when it was built; control.go applies those that follow
@@ -85,7 +83,6 @@ func (a *App) newGeneration(cfg *config.Config, before *generation) (*generation
 	}
 	g.watch = ready.New(controlCheck{g.checks(), a.control,
 		a.control.Named(poolsOf(cfg), g.ownPools())}, g.metrics, a.log)
-	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g, before); err != nil {
 		return nil, errors.Join(cfg.Locate(err), g.discard(context.Background()))
 	}
@@ -139,7 +136,6 @@ func (a *App) build(g, before *generation) error {
 	}
 	g.view = admin.View{
 		Store:      g.store,
-		Accounts:   g.accounts,
 		Health:     g.watch,
 		Metrics:    prometheus.Gatherers{g.metrics, a.metrics},
 		Drops:      a.drops,
@@ -164,9 +160,6 @@ func (a *App) build(g, before *generation) error {
 
 // startReaders starts what only looks and repairs.
 func (g *generation) startReaders(ctx context.Context) error {
-	if err := g.accounts.Start(ctx); err != nil {
-		return fmt.Errorf("accounts: %w", err)
-	}
 	return g.startJobs(ctx)
 }
 
@@ -240,7 +233,7 @@ func (g *generation) close(ctx context.Context) error {
 
 // end is close, but the store stays open.
 func (g *generation) end(ctx context.Context) error {
-	return errors.Join(g.watch.Stop(ctx), g.accounts.Stop(ctx), stopEach(context.WithoutCancel(ctx), g.keepers))
+	return errors.Join(g.watch.Stop(ctx), stopEach(context.WithoutCancel(ctx), g.keepers))
 }
 
 // discard is close for a generation that never ran.

@@ -1,0 +1,437 @@
+package admin
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/drops"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/space"
+)
+
+const (
+	accountsEvery = time.Second
+	firstRead     = 250 * time.Millisecond
+	// ledgerTime bounds what a ledger takes.
+	ledgerTime = 2 * time.Second
+	// idleFor bounds how long an account that does not change is not read, where two other
+	// processes read it every second and nobody watches.
+	idleFor = 30 * time.Second
+	// accountsShare is the part of the time that reading may take, so that many
+	// namespaces or a slow Redis are read less often.
+	accountsShare = 20
+	// agesEvery is how often the queues of each namespace are counted for their ages, while
+	// nobody asks.
+	agesEvery = 10 * time.Second
+	// recentFor is how long a rate is taken for that of now. Many accounts are read less often than
+	// each second.
+	recentFor = 15 * time.Second
+)
+
+// observer reads the ledger of each namespace every second, see watched.rests, and counts queues now and
+// then. Metrics, overview, findings, log and history take what they need from it, so a scrape or a
+// watcher costs the store nothing. It belongs to the Server, and outlives a reload.
+type observer struct {
+	source          Source
+	log             *zap.Logger
+	sweep           *sweep
+	buffers, queues kind
+	// rejections are not in the log: a sender's mistakes are none of the service.
+	rejections *drops.Notices
+
+	counts *backend.Pace // of reads that go through many queues or jobs
+	audits *backend.Pace
+	names  *backend.Pace // of reads of all names
+	single *backend.Pace // of counts of one queue, which need not wait for those of many
+
+	lastNames atomic.Pointer[queueNames]
+
+	mu      sync.Mutex
+	store   Store // that the figures of buffers are of
+	watched watched
+	took    time.Duration // of the last reading, which is one round trip
+	spaces  map[string]*figures
+	tables  map[tableKey]*queueTable
+}
+
+// A kind is what the figures of one kind of namespace are called.
+type kind struct {
+	drops  *drops.Notices
+	rates  []string // outcomes, in the order of a record of the history
+	gauges []string // the same, behind them; the first is what waits
+	oldest string   // the age of what waits for longest
+}
+
+// figures are what is known of a namespace.
+type figures struct {
+	of       *kind
+	reading  // the last one
+	changed  time.Time
+	recent   window
+	rejected window      // what this process rejected
+	minute   int64       // of the last record
+	counted  *queueTable // the last one of all its queues; nil: none yet
+	dying    string      // the queue whose dead letters rose most when they last did
+	dyingAt  time.Time   // when they were counted
+	paused   []job.PausedQueue
+}
+
+// A reading is the ledger of a namespace at a time.
+type reading struct {
+	partition.Overview            // of a buffer
+	jobs               job.Ledger // of queues
+	at                 time.Time
+	took               time.Duration
+	totals             map[string]int64 // by outcome
+	gauges             []int64
+}
+
+func newObserver(source Source, s *sweep, log *zap.Logger) *observer {
+	reasons := map[string]string{}
+	for _, reason := range drops.Reasons() {
+		if reason.Rejection() {
+			reasons[string(reason)] = ""
+		}
+	}
+	return &observer{
+		source: source,
+		log:    log,
+		sweep:  s,
+		buffers: kind{
+			drops: drops.NewNotices(log, "entries", map[string]string{
+				"evicted":              "entries are evicted: partitions are full",
+				"expired":              "entries expire: they are older than max_age before a sink takes them",
+				"dead":                 "entries become dead letters: the sink rejects them",
+				"lost":                 "entries are lost: something other than Spillway removes them from Redis",
+				"dead_letters_evicted": "dead letters are dropped: there are more than max_dead or max_dead_bytes keep",
+			}),
+			rates:  []string{"accepted", "delivered", "evicted", "expired", "dead", "lost", "purged", "dead_letters_evicted"},
+			gauges: []string{"buffered"},
+			oldest: "oldest_age_ms",
+		},
+		queues: kind{
+			drops: drops.NewNotices(log, "jobs", map[string]string{
+				"expired": "jobs expire: nobody acked them within their ttl",
+				"died":    "jobs become dead letters: their tries are used up, or a worker buried them",
+				"lost":    "jobs are lost: something other than Spillway removes them from Redis",
+			}),
+			rates:  []string{"published", "acked", "expired", "deleted", "lost", "died", "respawned"},
+			gauges: []string{"ready", "pending", "dead"},
+			oldest: "oldest_ready_age_ms",
+		},
+		rejections: drops.NewNotices(zap.NewNop(), "entries", reasons),
+		counts:     backend.NewPace(),
+		audits:     backend.NewPace(),
+		names:      backend.NewPace(),
+		single:     backend.NewPace(),
+		spaces:     map[string]*figures{},
+		tables:     map[tableKey]*queueTable{},
+	}
+}
+
+// run reads until ctx ends.
+func (o *observer) run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { repeat(ctx, accountsEvery, o.read) })
+	loops.Go(func() { repeat(ctx, agesEvery, o.readAges) })
+	loops.Wait()
+}
+
+// repeat calls f until ctx ends, after a pause that leaves the store most of its time: f
+// returns how long it was busy. A call that timed out is none of its work.
+func repeat(ctx context.Context, every time.Duration,
+	f func(context.Context) (busy time.Duration)) {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait.C:
+			wait.Reset(max(every, accountsShare*f(ctx)))
+		}
+	}
+}
+
+// observed is a namespace of any kind.
+type observed struct {
+	*kind
+	name string
+	home *space.Home // nil: no store made it
+	read func(context.Context) (reading, error)
+}
+
+// observed are the namespaces of a view: the buffers, then the queues of each pool.
+func (o *observer) observed(v View) [][]observed {
+	all := make([][]observed, 1+len(v.Jobs))
+	if v.Store != nil {
+		for _, ns := range v.Store.Namespaces() {
+			all[0] = append(all[0], observed{&o.buffers, ns.Name, ns.Home(), func(ctx context.Context) (reading, error) {
+				l, err := v.Store.Overview(ctx, ns)
+				return reading{Overview: l, totals: endings(l), gauges: []int64{l.Ledger.Buffered}}, err
+			}})
+		}
+	}
+	for i, store := range v.Jobs {
+		for _, ns := range store.Namespaces() {
+			all[i+1] = append(all[i+1], observed{&o.queues, ns.Name, ns.Home, func(ctx context.Context) (reading, error) {
+				l, err := store.Ledger(ctx, ns)
+				return reading{jobs: l, totals: jobOutcomes(l), gauges: []int64{l.Ready, l.Prepared + l.Delayed + l.Leased, l.Dead}}, err
+			}})
+		}
+	}
+	return all
+}
+
+// read reads every ledger once, those of each pool beside those of the others. Where the store does not
+// answer, the last ones stay.
+func (o *observer) read(ctx context.Context) (busy time.Duration) {
+	v := o.source()
+	all := o.observed(v)
+	o.forget(v.Store, all)
+	var pools sync.WaitGroup
+	took := make([]time.Duration, len(all))
+	for i, pool := range all {
+		pools.Go(func() {
+			for _, ns := range pool {
+				if o.rests(ns) {
+					continue
+				}
+				began := time.Now()
+				err := o.readOne(ctx, ns)
+				if err == nil {
+					took[i] += time.Since(began)
+				} else if ns.kind == &o.queues {
+					return // the others of the pool would wait, too
+				}
+			}
+		})
+	}
+	o.reject(v)
+	pools.Wait()
+	return slices.Max(took)
+}
+
+func (o *observer) readOne(ctx context.Context, ns observed) error {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
+	defer cancel()
+	began := time.Now()
+	now, err := ns.read(ctx)
+	if err != nil {
+		return err
+	}
+	now.at, now.took = o.sweep.now(), time.Since(began)
+	o.note(ns.kind, ns.name, now)
+	o.record(ctx, ns, now)
+	return nil
+}
+
+// note keeps a reading, and has the log say when a namespace begins to lose what it holds, of which kind,
+// how much, and when that ends.
+func (o *observer) note(of *kind, namespace string, now reading) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.spaces[namespace]
+	if f == nil {
+		return // it was deleted meanwhile
+	}
+	if f.at.IsZero() || f.Ledger != now.Ledger || f.Partitions != now.Partitions || f.jobs != now.jobs {
+		f.changed = now.at
+	}
+	if !f.at.IsZero() {
+		of.drops.Note(namespace, f.totals, now.totals, now.at)
+	}
+	f.reading = now
+	f.recent.add(now.at, now.totals)
+	if of == &o.buffers {
+		o.took = now.took
+	}
+}
+
+// reject notes what ingest of this process rejects.
+func (o *observer) reject(v View) {
+	if v.Store == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, ns := range v.Store.Namespaces() {
+		f, now, all := o.spaces[ns.Name], map[string]int64{}, int64(0)
+		for reason, t := range v.Drops.Totals(ns.Name) {
+			if reason.Rejection() {
+				now[string(reason)] = t.Entries
+				if reason != drops.Unauthorized { // anybody can be that, any number of times
+					all += t.Entries
+				}
+			}
+		}
+		if n := len(f.rejected); n > 0 {
+			o.rejections.Note(ns.Name, f.rejected[n-1].totals, now, o.sweep.now())
+		}
+		now["rejected"] = all
+		f.rejected.add(o.sweep.now(), now)
+	}
+}
+
+// record adds what was read to the history, once a minute, by one of all processes. One that has just started leaves its
+// first minute to the others: it does not know all yet.
+func (o *observer) record(ctx context.Context, ns observed, now reading) {
+	if !ns.home.Records() {
+		return
+	}
+	minute, _ := ns.home.History.Minute()
+	oldest := o.sweep.oldest(ns.name)
+	o.mu.Lock()
+	f := o.spaces[ns.name]
+	if f == nil || f.minute == minute {
+		o.mu.Unlock()
+		return
+	}
+	first := f.minute == 0
+	f.minute = minute
+	if f.counted != nil {
+		oldest = f.counted.oldest()
+	}
+	o.mu.Unlock()
+	switch waits := now.gauges[0]; {
+	case first:
+		return
+	case waits == 0:
+		oldest = 0
+	case oldest == 0:
+		oldest = notKnown
+	}
+	r := space.Record{Minute: minute}
+	for _, name := range ns.rates {
+		r.Figures = append(r.Figures, now.totals[name])
+	}
+	r.Figures = append(append(r.Figures, now.gauges...), oldest)
+	if err := ns.home.History.Record(ctx, r); err != nil {
+		o.log.Debug("history not written", zap.String("namespace", ns.name), zap.Error(err))
+	}
+}
+
+// watched is since when somebody looks.
+type watched struct{ since, last time.Time }
+
+func (w *watched) look(now time.Time) {
+	if !w.now(now) {
+		w.since = now
+	}
+	w.last = now
+}
+
+func (w *watched) now(now time.Time) bool { return now.Sub(w.last) <= watchedFor }
+
+// rests reports whether the next reading can wait: for as long as the account has not changed, at
+// most for idleFor and for what others leave to this process.
+func (o *observer) rests(ns observed) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f, now := o.spaces[ns.name], o.sweep.now()
+	return f != nil && !o.watched.now(now) && now.Before(f.due(ns.home.Rest(space.Whole)))
+}
+
+func (f *figures) due(others time.Duration) time.Time {
+	return f.at.Add(min(idleFor, others, f.at.Sub(f.changed)))
+}
+
+// late is how long there should be another reading: it rested, until somebody looked.
+func (f *figures) late(now time.Time, others time.Duration, w watched) time.Duration {
+	due := f.due(others)
+	if w.since.Before(due) {
+		due = w.since
+	}
+	if f.at.After(due) {
+		due = f.at
+	}
+	return now.Sub(due)
+}
+
+// watch notes that somebody looks.
+func (o *observer) watch() {
+	o.mu.Lock()
+	o.watched.look(o.sweep.now())
+	o.mu.Unlock()
+}
+
+// seen are the figures of a namespace, its rates by outcome where they are known, and what a judge needs of them.
+func (o *observer) seen(of *kind, name string, home *space.Home, now time.Time) (f *figures, rates map[string]float32, e evidence) {
+	if f = o.spaces[name]; f == nil { // it is new
+		f = &figures{}
+	}
+	rates = map[string]float32{}
+	f.recent.rates(rates, of.rates, now)
+	f.rejected.rates(rates, []string{"rejected"}, now)
+	e = evidence{late: f.late(now, home.Rest(space.Whole), o.watched), ends: of.drops.Now(name, now)}
+	return f, rates, e
+}
+
+// hasPauses reports whether partitions of a namespace are paused.
+func (o *observer) hasPauses(namespace string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.spaces[namespace]
+	return f != nil && f.PausedPartitions > 0
+}
+
+// A window is the totals of the last seconds, the latest last.
+type window []struct {
+	at     time.Time
+	totals map[string]int64
+}
+
+// add begins anew where a total fell: that is the account of another store.
+func (w *window) add(at time.Time, totals map[string]int64) {
+	if n := len(*w); n > 0 {
+		for name, before := range (*w)[n-1].totals {
+			if totals[name] < before {
+				*w = nil
+				break
+			}
+		}
+	}
+	*w = append(*w, window{{at, totals}}...)
+	*w = slices.Delete(*w, 0, max(0, len(*w)-rateSpan-1))
+}
+
+// rates sets the mean of outcomes a second, where it is known.
+func (w window) rates(rates map[string]float32, outcomes []string, now time.Time) {
+	if len(w) == 0 {
+		return
+	}
+	first, last := w[0], w[len(w)-1]
+	if seconds := last.at.Sub(first.at).Seconds(); seconds > 0 && now.Sub(last.at) < recentFor {
+		for _, name := range outcomes {
+			rates[name] = float32(float64(last.totals[name]-first.totals[name]) / seconds)
+		}
+	}
+}
+
+// forget drops the namespaces that are no more, and makes room for new ones.
+func (o *observer) forget(store Store, all [][]observed) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	known := map[string]bool{}
+	for _, ns := range slices.Concat(all...) {
+		known[ns.name] = true
+		if o.spaces[ns.name] == nil || ns.kind == &o.buffers && o.store != store { // after a reload perhaps of another Redis
+			o.spaces[ns.name] = &figures{of: ns.kind}
+		}
+	}
+	o.store = store
+	gone := func(name string) bool { return !known[name] }
+	maps.DeleteFunc(o.spaces, func(name string, _ *figures) bool { return gone(name) })
+	maps.DeleteFunc(o.tables, func(key tableKey, _ *queueTable) bool { return gone(key.namespace) })
+	for _, n := range []*drops.Notices{o.buffers.drops, o.queues.drops, o.rejections} {
+		n.Forget(gone)
+	}
+}
