@@ -4,6 +4,7 @@ package jobs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
@@ -60,7 +62,7 @@ func TestAClientThatGoesAwayWithJobsInHandSwallowsNone(t *testing.T) {
 		p.store.With(func() { p.store.held = held })
 		c := p.hold(strings.Replace(pollText, "wait=10m", "count=2&wait="+wait, 1))
 		eventually(t, "it is handed two", func() bool { _, leased := p.store.ready("q"); return leased == 2 })
-		_ = c.Close()
+		leave(t, c)
 		p.store.With(func() { // the first two attempts to give them back fail
 			p.store.held = nil
 			left := 2
@@ -78,6 +80,24 @@ func TestAClientThatGoesAwayWithJobsInHandSwallowsNone(t *testing.T) {
 			t.Errorf("wait %s: got %s", wait, r.raw)
 		}
 	}
+}
+
+// leave closes a connection once its end has arrived at the server: what is answered before that is sent.
+func leave(t *testing.T, c net.Conn) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err = cmp.Or(err, c.(*net.TCPConn).CloseWrite()); err != nil {
+		t.Fatal(err)
+	}
+	const finWait2 = 5 // the system of the server has acknowledged the end
+	eventually(t, "the end of the connection arrives", func() (arrived bool) {
+		_ = raw.Control(func(fd uintptr) {
+			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			arrived = err == nil && info.State == finWait2
+		})
+		return arrived
+	})
+	_ = c.Close()
 }
 
 // goneConn is a connection that is closed.
