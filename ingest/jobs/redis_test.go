@@ -377,6 +377,11 @@ func TestAPublishIsUniqueOverHTTP(t *testing.T) {
 				t.Errorf("%s: %d %s", named, r.status, r.raw)
 			}
 		}
+		if strings.HasPrefix(named, "id=") {
+			if id, said := publish(named, "2"); id != first || said != exists {
+				t.Errorf("%s, while that job exists: %s", named, said)
+			}
+		}
 		p.do("DELETE", "/v1/mail/q/jobs/"+first, "")
 		if id, said := publish(named, "2"); id == first && !strings.HasPrefix(named, "id=") || said != stored {
 			t.Errorf("%s: %s", named, said)

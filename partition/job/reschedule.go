@@ -26,8 +26,8 @@ type Reschedule struct {
 	Due int64 // Unix ms when the job is ready
 }
 
-// ReleaseUnique ends what a publish says to be unique, before its time: a job under it is stored again. released is whether
-// there was anything. In Policy.MaxKeys it counts to the end of its time.
+// ReleaseUnique ends what a publish says to be unique, before its time: a job under it is stored again, under an id once the
+// one before is gone. released is whether there was anything. In Policy.MaxKeys it counts to the end of its time.
 func (s *Store) ReleaseUnique(ctx context.Context, p *Publish) (released bool, err error) {
 	if !ValidQueue(p.Queue) || p.Unique == 0 || len(p.UniqueKey) > MaxUniqueKey || p.UniqueKey == "" && !ValidCallerID(p.CallerID) {
 		return false, ErrBadArgument
