@@ -168,11 +168,11 @@ func badPartition(namespace, name []byte) *rejection {
 	first, below, _ := bytes.Cut(name, []byte{'/'})
 	word, _, _ := bytes.Cut(below, []byte{'/'})
 	switch string(first) {
-	case "_times", "_owners":
+	case "_times", "_owners", "_schedules":
 		word = first
 	}
 	switch string(word) {
-	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times", "_owners":
+	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times", "_owners", "_schedules":
 		return rejectf(wire.CodeBadPartition, "%s is a route of queues, and %s is a buffer or no namespace of this server: such a route needs "+
 			"kind: queue", word, namespace)
 	}

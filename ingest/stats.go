@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/share"
@@ -83,10 +84,11 @@ func (s *Server) index(ctx *fasthttp.RequestCtx, _ *target) *rejection {
 	return nil
 }
 
-// openAPI describes the data port's routes, for tools that read OpenAPI 3.1.
-//
 //go:embed openapi.yaml
-var openAPI []byte
+var written []byte
+
+// openAPI describes the data port's routes, for tools that read OpenAPI 3.1.
+var openAPI = verb.Describe(written, false)
 
 func (s *Server) openapi(ctx *fasthttp.RequestCtx, _ *target) *rejection {
 	ctx.Response.Header.SetContentType("application/yaml")

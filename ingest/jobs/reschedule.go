@@ -47,8 +47,8 @@ func (a *api) reschedule(c *call) *ingest.Rejection {
 			taken.Refund()
 		}
 		if errors.Is(err, job.ErrExpiresBefore) {
-			return nil, limitedError{ingest.Reject(wire.CodeBadTTL,
-				"the job's ttl, which counts from its publish, ends before that time")}
+			return nil, ingest.Reject(wire.CodeBadTTL,
+				"the job's ttl, which counts from its publish, ends before that time")
 		}
 		return fmt.Appendf(nil, `{"state":"delayed","due_ms":%d}`, r.Due), err
 	})

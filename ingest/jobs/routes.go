@@ -3,6 +3,7 @@ package jobs
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
@@ -27,7 +29,7 @@ import (
 type route struct {
 	name   string // in metrics
 	method string
-	tail   string // what follows the queue; {id} is a job's
+	tail   string // what follows the queue; {id} is a job's, {schedule} a schedule's
 	params []string
 	serve  func(*api, *call) *ingest.Rejection
 }
@@ -53,24 +55,6 @@ var routes = []route{
 	{"release_unique", "DELETE", "unique", []string{"id", "unique_key"}, (*api).releaseUnique},
 	{"commit", "POST", "jobs/{id}/commit", nil, (*api).decide},
 	{"rollback", "POST", "jobs/{id}/rollback", nil, (*api).decide},
-
-	{"schedules", "GET", "schedules", []string{"after", "limit"}, (*api).listSchedules},
-	{"put_schedule", "PUT", "schedules/{name}", nil, limited(writes, (*api).putSchedule)},
-	{"schedule", "GET", "schedules/{name}", nil, (*api).getSchedule},
-	{"delete_schedule", "DELETE", "schedules/{name}", nil, (*api).deleteSchedule},
-	{"pause_schedule", "POST", "schedules/{name}/pause", nil, (*api).pauseSchedule},
-	{"resume_schedule", "POST", "schedules/{name}/resume", nil, (*api).pauseSchedule},
-	{"trigger", "POST", "schedules/{name}/trigger", []string{"force"}, limited(writes, (*api).trigger)},
-	{"backfill", "POST", "schedules/{name}/backfill", []string{"from", "to"},
-		limited(writes, (*api).backfill)},
-	{"times", "POST", timesTail, []string{"count", "from"}, (*api).times},
-
-	{"owners", "GET", ownersTail, nil, (*api).listOwners},
-	{"register", "PUT", ownersTail + "/{owner}", []string{"version", "ttl"}, limited(writes,
-		(*api).register)},
-	{"owner", "GET", ownersTail + "/{owner}", nil, (*api).getOwner},
-	{"deregister", "DELETE", ownersTail + "/{owner}", []string{"schedules"}, (*api).deregister},
-	{"heartbeat", "POST", ownersTail + "/{owner}/heartbeat", []string{"ttl"}, (*api).heartbeat},
 }
 
 // These stand for /v1/{namespace}/_times and so on, which are of no queue.
@@ -78,6 +62,75 @@ const (
 	timesTail  = "_times"
 	ownersTail = "_owners"
 )
+
+func init() {
+	for _, row := range verb.Rows {
+		tail, ofQueue := strings.CutPrefix(row.DataPath(), "/{queue}/")
+		if !ofQueue {
+			tail = tail[1:]
+		}
+		serve := cold(row)
+		if row.Publishes {
+			serve = limited(writes, serve)
+		}
+		routes = append(routes, route{row.Name, row.Method(), tail, row.Params(), serve})
+	}
+}
+
+// cold serves a verb of the table.
+func cold(row *verb.Row) func(*api, *call) *ingest.Rejection {
+	return func(a *api, c *call) (rejected *ingest.Rejection) {
+		var body []byte
+		if row.HasBody() {
+			if body, rejected = c.Body(); rejected != nil {
+				return rejected
+			}
+		}
+		ask, err := row.Read(c.args, c.at, body)
+		if err != nil {
+			return Reject(err)
+		}
+		produce := c.key.Limiters().Produce
+		of := &verb.Call{
+			Namespace: c.namespace,
+			Store:     a.store,
+			Limits:    schedule.Limits{Entry: a.cfg.MaxEntry, Entries: a.cfg.MaxEntries, Body: a.cfg.MaxBody},
+			Token:     c.key.Name(),
+			Affords:   produce.Allows,
+			Spend: func(jobs int) error {
+				if _, rejected := c.take(produce, jobs); rejected != nil {
+					return rejected
+				}
+				return nil
+			},
+			Mask: func(payload json.RawMessage) json.RawMessage {
+				if !row.Masked {
+					return nil
+				}
+				return payload
+			},
+		}
+		created := false
+		rejected = a.reading(c, row.Acts(), func(ctx context.Context) (any, error) {
+			answer, err := row.Do(ctx, of, ask)
+			put, makes := answer.(interface{ Created() bool })
+			created = makes && put.Created()
+			return answer, err
+		})
+		if rejected == nil && created {
+			c.Ctx.SetStatusCode(201)
+		}
+		return rejected
+	}
+}
+
+// at is a name in the path or a header.
+func (c *call) at(in, name string) string {
+	if in == "header" {
+		return string(c.Ctx.Request.Header.Peek(name))
+	}
+	return map[string]string{"queue": c.queue(), "schedule": c.schedule, "owner": c.owner}[name]
+}
 
 // api is the native routes over an engine.
 type api struct{ *Engine }
@@ -182,7 +235,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 		}
 	case isSchedule && len(schedule) > 0:
 		name, verb, acts := bytes.Cut(schedule, []byte{'/'})
-		if schedule, pattern = name, "schedules/{name}"; acts {
+		if schedule, pattern = name, "schedules/{schedule}"; acts {
 			pattern += "/" + string(verb)
 		}
 	case string(rest) == timesTail:
@@ -336,9 +389,9 @@ var storeFailures = []struct {
 
 // Reject says how an error of an Engine or of its store is answered.
 func Reject(err error) *ingest.Rejection {
-	var limited limitedError
-	if errors.As(err, &limited) {
-		return limited.Rejection
+	var rejected *ingest.Rejection
+	if errors.As(err, &rejected) {
+		return rejected
 	}
 	var payload *php.PayloadError
 	if errors.As(err, &payload) {

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
@@ -301,7 +302,7 @@ func TestRoutesOfQueuesOnABufferSayThatItNeedsTheKind(t *testing.T) {
 		if r.tail == "" || r.method == "DELETE" || r.method == "PUT" || r.method == "PATCH" { // those of a partition; 405
 			continue
 		}
-		tail := strings.NewReplacer("{id}", "x", "{name}", "daily", "{owner}", "billing").Replace(r.tail)
+		tail := strings.NewReplacer("{id}", "x", "{schedule}", "daily", "{owner}", "billing").Replace(r.tail)
 		path := "/v1/tele/q/" + tail
 		if strings.HasPrefix(tail, "_") {
 			path = "/v1/tele/" + tail
@@ -366,6 +367,7 @@ func TestTheOpenAPIDocumentHasTheRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text = verb.Describe(text, false)
 	// Parameters stand beside the methods of a path, and are a list.
 	text = regexp.MustCompile(`(?m)^    parameters:\n(      - .*\n)+`).ReplaceAll(text, nil)
 	var d struct {
@@ -392,7 +394,7 @@ func TestTheOpenAPIDocumentHasTheRoutes(t *testing.T) {
 			continue // in those of a partition, whose path is the same
 		case "purge":
 			path = "/v1/{namespace}/{partition}"
-		case "times", "events", "owners", "owner", "register", "deregister", "heartbeat":
+		case "times", "owners", "owner", "register", "deregister", "heartbeat", "all_schedules":
 			path = "/v1/{namespace}/" + r.tail
 		case "claim", "take":
 			path = "/v1/{namespace}/{queues}/" + r.tail

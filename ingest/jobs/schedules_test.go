@@ -161,7 +161,7 @@ func TestSchedulesAreTriggeredPausedBackfilledDeleted(t *testing.T) {
 	}
 	p.expect(400, `"field":"at","value":"2001-01-01T00:00:00Z"`, "PUT", "reports/schedules/two", `{"at":"2001-01-01T00:00:00Z"}`)
 	p.expect(400, `"every: \"number\": want a text, such as \"90s\"`, "PUT", "reports/schedules/two", `{"every":5}`)
-	p.expect(400, `\"evry\": the parameters of this route are after, limit, each`, "GET", "reports/schedules?evry=1", "")
+	p.expect(400, `\"evry\": the parameters of this route are owner, failing, limit, after, each`, "GET", "reports/schedules?evry=1", "")
 	p.expect(400, `"field":"until"`, "PUT", "reports/schedules/two", `{"every":"1h","until":"2001-01-01T00:00:00Z"}`)
 	p.expect(201, "", "PUT", "reports/schedules/two", `{"every":"1h"}`)
 	p.expect(201, "", "PUT", "other/schedules/two", `{"every":"1h"}`)

@@ -30,6 +30,8 @@ func (r *Rejection) Text() string {
 	return Responses[r.Code].Message
 }
 
+func (r *Rejection) Error() string { return r.Text() }
+
 // RetryIn makes a client wait before it tries again, in seconds.
 func (r *Rejection) RetryIn(seconds int) *Rejection {
 	r.RetryAfter = seconds

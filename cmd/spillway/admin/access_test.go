@@ -101,7 +101,7 @@ func send(s *Server, method, path, token, body string, headers ...string) *httpt
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	if method == http.MethodPost {
+	if method == http.MethodPost || method == http.MethodPut {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -277,7 +277,7 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 		ofBuffer + "partitions/{partition}/resume": "resume", ofBuffer + "purge": "purge entries", ofBuffer + "dead/replay": "replay dead letters",
 		ofBuffer + "dead/delete": "delete dead letters", ofQueue + "jobs/{job}/delete": "publish, promote, respawn, delete and purge jobs",
 		ofQueue + "jobs/{job}/commit": "commit and roll back prepared jobs", ofQueue + "jobs/{job}/rollback": "commit and roll back prepared jobs", ofQueue + "dead/respawn": "publish, promote, respawn, delete and purge jobs",
-		ofSchedule + "put": acts, ofSchedule + "delete": acts, ofSchedule + "pause": acts, ofSchedule + "resume": acts, ofSchedule + "trigger": acts, ofSchedule + "backfill": acts,
+		strings.TrimSuffix(ofSchedule, "/"): acts, ofSchedule + "pause": acts, ofSchedule + "resume": acts, ofSchedule + "trigger": acts, ofSchedule + "backfill": acts,
 		ofQueue + "jobs": "publish, promote, respawn, delete and purge jobs", ofQueue + "pause": "pause", ofQueue + "resume": "pause", ofQueue + "jobs/{job}/promote": "publish, promote, respawn, delete and purge jobs",
 		ofQueue + "dead/delete": "publish, promote, respawn, delete and purge jobs", ofQueue + "purge": "publish, promote, respawn, delete and purge jobs",
 	}

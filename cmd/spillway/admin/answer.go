@@ -188,6 +188,9 @@ func (s *Server) answer(w http.ResponseWriter, r *request, body any, err error) 
 		h.ServeHTTP(w, r.Request)
 	} else {
 		w.Header().Set("Content-Type", "application/json")
+		if put, ok := body.(interface{ Created() bool }); ok && put.Created() {
+			w.WriteHeader(http.StatusCreated)
+		}
 		_ = json.NewEncoder(w).Encode(body) // an error means that the client is gone
 	}
 }

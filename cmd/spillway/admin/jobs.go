@@ -3,24 +3,20 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/mask"
-	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // JobStore is what the server needs of the store of queues of one pool.
 type JobStore interface {
-	job.Operations
-	job.ScheduleOperations
+	verb.Store
 	job.ScheduleForecasts
-	job.OwnerReads
 	Namespaces() []*job.Namespace
 	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
 	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)
@@ -114,15 +110,6 @@ func (r *request) job() (space jobSpace, queue string, ref job.Ref) {
 	return space, queue, ref
 }
 
-// schedule is the namespace, the queue and the schedule in the path.
-func (r *request) schedule() (space jobSpace, queue, name string) {
-	space, queue = r.queue()
-	if name = r.PathValue("schedule"); !job.ValidScheduleName(name) {
-		r.fail(notFound(wire.CodeNoSuchSchedule, "no name of a schedule"))
-	}
-	return space, queue, name
-}
-
 // codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is
 // rejected.
 const codeNoSuchQueue wire.Code = "no_such_queue"
@@ -151,33 +138,6 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 	return answer, err
 }
 
-// jobRejection answers what the store of queues says; nil: it says none of these.
-func jobRejection(err error) *rejection {
-	var field *schedule.FieldError
-	switch {
-	case errors.As(err, &field):
-		return &rejection{http.StatusBadRequest, wire.CodeBadSchedule, err.Error()}
-	case errors.Is(err, schedule.ErrTooLarge):
-		return &rejection{http.StatusRequestEntityTooLarge, wire.CodeEntryTooLarge, err.Error()}
-	case errors.Is(err, job.ErrNoTrace):
-		return notFound(wire.CodeNoSuchTrace, "no trace of the job is kept: no rule of its queue has keep_trace, it is over, or newer ones needed the room")
-	case errors.Is(err, job.ErrOtherKind):
-		return notFound(wire.CodeNoSuchRoute, "queues of PHP's have no schedules, no traces and no jobs that are changed or prepared")
-	case errors.Is(err, job.ErrNoQueue):
-		return notFound(wire.CodeNoSuchQueue, "the namespace serves no queue of that name")
-	case errors.Is(err, job.ErrNoJob):
-		return notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
-	case errors.Is(err, job.ErrBadAfter):
-		return badRequest("%v", err)
-	case errors.Is(err, job.ErrNoSchedule):
-		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
-	case isAny(err, job.ErrTooManyDelayed, job.ErrNotDelayed, job.ErrPrepared, job.ErrNotPrepared, job.ErrDecided, job.ErrEnded,
-		job.ErrUnfinished, job.ErrOtherOwner, job.ErrTooManySchedules, job.ErrTooManyJobs, job.ErrForeignType):
-		return conflict("%v", err)
-	}
-	return nil
-}
-
 // The kinds of namespaces.
 const (
 	kindBuffer = "buffer"
@@ -194,13 +154,6 @@ type queueCounts struct {
 
 // unread reports whether there may be queues whose names were not read.
 func (n *queueNames) unread() bool { return len(n.names) >= job.MaxQueueNames }
-
-// trigger publishes runs of a schedule, beside one that is unfinished, too.
-func (s jobSpace) trigger(ctx context.Context, queue, name string, runs job.Runs) (jobs int, err error) {
-	t := &job.Trigger{Namespace: s.ns, Queue: queue, Name: name, Runs: runs}
-	err = s.store.Trigger(ctx, t)
-	return t.Count, err
-}
 
 // countQueues counts the jobs of queues.
 func (s jobSpace) countQueues(ctx context.Context, names ...string) (rows []queueCounts, err error) {

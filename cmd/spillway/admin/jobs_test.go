@@ -242,7 +242,7 @@ func TestErrorsInATraceAreMaskedAndHiddenOnceTheJobIsGone(t *testing.T) {
 	q.rejected("GET", trace+"?unmasked=1", "operator", "", 403, "admin")
 	q.ask("POST", "/queues/seen/purge", `{"state":"all","confirm":1}`, &ActedJobs{})
 	q.rejected("GET", trace, "viewer", "", 200, `"event":"buried","attempt":1,"error":"***"}`)
-	q.rejected("GET", "/queues/out/jobs/"+q.publish("out", 0, "x")[0]+"/trace", "viewer", "", 404, "no rule of its queue has keep_trace")
+	q.rejected("GET", "/queues/out/jobs/"+q.publish("out", 0, "x")[0]+"/trace", "viewer", "", 404, "none of its queue's rules has keep_trace")
 }
 
 func TestAPreparedJobIsDecidedOnAndNotDeleted(t *testing.T) {

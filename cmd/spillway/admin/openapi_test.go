@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/partition/control"
-	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 type apiFile struct {
@@ -74,7 +73,6 @@ var answers = []any{
 	Info{}, You{}, StoreState{}, Overview{}, Finding{}, Findings{}, NamespaceOverview{}, Sink{}, Pause{}, PauseState{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, PurgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, DeleteRequest{}, ReplayRequest{},
 	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, JobPage{}, DeadJobsRequest{}, RespawnRequest{}, PurgeJobsRequest{}, ActedJobs{},
-	ScheduleList{}, schedule.OwnerList{}, schedule.ListedOwner{}, schedule.Shown{}, SchedulePut{}, ScheduleState{}, ScheduleRun{}, BackfillRequest{}, Backfilled{}, ScheduleTimes{},
 	QueueNamespace{}, CreateNamespace{}, DeletedNamespace{}, QueueToken{}, CreateToken{}, control.Limit{}, CreatedToken{}, AdminToken{}, CreateAdmin{},
 }
 

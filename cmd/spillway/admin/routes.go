@@ -11,10 +11,11 @@ import (
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin/console"
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// A route is a method and a path, and what answers it. GET stands for HEAD, too. A POST takes JSON.
+// A route is a method and a path, and what answers it. GET stands for HEAD, too. A POST or PUT takes JSON.
 type route struct {
 	pattern string
 	role    Role // that it needs; probe: none
@@ -27,7 +28,7 @@ func (s *Server) routes() []route {
 		return func(*request) (any, error) { return h, nil }
 	}
 	page := served(console.Handler())
-	return []route{
+	return append(s.verbs(), []route{
 		{"GET /livez", probe, func(*request) (any, error) { return map[string]string{"status": "ok"}, nil }},
 		{"GET /readyz", probe, s.readyz},
 		{"GET /metrics", Viewer, served(s.metrics)},
@@ -77,18 +78,8 @@ func (s *Server) routes() []route {
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/purge", Operator, s.purgeJobs},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/pause", Operator, s.setQueuePause("pause")},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/resume", Operator, s.setQueuePause("resume")},
-		{"GET /api/v1/namespaces/{namespace}/owners", Viewer, s.owners},
 		{"GET /api/v1/namespaces/{namespace}/workers", Viewer, s.workers},
 		{"POST /api/v1/namespaces/{namespace}/workers/restart", Operator, s.restartWorkers},
-		{"GET /api/v1/namespaces/{namespace}/schedules", Viewer, s.schedules},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}", Operator, s.scheduleNow},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/times", Viewer, s.scheduleTimes},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/put", Operator, s.putSchedule},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/delete", Operator, s.deleteSchedule},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/pause", Operator, s.setScheduleState("pause_schedule", "paused")},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/resume", Operator, s.setScheduleState("resume_schedule", "active")},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/trigger", Operator, s.triggerSchedule},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/schedules/{schedule}/backfill", Operator, s.backfillSchedule},
 		{"GET /api/v1/control/namespaces", Viewer, s.queueNamespaces},
 		{"POST /api/v1/control/namespaces", Admin, s.createNamespace},
 		{"POST /api/v1/control/namespaces/{namespace}/delete", Admin, s.deleteNamespace},
@@ -108,7 +99,7 @@ func (s *Server) routes() []route {
 		{"GET /debug/pprof/trace", Admin, served(limitSeconds(pprof.Trace))},
 		{"GET /debug/pprof/symbol", Admin, served(http.HandlerFunc(pprof.Symbol))},
 		{"GET /debug/pprof/cmdline", Admin, noRoute},
-	}
+	}...)
 }
 
 func noRoute(*request) (any, error) {
@@ -158,7 +149,7 @@ func (s *Server) dispatch(w http.ResponseWriter, hr *http.Request, routes map[st
 		return
 	case method == http.MethodGet:
 		r.ctx, end = context.WithTimeout(hr.Context(), readTimeout)
-	case !r.isJSON():
+	case method != http.MethodDelete && !r.isJSON():
 		writeError(w, &rejection{http.StatusUnsupportedMediaType, wire.CodeUnsupportedType,
 			"send JSON, with Content-Type: application/json"})
 		return
@@ -204,7 +195,9 @@ func limitSeconds(next http.HandlerFunc) http.Handler {
 }
 
 //go:embed openapi.yaml
-var openapi []byte
+var written []byte
+
+var openapi = verb.Describe(written, true)
 
 func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")

@@ -23,17 +23,25 @@ func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
 		return w.Body.String()
 	}
 	daily := `{"cron":"30 2 * * *","tz":"Europe/Berlin","data":{"password":"canary"}}`
-	expect(403, "role", "POST", one+"/put", "viewer", daily)
-	expect(200, `"result":"created","rev":1`, "POST", one+"/put", "operator", daily)
-	expect(200, `"result":"unchanged"`, "POST", one+"/put", "operator", daily)
-	expect(400, `"bad_schedule","message":"cron: `, "POST", of+"bad/put", "operator", `{"cron":"60 * * * *"}`)
+	expect(403, "role", "PUT", one, "viewer", daily)
+	expect(201, `"result":"created","rev":1`, "PUT", one, "operator", daily)
+	expect(200, `"result":"unchanged"`, "PUT", one, "operator", daily)
+	for rev, status := range map[string]int{`"2"`: 412, "1": 200, "x": 400} {
+		if w := send(q.Server, "PUT", one, "operator", daily, "If-Match", rev); w.Code != status {
+			t.Errorf("If-Match %s: got %d %s", rev, w.Code, w.Body)
+		}
+	}
+	if w := send(q.Server, "PUT", one, "operator", daily, "Content-Type", "text/plain"); w.Code != 415 {
+		t.Errorf("a form could put: %d %s", w.Code, w.Body)
+	}
+	expect(400, `"bad_schedule","message":"cron: `, "PUT", of+"bad", "operator", `{"cron":"60 * * * *"}`)
 	big := strings.Repeat("x", 20<<10)
-	expect(413, "entry_too_large", "POST", of+"big/put", "operator", `{"every":"1h","data":"`+big+big+`"}`)
-	expect(413, "entry_too_large", "POST", of+"big/put", "operator", `{"every":"1h","data":"`+big+`","attributes":{"a":"`+big+`"}}`)
-	expect(400, `"bad_schedule","message":"shards: `, "POST", of+"big/put", "operator", `{"every":"1h","shards":1000,"data":"`+strings.Repeat("x", 950)+`"}`)
-	expect(404, "no_such_schedule", "POST", of+"_bad/put", "operator", daily)
+	expect(413, "entry_too_large", "PUT", of+"big", "operator", `{"every":"1h","data":"`+big+big+`"}`)
+	expect(413, "entry_too_large", "PUT", of+"big", "operator", `{"every":"1h","data":"`+big+`","attributes":{"a":"`+big+`"}}`)
+	expect(400, `"bad_schedule","message":"shards: `, "PUT", of+"big", "operator", `{"every":"1h","shards":1000,"data":"`+strings.Repeat("x", 950)+`"}`)
+	expect(400, "bad_name", "PUT", of+"_bad", "operator", daily)
 	for i := range 3 {
-		expect(200, "created", "POST", fmt.Sprint("/api/v1/namespaces/mail/queues/q", i, "/schedules/x/put"), "operator", `{"every":"1h"}`)
+		expect(201, "created", "PUT", fmt.Sprint("/api/v1/namespaces/mail/queues/q", i, "/schedules/x"), "operator", `{"every":"1h"}`)
 	}
 	if list := expect(200, `"next":"q0/x"`, "GET", "/api/v1/namespaces/mail/schedules?limit=1", "viewer", ""); strings.Contains(list, "spec") {
 		t.Errorf("a viewer sees %s", list)
@@ -45,30 +53,34 @@ func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
 		t.Errorf("an operator sees %s", body)
 	}
 	expect(200, "canary", "GET", one+"?unmasked=1", "admin", "")
-	expect(200, `"state":"paused","rev":2`, "POST", one+"/pause", "operator", "{}")
-	expect(200, `"jobs":1`, "POST", one+"/trigger", "operator", "{}")
+	expect(200, `"state":"paused","changed":true,"rev":2`, "POST", one+"/pause", "operator", "{}")
+	expect(200, `"accepted":1,"ids":["`, "POST", one+"/trigger", "operator", "")
 	expect(200, `{"next":["2026-10-25T02:30:00+02:00","2026-10-26T02:30:00+01:00"]}`, "GET", one+"/times?count=2&from=2026-10-24T12:00:00Z", "viewer", "")
 	for _, query := range []string{"count=0", "count=1001", "from=tomorrow", "from=0001-01-01T00:00:00Z"} {
-		expect(400, "bad_request", "GET", one+"/times?"+query, "viewer", "")
+		expect(400, "bad_"+query[:strings.Index(query, "=")], "GET", one+"/times?"+query, "viewer", "")
 	}
-	october := `{"from":"2026-10-01T00:00:00Z","to":"2026-10-31T23:00:00Z"`
-	expect(403, "role", "POST", one+"/backfill", "viewer", october+`,"dry_run":true}`)
-	expect(400, "dry_run", "POST", one+"/backfill", "operator", october+`}`)
-	expect(200, `{"dry_run":true,"ticks":31,"jobs":31}`, "POST", one+"/backfill", "operator", october+`,"dry_run":true}`)
-	expect(409, "confirmed", "POST", one+"/backfill", "operator", october+`,"confirm":30}`)
-	expect(200, `{"dry_run":false,"ticks":31,"jobs":31}`, "POST", one+"/backfill", "operator", october+`,"confirm":31}`)
-	expect(200, `{"dry_run":false,"ticks":31,"jobs":0}`, "POST", one+"/backfill", "operator", october+`,"confirm":31}`)
-	for _, body := range []string{`{"dry_run":true}`, `{"from":"2026-10-01T00:00:00Z","dry_run":true}`, `{"from":"x","to":"y","dry_run":true}`,
-		`{"from":"2026-10-02T00:00:00Z","to":"2026-10-01T00:00:00Z","dry_run":true}`, `{"from":"2026-10-01T00:00:00Z","to":"2250-10-01T00:00:00Z","dry_run":true}`} {
-		expect(400, "bad_request", "POST", one+"/backfill", "operator", body)
+	expect(400, "bad_parameter", "GET", one+"/times?cuont=2", "viewer", "")
+	expect(400, "given twice", "GET", one+"/times?count=2&count=3", "viewer", "")
+	const october = one + "/backfill?from=2026-10-01T00:00:00Z&to=2026-10-31T23:00:00Z"
+	expect(403, "role", "POST", october+"&dry_run=1", "viewer", "")
+	expect(400, "dry_run", "POST", october, "operator", "")
+	expect(400, "bad_parameter", "POST", october+"&confirm=0", "operator", "")
+	expect(200, `{"dry_run":true,"ticks":31,"accepted":0,"jobs":31}`, "POST", october+"&dry_run=1", "operator", "")
+	expect(409, "confirmed", "POST", october+"&confirm=30", "operator", "")
+	expect(200, `{"ticks":31,"accepted":31}`, "POST", october+"&confirm=31", "operator", "{}")
+	expect(200, `{"ticks":31,"accepted":0}`, "POST", october+"&confirm=31", "operator", "{}")
+	for query, code := range map[string]string{"": "bad_from", "from=2026-10-01T00:00:00Z": "bad_to", "from=x&to=y": "bad_from",
+		"from=2026-10-02T00:00:00Z&to=2026-10-01T00:00:00Z": "bad_to", "from=2026-10-01T00:00:00Z&to=2250-10-01T00:00:00Z": "bad_to"} {
+		expect(400, code, "POST", one+"/backfill?dry_run=1&"+query, "operator", "")
 	}
-	expect(400, "more than 1000 ticks", "POST", one+"/backfill", "operator", `{"from":"2016-10-01T00:00:00Z","to":"2026-10-01T00:00:00Z","dry_run":true}`)
-	expect(200, `"state":"active","rev":3`, "POST", one+"/resume", "operator", "{}")
-	expect(200, "deleted", "POST", one+"/delete", "operator", "{}")
-	for _, act := range []string{"delete", "pause", "resume", "trigger"} {
+	expect(400, "more than 1000 ticks", "POST", one+"/backfill?from=2016-10-01T00:00:00Z&to=2026-10-01T00:00:00Z&dry_run=1", "operator", "")
+	expect(200, `"state":"active","changed":true,"rev":3`, "POST", one+"/resume", "operator", "{}")
+	expect(200, "deleted", "DELETE", one, "operator", "")
+	expect(404, "no_such_schedule", "DELETE", one, "operator", "")
+	for _, act := range []string{"pause", "resume", "trigger"} {
 		expect(404, "no_such_schedule", "POST", one+"/"+act, "operator", "{}")
 	}
-	expect(404, "no_such_schedule", "POST", one+"/backfill", "operator", october+`,"dry_run":true}`)
+	expect(404, "no_such_schedule", "POST", october+"&dry_run=1", "operator", "")
 	expect(404, "no_such_schedule", "GET", one+"/times", "viewer", "")
 	expect(404, "no_such_schedule", "GET", one, "operator", "")
 	expect(404, "kind buffer", "GET", "/api/v1/namespaces/default/schedules", "viewer", "")
@@ -115,8 +127,8 @@ func TestSchedulesAreFoundByQueueOwnerAndFailure(t *testing.T) {
 	t.Parallel()
 	q := newQueued(t)
 	for i := range 5 {
-		path := fmt.Sprint("/api/v1/namespaces/mail/queues/q", i%2, "/schedules/s", i, "/put")
-		if w := send(q.Server, "POST", path, "operator", `{"every":"1h"}`); w.Code != 200 {
+		path := fmt.Sprint("/api/v1/namespaces/mail/queues/q", i%2, "/schedules/s", i)
+		if w := send(q.Server, "PUT", path, "operator", `{"every":"1h"}`); w.Code != 201 {
 			t.Fatalf("got %d %s", w.Code, w.Body)
 		}
 	}
@@ -126,7 +138,8 @@ func TestSchedulesAreFoundByQueueOwnerAndFailure(t *testing.T) {
 	for query, want := range map[string]string{
 		"":                                 "q0/s0 q0/s2 q0/s4 q1/s1 q1/s3 reports/a reports/b reports/c reports/d",
 		"queue=q1":                         "q1/s1 q1/s3",
-		"queue=q0&limit=2":                 "q0/s0 q0/s2 → q0/s2",
+		"queue=q0&limit=2":                 "q0/s0 q0/s2 → s2",
+		"queue=q0&limit=2&after=s2":        "q0/s4",
 		"queue=q0&limit=2&after=q0/s2":     "q0/s4",
 		"queue=none":                       "",
 		"owner=billing":                    "reports/a reports/b reports/c",
@@ -140,7 +153,10 @@ func TestSchedulesAreFoundByQueueOwnerAndFailure(t *testing.T) {
 		"failing=1&limit=1&after=q1/s3":    "reports/b → reports/b",
 		"failing=1&limit=1&after=reports/": "reports/b → reports/b",
 	} {
-		var list ScheduleList
+		var list struct {
+			Schedules []schedule.Shown
+			Next      string
+		}
 		q.ask("GET", "/schedules?"+query, "", &list)
 		var got []string
 		for _, s := range list.Schedules {

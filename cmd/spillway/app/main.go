@@ -117,7 +117,7 @@ const sameSignal = 200 * time.Millisecond
 // run executes one command line and returns its exit code. When ctx ends, the
 // command stops in order.
 func run(ctx context.Context, args []string, p config.Process) int {
-	var c cli
+	c := cli{Operate: operate.New()}
 	helped := false
 	parser, err := kong.New(&c,
 		kong.Name("spillway"),

@@ -306,7 +306,7 @@ func TestSchedulesFromTheCommandLine(t *testing.T) {
 	o := operator{t, s.adminListen}
 	daily := writeFile(t, "daily.yaml", "cron: \"30 2 * * *\"\ntz: Europe/Berlin\ndata: {report: daily}\n")
 	for _, step := range []struct{ args, want string }{
-		{"put mail reports daily --dry-run -f " + daily, "T02:30:00+0"},
+		{"check -f " + daily, "T02:30:00+0"},
 		{"ls mail", "no schedules"},
 		{"put mail reports daily -f " + daily, "reports/daily: created, rev 1, next 20"},
 		{"put mail reports daily -f " + daily, "reports/daily: unchanged, rev 1"},
@@ -314,12 +314,12 @@ func TestSchedulesFromTheCommandLine(t *testing.T) {
 		{"pause mail reports daily", "reports/daily: paused"},
 		{"trigger mail reports daily", "reports/daily: published 1 job"},
 		{"get mail reports daily", `{"cron":"30 2 * * *","tz":"Europe/Berlin","data":{"report":"daily"}}`},
-		{"backfill mail reports daily --from=2026-10-01T00:00:00Z --to=2026-10-31T23:00:00Z --yes", "reports/daily: published 31 jobs"},
+		{"backfill mail reports daily --from=2026-10-01T00:00:00Z --to=2026-10-31T23:00:00Z --yes", "reports/daily: 31 ticks, published 31 jobs"},
 		{"times mail reports daily --from=2026-10-24T12:00:00Z --count=2", "2026-10-25T02:30:00+02:00\n2026-10-26T02:30:00+01:00"},
 		{"resume mail reports daily", "reports/daily: active"},
 		{"rm mail reports daily", "reports/daily: deleted"},
 		{"get mail reports daily", "no_such_schedule"},
-		{"get mail reports _daily", "is not the name of a schedule"},
+		{"get mail reports _daily", "a schedule's name is"},
 		{"rm mail reports daily", "no_such_schedule"},
 		{"put mail reports daily -f " + daily + ".none", "no such file"},
 	} {

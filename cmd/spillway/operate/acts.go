@@ -16,8 +16,12 @@ import (
 
 // consent is how an act that cannot be undone is confirmed.
 type consent struct {
-	DryRun bool `help:"Count only, and change nothing."`
-	Yes    bool `short:"y" help:"Skip the confirmation. Required when input is not a terminal."`
+	DryRun    bool `help:"Count only, and change nothing."`
+	agreement `embed:""`
+}
+
+type agreement struct {
+	Yes bool `short:"y" help:"Skip the confirmation. Required when input is not a terminal."`
 }
 
 // acting has the flags of every command that changes what cannot be got back.
@@ -29,7 +33,7 @@ type acting struct {
 var errDeclined = errors.New("not confirmed; nothing was changed")
 
 // ask returns nil if the person at the terminal types the count, or gave --yes.
-func (c *consent) ask(ctx context.Context, s Streams, count int64, what string) error {
+func (c *agreement) ask(ctx context.Context, s Streams, count int64, what string) error {
 	if c.Yes {
 		return nil
 	}

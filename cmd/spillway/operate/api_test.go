@@ -94,6 +94,7 @@ func runWith(t *testing.T, api *fakeAPI, input string, args ...string) (stdout, 
 			Revoke TokenRevoke `cmd:""`
 		} `cmd:""`
 	}
+	c.Commands = New()
 	parser, err := kong.New(&c, kong.Name("spillway"))
 	if err != nil {
 		t.Fatal(err)

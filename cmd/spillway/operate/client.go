@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -125,11 +126,11 @@ func trust(path string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
-func (c *client) exchange(ctx context.Context, method, path string, body []byte, timeout time.Duration,
-	to any) (json.RawMessage, error) {
+func (c *client) exchange(ctx context.Context, method, path string, body []byte, header http.Header,
+	timeout time.Duration, to any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	res, err := c.send(ctx, method, path, body)
+	res, err := c.send(ctx, method, path, body, header)
 	if err != nil {
 		return nil, c.explain(ctx, method, timeout, err)
 	}
@@ -140,7 +141,7 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte,
 		return nil, c.explain(ctx, method, timeout, err)
 	case len(answer) > maxAnswer:
 		return nil, fmt.Errorf("%s answered with more than %d MiB", c.base, maxAnswer>>20)
-	case res.StatusCode != http.StatusOK:
+	case res.StatusCode/100 != 2:
 		return nil, c.rejected(res, answer)
 	}
 	if err := json.Unmarshal(answer, to); err != nil {
@@ -150,11 +151,12 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte,
 }
 
 func (c *client) send(ctx context.Context, method, path string,
-	body []byte) (*http.Response, error) {
+	body []byte, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(req.Header, header)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -209,15 +211,6 @@ func (c *Connection) queue(namespace, name string) *call {
 // oneQueue is the call of a queue's route.
 func (c *Connection) oneQueue(namespace, name string) *call {
 	return c.queue(namespace, name).named("queue", name)
-}
-
-// schedule is the call of a schedule's route.
-func (c *Connection) schedule(namespace, queue, name string) *call {
-	call := c.oneQueue(namespace, queue)
-	if !job.ValidScheduleName(name) {
-		call.check(misuse("%s is not the name of a schedule", quote(name)))
-	}
-	return call.at("/schedules/" + name)
 }
 
 // control is the call of the route of a namespace of kind queue.
@@ -299,7 +292,7 @@ func (c *call) get(ctx context.Context, to any) (json.RawMessage, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return c.exchange(ctx, http.MethodGet, c.target(), nil, c.timeout, to)
+	return c.exchange(ctx, http.MethodGet, c.target(), nil, nil, c.timeout, to)
 }
 
 // target is the path with the parameters.
@@ -318,7 +311,7 @@ func (c *call) post(ctx context.Context, body, to any) (json.RawMessage, error) 
 	if err := cmp.Or(c.err, e.Encode(body)); err != nil {
 		return nil, err
 	}
-	return c.exchange(ctx, http.MethodPost, c.path, bytes.TrimSpace(text.Bytes()), max(c.timeout, actTimeout), to)
+	return c.exchange(ctx, http.MethodPost, c.path, bytes.TrimSpace(text.Bytes()), nil, max(c.timeout, actTimeout), to)
 }
 
 const notSpillway = "not an answer of Spillway's admin port; is --admin that port, and not the data port?"
@@ -351,7 +344,7 @@ func (c *client) explain(ctx context.Context, method string, timeout time.Durati
 		return errors.New("interrupted")
 	}
 	unknown := ""
-	if method == http.MethodPost {
+	if method != http.MethodGet {
 		unknown = "; whether it was done is unknown: see spillway audit"
 	}
 	if ctx.Err() != nil {

@@ -123,7 +123,7 @@ func (c *call) stream(ctx context.Context, each func(line []byte) (done bool, er
 		}
 		return c.explain(ctx, http.MethodGet, c.timeout, err)
 	}
-	res, err := c.send(reading, http.MethodGet, c.target(), nil)
+	res, err := c.send(reading, http.MethodGet, c.target(), nil, nil)
 	if err != nil {
 		return failed(err)
 	}

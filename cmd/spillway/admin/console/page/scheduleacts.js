@@ -8,14 +8,14 @@ import { notice, set } from "./state.js";
 const some = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 // Opens the dialog of an act on a schedule, of = {namespace, queue, name}. did says what the answer means.
-function confirmed(verb, of, { did, done, flags = () => "", body = () => ({}), ...spec }) {
+function confirmed(verb, of, { did, done, flags = () => "", query = () => ({}), ...spec }) {
   const route = path("namespaces", of.namespace, "queues", of.queue, "schedules", of.name, verb);
   set({ confirm: {
     ...spec,
     command: (values) => visible(`spillway schedules ${verb} ${[of.namespace, of.queue, of.name].map(quoted).join(" ")}${flags(values)}`),
-    count: spec.count && ((values) => post(route, { ...body(values), dry_run: true }).then(spec.count)),
+    count: spec.count && ((values) => post(route, {}, { ...query(values), dry_run: true }).then(spec.count)),
     async act(values, confirm) {
-      const got = await post(route, spec.count ? { ...body(values), confirm } : {});
+      const got = await post(route, {}, { ...query(values), ...(spec.count && { confirm }) });
       notice(`${visible(of.queue)}/${visible(of.name)}: ${did(got)}`, "info");
       await refresh();
       done();
@@ -35,7 +35,9 @@ export const resume = (of, done) => confirmed("resume", of, {
 });
 
 export const trigger = (of, done) => confirmed("trigger", of, {
-  title: `Trigger ${visible(of.name)}`, verb: "Trigger", did: (got) => `published ${some(got.jobs, "job")}`, done,
+  title: `Trigger ${visible(of.name)}`, verb: "Trigger", did: (got) => `published ${some(got.accepted, "job")}`, done,
+  query: () => ({ force: true }),
+  flags: () => " --force",
   text: "A run more, now, beside the ticks, and also beside a run that is not done.",
 });
 
@@ -50,13 +52,13 @@ function instant(text, name) {
 }
 
 export const backfill = (of, done) => confirmed("backfill", of, {
-  title: `Backfill ${visible(of.name)}`, verb: "Publish", did: (got) => `published ${some(got.jobs, "job")}`, done,
+  title: `Backfill ${visible(of.name)}`, verb: "Publish", did: (got) => `published ${some(got.accepted, "job")}`, done,
   text: "A run for each tick of a range, 1,000 at most. A repeat within a day publishes only what is missing.",
   fields: [
     { name: "from", label: "The first time, in your zone", type: "datetime-local", value: local(Date.now() - day), counts: true },
     { name: "to", label: "The end, not included", type: "datetime-local", value: local(Date.now()), counts: true },
   ],
-  body: ({ from, to }) => ({ from: instant(from, "The first time"), to: instant(to, "The end") }),
+  query: ({ from, to }) => ({ from: instant(from, "The first time"), to: instant(to, "The end") }),
   flags({ from, to }) {
     try {
       return ` --from ${instant(from)} --to ${instant(to)}`;
@@ -64,5 +66,5 @@ export const backfill = (of, done) => confirmed("backfill", of, {
       return " --from … --to …";
     }
   },
-  count: (dry) => ({ n: dry.jobs, text: dry.ticks ? `${some(dry.ticks, "tick")}, ${some(dry.jobs, "job")}.` : "The range has no tick." }),
+  count: (dry) => ({ n: dry.jobs ?? 0, text: dry.ticks ? `${some(dry.ticks, "tick")}, ${some(dry.jobs, "job")}.` : "The range has no tick." }),
 });

@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/spillway-io/spillway/ingest/jobs"
+	"github.com/spillway-io/spillway/ingest/verb"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// verbs are the routes of the table of verbs.
+func (s *Server) verbs() (all []route) {
+	for _, row := range verb.Rows {
+		var needs Role
+		if needs.UnmarshalText([]byte(row.Role)) != nil {
+			continue // it is of the data port alone
+		}
+		all = append(all, route{row.Method() + " /api/v1/namespaces/{namespace}" + row.Path(), needs,
+			func(r *request) (any, error) { return s.verb(r, row) }})
+	}
+	return all
+}
+
+// verb answers a verb of the table.
+func (s *Server) verb(r *request, row *verb.Row) (any, error) {
+	space, masks, args := r.jobSpace(), []string(nil), map[string]string{}
+	for name, values := range r.URL.Query() {
+		if args[name] = values[0]; len(values) > 1 {
+			r.bad("%s: it is given twice", name)
+		}
+	}
+	if row.Masked {
+		masks = s.masks(r)
+		delete(args, "unmasked")
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	ask, err := row.Read(args, func(in, name string) string {
+		if in == "header" {
+			return r.Header.Get(name)
+		}
+		return r.PathValue(name)
+	}, r.body)
+	if err != nil {
+		return nil, err
+	}
+	c := &verb.Call{
+		Namespace: space.ns,
+		Store:     space.store,
+		Limits:    r.view.Limits,
+		Affords:   func(int) bool { return true },
+		Spend:     func(int) error { return nil },
+		Mask: func(payload json.RawMessage) json.RawMessage {
+			if !row.Masked {
+				return nil
+			}
+			return payloadOf(payload, masks).Data
+		},
+	}
+	a, counts := ask.(interface{ Approved() *verb.Approval })
+	switch {
+	case !row.Acts(), counts && a.Approved().DryRun:
+		return row.Do(r.ctx, c, ask)
+	case !counts:
+		return s.verbAct(r.ctx, r, row, c, ask)
+	case a.Approved().Confirm == 0:
+		return nil, badRequest("send dry_run=1, and then confirm= the count that it answers")
+	}
+	return s.exclusively(r, func(ctx context.Context) (any, error) { return s.verbAct(ctx, r, row, c, ask) })
+}
+
+// verbAct does what changes something, and records it.
+func (s *Server) verbAct(ctx context.Context, r *request, row *verb.Row, c *verb.Call, ask any) (any, error) {
+	answer, err := row.Do(ctx, c, ask)
+	if rejected := jobRejection(err); rejected != nil {
+		switch err = rejected; rejected.status { // whose words the trail has
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
+			return nil, err // which is no act
+		}
+	}
+	s.record(r, Act{
+		Action:    row.Name,
+		Namespace: c.Namespace.Name,
+		Queue:     r.PathValue("queue"),
+		Detail:    "schedule " + r.PathValue("schedule"),
+	}, err)
+	return answer, err
+}
+
+// jobRejection answers what the store of queues says, as the data port does; nil: that it failed.
+func jobRejection(err error) *rejection {
+	switch {
+	case err == nil:
+		return nil
+	case isAny(err, verb.ErrMore, job.ErrTooManyDelayed):
+		return conflict("%v", err)
+	case errors.Is(err, job.ErrOtherKind):
+		return notFound(wire.CodeNoSuchRoute, "queues of PHP's have no schedules, no traces and no jobs that are changed or prepared")
+	}
+	rejected := jobs.Reject(err)
+	status := wire.Responses[rejected.Code].Status
+	if status >= http.StatusInternalServerError {
+		return nil
+	}
+	return &rejection{status, rejected.Code, rejected.Text()}
+}

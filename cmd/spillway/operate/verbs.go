@@ -1,0 +1,252 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/tidwall/gjson"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-io/spillway/cmd/spillway/human"
+	"github.com/spillway-io/spillway/ingest/verb"
+	"github.com/spillway-io/spillway/partition/schedule"
+)
+
+// New returns the commands, with those of the table of verbs.
+func New() (c Commands) {
+	c.Schedules.Plugins = verbs("schedules")
+	return c
+}
+
+// Schedules has the commands for schedules.
+type Schedules struct {
+	kong.Plugins
+	Check SchedulesCheck `cmd:"" help:"Print the ticks to come of a specification. No service is asked."`
+}
+
+// SchedulesCheck reads a specification.
+type SchedulesCheck struct {
+	command `embed:""`
+
+	File  []byte    `short:"f" required:"" type:"filecontent" placeholder:"FILE" help:"The specification, YAML or JSON; - is stdin."`
+	Count int       `default:"10" help:"Ticks to print."`
+	From  time.Time `placeholder:"TIME" help:"Ticks after this time, RFC 3339. Default now."`
+}
+
+// Run prints its ticks.
+func (c *SchedulesCheck) Run(s Streams) error {
+	text, err := asJSON(c.File)
+	if err != nil {
+		return err
+	}
+	spec, err := schedule.Parse(text)
+	if err != nil {
+		return err
+	}
+	if c.From.IsZero() {
+		c.From = time.Now()
+	}
+	next := spec.Times(c.From, c.Count)
+	return c.print(s, map[string]any{"next": next}, strings.Join(next, "\n"))
+}
+
+// asJSON is a text that may be YAML.
+func asJSON(text []byte) ([]byte, error) {
+	var value map[string]any
+	if json.Valid(text) {
+		return text, nil
+	}
+	if err := yaml.Unmarshal(text, &value); err != nil {
+		return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
+	}
+	return json.Marshal(value)
+}
+
+// verbs are the commands of a noun in the table.
+func verbs(noun string) kong.Plugins {
+	var fields []reflect.StructField
+	var commands []verbCommand
+	for _, row := range verb.Rows {
+		name, is := strings.CutPrefix(row.Command, noun+" ")
+		if !is {
+			continue
+		}
+		fields = append(fields, reflect.StructField{
+			Name: strings.ToUpper(name[:1]) + name[1:],
+			Type: reflect.TypeFor[verbCommand](),
+			Tag:  reflect.StructTag(`cmd:"" help:` + strconv.Quote(row.Help)),
+		})
+		c := verbCommand{Ask: row.Ask(), row: row}
+		if row.Confirm != "" {
+			c.More = &agreement{}
+		} else if row.Masked {
+			c.More = &unmasked{}
+		}
+		commands = append(commands, c)
+	}
+	all := reflect.New(reflect.StructOf(fields))
+	for i, c := range commands {
+		all.Elem().Field(i).Set(reflect.ValueOf(c))
+	}
+	return kong.Plugins{all.Interface()}
+}
+
+type unmasked struct {
+	Unmasked bool `help:"Show the values of masked fields. Needs the role admin."`
+}
+
+// A verbCommand runs a verb of the table.
+type verbCommand struct {
+	command `embed:""`
+
+	Namespace string `arg:"" help:"The namespace."`
+	Ask       any    `embed:""`
+	More      any    `embed:""`
+	row       *verb.Row
+	path      map[string]string // names in it, and headers
+}
+
+// Run asks, and prints the answer.
+func (c *verbCommand) Run(ctx context.Context, s Streams) error {
+	a, counts := c.Ask.(interface{ Approved() *verb.Approval })
+	if !counts {
+		answer, err := c.send(ctx)
+		if err != nil {
+			return err
+		}
+		return c.show(s, answer)
+	}
+	only := a.Approved().DryRun
+	a.Approved().DryRun = true
+	found, err := c.send(ctx)
+	if err != nil {
+		return err
+	}
+	n := gjson.GetBytes(found, "jobs").Int()
+	_ = s.tell("%s: found %s", c.path["queue"], human.Some(n, "job", "jobs"))
+	if n == 0 || only {
+		return c.print(s, found, c.path["queue"]+": nothing was changed")
+	}
+	if err := c.More.(*agreement).ask(ctx, s, n, c.row.Confirm); err != nil {
+		return err
+	}
+	*a.Approved() = verb.Approval{Confirm: n}
+	done, err := c.send(ctx)
+	if err != nil {
+		return fmt.Errorf("%w; run it again: it goes on where this ended", err)
+	}
+	return c.show(s, done)
+}
+
+// send asks the admin port.
+func (c *verbCommand) send(ctx context.Context) (answer json.RawMessage, err error) {
+	args, path, body := c.row.Write(c.Ask)
+	if c.path = path; body != nil {
+		if body, err = asJSON(body); err != nil {
+			return nil, err
+		}
+	}
+	if _, err = c.row.Read(args, func(_, name string) string { return path[name] }, body); err != nil {
+		return nil, misuse("%w", err)
+	}
+	call := c.namespace(c.Namespace).at(os.Expand(strings.ReplaceAll(c.row.Path(), "{", "${"), func(name string) string { return path[name] }))
+	if call.err != nil {
+		return nil, call.err
+	}
+	for name, text := range args {
+		call.set(name, text)
+	}
+	if u, ok := c.More.(*unmasked); ok {
+		call.on("unmasked", u.Unmasked)
+	}
+	header, timeout := http.Header{"Content-Type": {"application/json"}}, call.timeout
+	for _, f := range c.row.Fields {
+		if f.In == "header" {
+			header.Set(f.Name, path[f.Name])
+		}
+	}
+	if c.row.Acts() {
+		timeout = max(timeout, actTimeout)
+	}
+	return call.exchange(ctx, c.row.Method(), call.target(), body, header, timeout, new(any))
+}
+
+// show prints an answer as its row says.
+func (c *verbCommand) show(s Streams, answer json.RawMessage) error {
+	list, text, isList := strings.Cut(c.row.Text, " -> ")
+	columns := strings.Split(cmp.Or(text, list), "|")
+	said := gjson.ParseBytes(answer)
+	switch {
+	case c.Output == "json":
+		return printJSON(s.Out, answer)
+	case isList:
+		return c.showList(s, list, columns, said)
+	case len(columns) > 1:
+		var lines []string
+		for _, line := range columns {
+			name, text, _ := strings.Cut(line, " ")
+			lines = append(lines, name, c.fill(text, said, "", "  "))
+		}
+		return details(lines...).print(s.Out)
+	}
+	_, err := fmt.Fprintln(s.Out, c.fill(list, said, "-", "\n"))
+	return err
+}
+
+// showList prints a table, whose columns begin with their titles.
+func (c *verbCommand) showList(s Streams, key string, columns []string, answer gjson.Result) error {
+	list, next := answer.Get(key).Array(), answer.Get("next").String()
+	if len(list) == 0 && next == "" {
+		return s.tell("no %s", key)
+	}
+	t := newTable()
+	for _, column := range columns {
+		title, _, _ := strings.Cut(column, " ")
+		t.titles = append(t.titles, title)
+	}
+	for _, item := range list {
+		var cells []string
+		for _, column := range columns {
+			_, text, _ := strings.Cut(column, " ")
+			cells = append(cells, c.fill(text, item, "-", " "))
+		}
+		t.add(cells...)
+	}
+	if err := t.print(s.Out); err != nil || next == "" {
+		return err
+	}
+	return s.tell("for more: --after %s", escape(next))
+}
+
+// fill puts parts of the answer into a text, and names of the path. A list has its parts apart.
+func (c *verbCommand) fill(text string, answer gjson.Result, missing, apart string) string {
+	return os.Expand(text, func(name string) string {
+		name, noun, counts := strings.Cut(name, " ")
+		value := answer.Get(name)
+		said := value.String()
+		switch {
+		case !value.Exists() && c.path[name] != "":
+			said = c.path[name]
+		case counts:
+			said = human.Some(value.Int(), noun, noun+"s")
+		case strings.HasSuffix(name, "_ms"):
+			said = clock(value.Int())
+		case value.IsArray():
+			var parts []string
+			for _, part := range value.Array() {
+				parts = append(parts, escape(part.String()))
+			}
+			return strings.Join(parts, apart)
+		}
+		return cmp.Or(escape(said), missing)
+	})
+}

@@ -1,0 +1,145 @@
+// Package verb is the table of cold verbs: what people and programs ask seldom, and may cost 50 µs
+// more. A row of it is all that is said of a verb: where it is on both ports, who may do it, what it
+// takes and answers, what does it, and what the command prints. The ports mount it (ingest/jobs and
+// cmd/spillway/admin), the command line runs it (cmd/spillway/operate), and OpenAPI describes it.
+//
+// To add a verb, write the struct that it asks, the struct that it answers, and the function between
+// them, and add a row to Rows. The fields of what it asks are parameters, by their names in snake
+// case, and flags of the command. Their tags are those of kong (help, default, enum, required,
+// placeholder), which the ports keep to as well, and
+//
+//	bounds:"1..1000"   of numbers and durations
+//	header:"If-Match"  where it is no parameter
+//
+// A field that the route names is of its path. A json.RawMessage is the whole body. Every other field is
+// in the query, on both ports.
+package verb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
+)
+
+// A Row is a verb.
+type Row struct {
+	Name    string // of its operation in OpenAPI, in metrics and in the audit trail
+	Role    string // that the admin port asks for; empty: it is of the data port alone
+	Route   string // method and path below a namespace of the admin port; see DataPath
+	Command string // such as schedules put; empty: none
+	Help    string
+	// Text is what the command prints: a sentence in which ${state} is a part of the answer or a name in
+	// the path, and ${accepted job} a number of them. With bars it is a table of names and values; after
+	// "schedules -> ", one that has a line for each of these.
+	Text      string
+	Confirm   string // what a person agrees to, of a verb that counts first
+	Masked    bool   // the answer has payloads, whose fields the admin port masks
+	Publishes bool   // it counts as a publish against the limits of lmstfy's tokens
+
+	Fields      []Field // of what it asks
+	ask, answer reflect.Type
+	do          func(context.Context, *Call, any) (any, error)
+}
+
+// of makes a row of a function, which has the types of what it asks and answers.
+func of[Q, A any](name, role, route, command, help, text string, do func(context.Context, *Call, *Q) (A, error)) *Row {
+	r := &Row{Name: name, Role: role, Route: route, Command: command, Help: help, Text: text}
+	r.ask, r.answer = reflect.TypeFor[Q](), reflect.TypeFor[A]()
+	for _, f := range reflect.VisibleFields(r.ask) {
+		if !f.Anonymous {
+			r.Fields = append(r.Fields, r.field(f))
+		}
+	}
+	r.do = func(ctx context.Context, c *Call, ask any) (any, error) { return do(ctx, c, ask.(*Q)) }
+	return r
+}
+
+func (r *Row) confirms(what string) *Row {
+	r.Confirm = what
+	return r
+}
+
+func (r *Row) masked() *Row {
+	r.Masked = true
+	return r
+}
+
+func (r *Row) publishes() *Row {
+	r.Publishes = true
+	return r
+}
+
+// Rows are all verbs of the table.
+var Rows = slices.Concat(scheduleRows, ownerRows)
+
+// A Call is who asks, on which port.
+type Call struct {
+	Namespace *job.Namespace
+	Store     Store
+	Limits    schedule.Limits
+	Token     string                                // whose rate holds for what a schedule publishes; empty: none
+	Affords   func(jobs int) bool                   // false: the token's rate never allows so many at once
+	Spend     func(jobs int) error                  // takes jobs off the token's rate
+	Mask      func(json.RawMessage) json.RawMessage // of payloads; they are gone, unless the row is Masked
+}
+
+// Store is what verbs need of a store of queues.
+type Store interface {
+	job.Operations
+	job.ScheduleOperations
+	job.OwnerOperations
+	Now() (ms int64, ok bool)
+}
+
+// Approval is of verbs that count first, how much they would do, and then do no more than that.
+type Approval struct {
+	DryRun  bool  `help:"Count only, and change nothing."`
+	Confirm int64 `kong:"-" bounds:"1..9007199254740991" help:"No more than so many, as a dry run counted."`
+}
+
+// Approved is the approval of what embeds it.
+func (a *Approval) Approved() *Approval { return a }
+
+// ErrMore is that of an act on more than was confirmed.
+var ErrMore = errors.New("there are more by now than were confirmed: ask with dry_run again")
+
+// allows is ErrMore where n are more than was confirmed.
+func (a *Approval) allows(n int64) error {
+	if a.Confirm > 0 && n > a.Confirm {
+		return ErrMore
+	}
+	return nil
+}
+
+// Method of the route, on both ports.
+func (r *Row) Method() string {
+	method, _, _ := strings.Cut(r.Route, " ")
+	return method
+}
+
+// Path of the route below a namespace of the admin port.
+func (r *Row) Path() string { return r.Route[len(r.Method())+1:] }
+
+// DataPath is that of the data port, where a queue stands alone, and what is of none begins with _.
+func (r *Row) DataPath() string {
+	path, ofQueue := strings.CutPrefix(r.Path(), "/queues")
+	if !ofQueue {
+		return "/_" + path[1:]
+	}
+	return path
+}
+
+// Acts reports whether the verb changes something.
+func (r *Row) Acts() bool { return r.Method() != "GET" && r.Role != "viewer" }
+
+// Ask is a new request.
+func (r *Row) Ask() any { return reflect.New(r.ask).Interface() }
+
+// Do does what was read.
+func (r *Row) Do(ctx context.Context, c *Call, ask any) (any, error) { return r.do(ctx, c, ask) }
