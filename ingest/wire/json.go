@@ -135,28 +135,6 @@ func endOfValue(text []byte, i int) int {
 	return len(text)
 }
 
-// EndOfObject returns how many bytes an object at the beginning of text has, by its braces; 0:
-// there is none, or it has no end.
-func EndOfObject(text []byte) int {
-	if len(text) == 0 || text[0] != '{' {
-		return 0
-	}
-	depth := 0
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case '"':
-			i = endOfString(text, i)
-		}
-	}
-	return 0
-}
-
 // Form is the form of a JSON body.
 type Form int
 

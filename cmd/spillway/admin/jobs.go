@@ -89,15 +89,6 @@ func (r *request) queue() (space jobSpace, queue string) {
 	return space, queue
 }
 
-// queueParam is the queue that the query narrows a list to, or "".
-func (r *request) queueParam() string {
-	queue := r.param("queue")
-	if queue != "" && !job.ValidQueue(queue) {
-		r.bad("queue: no name of a queue: %q", queue)
-	}
-	return queue
-}
-
 // job is the namespace, the queue and the job in the path.
 func (r *request) job() (space jobSpace, queue string, ref job.Ref) {
 	if space, queue = r.queue(); r.err != nil {
