@@ -6,14 +6,12 @@ import (
 	"strings"
 )
 
-// spawnPublish lets a producer publish one or two groups to a shard. When the
+// spawnPublish lets a producer publish one or two groups. When the
 // answer is lost it publishes those with a key again.
 func (w *World) spawnPublish() {
-	queue := w.pick(w.queues)
-	s := w.shardOf(queue)
-	groups := []Publish{w.drawPublish(queue)}
-	if other := w.pick(w.queues); w.rand.Intn(2) == 0 && w.shardOf(other) == s {
-		groups = append(groups, w.drawPublish(other))
+	groups := []Publish{w.drawPublish()}
+	if w.rand.Intn(2) == 0 {
+		groups = append(groups, w.drawPublish())
 	}
 	tries := 0
 	w.spawn(func() bool {
@@ -22,17 +20,17 @@ func (w *World) spawnPublish() {
 			w.Count["publish not run"]++
 			return tries > 3
 		}
-		at, before := w.ms(), s.maxSeq
-		replies := s.store.Publish(s.quota, groups)
+		at, before := w.ms(), w.maxSeq
+		replies := w.store.Publish(w.quota, groups)
 		lost := w.once(12)
 		var keyed []Publish
 		for i, g := range groups {
-			w.judgePublish(s, at, before, g, replies[i], lost)
+			w.judgePublish(at, before, g, replies[i], lost)
 			if g.Key != "" {
 				keyed = append(keyed, g)
 			}
 		}
-		w.ran(s, "publish", func(t *truth) bool { return t.callerID != "" && t.expired(at) })
+		w.ran("publish", func(t *truth) bool { return t.callerID != "" && t.expired(at) })
 		if !lost {
 			return true
 		}
@@ -42,14 +40,10 @@ func (w *World) spawnPublish() {
 	})
 }
 
-func (w *World) drawPublish(queue string) Publish {
-	g := Publish{Queue: queue, Tries: 1 + w.rand.Intn(3)}
+func (w *World) drawPublish() Publish {
+	g := Publish{Queue: w.pick(w.queues), Tries: 1 + w.rand.Intn(3)}
 	if w.rand.Intn(10) == 0 {
 		g.Tries = 12
-	}
-	if w.waiting {
-		g.Payloads = []string{"p"}
-		return g
 	}
 	if w.rand.Intn(3) == 0 {
 		g.Delay = int64(1 + w.rand.Intn(4000))
@@ -72,8 +66,8 @@ func (w *World) drawPublish(queue string) Publish {
 	if w.rand.Intn(4) == 0 {
 		g.Attributes = fmt.Sprintf(`{"n":"%d @"}`, w.rand.Intn(100))
 	}
-	if count == 1 && w.extra.Intn(4) == 0 {
-		g.Unique, g.Window = fmt.Sprint("u", w.extra.Intn(3)), int64(1000+w.extra.Intn(30_000))
+	if count == 1 && w.rand.Intn(4) == 0 {
+		g.Unique, g.Window = fmt.Sprint("u", w.rand.Intn(3)), int64(1000+w.rand.Intn(30_000))
 	}
 	for range count {
 		g.Payloads = append(g.Payloads, []string{"p ", "@x ", "#2,{}", ""}[w.rand.Intn(4)]+fmt.Sprint(w.rand.Intn(1000)))
@@ -82,67 +76,66 @@ func (w *World) drawPublish(queue string) Publish {
 }
 
 // judgePublish judges the answer to a group. Jobs behind the sequence before are of the same call.
-func (w *World) judgePublish(s *shard, at, before int64, g Publish, r Stored, lost bool) {
+func (w *World) judgePublish(at, before int64, g Publish, r Stored, lost bool) {
 	key, unique := g.Queue+"/"+g.Key, g.Queue+"/"+g.Unique
-	double := s.uniques[unique]
+	double := w.uniques[unique]
 	if double.Until <= at {
 		double = Unique{}
 	}
 	switch r.Status {
 	case StoredNow:
-		if r.First <= s.maxSeq {
-			w.bad("publish: sequence %d after %d", r.First, s.maxSeq)
+		if r.First <= w.maxSeq {
+			w.bad("publish: sequence %d after %d", r.First, w.maxSeq)
 		}
 		for i := range g.Payloads {
-			s.maxSeq = r.First + int64(i)
-			t := &truth{ref: Ref{g.Queue, s.maxSeq}, ends: g.Ends, tries: g.Tries, given: g.Tries, callerID: g.CallerID, reordered: g.Delay > 0, handed: map[string]int{}}
+			w.maxSeq = r.First + int64(i)
+			t := &truth{ref: Ref{g.Queue, w.maxSeq}, ends: g.Ends, tries: g.Tries, given: g.Tries, callerID: g.CallerID, reordered: g.Delay > 0, handed: map[string]int{}}
 			if g.Delay > 0 {
 				t.due = at + g.Delay
 			}
-			s.jobs[t.ref] = t
+			w.jobs[t.ref] = t
 		}
-		if before, stored := s.keys[key]; g.Key != "" && stored {
+		if before, stored := w.keys[key]; g.Key != "" && stored {
 			w.bad("publish: %s is stored twice, as %d and %d", key, before, r.First)
 		}
 		if g.Key != "" {
-			s.keys[key] = r.First
+			w.keys[key] = r.First
 		}
 		if g.Unique != "" && double.First > 0 {
 			w.bad("publish: %d is stored, and %s is that of %d until %d", r.First, unique, double.First, double.Until)
 		}
 		if g.Unique != "" {
-			s.uniques[unique] = Unique{r.First, at + g.Window}
+			w.uniques[unique] = Unique{r.First, at + g.Window}
 		}
 		if lost {
-			s.unknown += int64(len(g.Payloads))
+			w.unknown += int64(len(g.Payloads))
 		} else {
-			s.known += int64(len(g.Payloads))
+			w.known += int64(len(g.Payloads))
 		}
 	case StoredBefore:
-		if s.keys[key] != r.First || r.Count != len(g.Payloads) {
-			w.bad("publish: %s is said to be %d jobs from %d, it is %d", key, r.Count, r.First, s.keys[key])
+		if w.keys[key] != r.First || r.Count != len(g.Payloads) {
+			w.bad("publish: %s is said to be %d jobs from %d, it is %d", key, r.Count, r.First, w.keys[key])
 		}
 	case Exists:
-		t := s.jobs[Ref{g.Queue, r.First}]
+		t := w.jobs[Ref{g.Queue, r.First}]
 		if g.Unique != "" && r.First == double.First {
 			w.Count["not unique"]++
-		} else if t == nil || t.gone || t.callerID != g.CallerID || !w.exists(s, t) && r.First <= before {
+		} else if t == nil || t.gone || t.callerID != g.CallerID || !w.exists(t) && r.First <= before {
 			w.bad("publish: %s is said to live as %d", g.CallerID, r.First)
 		}
 	}
 }
 
 // exists says whether there is a job for the verbs: its ttl is not over, or its lease is not, or it is dead.
-func (w *World) exists(s *shard, t *truth) bool {
-	return !t.expired(w.ms()) || s.model.State(t.ref) == Dead || s.model.Lease[t.ref] > float64(w.ms())
+func (w *World) exists(t *truth) bool {
+	return !t.expired(w.ms()) || w.model.State(t.ref) == Dead || w.model.Lease[t.ref] > float64(w.ms())
 }
 
 // consume is what a worker does with a job: mostly it acks it, some time.
 func (w *World) consume(g got) {
-	s := w.shards[g.shard]
 	plan, busy, acks := w.rand.Intn(12), w.rand.Intn(3), 0
 	settle := func(verb string, ms int64) {
-		w.settle(s, []Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms, w.said(verb)}}, []string{g.call})
+		w.settle([]Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms, w.said(verb)}}, []string{g.call})
 	}
 	w.spawn(func() bool {
 		if busy > 0 && !w.quiet {
@@ -155,7 +148,7 @@ func (w *World) consume(g got) {
 			if lost && w.rand.Intn(2) == 0 {
 				return false
 			}
-			w.ack(s, []AckGroup{{g.Queue, []AckRef{{g.Job.Seq, g.Job.CallerID}}}})
+			w.ack([]AckGroup{{g.Queue, []AckRef{{g.Job.Seq, g.Job.CallerID}}}})
 			acks++
 			return !lost && (plan > 0 || acks > 1) // some ack twice
 		case plan < 8:
@@ -199,18 +192,18 @@ func (t *truth) failed(errors string) bool {
 	return t.vanished || slices.Equal(texts, t.errors)
 }
 
-func (w *World) ack(s *shard, groups []AckGroup) {
+func (w *World) ack(groups []AckGroup) {
 	now, over := w.ms(), map[*truth]bool{}
-	for _, t := range s.jobs {
-		_, leased := s.model.Lease[t.ref]
-		over[t] = !leased && !w.exists(s, t)
+	for _, t := range w.jobs {
+		_, leased := w.model.Lease[t.ref]
+		over[t] = !leased && !w.exists(t)
 	}
-	replies, keeper := s.store.Ack(groups), "" // the last queue that keeps one of them
+	replies, keeper := w.store.Ack(groups), "" // the last queue that keeps one of them
 	for _, g := range groups {
 		for _, x := range g.Jobs {
-			t, reply := s.jobs[Ref{g.Queue, x.Seq}], replies[0]
+			t, reply := w.jobs[Ref{g.Queue, x.Seq}], replies[0]
 			replies = replies[1:]
-			if reply == Acked && s.model.GetKept(Ref{g.Queue, x.Seq}).Until > 0 {
+			if reply == Acked && w.model.GetKept(Ref{g.Queue, x.Seq}).Until > 0 {
 				keeper = g.Queue
 			}
 			if t == nil || reply == NoJob || t.vanished {
@@ -226,24 +219,21 @@ func (w *World) ack(s *shard, groups []AckGroup) {
 		}
 	}
 	if keeper != "" {
-		w.checkShare(s, keeper)
+		w.checkShare(keeper)
 	}
-	w.ran(s, "ack", func(t *truth) bool { return t.acked || t.expired(now) })
+	w.ran("ack", func(t *truth) bool { return t.acked || t.expired(now) })
 }
 
 // settle runs the script and judges what it did. calls are the calls of claim that handed
 // the jobs to the caller; nil: somebody else settles them.
-func (w *World) settle(s *shard, jobs []Settle, calls []string) {
+func (w *World) settle(jobs []Settle, calls []string) {
 	now, over := w.ms(), map[*truth]bool{}
-	for _, t := range s.jobs {
-		over[t] = !t.vanished && !w.exists(s, t)
+	for _, t := range w.jobs {
+		over[t] = !t.vanished && !w.exists(t)
 	}
-	states := s.store.Settle(jobs)
+	states := w.store.Settle(jobs)
 	for i, x := range jobs {
-		state, t := states[i], s.jobs[Ref{x.Queue, x.Seq}]
-		if state == Gone && over[t] {
-			t.poll = nil // its lease lapses
-		}
+		state, t := states[i], w.jobs[Ref{x.Queue, x.Seq}]
 		if state == Gone || t == nil {
 			continue
 		}
@@ -271,12 +261,9 @@ func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 				w.bad("settle: a requeue of what %s handed out took %v from %s", calls[i], t.ref, t.holder)
 			}
 			t.claims-- // the next holder has this attempt
-			t.progress, t.reordered, t.poll = "", true, nil
+			t.progress, t.reordered = "", true
 		case x.Verb == "touch":
 			t.until = now + x.MS
-			if x.Attempt == 0 {
-				t.poll = nil // a revert leaves it alone now: its lease lapses
-			}
 		case x.Verb == "bury":
 			t.buried = true
 		case x.Verb == "nack" && state == Delayed:
@@ -289,10 +276,10 @@ func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 			t.died = map[string]Reason{"nack": Nacked, "bury": Buried}[x.Verb]
 		}
 	}
-	w.ran(s, "settle", func(t *truth) bool { return t.expired(now) || t.used() })
+	w.ran("settle", func(t *truth) bool { return t.expired(now) || t.used() })
 	for i, x := range jobs {
-		if t := s.jobs[Ref{x.Queue, x.Seq}]; states[i] != Gone && t != nil && (x.Verb == "touch" || x.Verb == "requeue") {
-			w.get(s, t)
+		if t := w.jobs[Ref{x.Queue, x.Seq}]; states[i] != Gone && t != nil && (x.Verb == "touch" || x.Verb == "requeue") {
+			w.get(t)
 		}
 	}
 }

@@ -95,25 +95,13 @@ func (s *Shard) slotLines() (lines []string) {
 // limit gives a queue a limit.
 func (w *World) limit(queue string, most int) {
 	w.limits[queue] = most
-	for _, s := range w.shards {
-		s.store.Limit(queue, most)
-	}
-	for _, p := range w.processes { // whose settings change has its polls ask again
-		for at := range p.heard {
-			p.heard[at]++
-		}
-		waiting := p.waiting
-		p.waiting = nil
-		for _, x := range waiting {
-			x.woken = true
-			w.begin(x, x.plan(w))
-		}
-	}
+	w.store.Limit(queue, most)
+	delete(w.asleep, queue) // whoever waits asks again
 }
 
 // leases is how many leases a queue has, whatever is counted.
-func (w *World) leases(s *shard, queue string) (n int) {
-	for ref := range s.model.Lease {
+func (w *World) leases(queue string) (n int) {
+	for ref := range w.model.Lease {
 		if ref.Queue == queue {
 			n++
 		}
@@ -121,20 +109,20 @@ func (w *World) leases(s *shard, queue string) (n int) {
 	return n
 }
 
-// full says that a poll may wait beside a ready job of the queue.
-func (w *World) full(s *shard, queue string) bool {
+// full says that nobody gets a ready job of the queue.
+func (w *World) full(queue string) bool {
 	most, limited := w.limits[queue]
-	used := w.leases(s, queue)
-	if s.vanished+s.unlisted > 0 {
-		used = max(used, s.model.leases(queue))
+	used := w.leases(queue)
+	if w.vanished+w.unlisted > 0 {
+		used = max(used, w.model.leases(queue))
 	}
 	return limited && used >= most
 }
 
 // judgeLimit holds what a claim handed out against the limit of its queue.
-func (w *World) judgeLimit(s *shard, c Claimed) {
+func (w *World) judgeLimit(c Claimed) {
 	most, limited := w.limits[c.Queue]
-	if n := w.leases(s, c.Queue); limited && n > most {
+	if n := w.leases(c.Queue); limited && n > most {
 		w.bad("claim: %v is one of %d leases, %d are allowed", c.ref(), n, most)
 	}
 }
@@ -215,47 +203,47 @@ func (s *Shard) dropKept(queue string, now, room int64) int {
 func (s *Shard) GetKept(ref Ref) Kept { return s.queue(ref.Queue).Acked[ref.Seq] }
 
 // lookAtKept reads what is kept of a queue, and forgets some of it.
-func (w *World) lookAtKept(s *shard, queue string) {
+func (w *World) lookAtKept(queue string) {
 	if w.keeping[queue].MS == 0 {
 		return
 	}
-	for _, t := range s.jobs {
-		if k := s.store.GetKept(t.ref); k.Until > 0 && !t.acked {
+	for _, t := range w.jobs {
+		if k := w.store.GetKept(t.ref); k.Until > 0 && !t.acked {
 			w.bad("get: %v is kept, and was not acked", t.ref)
 		}
 	}
 	for at, last, pages := "", "", 0; pages == 0 || at != ""; pages++ {
-		p := s.store.List(queue, AckedState, 2, at, last)
+		p := w.store.List(queue, AckedState, 2, at, last)
 		at, last = p.At, p.Last
 	}
-	if w.extra.Intn(2) == 0 {
-		s.store.DropKept(queue, w.extra.Intn(4) == 0)
-		w.ran(s, "drop kept", nil)
+	if w.rand.Intn(2) == 0 {
+		w.store.DropKept(queue, w.rand.Intn(4) == 0)
+		w.ran("drop kept", nil)
 	}
-	if n := len(s.model.queue(queue).Acked); n > 0 {
+	if n := len(w.model.queue(queue).Acked); n > 0 {
 		w.Count["kept"]++
 	}
 }
 
 // checkShare holds what the queue of an ack keeps against what it leaves to others.
-func (w *World) checkShare(s *shard, queue string) {
-	held, total, all := int64(len(s.model.queue(queue).Acked)), s.model.Ledger["kept"], w.keeping[queue].All
+func (w *World) checkShare(queue string) {
+	held, total, all := int64(len(w.model.queue(queue).Acked)), w.model.Ledger["kept"], w.keeping[queue].All
 	if held > 4*(all-total) {
 		w.bad("ack: %s keeps %d jobs, and leaves %d of %d", queue, held, all-total, all)
 	}
 }
 
 // checkKept holds what a shard keeps against its bounds.
-func (w *World) checkKept(s *shard, verb string) {
+func (w *World) checkKept(verb string) {
 	kept := int64(0)
-	for name, q := range s.model.Queue {
+	for name, q := range w.model.Queue {
 		n := int64(len(q.Acked))
 		kept += n
-		if at, listed := s.model.KeptQueues[name]; listed != (n > 0) {
+		if at, listed := w.model.KeptQueues[name]; listed != (n > 0) {
 			w.bad("%s: %s keeps %d jobs, in the index: %d", verb, name, n, at)
 		}
 	}
-	if s.model.Ledger["kept"] != kept {
-		w.bad("%s: the ledger has %d kept jobs, the shard %d", verb, s.model.Ledger["kept"], kept)
+	if w.model.Ledger["kept"] != kept {
+		w.bad("%s: the ledger has %d kept jobs, the shard %d", verb, w.model.Ledger["kept"], kept)
 	}
 }

@@ -244,41 +244,40 @@ func (s *Shard) Dead(name string, limit int) []Claimed {
 
 // spawnPromote lets a promoter read what is due, and act on it later.
 func (w *World) spawnPromote() {
-	s := w.someShard()
 	var due []Due
 	read := false
 	w.spawn(func() bool {
 		if !read {
-			due, read = s.store.Due(), true
+			due, read = w.store.Due(), true
 			return len(due) == 0
 		}
-		w.promote(s, due)
+		w.promote(due)
 		return true
 	})
 }
 
-func (w *World) promote(s *shard, due []Due) {
+func (w *World) promote(due []Due) {
 	now := w.ms()
-	delayed, dead := maps.Clone(s.model.Delay), map[Ref]bool{}
-	for name, q := range s.model.Queue {
+	delayed, dead := maps.Clone(w.model.Delay), map[Ref]bool{}
+	for name, q := range w.model.Queue {
 		for seq := range q.Dead {
 			dead[Ref{name, seq}] = true
 		}
 	}
-	s.store.Promote(due)
+	w.store.Promote(due)
 	for ref := range delayed {
-		if _, still := s.model.Delay[ref]; still {
+		if _, still := w.model.Delay[ref]; still {
 			continue
 		}
-		t := s.jobs[ref]
+		t := w.jobs[ref]
 		if now < t.due {
 			w.bad("promote: %v is ready %d ms before its time", ref, t.due-now)
 		}
 		t.due = 0 // the clock may step back behind it now
 	}
-	for name, q := range s.model.Queue {
+	for name, q := range w.model.Queue {
 		for seq := range q.Dead {
-			t := s.jobs[Ref{name, seq}]
+			t := w.jobs[Ref{name, seq}]
 			if dead[t.ref] {
 				continue
 			}
@@ -288,141 +287,140 @@ func (w *World) promote(s *shard, due []Due) {
 			}
 		}
 	}
-	w.ran(s, "promote", func(t *truth) bool { return t.expired(now) || t.used() })
+	w.ran("promote", func(t *truth) bool { return t.expired(now) || t.used() })
 }
 
 // operate is what operators and the slow sweeps do.
 func (w *World) operate() {
 	queue := w.pick(w.queues)
-	s := w.shardOf(queue)
-	w.lookAtKept(s, queue)
-	leased := func(t *truth) bool { return s.model.State(t.ref) == Leased }
+	w.lookAtKept(queue)
+	leased := func(t *truth) bool { return w.model.State(t.ref) == Leased }
 	switch w.rand.Intn(12) {
 	case 11:
 		if _, limited := w.limits[queue]; limited {
 			w.limit(queue, 1+w.rand.Intn(3))
-			if w.extra.Intn(3) == 0 {
+			if w.rand.Intn(3) == 0 {
 				w.advance(300_000) // who waits for a slot is looked at again
-				if due := s.store.Due(); len(due) > 0 {
-					w.promote(s, due)
+				if due := w.store.Due(); len(due) > 0 {
+					w.promote(due)
 				}
 			}
 		}
 	case 9:
-		w.pause(s, queue)
+		w.pause(queue)
 	case 10:
-		w.list(s, queue)
+		w.list(queue)
 	case 0:
-		w.respawn(s, queue)
+		w.respawn(queue)
 	case 1:
-		d := w.deadSelection(s, queue)
-		s.store.Respawn(queue, "count", d, 0)
-		s.store.Respawn(queue, "delete", d, 0)
-		w.ran(s, "delete dead", func(t *truth) bool { return t.ref.Queue == queue && (t.claims > 0 || t.buried) })
+		d := w.deadSelection(queue)
+		w.store.Respawn(queue, "count", d, 0)
+		w.store.Respawn(queue, "delete", d, 0)
+		w.ran("delete dead", func(t *truth) bool { return t.ref.Queue == queue && (t.claims > 0 || t.buried) })
 	case 2:
 		all, limit := w.rand.Intn(4) == 0, 1+w.rand.Intn(4)
 		if all {
 			limit = 1000
 		}
 		if w.rand.Intn(3) == 0 {
-			s.store.Purge(queue, all, limit)
-			w.ran(s, "purge", func(t *truth) bool { return t.ref.Queue == queue })
+			w.store.Purge(queue, all, limit)
+			w.ran("purge", func(t *truth) bool { return t.ref.Queue == queue })
 		}
 	case 3:
-		w.sweep(s, false)
+		w.sweep(false)
 	case 4: // somebody deletes a job, whatever its state
-		if t := w.some(s, func(*truth) bool { return true }); t != nil {
-			w.ack(s, []AckGroup{{t.ref.Queue, []AckRef{{t.ref.Seq, t.callerID}}}})
+		if t := w.some(func(*truth) bool { return true }); t != nil {
+			w.ack([]AckGroup{{t.ref.Queue, []AckRef{{t.ref.Seq, t.callerID}}}})
 		}
 	case 5: // or settles some, whoever holds them
 		var jobs []Settle
 		for range 1 + w.rand.Intn(4) {
-			if t := w.some(s, leased); t != nil {
+			if t := w.some(leased); t != nil {
 				verb := []string{"nack", "bury", "touch", "requeue"}[w.rand.Intn(4)]
 				ms := int64(w.rand.Intn(2) * w.rand.Intn(1000))
 				if verb == "requeue" && w.rand.Intn(2) == 0 {
-					ms = int64(s.model.Lease[t.ref])
+					ms = int64(w.model.Lease[t.ref])
 				}
 				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, ms, w.said(verb)})
 			}
 		}
 		if len(jobs) > 0 {
-			w.settle(s, jobs, nil)
+			w.settle(jobs, nil)
 		}
 	case 6:
-		if c := s.store.Peek(queue); c != nil {
-			t := s.jobs[c.ref()]
+		if c := w.store.Peek(queue); c != nil {
+			t := w.jobs[c.ref()]
 			if t == nil || t.gone || t.expired(w.ms()) || c.Attempt != t.claims {
 				w.bad("peek: %v, attempt %d", c.ref(), c.Attempt)
 			}
 		}
-		if s.vanished+s.unlisted == 0 { // else it is not exact
-			s.store.Counts(queue)
+		if w.vanished+w.unlisted == 0 { // else it is not exact
+			w.store.Counts(queue)
 		}
-		s.store.Account()
-		for _, c := range s.store.Dead(queue, 1+w.rand.Intn(3)) {
-			if t := s.jobs[c.ref()]; t == nil || t.gone || c.Reason != t.died || !t.failed(c.Errors) {
+		w.store.Account()
+		for _, c := range w.store.Dead(queue, 1+w.rand.Intn(3)) {
+			if t := w.jobs[c.ref()]; t == nil || t.gone || c.Reason != t.died || !t.failed(c.Errors) {
 				w.bad("dead: %v is said to have died as %d, %q", c.ref(), c.Reason, c.Errors)
 			}
 		}
 	case 7:
-		if t := w.some(s, func(*truth) bool { return true }); t != nil {
-			w.get(s, t)
+		if t := w.some(func(*truth) bool { return true }); t != nil {
+			w.get(t)
 		}
 	case 8: // several acks in a call, one of them twice
 		var refs []AckRef
-		for _, ref := range slices.SortedFunc(maps.Keys(s.model.Lease), func(a, b Ref) int { return int(a.Seq - b.Seq) }) {
+		for _, ref := range slices.SortedFunc(maps.Keys(w.model.Lease), func(a, b Ref) int { return int(a.Seq - b.Seq) }) {
 			if ref.Queue == queue && len(refs) < 2 {
-				refs = append(refs, AckRef{ref.Seq, s.jobs[ref].callerID})
+				refs = append(refs, AckRef{ref.Seq, w.jobs[ref].callerID})
 			}
 		}
-		if len(refs) > 1 && s.vanished == 0 {
-			w.ackTwice(s, queue, append(refs, refs[0]))
+		if len(refs) > 1 && w.vanished == 0 {
+			w.ackTwice(queue, append(refs, refs[0]))
 		}
 	}
 }
 
-// pause pauses a queue in a shard, or resumes it.
-func (w *World) pause(s *shard, queue string) {
-	if s.model.Paused[queue] == "" || w.rand.Intn(3) == 0 {
-		s.store.Pause(queue, fmt.Sprint("ops ", w.rand.Intn(100)))
-		w.ran(s, "pause", nil)
+// pause pauses a queue, or resumes it.
+func (w *World) pause(queue string) {
+	if w.model.Paused[queue] == "" || w.rand.Intn(3) == 0 {
+		w.store.Pause(queue, fmt.Sprint("ops ", w.rand.Intn(100)))
+		w.ran("pause", nil)
 		return
 	}
-	s.store.Resume(queue)
-	w.ran(s, "resume", nil)
+	w.store.Resume(queue)
+	w.ran("resume", nil)
 }
 
 // list pages through the jobs of a queue in a state, while others work. A job that is where it was all the time comes once.
-func (w *World) list(s *shard, queue string) {
+func (w *World) list(queue string) {
 	state := []State{Ready, Ready, Delayed, Leased, Dead}[w.rand.Intn(5)]
-	limit, q := 1+w.rand.Intn(3), s.model.queue(queue)
+	limit, q := 1+w.rand.Intn(3), w.model.queue(queue)
 	place := func(seq int64) float64 {
 		ref := Ref{queue, seq}
-		came := float64(s.model.Attempts[ref]) // it came back to the tail so often
-		return map[State]float64{Ready: came, Delayed: s.model.Delay[ref], Leased: s.model.Lease[ref], Dead: q.Dead[seq]}[state]
+		came := float64(w.model.Attempts[ref]) // it came back to the tail so often
+		return map[State]float64{Ready: came, Delayed: w.model.Delay[ref], Leased: w.model.Lease[ref], Dead: q.Dead[seq]}[state]
 	}
 	there := map[int64]float64{}
 	for seq := range q.Jobs {
-		if ref := (Ref{queue, seq}); s.model.State(ref) == state && s.model.exists(ref) {
+		if ref := (Ref{queue, seq}); w.model.State(ref) == state && w.model.exists(ref) {
 			there[seq] = place(seq)
 		}
 	}
-	moved, vanished := q.shifts, s.vanished+s.unlisted
+	moved, vanished := q.shifts, w.vanished+w.unlisted
 	came, p, pages := map[int64]int{}, Page{}, 0
 	w.spawn(func() bool {
-		p = s.store.List(queue, state, limit, p.At, p.Last)
+		p = w.store.List(queue, state, limit, p.At, p.Last)
 		for _, seq := range p.Seqs {
 			came[seq]++
 		}
 		if pages++; p.At != "" && pages < 100 {
 			return false
 		}
-		if state == Ready && q.shifts != moved || s.vanished+s.unlisted != vanished || pages == 100 {
+		if state == Ready && q.shifts != moved || w.vanished+w.unlisted != vanished || pages == 100 {
 			return true
 		}
 		for seq, at := range there {
-			if ref := (Ref{queue, seq}); s.model.State(ref) == state && place(seq) == at && s.model.exists(ref) && came[seq] != 1 {
+			if ref := (Ref{queue, seq}); w.model.State(ref) == state && place(seq) == at && w.model.exists(ref) && came[seq] != 1 {
 				w.bad("list: %v is %v all the time and came %d times", ref, state, came[seq])
 			}
 		}
@@ -431,11 +429,11 @@ func (w *World) list(s *shard, queue string) {
 	})
 }
 
-func (w *World) ackTwice(s *shard, queue string, refs []AckRef) {
-	replies := s.store.Ack([]AckGroup{{queue, refs}})
+func (w *World) ackTwice(queue string, refs []AckRef) {
+	replies := w.store.Ack([]AckGroup{{queue, refs}})
 	var later []AckRef
 	for i, x := range refs {
-		t := s.jobs[Ref{queue, x.Seq}]
+		t := w.jobs[Ref{queue, x.Seq}]
 		if replies[i] == Later {
 			later = append(later, x)
 			continue
@@ -445,15 +443,15 @@ func (w *World) ackTwice(s *shard, queue string, refs []AckRef) {
 		}
 		t.acked = true
 	}
-	w.ran(s, "ack", func(t *truth) bool { return t.acked })
+	w.ran("ack", func(t *truth) bool { return t.acked })
 	if later != nil {
 		w.Count["ack later"]++
-		w.ackTwice(s, queue, later)
+		w.ackTwice(queue, later)
 	}
 }
 
 // deadSelection is by the oldest, by a reason, an age or an error, or by name, of which some are not dead.
-func (w *World) deadSelection(s *shard, queue string) DeadSelection {
+func (w *World) deadSelection(queue string) DeadSelection {
 	d := DeadSelection{Limit: 1 + w.rand.Intn(3)}
 	switch w.rand.Intn(5) {
 	case 0:
@@ -463,7 +461,7 @@ func (w *World) deadSelection(s *shard, queue string) DeadSelection {
 	case 2:
 		d.Error = []string{"e", "1", "no such"}[w.rand.Intn(3)]
 	case 3:
-		q := s.model.queue(queue)
+		q := w.model.queue(queue)
 		for _, seq := range slices.Concat(q.deadOldest(3), q.Ready[:min(1, len(q.Ready))]) {
 			if j := q.Jobs[seq]; j != nil {
 				d.Named = append(d.Named, AckRef{seq, j.CallerID + []string{"", "", "", "x"}[w.rand.Intn(4)]})
@@ -476,18 +474,18 @@ func (w *World) deadSelection(s *shard, queue string) DeadSelection {
 	return d
 }
 
-func (w *World) respawn(s *shard, queue string) {
+func (w *World) respawn(queue string) {
 	ttl := int64(w.rand.Intn(2) * (1 + w.rand.Intn(5000)))
-	q := s.model.queue(queue)
+	q := w.model.queue(queue)
 	dead := maps.Clone(q.Dead)
-	s.store.Respawn(queue, "respawn", w.deadSelection(s, queue), ttl)
+	w.store.Respawn(queue, "respawn", w.deadSelection(queue), ttl)
 	for seq := range dead {
-		t := s.jobs[Ref{queue, seq}]
+		t := w.jobs[Ref{queue, seq}]
 		if _, still := q.Dead[seq]; still || t.vanished {
 			continue
 		}
-		if s.unlisted == 0 { // else it may have had more tries than its record says
-			w.comesBack(s, t)
+		if w.unlisted == 0 { // else it may have had more tries than its record says
+			w.comesBack(t)
 		}
 		// It may be claimed once more, and no attempt comes twice.
 		t.respawns++
@@ -497,18 +495,18 @@ func (w *World) respawn(s *shard, queue string) {
 			t.ends = w.ms() + ttl
 		}
 	}
-	w.ran(s, "respawn", nil)
+	w.ran("respawn", nil)
 }
 
 // comesBack lets the last holder of a job that is respawned settle it later: it was silent, not dead.
-func (w *World) comesBack(s *shard, t *truth) {
+func (w *World) comesBack(t *truth) {
 	late, attempt, call := w.rand.Intn(30), t.claims, t.holder
 	verb := []string{"nack", "bury", "touch"}[w.rand.Intn(3)]
 	w.spawn(func() bool {
 		if late--; late > 0 && !w.quiet {
 			return false
 		}
-		w.settle(s, []Settle{{t.ref.Queue, t.ref.Seq, attempt, verb, 500, w.said(verb)}}, []string{call})
+		w.settle([]Settle{{t.ref.Queue, t.ref.Seq, attempt, verb, 500, w.said(verb)}}, []string{call})
 		return true
 	})
 }
@@ -516,65 +514,40 @@ func (w *World) comesBack(s *shard, t *truth) {
 // fault is what goes wrong around the scripts.
 func (w *World) fault() {
 	switch w.rand.Intn(8) {
-	case 0: // a process dies, and another takes its place
-		i := w.rand.Intn(len(w.processes))
-		w.processes[i].alive = false
-		w.processes[i] = w.newProcess()
+	case 0, 1: // a process dies, and another takes its place
+		w.lanes[w.rand.Intn(len(w.lanes))] = w.newLane()
 		w.Count["crash"]++
-	case 1: // its subscriptions break: it hears nothing, and knows
-		w.deafen(w.someProcess())
 	case 2:
 		w.advance(int64(w.rand.Intn(20000)))
 	case 3:
 		w.setNow(w.now - int64(w.rand.Intn(3000))*1000)
 		w.Count["clock back"]++
 	case 4:
-		w.foreignChange(w.someShard())
+		w.foreignChange()
 	}
 }
 
-func (w *World) deafen(p *process) {
-	p.deaf, p.inbox = true, nil
-	w.Count["deaf"]++
-	w.spawn(func() bool {
-		p.deaf = false
-		if w.bug == "a reconnect wakes nobody" {
-			return true
-		}
-		for at := range p.subscribed {
-			p.heard[at]++
-		}
-		waiting := p.waiting
-		p.waiting = nil
-		for _, x := range waiting {
-			x.woken = true
-			w.begin(x, x.plan(w))
-		}
-		return true
-	})
-}
-
 // foreignChange is what another program may do to the keys.
-func (w *World) foreignChange(s *shard) {
+func (w *World) foreignChange() {
 	there := func(t *truth) bool { return !t.gone && !t.vanished && !t.unlisted }
-	t := w.some(s, func(t *truth) bool { return there(t) && t.callerID != "" })
+	t := w.some(func(t *truth) bool { return there(t) && t.callerID != "" })
 	if t == nil || w.rand.Intn(2) == 0 {
-		t = w.some(s, there)
+		t = w.some(there)
 	}
 	if t == nil {
 		return
 	}
-	_, dead := s.model.queue(t.ref.Queue).Dead[t.ref.Seq]
+	_, dead := w.model.queue(t.ref.Queue).Dead[t.ref.Seq]
 	switch {
 	case w.foreign == "vanish":
 		t.vanished = true
-		s.vanished++
-		s.store.Vanish(t.ref)
+		w.vanished++
+		w.store.Vanish(t.ref)
 		w.Count["vanished"]++
 	case w.foreign == "unlist" && !dead:
 		t.unlisted = true
-		s.unlisted++
-		s.store.Unlist(t.ref)
+		w.unlisted++
+		w.store.Unlist(t.ref)
 		w.Count["unlisted"]++
 	}
 }

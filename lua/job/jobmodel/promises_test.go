@@ -1,23 +1,16 @@
 package jobmodel
 
-import ()
-
-// ran follows each script that ran: it delivers the wakes, and checks the shard.
+// ran follows each script that ran: it hears the wakes, and checks the shard.
 // may says which jobs may be gone now.
-func (w *World) ran(s *shard, verb string, may func(*truth) bool) {
+func (w *World) ran(verb string, may func(*truth) bool) {
 	w.Count[verb]++
-	w.trace("shard %d: %s, wakes %v, ready %v, leased %v", s.n, verb, s.model.Wakes, readyLists(s.model), s.model.Lease)
-	for _, m := range s.model.Wakes {
-		at := place{s.n, m.Queue}
-		for _, p := range w.processes {
-			if !p.deaf && p.subscribed[at] {
-				p.inbox = append(p.inbox, heard{at, m.Count})
-			}
-		}
+	w.trace("%s, wakes %v, ready %v, leased %v", verb, w.model.Wakes, readyLists(w.model), w.model.Lease)
+	for _, m := range w.model.Wakes {
+		delete(w.asleep, m.Queue)
 	}
-	s.model.Wakes = nil
-	for ref, t := range s.jobs {
-		if t.gone || t.vanished || s.model.queue(ref.Queue).Jobs[ref.Seq] != nil {
+	w.model.Wakes = nil
+	for ref, t := range w.jobs {
+		if t.gone || t.vanished || w.model.queue(ref.Queue).Jobs[ref.Seq] != nil {
 			continue
 		}
 		if may == nil || !may(t) {
@@ -25,7 +18,7 @@ func (w *World) ran(s *shard, verb string, may func(*truth) bool) {
 		}
 		t.gone = true
 	}
-	w.check(s, verb)
+	w.check(verb)
 }
 
 func readyLists(m *Shard) map[string][]int64 {
@@ -37,8 +30,8 @@ func readyLists(m *Shard) map[string][]int64 {
 }
 
 // check holds the shard against the invariants.
-func (w *World) check(s *shard, verb string) {
-	m, clean := s.model, s.vanished+s.unlisted == 0
+func (w *World) check(verb string) {
+	m, clean := w.model, w.vanished+w.unlisted == 0
 	places := map[Ref]int{}
 	var jobs, dead int64
 	for name, q := range m.Queue {
@@ -57,22 +50,27 @@ func (w *World) check(s *shard, verb string) {
 	for name, q := range m.Queue {
 		for seq := range q.Jobs {
 			ref := Ref{name, seq}
-			if n := places[ref]; n != 1 && !(n == 0 && s.jobs[ref].unlisted) {
+			if n := places[ref]; n != 1 && !(n == 0 && w.jobs[ref].unlisted) {
 				w.bad("%s: job %v has %d places", verb, ref, n)
 			}
 		}
 	}
-	if m.live() != jobs && s.vanished == 0 {
+	if m.live() != jobs && w.vanished == 0 {
 		w.bad("%s: the ledger has %d jobs, the shard %d", verb, m.live(), jobs)
 	}
 	if m.Ledger["dead"] != dead {
 		w.bad("%s: the ledger has %d dead, the shard %d", verb, m.Ledger["dead"], dead)
 	}
-	w.checkKept(s, verb)
-	if m.keptKeys() > s.quota.Keys {
+	for name := range w.asleep {
+		if seq := w.claimable(name); seq > 0 {
+			w.bad("%s: who waits for %s was not woken though %d is ready", verb, name, seq)
+		}
+	}
+	w.checkKept(verb)
+	if m.keptKeys() > w.quota.Keys {
 		w.bad("%s: %d keys are beyond the quota", verb, m.keptKeys())
 	}
-	if m.live() > s.quota.Jobs || int64(len(m.Queues)) > s.quota.Queues {
+	if m.live() > w.quota.Jobs || int64(len(m.Queues)) > w.quota.Queues {
 		w.bad("%s: %d jobs in %d queues are beyond the quota", verb, m.live(), len(m.Queues))
 	}
 	for ref := range m.Slots {
@@ -125,48 +123,18 @@ func (w *World) checkQueue(verb, name string, m *Shard, places map[Ref]int, clea
 	}
 }
 
-// checkWaiting wants no poll to wait beside a ready job, and no job with a client
-// that went away.
-func (w *World) checkWaiting() {
-	for _, p := range w.processes {
-		if p.deaf {
-			w.bad("process %d is still deaf", p.n)
-		}
-		for _, x := range p.waiting {
-			for _, at := range x.places() {
-				q := w.shards[at.shard].model.queue(at.queue)
-				if w.shards[at.shard].model.Paused[at.queue] != "" || w.full(w.shards[at.shard], at.queue) {
-					continue
-				}
-				for _, seq := range q.Ready {
-					if j := q.Jobs[seq]; j != nil && !j.expired(w.ms()) && !x.gone {
-						w.bad("process %d: a poll waits for %v though %d is ready", p.n, at, seq)
-					}
-				}
-			}
-		}
-	}
-	for _, s := range w.shards {
-		for ref := range s.model.Lease {
-			if t := s.jobs[ref]; t.poll != nil && t.poll.gone && t.poll.lane.process.alive {
-				w.bad("job %v is leased to a client that went away", ref)
-			}
-		}
-	}
-}
-
-// checkEnd closes the account of a shard in which nothing is left.
-func (w *World) checkEnd(s *shard) {
-	m, l := s.model, s.model.Ledger
+// checkEnd closes the account of the shard in which nothing is left.
+func (w *World) checkEnd() {
+	m, l := w.model, w.model.Ledger
 	for name, q := range m.Queue {
-		if len(q.Errors)+len(q.Progress) > 0 && s.vanished+s.unlisted == 0 {
+		if len(q.Errors)+len(q.Progress) > 0 && w.vanished+w.unlisted == 0 {
 			w.bad("end: errors %v, progress %v are left of jobs that are gone", q.Errors, q.Progress)
 		}
 		if len(q.Jobs)+len(q.Ready) > 0 {
 			w.bad("end: %s has %d jobs and %d references left", name, len(q.Jobs), len(q.Ready))
 		}
 	}
-	if len(m.Slots) > 0 && s.vanished+s.unlisted == 0 {
+	if len(m.Slots) > 0 && w.vanished+w.unlisted == 0 {
 		w.bad("end: slots are left: %v", m.Slots)
 	}
 	if len(m.Delay)+len(m.Lease) > 0 {
@@ -175,13 +143,13 @@ func (w *World) checkEnd(s *shard) {
 	if l["published"] != l["acked"]+l["expired"]+l["deleted"]+l["lost"] {
 		w.bad("end: the ledger does not close: %v", l)
 	}
-	if l["lost"] != s.vanished {
-		w.bad("end: %d are lost, foreign changes removed %d", l["lost"], s.vanished)
+	if l["lost"] != w.vanished {
+		w.bad("end: %d are lost, foreign changes removed %d", l["lost"], w.vanished)
 	}
-	if l["published"] < s.known || l["published"] > s.known+s.unknown {
-		w.bad("end: published %d, known %d, unknown %d", l["published"], s.known, s.unknown)
+	if l["published"] < w.known || l["published"] > w.known+w.unknown {
+		w.bad("end: published %d, known %d, unknown %d", l["published"], w.known, w.unknown)
 	}
-	if len(m.Tombstones)+len(m.Queues) > 0 || len(m.Attempts) > 0 && s.vanished+s.unlisted == 0 {
+	if len(m.Tombstones)+len(m.Queues) > 0 || len(m.Attempts) > 0 && w.vanished+w.unlisted == 0 {
 		w.bad("end: tombstones %v, queues %v, attempts %v are left", m.Tombstones, m.Queues, m.Attempts)
 	}
 }

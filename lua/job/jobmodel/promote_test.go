@@ -291,14 +291,14 @@ func (s *Shard) Get(ref Ref) (*Claimed, State) {
 
 // sweep lets the expirer look at every job of a shard; it finds what a foreign
 // change took out of its state. At the end nothing may be left out.
-func (w *World) sweep(s *shard, end bool) {
+func (w *World) sweep(end bool) {
 	now := w.ms()
 	held := map[Ref]bool{} // an expirer leaves those alone
-	for ref := range s.model.Lease {
+	for ref := range w.model.Lease {
 		held[ref] = true
 	}
 	for _, name := range w.queues {
-		q := s.model.queue(name)
+		q := w.model.queue(name)
 		for seq := range q.Dead {
 			held[Ref{name, seq}] = true
 		}
@@ -306,26 +306,26 @@ func (w *World) sweep(s *shard, end bool) {
 		if len(seqs) == 0 {
 			continue
 		}
-		swept := s.store.Expire(name)
+		swept := w.store.Expire(name)
 		for _, seq := range seqs {
-			t := s.jobs[Ref{name, seq}]
-			state := s.model.State(t.ref)
+			t := w.jobs[Ref{name, seq}]
+			state := w.model.State(t.ref)
 			if state == Lost {
 				w.bad("expire: %v is still in no state", t.ref)
 			}
 			if t.unlisted && state == Ready {
 				// Its delay, and a first claim, were known only where it was taken from.
 				t.unlisted, t.reordered, t.due = false, true, 0
-				t.claims = int(s.model.Attempts[t.ref])
+				t.claims = int(w.model.Attempts[t.ref])
 				t.tries = max(t.tries, t.claims+1) // a lapse would have ended it
-				s.found++
+				w.found++
 			}
 		}
 		w.Count["found"] += swept.Found
-		w.ran(s, "expire", func(t *truth) bool { return t.expired(now) && !held[t.ref] })
+		w.ran("expire", func(t *truth) bool { return t.expired(now) && !held[t.ref] })
 	}
 	if end {
-		for ref, t := range s.jobs {
+		for ref, t := range w.jobs {
 			if t.unlisted && !t.gone {
 				w.bad("expire: %v was not found", ref)
 			}
@@ -334,15 +334,15 @@ func (w *World) sweep(s *shard, end bool) {
 }
 
 // get asks for a job and holds the answer against what is known of it.
-func (w *World) get(s *shard, t *truth) {
-	c, state := s.store.Get(t.ref)
+func (w *World) get(t *truth) {
+	c, state := w.store.Get(t.ref)
 	if c == nil {
-		if !t.gone && !t.vanished && w.exists(s, t) {
+		if !t.gone && !t.vanished && w.exists(t) {
 			w.bad("get: there is %v", t.ref)
 		}
 		return
 	}
-	if t.gone || !w.exists(s, t) || c.Attempt != t.claims && state != Dead && !t.unlisted {
+	if t.gone || !w.exists(t) || c.Attempt != t.claims && state != Dead && !t.unlisted {
 		w.bad("get: %v is of attempt %d, said %d", t.ref, t.claims, c.Attempt)
 	}
 	if !t.failed(c.Errors) {

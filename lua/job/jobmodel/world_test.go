@@ -1,12 +1,12 @@
 // Package jobmodel is the rules of lua/job once more, in Go, and a world around
-// them: processes with lanes and long polls, clients, operators, time and faults.
-// All of it is tests: nothing else needs it.
+// them: lanes, clients, operators, time and faults. All of it is tests: nothing
+// else needs it.
 //
 // A Shard is the model of one shard, on plain maps and slices. A World takes
-// random steps on one or more shards and holds each against what it knows of
-// every job from outside. The same walk runs on the model alone, where 100,000
-// take some minutes, and beside the Lua scripts (see lua/job), where every reply
-// and every key must be equal.
+// random steps on it and holds each against what it knows of every job from
+// outside. The same walk runs on the model alone, where 100,000 take some minutes,
+// and beside the Lua scripts (see lua/job), where every reply, every wake and every
+// key must be equal. How polls wait for wakes is ingest/jobs, which walks by itself.
 package jobmodel
 
 import (
@@ -63,35 +63,27 @@ type World struct {
 	Count map[string]int                   // how often something happened
 	Trace func(format string, args ...any) // may be nil
 
-	rand      *rand.Rand
-	bug       string
-	now       int64 // µs
-	shards    []*shard
-	queues    []string
-	places    map[string][]int // queue → its shards
-	limits    map[string]int   // of queues that have one
-	keeping   map[string]Keep  // of queues that keep acked jobs
-	extra     *rand.Rand       // of what came later, so that the walks from before stay as they were
-	processes []*process
-	tasks     []func() bool // what clients and operators are about to do; each step says whether it was the last
-	steps     int
-	names     int // of processes and keys so far
+	rand    *rand.Rand
+	bug     string
+	now     int64 // µs
+	store   Store
+	model   *Shard
+	quota   Quota
+	queues  []string
+	limits  map[string]int  // of queues that have one
+	keeping map[string]Keep // of queues that keep acked jobs
+	asleep  map[string]bool // queues that had no job for the last claim that asked, nor a wake since
+	lanes   []*lane
+	tasks   []func() bool // what clients and operators are about to do; each step says whether it was the last
+	steps   int
+	names   int // of lanes and keys so far
 
-	waiting    bool // as Setting.Waiting
 	busy       bool // as Setting.Busy
 	shortLives bool // of some jobs, so that they expire behind others
-	oneShard   bool // a poll that is woken for a place asks only its shard
 	foreign    string
 	quiet      bool // no faults, so that what is under way comes to an end
-}
 
-// shard is one shard and what the world knows of it from outside.
-type shard struct {
-	n     int
-	store Store
-	model *Shard
-	quota Quota
-
+	// What is known of the shard from outside.
 	jobs            map[Ref]*truth
 	newest          map[string]int64 // by queue: the sequence of the last first delivery
 	keys            map[string]int64 // queue/key → first sequence
@@ -113,7 +105,6 @@ type truth struct {
 	respawns      int
 	handed        map[string]int // by call of claim: the respawns before it
 	until         int64          // ms: the deadline of that lease
-	poll          *poll
 	acked, buried bool
 	errors        []string // the newest first
 	progress      string   // the last word
@@ -129,55 +120,37 @@ var errBroken = errors.New("broken promise")
 
 // Setting narrows what NewWorld draws. Its zero value is everything, without a bug.
 type Setting struct {
-	Bug     string // one of Bugs
-	Waiting bool   // little else than polls that wait, and jobs for them
-	Busy    bool   // operators and faults are at work all the time
+	Bug  string // one of Bugs
+	Busy bool   // operators and faults are at work all the time
 }
 
-// NewWorld draws a world. open makes its shards.
-func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard)) *World {
-	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}, limits: map[string]int{}, keeping: map[string]Keep{}, extra: rand.New(rand.NewSource(seed + 1<<40))}
+// NewWorld draws a world around a shard and its model.
+func NewWorld(seed int64, setting Setting, store Store, model *Shard) *World {
+	w := &World{
+		Count: map[string]int{}, rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, busy: setting.Busy, now: Start, store: store, model: model,
+		limits: map[string]int{}, keeping: map[string]Keep{}, asleep: map[string]bool{},
+		jobs: map[Ref]*truth{}, newest: map[string]int64{}, keys: map[string]int64{}, uniques: map[string]Unique{},
+	}
 	w.queues = [][]string{{"a"}, {"a", "b"}, {"a", "b", "r"}, {"a", "r"}, {"r", "r2"}}[w.rand.Intn(5)]
-	quota := Quota{Jobs: int64(3 + w.rand.Intn(30)), Queues: int64(1 + w.rand.Intn(3))}
-	quota.Keys = 1 + quota.Jobs/3
-	for n := range 1 + w.rand.Intn(3) {
-		store, model := open(n)
-		w.shards = append(w.shards, &shard{
-			n: n, store: store, model: model, quota: quota,
-			jobs: map[Ref]*truth{}, newest: map[string]int64{}, keys: map[string]int64{}, uniques: map[string]Unique{},
-		})
-	}
-	for _, q := range w.queues { // the spread of each queue
-		first := w.rand.Intn(len(w.shards))
-		for i := range 1 + w.rand.Intn(len(w.shards)) {
-			w.places[q] = append(w.places[q], (first+i)%len(w.shards))
-		}
-	}
-	w.waiting = (w.rand.Intn(4) == 0 || setting.Waiting) && !setting.Busy
-	w.busy = setting.Busy
+	w.quota = Quota{Jobs: int64(3 + w.rand.Intn(30)), Queues: int64(1 + w.rand.Intn(3))}
+	w.quota.Keys = 1 + w.quota.Jobs/3
 	w.shortLives = w.rand.Intn(3) > 0
-	w.oneShard = w.rand.Intn(3) == 0
 	odds := 8
 	if w.busy {
 		odds = 4
 	}
 	w.foreign = []string{"", "", "vanish", "unlist", "", "", "", ""}[w.rand.Intn(odds)]
 	for _, q := range w.queues {
-		if w.rand.Intn(5) < 2 && len(w.places[q]) == 1 {
+		if w.rand.Intn(3) == 0 {
 			w.limit(q, 1+w.rand.Intn(3))
 		}
-	}
-	for _, q := range w.queues {
-		if w.extra.Intn(3) == 0 {
-			continue
-		}
-		w.keeping[q] = Keep{int64(1 + w.extra.Intn(20_000)), int64(2 + w.extra.Intn(8))}
-		for _, s := range w.shards {
-			s.store.Keep(q, w.keeping[q])
+		if w.rand.Intn(3) > 0 {
+			w.keeping[q] = Keep{int64(1 + w.rand.Intn(20_000)), int64(2 + w.rand.Intn(8))}
+			store.Keep(q, w.keeping[q])
 		}
 	}
 	for range 1 + w.rand.Intn(3) {
-		w.processes = append(w.processes, w.newProcess())
+		w.lanes = append(w.lanes, w.newLane())
 	}
 	return w
 }
@@ -196,28 +169,12 @@ func (w *World) Walk(n int) (err error) {
 	}()
 	for w.steps = range n {
 		w.step()
-		if w.rand.Intn(40) == 0 {
-			w.settleDown()
-		}
 	}
 	w.end()
 	return nil
 }
 
 func (w *World) step() {
-	if w.waiting && w.rand.Intn(10) > 0 {
-		switch w.rand.Intn(7) {
-		case 0:
-			w.spawnPublish()
-		case 1:
-			w.spawnPoll()
-		case 2:
-			w.runTask()
-		default:
-			w.runProcess()
-		}
-		return
-	}
 	if w.busy && w.rand.Intn(5) == 0 {
 		w.operate()
 		return
@@ -225,29 +182,20 @@ func (w *World) step() {
 	switch x := w.rand.Intn(100); {
 	case x < 14:
 		w.spawnPublish()
-	case x < 30:
-		w.spawnPoll()
-	case x < 60:
-		w.runTask()
-	case x < 72:
-		w.runProcess()
-	case x < 78:
-		if w.rand.Intn(2) == 0 || !w.advanceTo(w.someShard()) {
+	case x < 34:
+		w.claim()
+	case x < 40:
+		if w.rand.Intn(2) == 0 || !w.advanceTo() {
 			w.advance(int64(w.rand.Intn(3000)))
 		}
-	case x < 82:
+	case x < 44:
 		w.spawnPromote()
-	case x < 84:
+	case x < 46:
 		w.operate()
-	case x < 87:
+	case x < 49:
 		w.fault()
-	case x < 90:
-		w.clientGoes()
-	case x < 92:
-		w.pollEnds()
 	default:
 		w.runTask()
-		w.runProcess()
 	}
 }
 
@@ -272,55 +220,45 @@ func (w *World) once(n int) bool { return w.rand.Intn(n) == 0 && !w.quiet }
 func (w *World) pick(names []string) string { return names[w.rand.Intn(len(names))] }
 func (w *World) ms() int64                  { return w.now / 1000 }
 
-func (w *World) someShard() *shard { return w.shards[w.rand.Intn(len(w.shards))] }
-
-func (w *World) shardOf(queue string) *shard {
-	places := w.places[queue]
-	return w.shards[places[w.rand.Intn(len(places))]]
-}
-
 func (w *World) advance(ms int64) { w.setNow(w.now + ms*1000 + int64(w.rand.Intn(1000))) }
 
 // advanceTo sets the clock to the ms in which something is due, or to the one before
 // it. It says whether there was anything to come.
-func (w *World) advanceTo(s *shard) bool {
+func (w *World) advanceTo() bool {
 	comes := func(ms int64) bool { return ms > w.ms() }
-	t := w.some(s, func(t *truth) bool {
-		return !t.gone && (comes(t.ends) || comes(t.due) || comes(int64(s.model.Lease[t.ref])))
+	t := w.some(func(t *truth) bool {
+		return !t.gone && (comes(t.ends) || comes(t.due) || comes(int64(w.model.Lease[t.ref])))
 	})
 	if t == nil {
 		return false
 	}
-	times := slices.DeleteFunc([]int64{t.ends, t.due, int64(s.model.Lease[t.ref])}, func(ms int64) bool { return !comes(ms) })
+	times := slices.DeleteFunc([]int64{t.ends, t.due, int64(w.model.Lease[t.ref])}, func(ms int64) bool { return !comes(ms) })
 	w.setNow((times[w.rand.Intn(len(times))]-int64(w.rand.Intn(2)))*1000 + int64(w.rand.Intn(1000)))
 	return true
 }
 
 func (w *World) setNow(us int64) {
 	w.now = us
-	for _, s := range w.shards {
-		s.store.SetNow(us)
-		maps.DeleteFunc(s.uniques, func(_ string, u Unique) bool { return u.Until <= us/1000 })
-	}
+	w.store.SetNow(us)
+	maps.DeleteFunc(w.uniques, func(_ string, u Unique) bool { return u.Until <= us/1000 })
 }
 
-func (w *World) runTask() bool {
+func (w *World) runTask() {
 	if len(w.tasks) == 0 {
-		return false
+		return
 	}
 	i := w.rand.Intn(len(w.tasks))
 	if w.tasks[i]() {
 		w.tasks = slices.Delete(w.tasks, i, i+1)
 	}
-	return true
 }
 
 func (w *World) spawn(task func() bool) { w.tasks = append(w.tasks, task) }
 
-// some is one of the shard's jobs that want is true for, or nil.
-func (w *World) some(s *shard, want func(*truth) bool) *truth {
+// some is one of the jobs that want is true for, or nil.
+func (w *World) some(want func(*truth) bool) *truth {
 	var all []*truth
-	for _, t := range s.jobs {
+	for _, t := range w.jobs {
 		if want(t) {
 			all = append(all, t)
 		}
@@ -332,74 +270,50 @@ func (w *World) some(s *shard, want func(*truth) bool) *truth {
 	return all[w.rand.Intn(len(all))]
 }
 
-// settleDown lets everything under way come to its end without faults, and then
-// wants nobody to wait beside a ready job.
-func (w *World) settleDown() {
-	w.quiet = true
-	defer func() { w.quiet = false }()
-	for range 4000 {
-		busy := len(w.tasks) > 0
-		for len(w.tasks) > 0 && w.rand.Intn(3) > 0 {
-			w.runTask()
-		}
-		for _, p := range w.processes {
-			busy = w.stepProcess(p) || busy
-		}
-		if !busy {
-			w.Count["settled down"]++
-			w.checkWaiting()
-			return
-		}
-	}
-	w.bad("something never comes to its end")
-}
-
 // end lets time pass until nothing is left, and closes the account.
 func (w *World) end() {
-	for _, q := range slices.Sorted(maps.Keys(w.limits)) {
-		w.limit(q, 100)
-	}
-	for _, s := range w.shards {
-		for _, queue := range w.queues {
-			s.store.Resume(queue)
-			w.ran(s, "resume", nil)
+	for _, q := range w.queues {
+		if w.limits[q] > 0 {
+			w.limit(q, 100)
 		}
+		w.store.Resume(q)
+		w.ran("resume", nil)
 	}
-	w.settleDown()
-	for _, s := range w.shards {
-		w.sweep(s, true)
+	w.quiet = true
+	for n := 0; len(w.tasks) > 0; n++ {
+		if n == 10_000 {
+			w.bad("something never comes to its end")
+		}
+		w.runTask()
 	}
+	w.sweep(true)
 	for i := range 60 {
 		w.advance(30000)
-		for _, s := range w.shards {
-			if s.model.empty() {
-				continue
-			}
-			if due := s.store.Due(); len(due) > 0 {
-				w.promote(s, due)
-			}
-			for _, q := range w.queues {
-				w.claimRest(s, q, fmt.Sprint("end", i, q))
-			}
+		if w.model.empty() {
+			continue
+		}
+		if due := w.store.Due(); len(due) > 0 {
+			w.promote(due)
+		}
+		for _, q := range w.queues {
+			w.claimRest(q, fmt.Sprint("end", i, q))
 		}
 	}
-	for _, s := range w.shards {
-		w.checkEnd(s)
-	}
+	w.checkEnd()
 }
 
 // claimRest claims and acks what is ready, and deletes what is dead.
-func (w *World) claimRest(s *shard, queue, token string) {
-	r := s.store.Claim("end", token, 1<<20, []Claim{{1000, 50, []string{queue}}}, nil)
+func (w *World) claimRest(queue, token string) {
+	r := w.store.Claim("end", token, 1<<20, []Claim{{1000, 50, []string{queue}}}, nil)
 	for _, c := range r.Jobs[0] {
-		s.jobs[c.ref()].claims++
+		w.jobs[c.ref()].claims++
 	}
-	w.ran(s, "claim", func(t *truth) bool { return t.expired(r.Now) })
+	w.ran("claim", func(t *truth) bool { return t.expired(r.Now) })
 	for _, c := range r.Jobs[0] {
-		w.ack(s, []AckGroup{{queue, []AckRef{{c.Job.Seq, c.Job.CallerID}}}})
+		w.ack([]AckGroup{{queue, []AckRef{{c.Job.Seq, c.Job.CallerID}}}})
 	}
-	s.store.Respawn(queue, "delete", DeadSelection{Limit: 100}, 0)
-	w.ran(s, "delete dead", func(t *truth) bool { return t.claims > 0 })
+	w.store.Respawn(queue, "delete", DeadSelection{Limit: 100}, 0)
+	w.ran("delete dead", func(t *truth) bool { return t.claims > 0 })
 }
 
 func (t *truth) expired(now int64) bool { return t.ends > 0 && t.ends <= now }
