@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // DefaultFields are the keys whose values are masked unless mask_fields says otherwise.
@@ -57,12 +58,21 @@ func Quote(text string, payload []byte, keys []string) string {
 			}
 		}
 	}
-	quoted := make([]string, len(keys))
-	for i, key := range keys {
-		quoted[i] = regexp.QuoteMeta(key)
+	return following(keys).ReplaceAllString(text, "$1: ***")
+}
+
+// followings are what following made, by the keys: there are as many as settings that the process had.
+var followings sync.Map
+
+// following finds one of the keys, and all that follows it.
+func following(keys []string) *regexp.Regexp {
+	all := strings.Join(keys, "\n")
+	known, ok := followings.Load(all)
+	if !ok {
+		quoted := strings.ReplaceAll(regexp.QuoteMeta(all), "\n", "|")
+		known, _ = followings.LoadOrStore(all, regexp.MustCompile(`(?is)\b(`+quoted+`)\b[\\"'\s]*[:=].*`))
 	}
-	after := regexp.MustCompile(`(?is)\b(` + strings.Join(quoted, "|") + `)\b[\\"'\s]*[:=].*`)
-	return after.ReplaceAllString(text, "$1: ***")
+	return known.(*regexp.Regexp)
 }
 
 type masker struct {
