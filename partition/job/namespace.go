@@ -96,10 +96,6 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 	return n, nil
 }
 
-// Rest is how long this process leaves what concerns the whole namespace to others after a look
-// at it; 0: it is one of the two that look all the time.
-func (n *Namespace) Rest() time.Duration { return n.Home.Rest(space.Whole) }
-
 // keeps is 1 where jobs of a queue become dead letters, else 0.
 func (n *Namespace) keeps(queue string) int64 {
 	if n.Policy.DropDead || IsReplyQueue(queue) {

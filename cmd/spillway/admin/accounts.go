@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -45,6 +46,39 @@ func jobStates(l job.Ledger) map[string]int64 {
 		"leased": l.Leased, "dead": l.Dead}
 }
 
+// A window is the totals of the last seconds, the latest last.
+type window []struct {
+	at     time.Time
+	totals map[string]int64
+}
+
+// add begins anew where a total fell: that is the account of another store.
+func (w *window) add(at time.Time, totals map[string]int64) {
+	if n := len(*w); n > 0 {
+		for name, before := range (*w)[n-1].totals {
+			if totals[name] < before {
+				*w = nil
+				break
+			}
+		}
+	}
+	*w = append(*w, window{{at, totals}}...)
+	*w = slices.Delete(*w, 0, max(0, len(*w)-rateSpan-1))
+}
+
+// rates sets the mean of outcomes a second, where it is known.
+func (w window) rates(rates map[string]float32, outcomes []string, now time.Time) {
+	if len(w) == 0 {
+		return
+	}
+	first, last := w[0], w[len(w)-1]
+	if seconds := last.at.Sub(first.at).Seconds(); seconds > 0 && now.Sub(last.at) < recentFor {
+		for _, name := range outcomes {
+			rates[name] = float32(float64(last.totals[name]-first.totals[name]) / seconds)
+		}
+	}
+}
+
 // accountGauge is a figure of the store about a namespace.
 func accountGauge(name, help string, labels ...string) metric.Figure {
 	return metric.GaugeOf("spillway_account_"+name, help+sameEverywhere, append([]string{"namespace"}, labels...)...)
@@ -73,6 +107,10 @@ var (
 		"Entries that operators purged. They are among the evicted ones.")
 	accountLettersGone = accountCounter("dead_letters_evicted_total",
 		"Dead letters that max_dead or max_dead_bytes dropped.")
+	oldestEntry = accountGauge("oldest_age_seconds",
+		"Age of the oldest entry when the sweep last read its partition: at most 400 partitions are read a second, all of them in turn.")
+	maxAge = metric.GaugeOf("spillway_namespace_max_age_seconds",
+		"Age at which an undelivered entry expires.", "namespace")
 )
 
 var (
@@ -92,11 +130,18 @@ var (
 // metrics are those of the last readings: they read nothing, so a scrape costs the store nothing.
 func (o *observer) metrics() metric.Figures {
 	all := []metric.Figure{accountEntries, accountBuffered, accountPartitions, accountKeys, accountOverdue, accountLetters,
-		accountLetterBytes, accountLettersGone, accountPurged, accountJobsTotal, accountJobs, accountQueues, accountOldestJob, maxJobs}
+		accountLetterBytes, accountLettersGone, accountPurged, accountJobsTotal, accountJobs, accountQueues, accountOldestJob, maxJobs,
+		oldestEntry, maxAge}
 	return metric.Figures{All: all, Read: func(send metric.Send) {
+		v := o.source()
+		if v.Store != nil {
+			for _, ns := range v.Store.Namespaces() {
+				send(maxAge, ns.Policy.MaxAge.Seconds(), ns.Name)
+			}
+		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		for _, ns := range o.source().jobSpaces() {
+		for _, ns := range v.jobSpaces() {
 			if limit := ns.ns.Policy.MaxJobs; limit > 0 && o.spaces[ns.ns.Name] != nil {
 				send(maxJobs, float64(limit), ns.ns.Name)
 			}
@@ -105,6 +150,9 @@ func (o *observer) metrics() metric.Figures {
 			if t := f.counted; t != nil {
 				send(accountQueues, float64(t.jobs), namespace)
 				send(accountOldestJob, t.oldestAge().Seconds(), namespace)
+			}
+			if f.completed > 0 { // not the age of now: what was read a while ago may be delivered since
+				send(oldestEntry, float64(f.oldestAge)/1000, namespace)
 			}
 			switch {
 			case f.at.IsZero():
@@ -139,40 +187,4 @@ func (f *figures) sendJobs(send metric.Send, namespace string) {
 	for state, n := range jobStates(f.jobs) {
 		send(accountJobs, float64(n), namespace, state)
 	}
-}
-
-var (
-	oldestEntry = accountGauge("oldest_age_seconds",
-		"Age of the oldest entry when the sweep last read its partition: at most 400 partitions are read a second, all of them in turn.")
-	maxAge = metric.GaugeOf("spillway_namespace_max_age_seconds",
-		"Age at which an undelivered entry expires.", "namespace")
-)
-
-// ages are the two sides of a comparison for Prometheus: how old the oldest entry of a
-// namespace is, and at which age it expires. They read nothing.
-func (s *sweep) ages() metric.Figures {
-	return metric.Figures{All: []metric.Figure{oldestEntry, maxAge}, Read: func(send metric.Send) {
-		store := s.source().Store
-		if store == nil {
-			return
-		}
-		for _, ns := range store.Namespaces() {
-			send(maxAge, ns.Policy.MaxAge.Seconds(), ns.Name)
-			if age, known := s.oldestAge(ns.Name); known {
-				send(oldestEntry, age.Seconds(), ns.Name)
-			}
-		}
-	}}
-}
-
-// oldestAge is not the age of now: an entry that was read a while ago may be delivered
-// since, and grow no older. known is false before the first pass over all partitions.
-func (s *sweep) oldestAge(namespace string) (age time.Duration, known bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sp := s.spaces[namespace]
-	if sp == nil || sp.completed == 0 {
-		return 0, false
-	}
-	return time.Duration(sp.oldestAge) * time.Millisecond, true
 }

@@ -90,8 +90,8 @@ func TestAPauseIsShownEverywhereUntilItIsResumed(t *testing.T) {
 	if a.get(t, "", &account); account.Paused == nil || account.PausedPartitions != 1 {
 		t.Errorf("account: %+v", account)
 	}
-	a.Server.sweep.tick(t.Context())
-	a.Server.sweep.notePauses("default", []partition.PausedPart{{Partition: "p000001"}})
+	a.Server.observer.tick(t.Context())
+	a.Server.observer.notePauses("default", []partition.PausedPart{{Partition: "p000001"}})
 	var list PartitionList
 	if a.get(t, "/partitions?paused=1", &list); list.Total != 1 || list.Partitions[0].Partition != "p000001" || !list.Partitions[0].Paused {
 		t.Errorf("partitions: %+v", list)

@@ -105,7 +105,7 @@ func (s *Server) dead(r *request) (any, error) {
 		r.param("cursor"), limit); err != nil {
 		return nil, err
 	}
-	list.Reasons, err = s.reasons.of(r.ctx, r.view.Store, ns, s.sweep.now())
+	list.Reasons, err = s.reasons.of(r.ctx, r.view.Store, ns, s.observer.now())
 	return list, err
 }
 

@@ -49,8 +49,8 @@ func TestTheServerHoldsWhatItFound(t *testing.T) {
 	push := pushing{{Namespace: "mail", Label: "http://crm", State: guard.Failing}}
 	v := View{Store: &fakeStore{}, Health: health, Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{push}}
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
-	s.sweep.now = func() time.Time { return now }
-	s.observer.forget(v.Store, s.observer.observed(v))
+	s.observer.now = func() time.Time { return now }
+	s.observer.follow(v)
 	for range 2 {
 		s.observer.note(&s.observer.queues, "mail", reading{jobs: job.Ledger{Ready: 2}, at: now})
 	}

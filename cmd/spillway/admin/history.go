@@ -40,7 +40,7 @@ func (s *Server) historyOf(r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	return paced(r.ctx, s.observer.counts, func() (History, error) { return readHistory(r.ctx, wanted, s.sweep.now()) })
+	return paced(r.ctx, s.observer.counts, func() (History, error) { return readHistory(r.ctx, wanted, s.observer.now()) })
 }
 
 // readHistory reads that of several namespaces as one: sums, and the greatest of ages.
@@ -48,6 +48,11 @@ func readHistory(ctx context.Context, of []observed, now time.Time) (History, er
 	last := now.Unix() / perMinute
 	h := History{StepMS: time.Minute.Milliseconds(), Points: space.HistoryKept, Series: map[string]series{}}
 	for i, ns := range of {
+		for _, name := range slices.Concat(ns.rates, ns.gauges, []string{ns.oldest}) {
+			if h.Series[name] == nil {
+				h.Series[name] = make(series, h.Points)
+			}
+		}
 		if ns.home == nil || ns.home.History == nil {
 			continue
 		}
@@ -59,9 +64,6 @@ func readHistory(ctx context.Context, of []observed, now time.Time) (History, er
 			return h, err
 		}
 		ns.points(records, last, func(name string, at int, value float32) {
-			if h.Series[name] == nil {
-				h.Series[name] = make(series, h.Points)
-			}
 			switch old := h.Series[name][at]; {
 			case old == nil:
 				h.Series[name][at] = &value

@@ -38,7 +38,7 @@ func TestRatesThatAreNotKnownAreAbsent(t *testing.T) {
 		return partition.Overview{Ledger: partition.Ledger{Accepted: now.Unix()}}, nil
 	}}, drops.NewLog()
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return View{Store: store, Drops: log, Health: &fakeHealth{}} }}, zap.NewNop())
-	s.sweep.now = func() time.Time { return now }
+	s.observer.now = func() time.Time { return now }
 	rates := func(seconds int, answer bool) string {
 		answers = answer
 		for range seconds {
@@ -100,9 +100,8 @@ func TestAnObserverStartsAnewWithAnotherStore(t *testing.T) {
 		}}
 	}
 	view := View{Store: store()}
-	s := newSweep(func() View { return view }, nil)
-	s.now = func() time.Time { return now }
-	o := newObserver(s.source, s, zap.NewNop())
+	o := newObserver(func() View { return view }, zap.NewNop())
+	o.now = func() time.Time { return now }
 	read := func(accepted int64) float32 {
 		now, total = now.Add(time.Second), accepted
 		o.read(t.Context())
@@ -121,13 +120,12 @@ func TestAnObserverStartsAnewWithAnotherStore(t *testing.T) {
 	}
 }
 
-// observe runs an observer of a store until the test ends.
+// observe reads the ledgers of a store until the test ends.
 func observe(t *testing.T, store Store, log *zap.Logger) *observer {
-	s := newSweep(func() View { return View{Store: store} }, nil)
-	o := newObserver(s.source, s, log)
+	o := newObserver(func() View { return View{Store: store} }, log)
 	var running sync.WaitGroup
 	ctx, end := context.WithCancel(t.Context())
-	running.Go(func() { o.run(ctx) })
+	running.Go(func() { repeat(ctx, accountsEvery, o.read) })
 	t.Cleanup(func() { end(); running.Wait() })
 	return o
 }
@@ -203,9 +201,8 @@ func TestTheAccountIsInTheMetricsAndNeverFalls(t *testing.T) {
 	}
 	var failure error
 	store := &fakeStore{overview: func() (partition.Overview, error) { return o, failure }}
-	s := newSweep(func() View { return View{Store: store} }, nil)
-	a := newObserver(s.source, s, zap.NewNop())
-	if n := testutil.CollectAndCount(a.metrics()); n != 0 {
+	a := newObserver(func() View { return View{Store: store} }, zap.NewNop())
+	if n := testutil.CollectAndCount(a.metrics(), "spillway_account_buffered_entries"); n != 0 {
 		t.Errorf("%d metrics before the account was read", n)
 	}
 	a.read(t.Context())
@@ -231,32 +228,33 @@ spillway_account_overdue_seconds{namespace="default"} 1.5
 	if err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(a.metrics()); n != 15 {
-		t.Errorf("%d metrics, want 7 outcomes and 8 others", n)
+	if n := testutil.CollectAndCount(a.metrics()); n != 16 {
+		t.Errorf("%d metrics, want 7 outcomes, 8 others and max_age", n)
 	}
 }
 
 func TestTheOldestAgeOfMetricsIsThatOfTheOldestEntry(t *testing.T) {
 	t.Parallel()
 	b := newBacklog(t)
-	metric := b.sweep.ages()
+	metric := b.observer.metrics()
+	age := func() time.Duration { return time.Duration(b.observer.spaces["default"].oldestAge) * time.Millisecond }
 	if n := testutil.CollectAndCount(metric, "spillway_account_oldest_age_seconds"); n != 0 {
 		t.Errorf("an age is known before the first pass")
 	}
 	b.produce(t, 0, 300, func(i int) (int, time.Duration) { return 2, time.Duration(1+i%100) * time.Second })
 	b.pass(t)
-	age, known := b.sweep.oldestAge("default")
-	if !known || age < 100*time.Second || age > 130*time.Second {
-		t.Errorf("got %v, %v; want the 100 s of the oldest entry, and what the test took", age, known)
+	was := age()
+	if was < 100*time.Second || was > 130*time.Second {
+		t.Errorf("got %v; want the 100 s of the oldest entry, and what the test took", was)
 	}
-	if in := b.sweep.oldestIn("default"); b.sweep.spaces["default"].rows[in] == nil || b.sweep.now().UnixMilli()-b.sweep.spaces["default"].rows[in].oldest < age.Milliseconds() {
-		t.Errorf("it is in partition %q, which has no entry as old", in)
+	if f := b.observer.spaces["default"]; f.rows[f.oldestIn] == nil || b.observer.now().UnixMilli()-f.rows[f.oldestIn].oldest < age().Milliseconds() {
+		t.Errorf("it is in partition %q, which has no entry as old", f.oldestIn)
 	}
 	b.ahead = time.Hour // nothing was read since: an entry that may be gone grows no older
-	if later, _ := b.sweep.oldestAge("default"); later != age {
-		t.Errorf("the age went from %v to %v without a read", age, later)
+	if later := age(); later != was {
+		t.Errorf("the age went from %v to %v without a read", was, later)
 	}
-	if n := testutil.CollectAndCount(metric); n != 2 {
+	if n := testutil.CollectAndCount(metric, "spillway_account_oldest_age_seconds", "spillway_namespace_max_age_seconds"); n != 2 {
 		t.Errorf("got %d metrics, want the age and max_age", n)
 	}
 }
@@ -265,8 +263,8 @@ func TestTheOldestAgeOfMetricsIsZeroWithoutEntries(t *testing.T) {
 	t.Parallel()
 	b := newBacklog(t)
 	b.pass(t)
-	if age, known := b.sweep.oldestAge("default"); !known || age != 0 {
-		t.Errorf("got %v, %v; want 0", age, known)
+	if f := b.observer.spaces["default"]; f.completed == 0 || f.oldestAge != 0 {
+		t.Errorf("got %v, %v; want 0", f.completed, f.oldestAge)
 	}
 }
 
@@ -375,7 +373,7 @@ func TestWrongTokensAreNoRisk(t *testing.T) {
 	store := &fakeStore{overview: func() (partition.Overview, error) { return partition.Overview{}, nil }}
 	v := View{Store: store, Health: &fakeHealth{}, Drops: drops.NewLog()}
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
-	s.sweep.now = func() time.Time { return now }
+	s.observer.now = func() time.Time { return now }
 	found := func(reason drops.Reason) string {
 		v.Drops.Of("default").CountOne(reason, 500)
 		now = now.Add(time.Second)

@@ -448,8 +448,8 @@ func TestOnlyTheJobsOfQueuesWhoseSinkFailsWaitForIt(t *testing.T) {
 	v := View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{
 		pushing{{Namespace: "mail", Sink: "crm", State: guard.Failing}, {Namespace: "mail", Sink: "erp", State: guard.Open}},
 	}}
-	b := newObserver(nil, newSweep(nil, nil), zap.NewNop())
-	b.forget(nil, b.observed(v))
+	b := newObserver(nil, zap.NewNop())
+	b.follow(v)
 	waiting := func() *int64 { return b.queueOverview(v, "", time.Now(), &judge{})[0].Sinks[0].Waiting }
 	if got := waiting(); got != nil {
 		t.Errorf("%d jobs wait before they are counted", *got)
@@ -486,7 +486,7 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 			{Namespace: "mail", Label: "http://erp", State: guard.Open},
 		},
 	}}
-	for _, q := range newObserver(nil, newSweep(nil, nil), zap.NewNop()).queueOverview(v, "", at, &judge{}) {
+	for _, q := range newObserver(nil, zap.NewNop()).queueOverview(v, "", at, &judge{}) {
 		got, _ := json.Marshal(q.Sinks)
 		want := `[{"label":"http://sms","type":"","state":"open","failing_since_ms":null,`
 		if q.Namespace == "mail" {
@@ -502,11 +502,10 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	core, logs := zaplog.New(zap.InfoLevel)
-	s := newSweep(nil, nil)
-	b := newObserver(nil, s, zap.New(core))
+	b := newObserver(nil, zap.New(core))
 	ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 	v := View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}
-	b.forget(nil, b.observed(v))
+	b.follow(v)
 	note := func(l job.Ledger, at time.Time) {
 		b.note(&b.queues, "mail", reading{jobs: l, totals: jobOutcomes(l), at: at})
 	}
@@ -529,7 +528,7 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	if o := overview(at.Add(time.Hour)); len(o.Rates) != 0 || o.Ledger.Published != 1 {
 		t.Errorf("after a reset: %+v", o)
 	}
-	b.forget(nil, nil)
+	b.forget(nil)
 	if len(b.spaces) != 0 {
 		t.Error("a namespace that is gone is kept")
 	}
@@ -580,7 +579,7 @@ func TestManyReadersOfQueuesCostTheStoreAShareOfItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 		store := &slowQueues{spacesOf: spacesOf{ns: ns}}
-		b := newObserver(nil, newSweep(nil, nil), zap.NewNop())
+		b := newObserver(nil, zap.NewNop())
 		began := time.Now()
 		for i := range 100 {
 			for range 3 {
@@ -619,7 +618,7 @@ func TestAListOfQueuesIsAsTheyAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 		store := &grownQueues{slowQueues: slowQueues{spacesOf: spacesOf{ns: ns}}}
-		b := newObserver(nil, newSweep(nil, nil), zap.NewNop())
+		b := newObserver(nil, zap.NewNop())
 		for i := range 5 {
 			list, err := b.table(t.Context(), jobSpace{store, ns}, "")
 			if err != nil || list.total != 2*i+1 {

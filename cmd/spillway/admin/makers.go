@@ -56,13 +56,3 @@ func makers(log *drops.Log, now time.Time) map[string]map[string]Maker {
 	}
 	return found
 }
-
-// oldestIn is the partition with the oldest entry of a namespace, whose age is oldestAge; "": none, or not known.
-func (s *sweep) oldestIn(namespace string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sp := s.spaces[namespace]; sp != nil {
-		return sp.oldestIn
-	}
-	return ""
-}

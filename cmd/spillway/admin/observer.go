@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/space"
 )
 
@@ -42,7 +43,8 @@ const (
 type observer struct {
 	source          Source
 	log             *zap.Logger
-	sweep           *sweep
+	now             func() time.Time
+	wake            lifecycle.Signal // of the sweep
 	buffers, queues kind
 	// rejections are not in the log: a sender's mistakes are none of the service.
 	rejections *drops.Notices
@@ -54,12 +56,19 @@ type observer struct {
 
 	lastNames atomic.Pointer[queueNames]
 
+	took atomic.Int64 // ns of the last reading of a buffer, which is one round trip
+
+	maxRows   int // of the sweep, and how many it reads again each second
+	refreshed int
+	turn      int // which namespace is first in its next tick
+
 	mu      sync.Mutex
 	store   Store // that the figures of buffers are of
 	watched watched
-	took    time.Duration // of the last reading, which is one round trip
 	spaces  map[string]*figures
 	tables  map[tableKey]*queueTable
+	known   int           // rows of all spaces
+	ticked  chan struct{} // closed when a tick of the sweep ends
 }
 
 // A kind is what the figures of one kind of namespace are called.
@@ -72,16 +81,17 @@ type kind struct {
 
 // figures are what is known of a namespace.
 type figures struct {
-	of       *kind
-	reading  // the last one
-	changed  time.Time
-	recent   window
-	rejected window      // what this process rejected
-	minute   int64       // of the last record
-	counted  *queueTable // the last one of all its queues; nil: none yet
-	dying    string      // the queue whose dead letters rose most when they last did
-	dyingAt  time.Time   // when they were counted
-	paused   []job.PausedQueue
+	of *kind
+	swept
+	reading      // the last one
+	changed      time.Time
+	recent       window
+	rejected     window      // what this process rejected
+	minute       int64       // of the last record
+	counted      *queueTable // the last one of all its queues; nil: none yet
+	dying        string      // the queue whose dead letters rose most when they last did
+	dyingAt      time.Time   // when they were counted
+	pausedQueues []job.PausedQueue
 }
 
 // A reading is the ledger of a namespace at a time.
@@ -89,12 +99,11 @@ type reading struct {
 	partition.Overview            // of a buffer
 	jobs               job.Ledger // of queues
 	at                 time.Time
-	took               time.Duration
 	totals             map[string]int64 // by outcome
 	gauges             []int64
 }
 
-func newObserver(source Source, s *sweep, log *zap.Logger) *observer {
+func newObserver(source Source, log *zap.Logger) *observer {
 	reasons := map[string]string{}
 	for _, reason := range drops.Reasons() {
 		if reason.Rejection() {
@@ -104,7 +113,8 @@ func newObserver(source Source, s *sweep, log *zap.Logger) *observer {
 	return &observer{
 		source: source,
 		log:    log,
-		sweep:  s,
+		now:    time.Now,
+		wake:   lifecycle.NewSignal(),
 		buffers: kind{
 			drops: drops.NewNotices(log, "entries", map[string]string{
 				"evicted":              "entries are evicted: partitions are full",
@@ -132,6 +142,9 @@ func newObserver(source Source, s *sweep, log *zap.Logger) *observer {
 		audits:     backend.NewPace(),
 		names:      backend.NewPace(),
 		single:     backend.NewPace(),
+		maxRows:    maxRows,
+		refreshed:  refreshed,
+		ticked:     make(chan struct{}),
 		spaces:     map[string]*figures{},
 		tables:     map[tableKey]*queueTable{},
 	}
@@ -142,6 +155,7 @@ func (o *observer) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { repeat(ctx, accountsEvery, o.read) })
 	loops.Go(func() { repeat(ctx, agesEvery, o.readAges) })
+	loops.Go(func() { o.sweep(ctx) })
 	loops.Wait()
 }
 
@@ -191,12 +205,51 @@ func (o *observer) observed(v View) [][]observed {
 	return all
 }
 
+// follow makes room for the namespaces of the view that holds now.
+func (o *observer) follow(v View) (all [][]observed) {
+	all = o.observed(v)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, ns := range slices.Concat(all...) {
+		f := o.spaces[ns.name]
+		if f == nil {
+			f = &figures{of: ns.kind, swept: swept{rows: map[string]*row{}}}
+			o.spaces[ns.name] = f
+		}
+		if ns.kind == &o.buffers && o.store != v.Store { // after a reload, perhaps of another Redis
+			f.reading, f.recent, f.rejected = reading{}, nil, nil
+		}
+	}
+	o.store = v.Store
+	return all
+}
+
+// forget drops what is known of namespaces that are no more. Only the sweep calls it, between its own steps.
+func (o *observer) forget(all [][]observed) {
+	known := map[string]bool{}
+	for _, ns := range slices.Concat(all...) {
+		known[ns.name] = true
+	}
+	gone := func(name string) bool { return !known[name] }
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.spaces, func(name string, f *figures) bool {
+		if gone(name) {
+			o.known -= len(f.rows)
+		}
+		return gone(name)
+	})
+	maps.DeleteFunc(o.tables, func(key tableKey, _ *queueTable) bool { return gone(key.namespace) })
+	for _, n := range []*drops.Notices{o.buffers.drops, o.queues.drops, o.rejections} {
+		n.Forget(gone)
+	}
+}
+
 // read reads every ledger once, those of each pool beside those of the others. Where the store does not
 // answer, the last ones stay.
 func (o *observer) read(ctx context.Context) (busy time.Duration) {
 	v := o.source()
-	all := o.observed(v)
-	o.forget(v.Store, all)
+	all := o.follow(v)
 	var pools sync.WaitGroup
 	took := make([]time.Duration, len(all))
 	for i, pool := range all {
@@ -228,7 +281,9 @@ func (o *observer) readOne(ctx context.Context, ns observed) error {
 	if err != nil {
 		return err
 	}
-	now.at, now.took = o.sweep.now(), time.Since(began)
+	if now.at = o.now(); ns.kind == &o.buffers {
+		o.took.Store(int64(time.Since(began)))
+	}
 	o.note(ns.kind, ns.name, now)
 	o.record(ctx, ns, now)
 	return nil
@@ -251,9 +306,6 @@ func (o *observer) note(of *kind, namespace string, now reading) {
 	}
 	f.reading = now
 	f.recent.add(now.at, now.totals)
-	if of == &o.buffers {
-		o.took = now.took
-	}
 }
 
 // reject notes what ingest of this process rejects.
@@ -265,6 +317,9 @@ func (o *observer) reject(v View) {
 	defer o.mu.Unlock()
 	for _, ns := range v.Store.Namespaces() {
 		f, now, all := o.spaces[ns.Name], map[string]int64{}, int64(0)
+		if f == nil { // it was deleted meanwhile
+			continue
+		}
 		for reason, t := range v.Drops.Totals(ns.Name) {
 			if reason.Rejection() {
 				now[string(reason)] = t.Entries
@@ -274,10 +329,10 @@ func (o *observer) reject(v View) {
 			}
 		}
 		if n := len(f.rejected); n > 0 {
-			o.rejections.Note(ns.Name, f.rejected[n-1].totals, now, o.sweep.now())
+			o.rejections.Note(ns.Name, f.rejected[n-1].totals, now, o.now())
 		}
 		now["rejected"] = all
-		f.rejected.add(o.sweep.now(), now)
+		f.rejected.add(o.now(), now)
 	}
 }
 
@@ -288,7 +343,6 @@ func (o *observer) record(ctx context.Context, ns observed, now reading) {
 		return
 	}
 	minute, _ := ns.home.History.Minute()
-	oldest := o.sweep.oldest(ns.name)
 	o.mu.Lock()
 	f := o.spaces[ns.name]
 	if f == nil || f.minute == minute {
@@ -297,6 +351,7 @@ func (o *observer) record(ctx context.Context, ns observed, now reading) {
 	}
 	first := f.minute == 0
 	f.minute = minute
+	oldest := f.oldest
 	if f.counted != nil {
 		oldest = f.counted.oldest()
 	}
@@ -336,7 +391,7 @@ func (w *watched) now(now time.Time) bool { return now.Sub(w.last) <= watchedFor
 func (o *observer) rests(ns observed) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	f, now := o.spaces[ns.name], o.sweep.now()
+	f, now := o.spaces[ns.name], o.now()
 	return f != nil && !o.watched.now(now) && now.Before(f.due(ns.home.Rest(space.Whole)))
 }
 
@@ -356,82 +411,14 @@ func (f *figures) late(now time.Time, others time.Duration, w watched) time.Dura
 	return now.Sub(due)
 }
 
-// watch notes that somebody looks.
-func (o *observer) watch() {
-	o.mu.Lock()
-	o.watched.look(o.sweep.now())
-	o.mu.Unlock()
-}
-
 // seen are the figures of a namespace, its rates by outcome where they are known, and what a judge needs of them.
 func (o *observer) seen(of *kind, name string, home *space.Home, now time.Time) (f *figures, rates map[string]float32, e evidence) {
 	if f = o.spaces[name]; f == nil { // it is new
-		f = &figures{}
+		f = &figures{of: of}
 	}
 	rates = map[string]float32{}
 	f.recent.rates(rates, of.rates, now)
 	f.rejected.rates(rates, []string{"rejected"}, now)
 	e = evidence{late: f.late(now, home.Rest(space.Whole), o.watched), ends: of.drops.Now(name, now)}
 	return f, rates, e
-}
-
-// hasPauses reports whether partitions of a namespace are paused.
-func (o *observer) hasPauses(namespace string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	f := o.spaces[namespace]
-	return f != nil && f.PausedPartitions > 0
-}
-
-// A window is the totals of the last seconds, the latest last.
-type window []struct {
-	at     time.Time
-	totals map[string]int64
-}
-
-// add begins anew where a total fell: that is the account of another store.
-func (w *window) add(at time.Time, totals map[string]int64) {
-	if n := len(*w); n > 0 {
-		for name, before := range (*w)[n-1].totals {
-			if totals[name] < before {
-				*w = nil
-				break
-			}
-		}
-	}
-	*w = append(*w, window{{at, totals}}...)
-	*w = slices.Delete(*w, 0, max(0, len(*w)-rateSpan-1))
-}
-
-// rates sets the mean of outcomes a second, where it is known.
-func (w window) rates(rates map[string]float32, outcomes []string, now time.Time) {
-	if len(w) == 0 {
-		return
-	}
-	first, last := w[0], w[len(w)-1]
-	if seconds := last.at.Sub(first.at).Seconds(); seconds > 0 && now.Sub(last.at) < recentFor {
-		for _, name := range outcomes {
-			rates[name] = float32(float64(last.totals[name]-first.totals[name]) / seconds)
-		}
-	}
-}
-
-// forget drops the namespaces that are no more, and makes room for new ones.
-func (o *observer) forget(store Store, all [][]observed) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	known := map[string]bool{}
-	for _, ns := range slices.Concat(all...) {
-		known[ns.name] = true
-		if o.spaces[ns.name] == nil || ns.kind == &o.buffers && o.store != store { // after a reload perhaps of another Redis
-			o.spaces[ns.name] = &figures{of: ns.kind}
-		}
-	}
-	o.store = store
-	gone := func(name string) bool { return !known[name] }
-	maps.DeleteFunc(o.spaces, func(name string, _ *figures) bool { return gone(name) })
-	maps.DeleteFunc(o.tables, func(key tableKey, _ *queueTable) bool { return gone(key.namespace) })
-	for _, n := range []*drops.Notices{o.buffers.drops, o.queues.drops, o.rejections} {
-		n.Forget(gone)
-	}
 }

@@ -100,7 +100,6 @@ func (s *Server) look(r *request) (o Overview, err error) {
 	if only != "" && !r.view.has(only) {
 		return o, noNamespace(only)
 	}
-	s.sweep.watch()
 	s.observer.watch()
 	return s.judge(r.view, only), nil
 }
@@ -113,7 +112,7 @@ func (v View) has(namespace string) bool {
 
 // judge is what look answers. It reads nothing.
 func (s *Server) judge(v View, only string) (o Overview) {
-	now := s.sweep.now()
+	now := s.observer.now()
 	j := judge{now: now, found: []Finding{}}
 	o = Overview{
 		NowMS:      now.UnixMilli(),
@@ -137,10 +136,6 @@ func (s *Server) judge(v View, only string) (o Overview) {
 			continue
 		}
 		n, e := s.observer.namespaceOverview(ns, now)
-		if oldest := s.sweep.oldest(ns.Name); oldest > 0 && n.Buffered > 0 {
-			age := max(0, now.UnixMilli()-oldest)
-			n.OldestAgeMS = &age
-		}
 		for _, t := range status.Targets {
 			if t.Namespace == ns.Name {
 				n.Sinks = append(n.Sinks, sinkOf(t, n.Paused != nil))
@@ -151,8 +146,6 @@ func (s *Server) judge(v View, only string) (o Overview) {
 			continue
 		}
 		e.makers = found[ns.Name]
-		e.oldestAge, _ = s.sweep.oldestAge(ns.Name)
-		e.oldestIn = s.sweep.oldestIn(ns.Name)
 		j.buffer(n, e)
 	}
 	o.Queues = s.observer.queueOverview(v, only, now, &j)
@@ -168,7 +161,8 @@ func (o *observer) namespaceOverview(ns *partition.Namespace, now time.Time) (Na
 	defer o.mu.Unlock()
 	f, rates, e := o.seen(&o.buffers, ns.Name, ns.Home(), now)
 	e.rejected = o.rejections.Now(ns.Name, now)
-	return NamespaceOverview{
+	e.oldestAge, e.oldestIn = time.Duration(f.oldestAge)*time.Millisecond, f.oldestIn
+	n := NamespaceOverview{
 		account:  accountOf(ns, f.Overview),
 		Buffered: f.Ledger.Buffered,
 		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(),
@@ -177,7 +171,12 @@ func (o *observer) namespaceOverview(ns *partition.Namespace, now time.Time) (Na
 		Sinks:    []Sink{},
 		Shards:   ns.Shards(),
 		ReadAtMS: unixMilli(f.at),
-	}, e
+	}
+	if f.oldest > 0 && n.Buffered > 0 {
+		age := max(0, now.UnixMilli()-f.oldest)
+		n.OldestAgeMS = &age
+	}
+	return n, e
 }
 
 func pauseOf(p *partition.Pause) *Pause {
@@ -246,9 +245,6 @@ func degraded(h Health) []string {
 
 // store is the state of the store.
 func (s *Server) store(v View) StoreState {
-	s.observer.mu.Lock()
-	took := s.observer.took
-	s.observer.mu.Unlock()
 	state := StoreState{
 		Mode:     v.StoreMode,
 		URL:      v.StoreURL,
@@ -263,7 +259,7 @@ func (s *Server) store(v View) StoreState {
 	if state.Warnings == nil {
 		state.Warnings = []string{}
 	}
-	if took > 0 {
+	if took := s.observer.took.Load(); took > 0 {
 		ms := float64(took) / float64(time.Millisecond)
 		state.RTTMS = &ms
 	}

@@ -71,9 +71,9 @@ func (s *Server) partitions(r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	s.sweep.watch()
-	s.sweep.awaitFirst(r.Context(), ns.Name)
-	list := s.sweep.list(ns.Name, o, offset, limit, func(row *row) bool {
+	s.observer.watch()
+	s.observer.awaitFirst(r.Context(), ns.Name)
+	list := s.observer.list(ns.Name, o, offset, limit, func(row *row) bool {
 		return (!pausedOnly || row.paused) && strings.Contains(row.Partition, r.param("q"))
 	})
 	for i := range list.Partitions {
@@ -84,13 +84,13 @@ func (s *Server) partitions(r *request) (any, error) {
 }
 
 // awaitFirst waits until a namespace was read once, or firstTick.
-func (s *sweep) awaitFirst(ctx context.Context, namespace string) {
+func (o *observer) awaitFirst(ctx context.Context, namespace string) {
 	ctx, cancel := context.WithTimeout(ctx, firstTick)
 	defer cancel()
 	for {
-		s.mu.Lock()
-		sp, ticked := s.spaces[namespace], s.ticked
-		s.mu.Unlock()
+		o.mu.Lock()
+		sp, ticked := o.spaces[namespace], o.ticked
+		o.mu.Unlock()
 		if sp != nil && sp.began > 0 {
 			return
 		}
@@ -103,13 +103,13 @@ func (s *sweep) awaitFirst(ctx context.Context, namespace string) {
 }
 
 // list returns rows of a namespace, those that keep selects.
-func (s *sweep) list(namespace string, o order, offset, limit int,
+func (o *observer) list(namespace string, by order, offset, limit int,
 	keep func(*row) bool) PartitionList {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now().UnixMilli()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.now().UnixMilli()
 	list := PartitionList{NowMS: now, Partitions: []PartitionRow{}}
-	sp := s.spaces[namespace]
+	sp := o.spaces[namespace]
 	if sp == nil {
 		return list
 	}
@@ -122,7 +122,7 @@ func (s *sweep) list(namespace string, o order, offset, limit int,
 	if completed := sp.completed; completed > 0 {
 		list.Sweep.CompletedAtMS = &completed
 	}
-	rows := first(o, offset+limit, func(yield func(*row)) {
+	rows := first(by, offset+limit, func(yield func(*row)) {
 		for _, r := range sp.rows {
 			if !keep(r) {
 				continue
@@ -173,19 +173,19 @@ func (s *Server) partitionNow(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.sweep.watch()
-	answer := s.sweep.fresh(ns.Name, list[0]).json(s.sweep.now().UnixMilli())
+	s.observer.watch()
+	answer := s.observer.fresh(ns.Name, list[0]).json(s.observer.now().UnixMilli())
 	answer.LastError = r.view.lastError(ns.Name, name)
 	return answer, nil
 }
 
 // fresh is a row of stats that were read now, with the rates that the sweep knows.
-func (s *sweep) fresh(namespace string, stats partition.Stats) *row {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now().UnixMilli()
+func (o *observer) fresh(namespace string, stats partition.Stats) *row {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.now().UnixMilli()
 	var fresh row
-	if sp := s.spaces[namespace]; sp != nil {
+	if sp := o.spaces[namespace]; sp != nil {
 		if known := sp.rows[stats.Partition]; known != nil {
 			fresh = *known
 		}
@@ -245,7 +245,7 @@ func (o order) compare(a, b *row) int {
 }
 
 // best returns the first k rows of an order. It looks at each row once and keeps k.
-func (sp *spaceSweep) best(o order, k int) []*row {
+func (sp *figures) best(o order, k int) []*row {
 	return first(o, k, func(yield func(*row)) {
 		for _, r := range sp.rows {
 			yield(r)

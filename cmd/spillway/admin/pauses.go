@@ -34,7 +34,7 @@ func (s *Server) pauses(r *request) (any, error) {
 		}
 	}
 	for _, space := range r.view.jobSpaces() {
-		queues, err := s.observer.pauses(r.ctx, space)
+		queues, err := s.observer.queuePauses(r.ctx, space)
 		if err != nil {
 			return nil, err
 		}
@@ -96,13 +96,13 @@ func resumed(was bool, err error) string {
 	return ""
 }
 
-// pauses reads which queues of a namespace are paused, and notes it.
-func (o *observer) pauses(ctx context.Context, space jobSpace) ([]job.PausedQueue, error) {
+// queuePauses reads which queues of a namespace are paused, and notes it.
+func (o *observer) queuePauses(ctx context.Context, space jobSpace) ([]job.PausedQueue, error) {
 	queues, err := space.store.Pauses(ctx, space.ns)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if f := o.spaces[space.ns.Name]; f != nil && err == nil {
-		f.paused = queues
+		f.pausedQueues = queues
 	}
 	return queues, err
 }
@@ -115,7 +115,7 @@ type pausedQueue struct {
 
 // pausedNow are those of a namespace when it was read last, those with most ready jobs first.
 func (f *figures) pausedNow() (list []pausedQueue) {
-	for _, p := range f.paused {
+	for _, p := range f.pausedQueues {
 		q := pausedQueue{PausedQueue: p}
 		if f.counted != nil {
 			if at := slices.IndexFunc(f.counted.rows, func(c queueCounts) bool { return c.name == p.Queue }); at >= 0 {
@@ -154,7 +154,7 @@ func (f *Finding) waits(n int64, one, many string) {
 
 // pauseOf is how a queue is paused; nil: it is not.
 func (o *observer) pauseOf(ctx context.Context, space jobSpace, queue string) (*Pause, error) {
-	queues, err := o.pauses(ctx, space)
+	queues, err := o.queuePauses(ctx, space)
 	for _, q := range queues {
 		if q.Queue == queue {
 			return pauseOf(&q.Pause), err
@@ -164,16 +164,16 @@ func (o *observer) pauseOf(ctx context.Context, space jobSpace, queue string) (*
 }
 
 // notePauses keeps which partitions of a namespace are paused.
-func (s *sweep) notePauses(namespace string, parts []partition.PausedPart) {
+func (o *observer) notePauses(namespace string, parts []partition.PausedPart) {
 	paused := map[string]bool{}
 	for _, p := range parts {
 		if p.Partition != "" {
 			paused[p.Partition] = true
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sp := s.spaces[namespace]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	sp := o.spaces[namespace]
 	if sp == nil {
 		return
 	}
@@ -237,7 +237,7 @@ func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string, was
 	if err != nil {
 		return nil, err
 	}
-	s.sweep.notePauses(ns.Name, parts)
+	s.observer.notePauses(ns.Name, parts)
 	answer := PauseState{Was: was}
 	for _, p := range parts {
 		if p.Partition == name {

@@ -37,7 +37,7 @@ func (s *Server) peek(r *request) (any, error) {
 		return nil, err
 	}
 	answer := Peek{Depth: found.Depth, Entries: []Entry{}}
-	now := s.sweep.now().UnixMilli()
+	now := s.observer.now().UnixMilli()
 	for _, e := range found.Entries {
 		answer.Entries = append(answer.Entries, entryOf(e, masks, now))
 	}

@@ -333,7 +333,7 @@ func (o *observer) readAges(ctx context.Context) time.Duration {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		_, err := o.table(bounded, space, "")
 		if err == nil {
-			_, err = o.pauses(bounded, space)
+			_, err = o.queuePauses(bounded, space)
 		}
 		cancel()
 		if err != nil {

@@ -31,9 +31,8 @@ type Server struct {
 	server *http.Server
 
 	began    time.Time
-	sweep    *sweep
 	observer *observer
-	running  context.Context // ends with Stop: sweep, observer and tails
+	running  context.Context // ends with Stop: observer and tails
 	end      context.CancelFunc
 	tails    chan struct{} // holds one of each that runs
 	audit    auditLog
@@ -74,14 +73,12 @@ func New(cfg Config, log *zap.Logger) *Server {
 		held:  held{states: map[heldState]heldFinding{}},
 	}
 	s.running, s.end = context.WithCancel(context.Background())
-	s.sweep = newSweep(cfg.Source, log)
-	s.observer = newObserver(cfg.Source, s.sweep, log)
-	s.sweep.hasPauses = s.observer.hasPauses
+	s.observer = newObserver(cfg.Source, log)
 	r := metric.New(own, "spillway_admin_")
 	s.unauthorized = r.Counter("unauthorized_total",
 		"Requests to the admin port that were answered 401, without an admin token or with a wrong one.")
 	r.Must()
-	own.MustRegister(s.sweep.ages(), s.observer.metrics())
+	own.MustRegister(s.observer.metrics())
 	s.metrics = promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		return prometheus.Gatherers{cfg.Source().Metrics, own}.Gather()
 	}), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
@@ -132,7 +129,6 @@ func (s *Server) Start(ctx context.Context) error {
 	first, cancel := context.WithTimeout(ctx, firstRead)
 	defer cancel()
 	s.observer.read(first) // for a scrape right after a start, where the store is up
-	s.serving.Go(func() { s.sweep.run(s.running) })
 	s.serving.Go(func() { s.observer.run(s.running) })
 	s.serving.Go(func() {
 		lifecycle.Every(s.running, heldEvery, func() {

@@ -21,10 +21,10 @@ import (
 // backlog is a store with partitions on a real Redis, and a sweep of it.
 type backlog struct {
 	*partition.Store
-	ns    *partition.Namespace
-	redis *redis.Client
-	sweep *sweep
-	ahead time.Duration // of the sweep's clock
+	ns       *partition.Namespace
+	redis    *redis.Client
+	observer *observer
+	ahead    time.Duration // of the sweep's clock
 }
 
 func newBacklog(tb testing.TB, namespaces ...string) *backlog {
@@ -44,8 +44,8 @@ func newBacklog(tb testing.TB, namespaces ...string) *backlog {
 		tb.Fatal(err)
 	}
 	b := &backlog{Store: store, ns: store.Namespace("default"), redis: server.Client()}
-	b.sweep = newSweep(func() View { return View{Store: store} }, zap.NewNop())
-	b.sweep.now = func() time.Time { return time.Now().Add(b.ahead) }
+	b.observer = newObserver(func() View { return View{Store: store} }, zap.NewNop())
+	b.observer.now = func() time.Time { return time.Now().Add(b.ahead) }
 	return b
 }
 
@@ -78,10 +78,10 @@ func (b *backlog) produce(tb testing.TB, first, n int, entries func(i int) (coun
 // pass ticks until a whole pass is over, and returns how many ticks that took.
 func (b *backlog) pass(tb testing.TB) (ticks int) {
 	tb.Helper()
-	sp := func() *spaceSweep { return b.sweep.spaces["default"] }
+	sp := func() *figures { return b.observer.spaces["default"] }
 	for before := int64(-1); ; ticks++ {
-		b.sweep.watch()
-		b.sweep.tick(tb.Context())
+		b.observer.watch()
+		b.observer.tick(tb.Context())
 		switch {
 		case before < 0:
 			before = sp().completed
@@ -128,7 +128,7 @@ func TestTheFirstRowsByEveryColumnAreThoseOfAFullCount(t *testing.T) {
 	more := func(i int) int { return 1 + spread(i)%40 }
 	b.produce(t, 5000, 500, func(i int) (int, time.Duration) { return more(i), time.Second })
 	b.ahead = time.Hour // the time between two reads is nearly the same for all
-	b.sweep.refreshed = 0
+	b.observer.refreshed = 0
 	b.pass(t)
 	t.Logf("a pass takes %d ticks", firstPass)
 
@@ -179,7 +179,7 @@ func TestTheFirstRowsByEveryColumnAreThoseOfAFullCount(t *testing.T) {
 				}
 				return c
 			})
-			list := b.sweep.list("default", order{column, descending}, 0, k, func(*row) bool { return true })
+			list := b.observer.list("default", order{column, descending}, 0, k, func(*row) bool { return true })
 			if list.Total != count || len(list.Partitions) != k || !list.Sweep.Complete {
 				t.Fatalf("%s: total %d, %d rows, %+v", column, list.Total, len(list.Partitions), list.Sweep)
 			}
@@ -204,7 +204,7 @@ func TestTheFirstRowsByEveryColumnAreThoseOfAFullCount(t *testing.T) {
 	for _, c := range all {
 		sum += int64(c.depth)
 	}
-	if list := b.sweep.list("default", order{"depth", true}, 0, 1, func(*row) bool { return true }); list.Sum.Depth != sum {
+	if list := b.observer.list("default", order{"depth", true}, 0, 1, func(*row) bool { return true }); list.Sum.Depth != sum {
 		t.Errorf("the sum of depths is %d, want %d", list.Sum.Depth, sum)
 	}
 }
@@ -218,17 +218,17 @@ func TestATickOfTheSweepMakesABoundedNumberOfCalls(t *testing.T) {
 	for range 12 {
 		b.ahead += time.Second
 		for range 100 {
-			b.sweep.watch()
+			b.observer.watch()
 		}
 		before, _ := b.calls(t)
-		b.sweep.tick(t.Context())
+		b.observer.tick(t.Context())
 		if after, _ := b.calls(t); after-before > 2*sweepPages+1 {
 			t.Errorf("a tick makes %d calls", after-before)
 		}
 	}
 	b.ahead += time.Minute // nobody watches
 	before, _ := b.calls(t)
-	b.sweep.tick(t.Context())
+	b.observer.tick(t.Context())
 	if after, _ := b.calls(t); after-before > 2*idlePages {
 		t.Errorf("a tick that nobody watches makes %d calls", after-before)
 	}
@@ -239,24 +239,24 @@ func TestPartitionsThatEndLeaveTheTable(t *testing.T) {
 	b := newBacklog(t)
 	b.produce(t, 0, 500, func(int) (int, time.Duration) { return 1, time.Minute })
 	b.pass(t)
-	if n := len(b.sweep.spaces["default"].rows); n != 500 || b.sweep.known != 500 {
-		t.Fatalf("%d rows, %d known", n, b.sweep.known)
+	if n := len(b.observer.spaces["default"].rows); n != 500 || b.observer.known != 500 {
+		t.Fatalf("%d rows, %d known", n, b.observer.known)
 	}
 	if err := b.redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	b.produce(t, 490, 20, func(int) (int, time.Duration) { return 1, time.Minute })
 	b.pass(t)
-	list := b.sweep.list("default", order{"partition", false}, 0, 100, func(*row) bool { return true })
-	if list.Total != 20 || b.sweep.known != 20 || list.Partitions[0].Partition != "p000490" {
-		t.Errorf("%d rows, %d known, first %+v", list.Total, b.sweep.known, list.Partitions)
+	list := b.observer.list("default", order{"partition", false}, 0, 100, func(*row) bool { return true })
+	if list.Total != 20 || b.observer.known != 20 || list.Partitions[0].Partition != "p000490" {
+		t.Errorf("%d rows, %d known, first %+v", list.Total, b.observer.known, list.Partitions)
 	}
 }
 
 func TestBeyondItsBoundTheSweepKeepsTheDeepAndOld(t *testing.T) {
 	t.Parallel()
 	b := newBacklog(t)
-	b.sweep.maxRows = 300
+	b.observer.maxRows = 300
 	b.produce(t, 0, 2000, func(i int) (int, time.Duration) {
 		if i%100 == 99 {
 			return 20, 50 * time.Minute
@@ -264,7 +264,7 @@ func TestBeyondItsBoundTheSweepKeepsTheDeepAndOld(t *testing.T) {
 		return 1, time.Minute
 	})
 	b.pass(t)
-	list := b.sweep.list("default", order{"depth", true}, 0, 30, func(*row) bool { return true })
+	list := b.observer.list("default", order{"depth", true}, 0, 30, func(*row) bool { return true })
 	if list.Total > 300 || list.Sweep.LeftOut < 1700 {
 		t.Errorf("%d rows are kept, %d left out", list.Total, list.Sweep.LeftOut)
 	}
@@ -307,7 +307,7 @@ func BenchmarkSweep(b *testing.B) {
 }
 
 func BenchmarkFirstRows(b *testing.B) {
-	sp := &spaceSweep{rows: map[string]*row{}}
+	sp := &figures{swept: swept{rows: map[string]*row{}}}
 	for i := range 100_000 {
 		name := fmt.Sprintf("p%06d", i)
 		sp.rows[name] = &row{Stats: partition.Stats{Partition: name, Depth: i * 7919 % 100_000}}

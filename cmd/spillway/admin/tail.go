@@ -130,12 +130,12 @@ func (t *tailing) tick() (n int, ended string) {
 	} else if ns == nil {
 		return 0, "the namespace is gone"
 	}
-	t.s.sweep.watch()
+	t.s.observer.watch()
 	ctx, cancel := context.WithTimeout(t.r.Context(), readTimeout)
 	defer cancel()
 	var names []string
 	if names = []string{t.partition}; t.partition == "" {
-		names = t.s.sweep.busy(ns.Name, t.turn)
+		names = t.s.observer.busy(ns.Name, t.turn)
 	}
 	t.turn++
 	for i, name := range names {
@@ -185,10 +185,10 @@ func (t *tailing) heartbeat() error {
 }
 
 // busy are some partitions of a namespace that took entries lately, and others in turn.
-func (s *sweep) busy(namespace string, turn int) (names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sp := s.spaces[namespace]
+func (o *observer) busy(namespace string, turn int) (names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	sp := o.spaces[namespace]
 	if sp == nil {
 		return nil
 	}
