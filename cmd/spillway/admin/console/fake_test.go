@@ -125,7 +125,7 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "queues": f.queues, "workers": object{"size": 16, "busy": 5}, "findings": f.found(), "near": object{"max_age": 0.6, "full": 0.9},
 			"batch_fill": object{"le": []int{1, 2, 4, 8, 16, 32, 64, 128}, "counts": []int{20, 31, 80, 122, 160, 90, 300, 812}}}
 	case route == "history" && slices.ContainsFunc(f.queues, func(q object) bool { return q["namespace"] == r.URL.Query().Get("namespace") }):
-		answer = object{"step_ms": 1000, "from_ms": now - 2000, "points": 3, "series": object{"ready": []any{70, 71, nil}, "pending": []any{nil, 38, 38}, "dead": []any{nil, nil, nil},
+		answer = object{"step_ms": 60_000, "from_ms": now - 120_000, "points": 3, "series": object{"ready": []any{70, 71, nil}, "pending": []any{nil, 38, 38}, "dead": []any{nil, nil, nil},
 			"oldest_ready_age_ms": []any{nil, 61_000, 62_000}, "published": []any{20, 21, 22}, "acked": []any{1, 2, 3}, "died": []any{0, 0, 0}, "expired": []any{0, 0, 0}, "lost": []any{0, 0, 0}}}
 	case route == "history":
 		answer = f.history(now)
@@ -266,10 +266,10 @@ func asFloat(v any) float64 {
 	return v.(float64)
 }
 
-// history is a quarter of an hour of 16 players who come and go; where the first namespace
-// fails, since 195 s.
+// history is a day of 16 players who come and go; where the first namespace fails, since three
+// hours.
 func (f *fake) history(now int64) object {
-	const step, points = 1000, 900
+	const step, points = 60_000, 1440
 	series := map[string][]any{}
 	add := func(name string, value float64) { series[name] = append(series[name], math.Round(max(0, value)*10)/10) }
 	fails := f.namespaces[0]["rates"].(object)["evicted"] != 0
@@ -290,8 +290,8 @@ func (f *fake) history(now int64) object {
 			backlog += 2040
 		}
 		for name, value := range map[string]float64{
-			"accepted": comes, "delivered": goes, "evicted": evicted, "expired": expired, "dead": 0, "lost": 0, "rejected": 7 * max(0, random.NormFloat64()),
-			"buffered": 2400 + 500*random.NormFloat64() + backlog, "oldest_age_ms": oldest, "sink_p99_ms": 38 + 5*random.ExpFloat64(),
+			"accepted": comes, "delivered": goes, "evicted": evicted, "expired": expired, "dead": 0, "lost": 0,
+			"buffered": 2400 + 500*random.NormFloat64() + backlog, "oldest_age_ms": oldest,
 		} {
 			add(name, value)
 		}

@@ -1,7 +1,7 @@
 // Two charts of the history: rates, and depth with age. Both share the cursor.
 
 import { duration, rate, short, visible } from "./format.js";
-import { data, read } from "./history.js";
+import { data, day, read } from "./history.js";
 import { poll } from "./live.js";
 import { chosen } from "./state.js";
 import { colour } from "./theme.js";
@@ -20,15 +20,23 @@ const depthAndAge = [
   { name: "limit", colour: "red", scale: "age", dash: [6, 4], value: duration },
 ];
 
-export function Charts() {
-  const limit = Math.min(...chosen().map((n) => n.max_age_ms).filter((ms) => ms > 0));
-  return html`<section class="charts" aria-label="History">
-    <div class="bar"><h2>History</h2></div>
-    <div class="pair">
-      <${Chart} title=${`Rates, entries/s, last 15 minutes`} lines=${rates} history=${data} />
-      <${Chart} title=${`Backlog and age of the oldest entry, last 15 minutes`} lines=${depthAndAge} history=${data} limit=${Number.isFinite(limit) ? limit : null} />
-    </div>
-  </section>`;
+/** The last 15 minutes or the last day of the buffers that the reader chose. */
+export class Charts extends Component {
+  state = { whole: false };
+
+  render(_, { whole }) {
+    const limit = Math.min(...chosen().map((n) => n.max_age_ms).filter((ms) => ms > 0));
+    const time = whole ? "last 24 hours" : "last 15 minutes";
+    const history = whole ? day : data;
+    return html`<section class="charts" aria-label="History">
+      <div class="bar"><h2>History</h2>
+        <span class="reasons" role="group" aria-label="Time">${[false, true].map((w) => html`<button type="button" aria-pressed=${String(w === whole)} onClick=${() => this.setState({ whole: w })}>${w ? "24 h" : "15 min"}</button>`)}</span></div>
+      <div class="pair">
+        <${Chart} title=${`Rates, entries/s, ${time}`} lines=${whole ? rates.slice(0, -1) : rates} key=${time} history=${history} />
+        <${Chart} title=${`Backlog and age of the oldest entry, ${time}`} lines=${depthAndAge} key=${time + " "} history=${history} limit=${Number.isFinite(limit) ? limit : null} />
+      </div>
+    </section>`;
+  }
 }
 
 const jobs = [
@@ -38,11 +46,11 @@ const jobs = [
   { name: "oldest_ready_age_ms", label: "oldest ready", colour: "amber", scale: "age", value: duration },
 ];
 const jobRates = ofRates(["published", "blue"], ["acked", "green"], ["died", "violet"], ["expired", "amber"], ["lost", "pink"]);
-const askEvery = 10_000; // milliseconds; queues are counted as often
+const askEvery = 60_000; // milliseconds; the history is by the minute
 
-/** The history of a queue, and the rates of its namespace: the account has no others. */
+/** The last day of all queues of a namespace: single queues have no history. */
 export class QueueCharts extends Component {
-  state = { queue: null, all: null, error: "" };
+  state = { history: null, error: "" };
 
   componentDidMount() {
     this.leave = poll(() => Date.now() - this.askedAt >= askEvery && this.ask());
@@ -56,21 +64,20 @@ export class QueueCharts extends Component {
 
   async ask() {
     this.askedAt = Date.now();
-    const { namespace, queue } = this.props;
     this.asked?.abort();
     const { signal } = (this.asked = new AbortController());
     try {
-      const [of, all] = await Promise.all([read({ namespace, queue }, { signal }), read({ namespace }, { signal })]);
-      this.setState({ queue: of, all, error: "" });
+      this.setState({ history: await read({ namespace: this.props.namespace }, { signal }), error: "" });
     } catch (err) {
       if (err.name !== "AbortError") this.setState({ error: err.message });
     }
   }
 
-  render({ namespace }, { queue, all, error }) {
+  render({ namespace }, { history, error }) {
+    const all = `of all queues of ${visible(namespace)}, last 24 hours`;
     return html`<div class="charts">${error && html`<div class="bar"><span class="rejected" role="alert">${error}</span></div>`}
-      <div class="pair"><${Chart} title=${`Jobs, last 15 minutes`} lines=${jobs} history=${queue} />
-        <${Chart} title=${`Rates of all queues of ${visible(namespace)}, jobs/s`} lines=${jobRates} history=${all} /></div></div>`;
+      <div class="pair"><${Chart} title=${`Jobs ${all}`} lines=${jobs} history=${history} />
+        <${Chart} title=${`Jobs/s ${all}`} lines=${jobRates} history=${history} /></div></div>`;
   }
 }
 
@@ -151,7 +158,7 @@ export class Chart extends Component {
       if (l.name === "limit") return l.value(limit);
       const values = history?.series[l.name] ?? [];
       if (at == null && inAll) return l.value(values.reduce((sum, v) => sum + v, 0));
-      return l.value(at == null ? values.slice(-3).findLast((v) => v != null) : values[at]); // the last second may not be over
+      return l.value(at == null ? values.slice(-3).findLast((v) => v != null) : values[at]); // the last one may not be over
     };
     const when = at != null && history?.times[at] ? new Date(history.times[at] * 1000).toLocaleTimeString("en-GB") : inAll ? "in all" : "now";
     return html`<figure class="chart">

@@ -65,7 +65,7 @@ async function askOverview() {
     const paused = overview.namespaces.some((n) => n.paused_partitions > 0);
     const pauses = paused ? await get("pauses") : { pauses: [] };
     set({ overview, info, pauses: pauses.pauses ?? [], failing: null });
-    await history.follow(overview, pace);
+    history.follow(overview);
   } catch (err) {
     set({ failing: { message: err.message, since: state.failing?.since ?? Date.now() } });
   }

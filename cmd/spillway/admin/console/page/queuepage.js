@@ -55,7 +55,7 @@ export class QueuePage extends Component {
       ${counts && counts.delayed == null && html`<p class="muted">${count(counts.pending)} are delayed or leased: too many to tell them apart.</p>`}
       ${job
         ? html`<${JobView} key=${job} namespace=${namespace} queue=${queue} part=${part} job=${job} php=${php} />`
-        : html`<${QueueCharts} namespace=${namespace} queue=${queue} />
+        : html`<${QueueCharts} namespace=${namespace} />
           <${JobList} key=${part} namespace=${namespace} queue=${queue} part=${part} php=${php} done=${done} />`}
     </section>`;
   }

@@ -1,7 +1,7 @@
-// Six figures and how they came about in the last two minutes.
+// Six figures and how they came about in the last two minutes that the page is open.
 
 import { count, duration, latency, rate, short, visible } from "./format.js";
-import { data, dropped, gone, sums, tail } from "./history.js";
+import { dropped, gone, sums, tail } from "./history.js";
 import { chosen } from "./state.js";
 import { html } from "./ui.js";
 
@@ -55,7 +55,7 @@ function Tile({ name, value, unit = "", line, kind = "", children }) {
 const width = 120, height = 28;
 
 function Sparkline({ points }) {
-  if (!data || points.length < 2) return html`<svg class="spark" viewBox="0 0 ${width} ${height}" aria-hidden="true"></svg>`;
+  if (points.length < 2) return html`<svg class="spark" viewBox="0 0 ${width} ${height}" aria-hidden="true"></svg>`;
   const top = Math.max(...points.map((p) => p ?? 0)) || 1;
   const at = (p, i) => `${((i / (points.length - 1)) * width).toFixed(1)},${(height - 1 - (p / top) * (height - 3)).toFixed(1)}`;
   const drawn = points.map((p, i) => (p == null ? null : at(p, i))).filter(Boolean);
