@@ -5,8 +5,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/mask"
@@ -16,9 +14,6 @@ const (
 	letterPage = 500 // letters of one read
 	// A list with a filter looks at so many pages at most, and its cursor goes on behind them.
 	maxFilterPages = 20
-	// Letters are counted by reason, in so many pages at most, and the count is kept for a while.
-	maxCountedPages = 20
-	countedFor      = 10 * time.Second
 )
 
 // Letter is a dead letter without its payload.
@@ -38,25 +33,16 @@ type Letter struct {
 
 // LetterList is a page of dead letters.
 type LetterList struct {
-	Total   int64          `json:"total"` // of the namespace, whatever the filter
-	Bytes   int64          `json:"bytes"`
-	Reasons map[string]int `json:"reasons"` // of the newest 10,000, at most 10 s old
-	Letters []Letter       `json:"letters"`
-	Cursor  string         `json:"cursor"` // of the next page; empty after the last
+	Total   int64    `json:"total"` // of the namespace, whatever the filter
+	Bytes   int64    `json:"bytes"`
+	Letters []Letter `json:"letters"`
+	Cursor  string   `json:"cursor"` // of the next page; empty after the last
 }
 
 // LetterPayload is a dead letter with its payload.
 type LetterPayload struct {
 	Letter
 	Shown
-}
-
-// letterFilter selects dead letters. An empty field selects all.
-type letterFilter struct{ reason, partition, entryID string }
-
-func (f letterFilter) has(l partition.Letter) bool {
-	return (f.reason == "" || f.reason == l.Reason) && (f.partition == "" || f.partition == l.Partition) &&
-		(f.entryID == "" || f.entryID == l.EntryID)
 }
 
 // letterOf hides in what the sink said what masks hide in the payload.
@@ -100,18 +86,20 @@ func (s *Server) dead(r *request) (any, error) {
 		return nil, err
 	}
 	list := LetterList{Total: o.DeadLetters, Bytes: o.DeadBytes}
-	filter := letterFilter{r.param("reason"), r.param("partition"), r.param("id")}
-	if list.Letters, list.Cursor, err = filterLetters(r.ctx, r.view.Store, ns, filter, masks,
-		r.param("cursor"), limit); err != nil {
-		return nil, err
+	chosen, id := DeleteRequest{Reason: r.param("reason"), Partition: r.param("partition"), Cause: r.param("cause")}, r.param("id")
+	has := func(l partition.Letter) bool {
+		return chosen.has(l, r.view.MaskFields) && (id == "" || id == l.EntryID)
 	}
-	list.Reasons, err = s.reasons.of(r.ctx, r.view.Store, ns, s.observer.now())
+	if chosen.Reason+chosen.Partition+chosen.Cause+id == "" {
+		has = nil
+	}
+	list.Letters, list.Cursor, err = filterLetters(r.ctx, r.view.Store, ns, has, masks, r.param("cursor"), limit)
 	return list, err
 }
 
-// filterLetters reads pages until it has limit letters. A cursor is that of a page, a plus
+// filterLetters reads pages until it has limit letters; has nil is all. A cursor is that of a page, a plus
 // sign, and how many letters of the page came before.
-func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f letterFilter,
+func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, has func(partition.Letter) bool,
 	masks []string, cursor string,
 	limit int) (list []Letter, next string, err error) {
 	list = []Letter{}
@@ -121,7 +109,7 @@ func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f 
 		return nil, "", badRequest("cursor: want that of the page before, or none")
 	}
 	size := letterPage
-	if f == (letterFilter{}) && skip == 0 {
+	if has == nil && skip == 0 {
 		size = limit
 	}
 	for range maxFilterPages {
@@ -130,7 +118,7 @@ func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f 
 			return nil, "", err
 		}
 		for i, l := range page.Letters {
-			if i < skip || !f.has(l) {
+			if i < skip || has != nil && !has(l) {
 				continue
 			}
 			if len(list) == limit {
@@ -162,51 +150,4 @@ func (s *Server) letter(r *request) (any, error) {
 	}
 	l, err := r.view.Store.DeadLetter(r.ctx, ns, id)
 	return LetterPayload{letterOf(l, masks), payloadOf(payloadOfLetter(l), masks).Shown}, err
-}
-
-// letterReasons counts the dead letters of namespaces by reason. However many ask, the letters are
-// read once in countedFor.
-type letterReasons struct {
-	mu    sync.Mutex // also held while letters are read
-	known map[string]reasonCount
-}
-
-type reasonCount struct {
-	at      time.Time
-	letters map[string]int
-}
-
-// of is the count of a namespace. The map is not written any more.
-func (l *letterReasons) of(ctx context.Context, store Store, ns *partition.Namespace,
-	now time.Time) (map[string]int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known, ok := l.known[ns.Name]; ok && now.Sub(known.at) < countedFor {
-		return known.letters, nil
-	}
-	letters, cursor := map[string]int{}, ""
-	for range maxCountedPages {
-		page, err := store.DeadLetters(ctx, ns, cursor, letterPage)
-		if err != nil {
-			return nil, err
-		}
-		for _, letter := range page.Letters {
-			letters[letter.Reason]++
-		}
-		if cursor = page.Next; cursor == "" {
-			break
-		}
-	}
-	if l.known == nil || len(l.known) >= 1000 {
-		l.known = map[string]reasonCount{}
-	}
-	l.known[ns.Name] = reasonCount{now, letters}
-	return letters, nil
-}
-
-// forget makes the next of read the letters again.
-func (l *letterReasons) forget(namespace string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.known, namespace)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 const (
@@ -22,6 +23,7 @@ const (
 type DeleteRequest struct {
 	Letters   []string `json:"letters,omitempty"` // default: all
 	Reason    string   `json:"reason,omitempty"`
+	Cause     string   `json:"cause,omitempty"` // of DeadCauses, or what was said of one
 	Partition string   `json:"partition,omitempty"`
 	Limit     int64    `json:"limit,omitempty"` // 0: no limit
 	Approval
@@ -55,8 +57,8 @@ func (d DeleteRequest) check() error {
 	if d.Limit < 0 || len(d.Letters) > maxSelected {
 		return badRequest("limit: want 0 or more; letters: want 1000 at most")
 	}
-	if len(d.Reason) > maxReason || d.Partition != "" && !partition.ValidPartition(d.Partition) {
-		return badRequest("reason: want 512 bytes at most; partition: want a name of a partition")
+	if len(d.Reason) > maxReason || len(d.Cause) > job.MaxError || d.Partition != "" && !partition.ValidPartition(d.Partition) {
+		return badRequest("reason: want 512 bytes at most; cause: want 1024; partition: want a name of a partition")
 	}
 	for _, id := range d.Letters {
 		if !letterID.MatchString(id) {
@@ -66,7 +68,12 @@ func (d DeleteRequest) check() error {
 	return d.Approval.check()
 }
 
-func (d DeleteRequest) has(l partition.Letter) bool {
+func (d DeleteRequest) has(l partition.Letter, masks []string) bool {
+	if d.Cause != "" {
+		if of, _ := causeOfLetter(l, masks); of != causeOf(d.Cause) {
+			return false
+		}
+	}
 	return (d.Reason == "" || d.Reason == l.Reason) && (d.Partition == "" || d.Partition == l.Partition) &&
 		(d.Letters == nil || slices.Contains(d.Letters, l.ID))
 }
@@ -74,15 +81,15 @@ func (d DeleteRequest) has(l partition.Letter) bool {
 // each hands the letters that match to act, up to letterChunk at once, and not more than
 // were confirmed; a dry run only counts them. It returns how many there were, and whether there is
 // none left. act returns false to end it.
-func (d DeleteRequest) each(ctx context.Context, store Store, ns *partition.Namespace,
+func (d DeleteRequest) each(ctx context.Context, v View, ns *partition.Namespace,
 	act func([]partition.Letter) (on bool, err error)) (taken int64, complete bool, err error) {
 	most, cursor := d.bound(d.Limit), ""
 	for {
-		page, err := store.DeadLetters(ctx, ns, cursor, letterPage)
+		page, err := v.Store.DeadLetters(ctx, ns, cursor, letterPage)
 		if err != nil {
 			return taken, false, err
 		}
-		chosen := slices.DeleteFunc(page.Letters, func(l partition.Letter) bool { return !d.has(l) })
+		chosen := slices.DeleteFunc(page.Letters, func(l partition.Letter) bool { return !d.has(l, v.MaskFields) })
 		for len(chosen) > 0 {
 			n := min(len(chosen), letterChunk)
 			if most > 0 {
@@ -113,7 +120,7 @@ func (s *Server) deleteDead(r *request) (any, error) {
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Deleted{DryRun: body.DryRun}
 		var err error
-		answer.Letters, answer.Complete, err = body.each(ctx, r.view.Store, ns,
+		answer.Letters, answer.Complete, err = body.each(ctx, r.view, ns,
 			func(letters []partition.Letter) (bool, error) {
 				n, err := r.view.Store.Discard(ctx, ns, letters)
 				answer.Deleted += int64(n)
@@ -135,7 +142,7 @@ func (s *Server) replay(r *request) (any, error) {
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Replayed{DryRun: body.DryRun, Errors: []string{}}
 		began := time.Now()
-		found, complete, err := body.each(ctx, r.view.Store, ns,
+		found, complete, err := body.each(ctx, r.view, ns,
 			func(letters []partition.Letter) (bool, error) {
 				slices.Reverse(letters) // the oldest first, as the entries of a partition were; pages come newest first
 				for len(letters) > 0 {
@@ -182,16 +189,18 @@ func (a *Replayed) count(outcomes []partition.ReplayOutcome) (some bool) {
 	return some
 }
 
-// actedOnDead records an act on dead letters, and that they are to be counted again.
+// actedOnDead records an act on dead letters.
 func (s *Server) actedOnDead(r *request, action string, ns *partition.Namespace, d DeleteRequest,
 	done int64, err error) {
 	if d.DryRun {
 		return
 	}
-	s.reasons.forget(ns.Name)
 	detail := fmt.Sprintf("confirmed %d", *d.Confirm)
 	if d.Reason != "" {
 		detail += ", reason " + d.Reason
+	}
+	if d.Cause != "" {
+		detail += fmt.Sprintf(", cause %.64q", d.Cause)
 	}
 	if d.Letters != nil {
 		detail += fmt.Sprintf(", %d by id", len(d.Letters))

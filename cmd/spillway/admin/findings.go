@@ -195,7 +195,7 @@ var entriesEnd = []outcome{
 	{"dead_letters_evicted", Loss, "dead letter was dropped", "dead letters were dropped", "there are more than max_dead or max_dead_bytes keep",
 		"stop what makes them, or raise the limits", "spillway dead ls %s"},
 	{"dead", Risk, "entry became a dead letter", "entries became dead letters", "the sink rejects them for good; dead letters are kept",
-		"repair the sender or the target, then replay them", "spillway dead ls %s"},
+		"repair the sender or the target, then replay them", "spillway dead ls %s --by cause"},
 }
 
 var jobsEnd = []outcome{
@@ -407,7 +407,7 @@ func (j *judge) queue(q QueueOverview, e evidence) {
 		if o.name == "died" && e.dying != "" {
 			f.Queue = e.dying
 			f.What += "; most in queue " + e.dying
-			f.Command = "spillway jobs dead " + q.Namespace + " " + e.dying
+			f.Command = "spillway jobs dead " + q.Namespace + " " + e.dying + " --by cause"
 			if s := e.sinkOf(e.dying); s != nil && s.Fails() { // of this queue, and of no other
 				f.Why += "; " + s.failure(j.now)
 			}

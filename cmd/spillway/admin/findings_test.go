@@ -160,9 +160,9 @@ func TestQueuesAreJudgedByTheirFigures(t *testing.T) {
 			e.ends = map[string]drops.Ending{"lost": ended(1, 0, 0), "expired": ended(2, 0, 0)}
 		}, losing + "\nloss mail: 2 jobs expired; nobody acked them within their ttl; see whether workers claim them, and keep up: spillway jobs ls mail\nloss mail: 1 job was lost; something other"},
 		"dead letters of a queue that is pushed": {func(q *QueueOverview, e *evidence) { died(e, "out") },
-			atRisk + "\nrisk mail: 5 jobs died within 1m; most in queue out; their tries are used up, or a worker gave them up; dead letters are kept; sink http://crm fails for 3m; see why, repair it, then respawn them: spillway jobs dead mail out @out"},
+			atRisk + "\nrisk mail: 5 jobs died within 1m; most in queue out; their tries are used up, or a worker gave them up; dead letters are kept; sink http://crm fails for 3m; see why, repair it, then respawn them: spillway jobs dead mail out --by cause @out"},
 		"dead letters of another queue": {func(q *QueueOverview, e *evidence) { died(e, "in"); q.Sinks = []Sink{crm} },
-			"\nrisk mail: 5 jobs died within 1m; most in queue in; their tries are used up, or a worker gave them up; dead letters are kept; see why, repair it, then respawn them: spillway jobs dead mail in @in"},
+			"\nrisk mail: 5 jobs died within 1m; most in queue in; their tries are used up, or a worker gave them up; dead letters are kept; see why, repair it, then respawn them: spillway jobs dead mail in --by cause @in"},
 		"a sink fails": {func(q *QueueOverview, e *evidence) { q.Sinks = []Sink{crm} },
 			atRisk + "\nrisk mail: sink http://crm fails for 3m; 3 jobs wait for it; repair its target: Spillway goes on by itself @out"},
 		"and nothing waits for it":  {func(q *QueueOverview, e *evidence) { q.Sinks = []Sink{crm}; q.Sinks[0].Waiting = &none }, calm + "\nnotice mail: sink http://crm"},

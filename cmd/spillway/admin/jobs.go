@@ -294,9 +294,6 @@ func (s *Server) traceOf(r *request) (any, error) {
 type DeadJobs struct {
 	Total int64 `json:"total"`
 	Jobs  []Job `json:"jobs"`
-	// How many there are of each class, in queues of PHP's, and of how many of the newest ones.
-	Classes map[string]int `json:"classes,omitempty"`
-	Classed int            `json:"classed,omitempty"`
 }
 
 const (
@@ -309,7 +306,6 @@ func (s *Server) deadJobs(r *request) (any, error) {
 	masks := s.masks(r)
 	limit := r.number("limit", 20, 1, maxDeadJobs)
 	offset := r.number("offset", 0, 0, maxDeadOffset)
-	classes := r.flag("classes")
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -321,10 +317,7 @@ func (s *Server) deadJobs(r *request) (any, error) {
 	for _, j := range list {
 		answer.Jobs = append(answer.Jobs, jobOf(j, job.Dead, masks))
 	}
-	if classes && space.ns.PHP {
-		err = s.countClasses(r, space, queue, masks, &answer)
-	}
-	return answer, err
+	return answer, nil
 }
 
 // JobPage is a page of the jobs of a queue.

@@ -31,10 +31,11 @@ type queued struct {
 	lane  *job.Lane
 }
 
-func newQueued(t *testing.T) *queued {
+func newQueued(t *testing.T) *queued { return newQueuedAt(t, "embedded:", job.DefaultPolicy()) }
+
+func newQueuedAt(t *testing.T, url string, policy job.Policy) *queued {
 	t.Helper()
-	b := backendtest.Open(t, backend.Config{URL: "embedded:"})
-	policy := job.DefaultPolicy()
+	b := backendtest.Open(t, backend.Config{URL: url})
 	policy.Rules = []job.Rule{{Match: "kept", KeepAcked: job.Span(time.Hour)}, {Match: "seen", KeepTrace: job.Span(time.Hour)}}
 	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
@@ -71,13 +72,17 @@ func (q *queued) publish(queue string, delay time.Duration, payloads ...string) 
 }
 
 // bury makes the first jobs of a queue dead letters.
-func (q *queued) bury(queue string, n int) {
+func (q *queued) bury(queue string, n int) { q.buryFor(queue, make([]string, n)...) }
+
+// buryFor does so with what their workers said.
+func (q *queued) buryFor(queue string, errors ...string) {
 	q.t.Helper()
+	n := len(errors)
 	c := &job.Claim{Namespace: q.ns, Shard: q.ns.Shards(queue)[0], Queues: []string{queue}, TTR: time.Minute, Count: n}
 	q.store.Run(q.t.Context(), q.lane, &job.Batch{Claims: []*job.Claim{c}})
 	var b job.Batch
-	for _, j := range c.Jobs {
-		b.Settles = append(b.Settles, &job.Settle{Namespace: q.ns, Queue: queue, Ref: j.Ref, Attempt: j.Attempt, Verb: job.Bury})
+	for i, j := range c.Jobs {
+		b.Settles = append(b.Settles, &job.Settle{Namespace: q.ns, Queue: queue, Ref: j.Ref, Attempt: j.Attempt, Verb: job.Bury, Error: errors[i]})
 	}
 	q.store.Run(q.t.Context(), q.lane, &b)
 	if len(b.Settles) != n || b.Settles[0].State != job.Dead {

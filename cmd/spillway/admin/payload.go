@@ -1,14 +1,20 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
+	"github.com/tidwall/gjson"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/mask"
+	"github.com/spillway-io/spillway/partition/php"
 )
 
 // Peek is what a partition holds, the oldest entry first.
@@ -141,4 +147,26 @@ func resultOf(result, payload []byte, keys []string) json.RawMessage {
 		return json.RawMessage(mask.Value)
 	}
 	return shown
+}
+
+// classedBy are the keys of a payload of PHP's that say the class.
+var classedBy = []string{"job", "data", "commandname", "displayname"}
+
+// classOf is the class of a job of PHP's, as far as masks let it be shown.
+func classOf(payload []byte, masks []string) string {
+	if slices.ContainsFunc(masks, func(key string) bool {
+		return slices.Contains(classedBy,
+			strings.ToLower(key))
+	}) {
+		return strings.Trim(mask.Value, `"`)
+	}
+	return cmp.Or(fmt.Sprintf("%.200s", php.Read(payload).Class), "unknown")
+}
+
+// ofPHP adds what the payload of a job of PHP's says: its class, and how often a dead one was delivered.
+func (j *Job) ofPHP(payload []byte, masks []string) {
+	j.Class = classOf(payload, masks)
+	if n := int(gjson.GetBytes(payload, "attempts").Int()); j.Attempt == nil && j.State == "dead" && n > 0 {
+		j.Attempt = &n
+	}
 }

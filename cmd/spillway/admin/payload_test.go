@@ -196,31 +196,37 @@ func die(t *testing.T, store *php.Store, class string, n int) {
 	}
 }
 
-func TestTheNewestDeadLettersOfPHPAreCountedByClass(t *testing.T) {
+func TestTheCausesOfDeadLettersOfPHPBeginWithTheirClass(t *testing.T) {
 	t.Parallel()
 	s, store := phpShop(t, mask.DefaultFields()...)
 	die(t, store, `App\Jobs\Old`, 150)
 	die(t, store, `App\Jobs\Mail`, 900)
 	die(t, store, strings.Repeat("L", 300), 30)
-	var got DeadJobs
-	read := func(role, query string) {
-		t.Helper()
-		got = DeadJobs{}
-		w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead?"+query, role, "")
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK || strings.Contains(w.Body.String(), "canary") {
+	var jobs DeadJobs
+	var got DeadCauses
+	for path, to := range map[string]any{"?limit=1": &jobs, "/causes": &got} {
+		w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead"+path, "operator", "")
+		if err := json.Unmarshal(w.Body.Bytes(), to); err != nil || w.Code != http.StatusOK || strings.Contains(w.Body.String(), "canary") {
 			t.Fatalf("%v: %d %.300s", err, w.Code, w.Body)
 		}
 	}
-	read("operator", "classes=1&limit=1")
-	want := fmt.Sprint(map[string]int{`App\Jobs\Old`: 70, `App\Jobs\Mail`: 900, strings.Repeat("L", 200): 30})
-	if fmt.Sprint(got.Classes) != want || got.Classed != 1000 || got.Total != 1080 || got.Jobs[0].Class != `App\Jobs\Old` || got.Jobs[0].Attempt == nil || *got.Jobs[0].Attempt != 1 {
-		t.Errorf("got %v of %d, %+v", got.Classes, got.Classed, got.Jobs)
+	counted := ""
+	for _, c := range got.Causes {
+		counted += fmt.Sprintln(c.Count, c.Cause, c.Example)
 	}
-	if read("operator", "limit=1"); got.Classes != nil || got.Classed != 0 {
-		t.Errorf("without classes=1: got %v", got.Classes)
+	if want := `900 App\Jobs\Mail: buried App\Jobs\Mail: buried
+150 App\Jobs\Old: buried App\Jobs\Old: buried
+30 ` + strings.Repeat("L", 200) + " " + strings.Repeat("L", 200) + ": buried\n"; counted != want || got.Looked != 1080 || !got.Complete {
+		t.Errorf("got %s of %d, want %s", counted, got.Looked, want)
 	}
-	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead?classes=1", "viewer", ""); w.Code != http.StatusForbidden {
+	if jobs.Total != 1080 || jobs.Jobs[0].Class != `App\Jobs\Old` || jobs.Jobs[0].Attempt == nil || *jobs.Jobs[0].Attempt != 1 {
+		t.Errorf("got %+v", jobs)
+	}
+	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead/causes", "viewer", ""); w.Code != http.StatusForbidden {
 		t.Errorf("a viewer: %d", w.Code)
+	}
+	if w := send(s, "POST", "/api/v1/namespaces/shop/queues/mail/dead/respawn", "operator", `{"cause":"App: buried","dry_run":true}`); w.Code != http.StatusNotFound {
+		t.Errorf("PHP's respawn by nothing but their number: got %d %s", w.Code, w.Body)
 	}
 }
 
@@ -228,11 +234,13 @@ func TestAClassIsMaskedWithTheKeysThatNameIt(t *testing.T) {
 	t.Parallel()
 	s, store := phpShop(t, "password", "JOB")
 	die(t, store, `App\Jobs\Mail`, 2)
-	w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead?classes=1", "operator", "")
-	if !strings.Contains(w.Body.String(), `"classes":{"***":2},"classed":2`) || !strings.Contains(w.Body.String(), `"class":"***"`) {
+	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead/causes", "operator", ""); !strings.Contains(w.Body.String(), `"cause":"***: buried","count":2`) {
 		t.Errorf("got %s", w.Body)
 	}
-	if w = send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead?classes=1&unmasked=1", "admin", ""); !strings.Contains(w.Body.String(), `{"App\\Jobs\\Mail":2}`) {
+	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead", "operator", ""); !strings.Contains(w.Body.String(), `"class":"***"`) {
+		t.Errorf("got %s", w.Body)
+	}
+	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead?unmasked=1", "admin", ""); !strings.Contains(w.Body.String(), `"class":"App\\Jobs\\Mail"`) {
 		t.Errorf("an admin: got %s", w.Body)
 	}
 }

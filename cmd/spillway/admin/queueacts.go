@@ -22,6 +22,7 @@ type DeadJobsRequest struct {
 	Reason string   `json:"reason,omitempty"` // that they died of
 	Error  string   `json:"error,omitempty"`  // a part of their last error
 	AgeMS  int64    `json:"age_ms,omitempty"` // since they died, at least
+	Cause  string   `json:"cause,omitempty"`  // of DeadCauses, or what was said of one; then only Limit selects more
 	IDs    []string `json:"ids,omitempty"`    // only these, 1,000 at most
 	Approval
 }
@@ -48,6 +49,12 @@ func (b *DeadJobsRequest) act(r *request, space jobSpace, queue string, verb job
 		r.bad("error: want %d bytes at most", job.MaxError)
 	case len(b.IDs) > job.MaxNamed:
 		r.bad("ids: want %d at most", job.MaxNamed)
+	case len(b.Cause) > job.MaxError:
+		r.bad("cause: want %d bytes at most", job.MaxError)
+	case b.Cause != "" && (b.IDs != nil || a.Selects()):
+		r.bad("cause selects dead letters with nothing but limit")
+	case b.Cause != "" && space.ns.PHP:
+		r.fail(job.ErrOtherKind)
 	case b.IDs != nil && (b.Limit > 0 || a.Selects()):
 		r.bad("ids name dead letters, and limit, reason, error and age_ms select some: give one of both")
 	}
@@ -76,6 +83,9 @@ func (b *DeadJobsRequest) selection() (text string) {
 	if b.AgeMS > 0 {
 		text += fmt.Sprintf("age %s, ", time.Duration(b.AgeMS)*time.Millisecond)
 	}
+	if b.Cause != "" {
+		text += fmt.Sprintf("cause %.64q, ", b.Cause)
+	}
 	if len(b.IDs) > 0 {
 		text += fmt.Sprintf("%d by id, ", len(b.IDs))
 	}
@@ -100,8 +110,24 @@ func (s *Server) actOnDead(r *request, action string, verb job.DeadVerb, body De
 	if most > 0 {
 		a.Limit = int(min(most, math.MaxInt32))
 	}
-	if body.DryRun {
-		return s.countDead(r, space, queue, a)
+	act := func(ctx context.Context) (int64, error) {
+		if body.Cause != "" {
+			n, err := s.actByCause(ctx, a, space, causeOf(body.Cause), r.view.MaskFields)
+			return int64(n), err
+		}
+		n, err := space.store.ActOnDead(ctx, a)
+		return int64(n), err
+	}
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case body.DryRun && (body.Cause != "" || a.Selects()):
+		a.Verb = job.CountDead
+		n, err := act(r.ctx)
+		return ActedJobs{DryRun: true, Jobs: n, Complete: err == nil}, inTime(r.ctx, err)
+	case body.DryRun:
+		counts, err := s.count(r, space, queue)
+		return ActedJobs{DryRun: true, Jobs: min(counts.Dead, int64(a.Limit)), Complete: true}, err
 	}
 	if a.Named != nil { // the store bounds the others
 		count := *a
@@ -114,24 +140,7 @@ func (s *Server) actOnDead(r *request, action string, verb job.DeadVerb, body De
 			return nil, conflict("%d of them are dead, more than confirmed: do a dry run again", n)
 		}
 	}
-	return s.actOnJobs(r, space, queue, action, body.selection(), body.Approval, func(ctx context.Context) (int64, error) {
-		n, err := space.store.ActOnDead(ctx, a)
-		return int64(n), err
-	})
-}
-
-// countDead says how many dead letters an act would be about.
-func (s *Server) countDead(r *request, space jobSpace, queue string, a *job.DeadAct) (any, error) {
-	if a.Selects() {
-		if r.err != nil {
-			return nil, r.err
-		}
-		a.Verb = job.CountDead
-		n, err := space.store.ActOnDead(r.ctx, a)
-		return ActedJobs{DryRun: true, Jobs: int64(n), Complete: err == nil}, err
-	}
-	counts, err := s.count(r, space, queue)
-	return ActedJobs{DryRun: true, Jobs: min(counts.Dead, int64(a.Limit)), Complete: true}, err
+	return s.actOnJobs(r, space, queue, action, body.selection(), body.Approval, act)
 }
 
 func (s *Server) respawnJobs(r *request) (any, error) {

@@ -37,7 +37,6 @@ type Server struct {
 	tails    chan struct{} // holds one of each that runs
 	audit    auditLog
 	held     held
-	reasons  letterReasons
 	acts     sync.Mutex // held by what runs alone
 
 	metrics      http.Handler

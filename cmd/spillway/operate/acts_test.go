@@ -45,6 +45,7 @@ func TestAPurgeThatNobodyConfirmsDeletesNothing(t *testing.T) {
 		{"dead rm kart ../../reload", ``, 2, "is not a dead letter"},
 		{"dead replay kart --dry-run", `{"letters":7}`, 0, "found 7 dead letters"},
 		{"dead replay kart --per-second=0", ``, 2, "per-second"},
+		{"dead replay kart --cause= --yes", ``, 2, "cause: it is empty"},
 	} {
 		api := newFakeAPI(t, map[string]string{
 			"POST /api/v1/namespaces/kart/purge": tt.answer, "POST /api/v1/namespaces/kart/dead/delete": tt.answer, "POST /api/v1/namespaces/kart/dead/replay": tt.answer,
@@ -95,11 +96,11 @@ func TestAReplayGoesOnUntilItIsComplete(t *testing.T) {
 	api.queue[route] = []string{
 		`{"dry_run":true,"letters":300}`, `{"letters":300,"replayed":200,"complete":false}`, `{"letters":100,"replayed":99,"failed":1,"errors":["partition eu-1: the store is full"],"complete":true}`,
 	}
-	out, stderr, code := run(t, api, "dead", "replay", "kart", "--reason=timeout", "--per-second=50", "--yes")
+	out, stderr, code := run(t, api, "dead", "replay", "kart", "--reason=timeout", "--cause=no lap #", "--per-second=50", "--yes")
 	if code != 1 || out != "kart: replayed 299 dead letters\n" || !strings.Contains(stderr, "replayed 200 of 300") || !strings.Contains(stderr, "1 dead letter could not be replayed and stay: partition eu-1: the store is full") {
 		t.Errorf("exit %d, %s%s", code, out, stderr)
 	}
-	if want := `{"reason":"timeout","confirm":100,"per_second":50}`; !strings.HasSuffix(api.requests(), want) {
+	if want := `{"reason":"timeout","cause":"no lap #","confirm":100,"per_second":50}`; !strings.HasSuffix(api.requests(), want) {
 		t.Errorf("got %s, want %s", api.requests(), want)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -15,7 +13,7 @@ import (
 
 // Dead has the commands for dead letters.
 type Dead struct {
-	Ls     DeadLs     `cmd:"" help:"List dead letters, the newest first, and count their reasons."`
+	Ls     DeadLs     `cmd:"" help:"List dead letters, the newest first, or count them by cause."`
 	Show   DeadShow   `cmd:"" help:"Print one dead letter with its payload."`
 	Replay DeadReplay `cmd:"" help:"Put dead letters back into their partitions, as new entries. It counts them first and asks."`
 	Rm     DeadRm     `cmd:"" help:"Delete dead letters. It counts them first and asks."`
@@ -29,14 +27,19 @@ type DeadLs struct {
 	Reason    string `placeholder:"REASON" help:"Only those with this reason."`
 	Partition string `placeholder:"NAME" help:"Only those of this partition."`
 	ID        string `placeholder:"ID" help:"Only those of the entry with this id."`
+	Cause     string `placeholder:"CAUSE" help:"Only those of this cause, as --by cause prints it."`
+	byCause   `embed:""`
 	Limit     int    `default:"50" help:"Letters to list, at most 500."`
 	Cursor    string `placeholder:"CURSOR" help:"Go on where a list ended."`
 }
 
 // Run prints the list.
 func (c *DeadLs) Run(ctx context.Context, s Streams) error {
+	if c.By != nil {
+		return c.causes(ctx, s, c.namespace(c.Namespace).at("/dead/causes"))
+	}
 	call := c.namespace(c.Namespace).at("/dead").limit(c.Limit, 500)
-	call.set("reason", c.Reason).set("partition", c.Partition).set("id", c.ID).set("cursor", c.Cursor)
+	call.set("reason", c.Reason).set("partition", c.Partition).set("id", c.ID).set("cause", c.Cause).set("cursor", c.Cursor)
 	var answer admin.LetterList
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
@@ -50,24 +53,35 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	err := s.tell("%s in %s%s", human.Some(answer.Total, "dead letter", "dead letters"), size(answer.Bytes),
-		counts(answer.Reasons))
+	err := s.tell("%s in %s", human.Some(answer.Total, "dead letter", "dead letters"), size(answer.Bytes))
 	if answer.Cursor != "" {
 		err = s.tell("for more: --cursor %s", escape(answer.Cursor))
 	}
 	return err
 }
 
-// counts is ": timeout 3, rejected 1", or nothing.
-func counts[N int | int64](by map[string]N) string {
-	if len(by) == 0 {
-		return ""
+// byCause has the flag of lists of dead letters that can count them instead.
+type byCause struct {
+	By *string `enum:"cause" placeholder:"cause" help:"cause: count them by cause instead, those of most first. A cause is what was said, with # for each word that has a digit in it."`
+}
+
+// causes counts dead letters by cause.
+func (c *command) causes(ctx context.Context, s Streams, call *call) error {
+	var answer admin.DeadCauses
+	if done, err := c.read(ctx, s, call, &answer); done {
+		return err
 	}
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(by)) {
-		parts = append(parts, fmt.Sprintf("%s %d", escape(key), by[key]))
+	t := newTable(">COUNT", "FIRST", "LAST", "CAUSE", "ID OF THE LAST", "WHICH SAID")
+	for _, of := range answer.Causes {
+		t.add(digits(of.Count), clock(of.FirstMS), clock(of.LastMS), cmp.Or(of.Cause, "(any other)"), of.ID, of.Example)
 	}
-	return ": " + strings.Join(parts, ", ")
+	if err := t.print(s.Out); err != nil {
+		return err
+	}
+	if !answer.Complete {
+		return s.tell("of %d dead letters; there are more", answer.Looked)
+	}
+	return s.tell("of %s", human.Some(int64(answer.Looked), "dead letter", "dead letters"))
 }
 
 // DeadShow prints one letter.
@@ -128,6 +142,7 @@ type selection struct {
 	Namespace string   `arg:"" help:"The namespace."`
 	Letters   []string `arg:"" optional:"" help:"Letters, as dead ls names them. Without any, all that the flags select."`
 	Reason    string   `placeholder:"REASON" help:"Only those with this reason."`
+	Cause     *string  `placeholder:"CAUSE" help:"Only those of this cause, as dead ls --by cause prints it, or of what one of them says."`
 	Partition string   `placeholder:"NAME" help:"Only those of this partition."`
 	Limit     int64    `placeholder:"N" help:"At most this many. Without it, all that match."`
 }
@@ -184,14 +199,26 @@ func (c *selection) request() admin.DeleteRequest {
 	return admin.DeleteRequest{
 		Letters:   c.Letters,
 		Reason:    c.Reason,
+		Cause:     text(c.Cause),
 		Partition: c.Partition,
 		Limit:     c.Limit,
 	}
 }
 
+// text is that of a flag, or "".
+func text(flag *string) string {
+	if flag == nil {
+		return ""
+	}
+	return *flag
+}
+
 func (c *selection) run(ctx context.Context, s Streams, route string, a act) error {
 	if c.Limit < 0 {
 		return misuse("limit: %d: want 1 or more", c.Limit)
+	}
+	if c.Cause != nil && *c.Cause == "" { // of a script whose variable is not set
+		return misuse("cause: it is empty")
 	}
 	a.to = c.Namespace
 	a.one = "dead letter"

@@ -134,11 +134,11 @@ func (c *Drops) Run(ctx context.Context, s Streams) error {
 		b.WriteString("\n")
 	}
 	if len(answer.Reasons) > 0 {
-		totals := map[string]int64{}
-		for reason, n := range answer.Reasons {
-			totals[reason] = n.Total
+		var totals []string
+		for _, reason := range slices.Sorted(maps.Keys(answer.Reasons)) {
+			totals = append(totals, fmt.Sprintf("%s %d", escape(reason), answer.Reasons[reason].Total))
 		}
-		fmt.Fprintf(&b, "\nSince the process started%s. Of each reason and namespace, the last 128 are sampled.\n", counts(totals))
+		fmt.Fprintf(&b, "\nSince the process started: %s. Of each reason and namespace, the last 128 are sampled.\n", strings.Join(totals, ", "))
 	}
 	_, err := io.WriteString(s.Out, b.String())
 	return err

@@ -18,7 +18,7 @@ type Jobs struct {
 	Peek     JobsPeek     `cmd:"" help:"Print the job that a worker would get next. It stays where it is."`
 	Get      JobsGet      `cmd:"" help:"Print one job, in whatever state."`
 	Trace    JobsTrace    `cmd:"" help:"Print what happened to a job, where a rule with keep_trace keeps it."`
-	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first."`
+	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first, or count them by cause."`
 	Publish  JobsPublish  `cmd:"" help:"Publish the lines of the input, each of which is JSON and becomes a job, and print their ids."`
 	Promote  JobsPromote  `cmd:"" help:"Make delayed jobs ready now, by id."`
 	Respawn  JobsRespawn  `cmd:"" help:"Make dead letters of a queue ready again, each for one try more. It counts them first and asks."`
@@ -320,16 +320,20 @@ type JobsDead struct {
 	Limit     int    `default:"20" help:"Dead letters to list, at most 100."`
 	Offset    int    `default:"0" help:"Dead letters to pass over."`
 	Unmasked  bool   `help:"Show the values of masked fields. Needs the role admin."`
+	byCause   `embed:""`
 }
 
 // Run prints the list.
 func (c *JobsDead) Run(ctx context.Context, s Streams) error {
+	if c.By != nil {
+		return c.causes(ctx, s, c.oneQueue(c.Namespace, c.Queue).at("/dead/causes"))
+	}
 	if c.Limit < 1 || c.Limit > 100 || c.Offset < 0 {
 		return misuse("limit: want 1 to 100; offset: want 0 or more")
 	}
 	var answer admin.DeadJobs
 	call := c.oneQueue(c.Namespace, c.Queue).at("/dead").limit(c.Limit,
-		100).set("offset", digits(c.Offset)).on("classes", true).on("unmasked", c.Unmasked)
+		100).set("offset", digits(c.Offset)).on("unmasked", c.Unmasked)
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
@@ -341,9 +345,6 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	}
 	if err := t.print(s.Out); err != nil {
 		return err
-	}
-	if answer.Classed > 0 {
-		_ = s.tell("by class, of the newest %d%s", answer.Classed, counts(answer.Classes))
 	}
 	return s.tell("%d of %s", len(answer.Jobs), human.Some(answer.Total, "dead letter", "dead letters"))
 }

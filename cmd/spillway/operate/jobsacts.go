@@ -28,6 +28,7 @@ type deadSelection struct {
 	Reason *string       `enum:"nacked,lapsed,buried,undecided" placeholder:"REASON" help:"Only those that died so: nacked, lapsed, buried or undecided."`
 	Error  *string       `placeholder:"TEXT" help:"Only those whose last error has this in it."`
 	Age    time.Duration `default:"0" help:"Only those that died so long ago, or longer."`
+	Cause  *string       `placeholder:"CAUSE" help:"Only those of this cause, as jobs dead --by cause prints it, or of what one of them says; then only --limit selects more."`
 }
 
 func (d *deadSelection) empty() bool { return *d == deadSelection{} }
@@ -38,12 +39,7 @@ func (d *deadSelection) request(ids []string) admin.DeadJobsRequest {
 		AgeMS: d.Age.Milliseconds(),
 		IDs:   ids,
 	}
-	if d.Reason != nil {
-		r.Reason = *d.Reason
-	}
-	if d.Error != nil {
-		r.Error = *d.Error
-	}
+	r.Reason, r.Error, r.Cause = text(d.Reason), text(d.Error), text(d.Cause)
 	return r
 }
 
@@ -53,8 +49,8 @@ func (d *deadSelection) check(ids []string) error {
 		return misuse("limit and age: want 0 or more")
 	case slices.Contains(ids, ""): // of a script whose variable is not set
 		return misuse("an id is empty")
-	case d.Error != nil && *d.Error == "": // so is this, and would select all
-		return misuse("error: it is empty")
+	case d.Error != nil && *d.Error == "", d.Cause != nil && *d.Cause == "": // so is this, and would select all
+		return misuse("error or cause: it is empty")
 	case len(ids) > 0 && !d.empty():
 		return misuse("name dead letters by their ids, or select some by flags")
 	}
@@ -215,7 +211,7 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 	case c.Dead == (len(c.ID) > 0):
 		return misuse("name jobs by their ids, or add --dead for the dead letters of the queue")
 	case !c.Dead && !c.empty():
-		return misuse("limit, reason, error and age select dead letters: add --dead")
+		return misuse("limit, reason, error, age and cause select dead letters: add --dead")
 	case c.Dead:
 		if err := c.deadSelection.check(nil); err != nil {
 			return err

@@ -119,7 +119,13 @@ func TestADeadLetterIsReplayedOnce(t *testing.T) {
 		t.Errorf("the delete of an operator is answered %d, %s", status, said)
 	}
 	s.status.Store(http.StatusOK)
+	until(t, page, "its cause is counted", `/^By cause, of 1\s[^]*no such lap[^]*\s1$/.test(document.querySelector(".causes")?.innerText.trim())`)
+	if err := page.Eval(`document.querySelector(".causes button").click()`, nil); err != nil {
+		t.Fatal(err)
+	}
+	until(t, page, "it is chosen", `document.querySelector(".causes button").ariaPressed === "true"`)
 	click(t, page, "Replay these …")
+	shows(t, page, "dead letters of kart: cause ")
 	shows(t, page, "1 letter match")
 	enter(t, page, "Type 1 to confirm", "1")
 	click(t, page, "Replay 1")

@@ -45,7 +45,7 @@ type fake struct {
 	paused     object         // how the queue is; nil: it is not
 	trace      []object       // nil: none is kept
 	workers    []object       // of queues
-	classes    object         // of dead letters; nil: the queue is none of PHP's
+	causes     []object       // of dead letters, beside those of dead
 	down       bool           // nothing is answered
 	reject     object         // what writes are answered; nil: they work
 	writes     []object       // bodies of writes, with "path"
@@ -131,6 +131,12 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = f.history(now)
 	case route == "drops":
 		answer = object{"drops": f.drops, "reasons": object{"evicted": object{"total": 81_233, "sampled": 128}, "expired": object{"total": 512, "sampled": 128}}}
+	case parts[len(parts)-1] == "causes":
+		looked := 0
+		for _, c := range f.causes {
+			looked += c["count"].(int)
+		}
+		answer = object{"causes": f.causes, "looked": looked, "complete": true}
 	case route == "pauses":
 		answer = object{"pauses": f.pauses}
 	case route == "audit":
@@ -138,7 +144,7 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 	case len(parts) == 3 && parts[2] == "partitions":
 		answer = f.page(r, now)
 	case len(parts) == 3 && parts[2] == "dead":
-		answer = object{"total": len(f.dead), "bytes": 1000, "reasons": object{"4xx": len(f.dead)}, "letters": f.dead, "cursor": ""}
+		answer = object{"total": len(f.dead), "bytes": 1000, "letters": f.dead, "cursor": ""}
 	case len(parts) == 3 && parts[2] == "queues" && r.URL.Query().Get("names") == "1":
 		names := []any{}
 		for _, row := range f.rows {
@@ -156,9 +162,6 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"now_ms": now, "read_at_ms": now, "total": len(f.rows), "left_out": 0, "queues": f.rows}
 	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "dead":
 		answer = object{"total": 12, "jobs": f.jobs}
-		if f.classes != nil && r.URL.Query().Get("classes") == "1" {
-			answer["classes"], answer["classed"] = f.classes, 12
-		}
 	case len(parts) == 3 && parts[2] == "workers":
 		answer = object{"workers": f.workers}
 	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "peek":

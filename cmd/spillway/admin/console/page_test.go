@@ -166,6 +166,7 @@ func TestAxeFindsNothingInEitherThemeAtEitherWidth(t *testing.T) {
 	f.peek = []object{{"seq": 1, "id": "a-1", "occurred_at_ms": now, "age_ms": 1, "bytes": 9, "data": object{"lap": 3}}}
 	f.drops = []object{{"at_ms": now, "namespace": "kart", "partition": "kart-7", "id": "a-1", "reason": "evicted", "entries": 1, "age_ms": 2000}}
 	f.dead = []object{{"letter": "0123456789abcdef", "partition": "kart-7", "id": "a-2", "dead_at_ms": now, "reason": "4xx", "detail": "422 no such lap", "attempt": 1, "bytes": 9}}
+	f.causes = []object{{"cause": "# no such lap", "count": 12}}
 	for _, scheme := range []string{"dark", "light"} {
 		for _, width := range []int{1280, 400} {
 			page, _ := visit(t, browser, f.URL+"/", width, 900)

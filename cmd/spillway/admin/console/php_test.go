@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
 )
 
-// withPHP gives the fake a namespace of PHP's queues, with workers and dead letters by class.
+// withPHP gives the fake a namespace of PHP's queues, with workers and dead letters by cause.
 func (f *fake) withPHP(worker, class string) {
 	f.withQueues("default")
 	shop := mail("shop")
@@ -21,7 +21,7 @@ func (f *fake) withPHP(worker, class string) {
 	f.queues = append(f.queues, shop)
 	f.rows[0]["reserved"] = 3
 	f.jobs[0]["class"], f.jobs[0]["reason"] = class, "nacked"
-	f.classes = object{class: 9, "App\\Jobs\\Report": 3}
+	f.causes = []object{{"cause": class + ": buried", "count": 9}, {"cause": "", "count": 3}}
 	now := time.Now().UnixMilli()
 	f.workers = []object{
 		{"name": worker, "children": 4, "busy": 3, "memory": 128 << 20, "version": "1.4.0", "queues": []string{"default", "mail"}, "token": "workers", "seen_ms": now - 800, "since_ms": now - 3_600_000},
@@ -65,7 +65,7 @@ func TestWorkersOfAQueueHaveNoRestartAndAViewerMayNotRestartThoseOfPHP(t *testin
 	}
 }
 
-func TestQueuesOfPHPShowWhatPHPHoldsAndTheirFailuresByClass(t *testing.T) {
+func TestQueuesOfPHPShowWhatPHPHoldsAndTheirFailuresByCause(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.withPHP("web1-4711", `App\Jobs\Mail`)
@@ -74,7 +74,7 @@ func TestQueuesOfPHPShowWhatPHPHoldsAndTheirFailuresByClass(t *testing.T) {
 	shows(t, page, "what PHP pushes and runs itself is counted nowhere")
 	until(t, page, "it has no schedules and no forecast", `[...document.querySelectorAll("[name=view]")].map((i) => i.parentNode.innerText).join() === "queues,workers"`)
 	click(t, page, "12 dead letters of default")
-	until(t, page, "the most of a class are first", fmt.Sprintf(`document.querySelector(".classes")?.innerText.replace(/\s+/g, " ").trim() === %q`, `By class, of the newest 12 App\Jobs\Mail 9 App\Jobs\Report 3`))
+	until(t, page, "the most of a cause are first", fmt.Sprintf(`document.querySelector(".causes")?.innerText.replace(/\s+/g, " ").trim() === %q`, `By cause, of 12 App\Jobs\Mail: buried 9 any other 3`))
 	shows(t, page, "nacked at its last try")
 	shows(t, page, "3 of 3")
 	until(t, page, "its queues have no acts that PHP's have not", `[...document.querySelectorAll(".queue-page .action")].map((b) => b.innerText).join() === "Purge …,Respawn …,Delete …"`)
@@ -83,7 +83,7 @@ func TestQueuesOfPHPShowWhatPHPHoldsAndTheirFailuresByClass(t *testing.T) {
 	shows(t, page, "spillway jobs respawn shop default --ttl 60000ms")
 }
 
-func TestWorkersAndClassesOfStrangersAreOnlyTexts(t *testing.T) {
+func TestWorkersAndCausesOfStrangersAreOnlyTexts(t *testing.T) {
 	t.Parallel()
 	const attack = `<img src=x onerror="window.pwned=1">` + "\u202e"
 	f := newFake(t)
@@ -94,7 +94,7 @@ func TestWorkersAndClassesOfStrangersAreOnlyTexts(t *testing.T) {
 	if err := page.Eval(`location.hash = "#at=shop&page=default&state=dead"`, nil); err != nil {
 		t.Fatal(err)
 	}
-	until(t, page, "the class is shown", `document.querySelector(".classes")?.innerText.includes("<img src=x")`)
+	until(t, page, "the cause is shown", `document.querySelector(".causes")?.innerText.includes("<img src=x")`)
 	until(t, page, "nothing was made of it", `!window.pwned && document.images.length === 0 && !/\u202e/.test(document.body.innerText)`)
 }
 
@@ -129,11 +129,11 @@ func TestAxeFindsNothingInQueuesOfPHP(t *testing.T) {
 				t.Fatal(err)
 			}
 			click(t, page, "12 dead letters of default")
-			shows(t, page, "By class, of the newest 12")
-			until(t, page, "a class is shown in full", `(() => { const c = document.querySelector(".classes th"); return c.scrollWidth <= c.clientWidth; })()`)
-			until(t, page, "no class is wider than the window", `document.documentElement.scrollWidth <= innerWidth`)
+			shows(t, page, "By cause, of 12")
+			until(t, page, "a cause is shown in full", `(() => { const c = document.querySelector(".causes th"); return c.scrollWidth <= c.clientWidth; })()`)
+			until(t, page, "no cause is wider than the window", `document.documentElement.scrollWidth <= innerWidth`)
 			check(t, page, when+", dead letters")
-			picture(t, page, fmt.Sprintf("classes-%s-%d", scheme, width), width, 900)
+			picture(t, page, fmt.Sprintf("causes-%s-%d", scheme, width), width, 900)
 		}
 	}
 }

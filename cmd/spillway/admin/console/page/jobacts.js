@@ -60,15 +60,16 @@ export function purge(namespace, queue, done) {
 const atMost = { name: "limit", label: "At most, in jobs", type: "number", min: 0, value: "", counts: true, hint: "Empty: all." };
 const selecting = [atMost,
   { name: "error", label: "Whose last error has in it", type: "text", value: "", counts: true },
+  { name: "cause", label: "Of this cause, with nothing but a number", type: "text", value: "", counts: true },
   { name: "reason", label: "That died as: nacked, lapsed, buried or undecided", type: "text", value: "", counts: true },
   { name: "age", label: "Dead for, in seconds", type: "number", min: 0, value: "", counts: true }];
 const fieldsOf = (ids, php) => (ids.length > 0 ? [] : php ? [atMost] : selecting);
-const some = (ids, { limit, error, reason, age }) => (ids.length > 0 ? { ids } : {
-  ...(Number(limit) > 0 && { limit: Math.floor(Number(limit)) }), ...(error && { error }), ...(reason?.trim() && { reason: reason.trim() }),
+const some = (ids, { limit, error, cause, reason, age }) => (ids.length > 0 ? { ids } : {
+  ...(Number(limit) > 0 && { limit: Math.floor(Number(limit)) }), ...(error && { error }), ...(cause && { cause }), ...(reason?.trim() && { reason: reason.trim() }),
   ...(Number(age) > 0 && { age_ms: Math.round(Number(age) * 1000) }),
 });
-const flagsOf = ({ limit, error, reason, age_ms: age }) => [...(limit ? ["--limit", limit] : []), ...(error ? ["--error", quoted(error)] : []),
-  ...(reason ? ["--reason", quoted(reason)] : []), ...(age ? ["--age", age + "ms"] : [])];
+const flagsOf = ({ limit, error, cause, reason, age_ms: age }) => [...(limit ? ["--limit", limit] : []), ...(error ? ["--error", quoted(error)] : []),
+  ...(cause ? ["--cause", quoted(cause)] : []), ...(reason ? ["--reason", quoted(reason)] : []), ...(age ? ["--age", age + "ms"] : [])];
 
 /** Makes dead letters of a queue ready again: those with ids, or the oldest that are selected. */
 export function respawn(namespace, queue, done, ids = [], php = false) {

@@ -1,6 +1,7 @@
 // The jobs of a queue that are in one state, page by page.
 
 import { get, path } from "./api.js";
+import { Causes } from "./causes.js";
 import { bytes, count, duration, fromNow, visible } from "./format.js";
 import { attemptOf, reasons, Progress, waits } from "./job.js";
 import { removeDead, respawn } from "./jobacts.js";
@@ -12,11 +13,12 @@ const pageRows = 25; // a phone shows them on four screens
 const askEvery = 5000; // milliseconds
 
 export class JobList extends Component {
-  state = { pages: [""], jobs: null, next: "", classes: null, chosen: {}, error: "" };
+  state = { pages: [""], jobs: null, next: "", causes: null, chosen: {}, error: "" };
 
   componentDidMount() {
     this.leave = poll(() => Date.now() - this.askedAt >= askEvery && !this.anyChosen() && this.ask());
     this.ask();
+    this.askCauses();
   }
 
   componentWillUnmount() {
@@ -45,6 +47,15 @@ export class JobList extends Component {
     }
   }
 
+  // Counting them takes a while, so it is done once, and after each act.
+  async askCauses() {
+    const { namespace, queue, part } = this.props;
+    if (part !== "dead" || forbidden("operator")) return;
+    try {
+      this.setState({ causes: await get(path("namespaces", namespace, "queues", queue, "dead", "causes")) });
+    } catch {} // the list says what is wrong
+  }
+
   async page(after, signal) {
     const { namespace, queue, part, php } = this.props;
     const route = path("namespaces", namespace, "queues", queue);
@@ -54,9 +65,9 @@ export class JobList extends Component {
     }
     if (part === "ready") return { jobs: [listed(await get(route + "/peek", {}, { signal }))], next: "" };
     const offset = Number(after);
-    const answer = await get(route + "/dead", { limit: pageRows, offset, classes: offset === 0 }, { signal });
+    const answer = await get(route + "/dead", { limit: pageRows, offset }, { signal });
     const to = offset + answer.jobs.length;
-    return { jobs: answer.jobs.map(listed), next: to < answer.total ? String(to) : "", classes: answer.classes && { of: answer.classes, in: answer.classed } };
+    return { jobs: answer.jobs.map(listed), next: to < answer.total ? String(to) : "" };
   }
 
   choose(ids, yes) {
@@ -67,13 +78,13 @@ export class JobList extends Component {
     });
   }
 
-  render({ namespace, queue, part, php, done }, { pages, jobs, next, classes, chosen, error }) {
+  render({ namespace, queue, part, php, done }, { pages, jobs, next, causes, chosen, error }) {
     const dead = part === "dead" && !forbidden("operator");
     const ids = Object.keys(chosen);
-    const again = () => this.setState({ chosen: {} }, () => { this.ask(); done(); });
+    const again = () => this.setState({ chosen: {} }, () => { this.ask(); this.askCauses(); done(); });
     const some = ids.length > 0 ? ` ${count(ids.length)}` : "";
     return html`${error && html`<p class="rejected" role="alert">${error}</p>`}
-      ${classes && html`<${Classes} ...${classes} />`}
+      ${causes?.looked > 0 && html`<${Causes} of=${causes} />`}
       ${!jobs && !error && html`<p class="muted">Asking the server …</p>`}
       ${jobs?.length === 0 && html`<p class="muted">${next ? "None on this page; there are more." : `No job is ${part}.`}</p>`}
       ${dead && jobs?.length > 0 && html`<div class="bar"><${Action} onAct=${() => respawn(namespace, queue, again, ids, php)}>Respawn${some} …<//>
@@ -104,7 +115,3 @@ function Row({ j, part, open, chosen, onChoose }) {
       ${part === "dead" && html`<b class="bad-text">${reasons[j.reason] ?? "dead"}</b>, ${fromNow(Math.min(j.died_ms, now - 1), now)}${j.error && ": "}`}${part === "acked" && `${fromNow(Math.min(j.acked_ms, now - 1), now)}${j.result === undefined ? "" : ": "}`}${j.result !== undefined && html`<${Text} of=${JSON.stringify(j.result)} cut=${120} />`}${j.error && html`<${Text} of=${j.error} cut=${120} />`}</td>
     <td>${attemptOf(j, part)}</td><td class="n">${bytes(j.bytes)}</td><td>${duration(now - j.published_ms)} ago</td></tr>`;
 }
-
-// Dead letters of PHP's by the class that PHP runs, the most of one first.
-const Classes = ({ of, in: counted }) => html`<table class="classes"><caption>By class, of the newest ${count(counted)}</caption>
-  <tbody>${Object.entries(of).sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1)).map(([name, n]) => html`<tr key=${name}><th scope="row"><${Text} of=${name} /></th><td class="n">${count(n)}</td></tr>`)}</tbody></table>`;

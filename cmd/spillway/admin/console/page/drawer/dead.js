@@ -1,6 +1,7 @@
-// Dead letters by reason: look, deliver again, or delete.
+// Dead letters by cause: look, deliver again, or delete.
 
 import { get, path } from "../api.js";
+import { Causes } from "../causes.js";
 import { bytes, count, duration, time, visible } from "../format.js";
 import { openQueues } from "../queues.js";
 import { forbidden, openDrawer, state } from "../state.js";
@@ -10,7 +11,7 @@ import { Payload, PayloadChoices } from "./payload.js";
 import { namespaceOf, Where } from "./where.js";
 
 export class Dead extends Component {
-  state = { reason: "", answer: null, letters: [], open: {}, pretty: true, unmasked: false, error: "" };
+  state = { cause: "", causes: null, answer: null, letters: [], open: {}, pretty: true, unmasked: false, error: "" };
 
   componentDidMount() {
     this.ask();
@@ -18,7 +19,7 @@ export class Dead extends Component {
 
   componentDidUpdate(before) {
     const { namespace, partition } = this.props.drawer;
-    if (before.drawer.namespace !== namespace || before.drawer.partition !== partition) this.setState({ reason: "" }, () => this.ask());
+    if (before.drawer.namespace !== namespace || before.drawer.partition !== partition) this.setState({ cause: "" }, () => this.ask());
   }
 
   componentWillUnmount() {
@@ -36,8 +37,10 @@ export class Dead extends Component {
     const asked = (this.asked = {});
     let change;
     try {
-      const answer = await get(path("namespaces", this.namespace(), "dead"), { limit: 50, cursor, reason: this.state.reason, partition: this.props.drawer.partition });
-      change = { answer, letters: cursor ? [...this.state.letters, ...answer.letters] : answer.letters ?? [], error: "" };
+      const route = path("namespaces", this.namespace(), "dead");
+      const answer = await get(route, { limit: 50, cursor, cause: this.state.cause, partition: this.props.drawer.partition });
+      const causes = cursor ? this.state.causes : await get(route + "/causes");
+      change = { answer, causes, letters: cursor ? [...this.state.letters, ...answer.letters] : answer.letters ?? [], error: "" };
     } catch (err) {
       change = { error: err.message };
     }
@@ -59,24 +62,23 @@ export class Dead extends Component {
     if (!this.gone) this.setState({ open: { ...this.state.open, [letter]: payload } });
   }
 
-  choose(reason) {
-    this.setState({ reason: this.state.reason === reason ? "" : reason, open: {} }, () => this.ask());
+  choose(cause) {
+    this.setState({ cause: this.state.cause === cause ? "" : cause, open: {} }, () => this.ask());
   }
 
-  render({ drawer, names }, { reason, answer, letters, open, pretty, unmasked, error }) {
+  render({ drawer, names }, { cause, causes, answer, letters, open, pretty, unmasked, error }) {
     const namespace = this.namespace();
-    const selection = { ...(reason && { reason }), ...(drawer.partition && { partition: drawer.partition }) };
+    const selection = { ...(cause && { cause }), ...(drawer.partition && { partition: drawer.partition }) };
     const done = () => this.ask();
     return html`<div class="bar"><${Where} drawer=${{ ...drawer, namespace }} names=${names} />
         <${PayloadChoices} pretty=${pretty} unmasked=${unmasked} onChange=${(to) => this.setState("unmasked" in to ? { ...to, open: {} } : to)} />
         <button type="button" onClick=${done}>Look again</button></div>
       ${error && html`<p class="rejected" role="alert">${error}</p>`}
-      ${answer && html`<div class="reasons" role="group" aria-label="Reasons">${Object.entries(answer.reasons ?? {}).sort((a, b) => b[1] - a[1]).map(([r, n]) => html`
-          <button type="button" aria-pressed=${String(reason === r)} onClick=${() => this.choose(r)}>${visible(r)} <b>${count(n)}</b></button>`)}</div>
-        <div class="bar"><span class="muted">${count(answer.total)} ${answer.total === 1 ? "letter" : "letters"}, ${bytes(answer.bytes)}</span>
+      ${causes?.looked > 0 && html`<${Causes} of=${causes} chosen=${cause} onChoose=${(of) => this.choose(of)} />`}
+      ${answer && html`<div class="bar"><span class="muted">${count(answer.total)} ${answer.total === 1 ? "letter" : "letters"}, ${bytes(answer.bytes)}</span>
           ${letters.length > 0 && html`<${Action} needs="operator" onAct=${() => replay(namespace, selection, done)}>Replay these …<//>
           <${Action} needs="admin" kind="danger" onAct=${() => remove(namespace, selection, done)}>Delete these …<//>`}</div>
-        ${letters.length === 0 && !answer.cursor && html`<p class="muted">No dead letter${reason || drawer.partition ? " matches" : ` of ${visible(namespace)}`}.</p>`}`}
+        ${letters.length === 0 && !answer.cursor && html`<p class="muted">No dead letter${cause || drawer.partition ? " matches" : ` of ${visible(namespace)}`}.</p>`}`}
       <${Elsewhere} namespace=${namespace} />
       <ol class="entries">${letters.map((l) => html`<${Letter} key=${l.letter} l=${l} payload=${open[l.letter]} pretty=${pretty} onInspect=${() => this.inspect(l.letter)}
         onReplay=${() => replay(namespace, { letters: [l.letter] }, done)} onRemove=${() => remove(namespace, { letters: [l.letter] }, done)} />`)}</ol>

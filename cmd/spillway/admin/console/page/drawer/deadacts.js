@@ -6,7 +6,7 @@ import { refresh } from "../live.js";
 import { notice, set } from "../state.js";
 
 const letters = (n) => `${count(n)} ${n === 1 ? "letter" : "letters"}`;
-const which = (s) => (s.letters ? "this letter" : [s.reason && `reason ${visible(s.reason)}`, s.partition && `partition ${visible(s.partition)}`].filter(Boolean).join(", ") || "all letters");
+const which = (s) => (s.letters ? "this letter" : [s.cause && `cause ${visible(s.cause)}`, s.partition && `partition ${visible(s.partition)}`].filter(Boolean).join(", ") || "all letters");
 
 /** Puts the selected letters back into their partitions; done is called after it. */
 export function replay(namespace, selection, done) {
