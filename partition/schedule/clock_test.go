@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -321,9 +322,19 @@ func TestEachTickFiresOnceByAClockThatJumps(t *testing.T) {
 		`"cron":"* * * * *","jitter":"40s"`,
 		`"every":"1m","grace":"5s","overlap":"buffer"`,
 	}
-	for seed := range uint64(2000) {
+	addr := redistest.Start(t).Addr
+	each(t, length(300, 10), func(db int, seed uint64) (found string) {
 		r := rand.New(rand.NewPCG(seed, 9))
-		j := &jumping{model: newModel(), t: t, seed: seed, fired: map[int64]bool{}}
+		j := &jumping{t: t, fired: map[int64]bool{}}
+		var closed func()
+		j.onRedis, j.ns, closed = openRedis(t, addr, db, false)
+		defer closed()
+		j.lane = j.NewLane()
+		defer func() {
+			if r := recover(); r != nil {
+				found = fmt.Sprint(r, "\n", strings.Join(j.history, "\n"))
+			}
+		}()
 		j.clock(time.Date(2026, 10, 20, 11, 57, 30, 0, time.UTC))
 		fields := specs[r.IntN(len(specs))]
 		j.put(fields)
@@ -341,19 +352,17 @@ func TestEachTickFiresOnceByAClockThatJumps(t *testing.T) {
 			case 2, 3:
 				j.clock(j.now.Add(-span))
 				j.note("%s back", span)
-				if _, active := j.due["tick"]; active {
-					j.due["tick"] = j.model.now() // the firer sees the step
-				}
+				j.look() // the firer sees the step
 			case 4:
 				j.paused = !j.paused
 				j.note("paused %v", j.paused)
-				if _, _, err := j.PauseSchedule(t.Context(), nil, queue, "tick", j.paused); err != nil {
-					t.Fatal(err)
+				if _, _, err := j.PauseSchedule(t.Context(), j.ns, queue, "tick", j.paused); err != nil {
+					j.fatalf("%v", err)
 				}
 			case 5:
-				j.published -= j.full
+				before := j.full
 				j.full = []int64{0, mostJobs, mostJobs - 1, mostJobs - 3}[r.IntN(4)]
-				j.published += j.full
+				j.client.HIncrBy(t.Context(), key("ledger"), "published", j.full-before)
 				j.note("full by %d", j.full)
 			default:
 				if most > 4 {
@@ -372,14 +381,16 @@ func TestEachTickFiresOnceByAClockThatJumps(t *testing.T) {
 				}
 			}
 		}
-	}
+		return ""
+	})
 }
 
 // A jumping is a schedule called tick by a clock that the test sets.
 type jumping struct {
-	*model
+	*onRedis
 	t       *testing.T
-	seed    uint64
+	ns      *job.Namespace
+	lane    *job.Lane
 	now     time.Time
 	spec    *schedule.Spec
 	puts    int
@@ -390,13 +401,13 @@ type jumping struct {
 }
 
 func (j *jumping) note(format string, args ...any) {
-	j.history = append(j.history, j.now.Format("15:04:05 ")+fmt.Sprintf(format, args...)+": "+j.text("tick"))
+	state := j.client.HGet(j.t.Context(), key("state"), "tick "+queue).Val()
+	j.history = append(j.history, j.now.Format("15:04:05 ")+fmt.Sprintf(format, args...)+": "+state)
 }
 
 func (j *jumping) fatalf(format string, args ...any) {
-	j.t.Helper()
 	j.note(format, args...)
-	j.t.Fatalf("walk %d: %s\n%s", j.seed, j.spec.JSON(), strings.Join(j.history, "\n"))
+	panic(string(j.spec.JSON()))
 }
 
 func (j *jumping) clock(now time.Time) {
@@ -404,12 +415,16 @@ func (j *jumping) clock(now time.Time) {
 	j.SetNow(now)
 }
 
+// look makes the schedule, while it is active, due now.
+func (j *jumping) look() {
+	j.client.ZAddXX(j.t.Context(), key("due"), redis.Z{Score: float64(j.now.UnixMilli()), Member: "tick " + queue})
+}
+
 // put replaces the specification.
 func (j *jumping) put(fields string) {
-	j.t.Helper()
 	j.puts++
 	j.spec = parse(j.t, fmt.Sprintf(`{%s,"tries":%d}`, fields, j.puts))
-	_, err := schedule.Put(j.t.Context(), j.model, side(), queue, "tick", j.spec, 0)
+	_, err := schedule.Put(j.t.Context(), j.onRedis, j.ns, queue, "tick", j.spec, 0)
 	j.work()
 	if j.note("put"); err != nil {
 		j.fatalf("%v", err)
@@ -421,20 +436,20 @@ func (j *jumping) pass() {
 	for range 30 {
 		j.clock(j.now.Add(10 * time.Second))
 		for { // as long as something is due
-			now, list, _ := j.DueSchedules(j.t.Context(), nil, 0, 0, 1)
+			now, list, _ := j.DueSchedules(j.t.Context(), j.ns, 0, 0, 1)
 			if len(list) == 0 || list[0].At > now {
 				break
 			}
 			state, _ := schedule.ReadState(list[0].State)
 			f := schedule.Plan(j.spec, "mail", queue, "tick", list[0].State, &state, now)
-			if _, err := j.Fire(j.t.Context(), nil, 0, now, []*job.Firing{f}); err != nil || f.Status != job.Fired && f.Status != job.NoRoom {
+			if _, err := j.Fire(j.t.Context(), j.ns, 0, now, []*job.Firing{f}); err != nil || f.Status != job.Fired && f.Status != job.NoRoom {
 				j.fatalf("status %d: %v", f.Status, err)
 			}
 			j.work()
 			if f.Status == job.NoRoom && j.full > 0 {
 				break
 			} else if f.Status == job.NoRoom {
-				j.due["tick"] = now // not in a second
+				j.look() // not in a second
 			}
 		}
 	}
@@ -443,9 +458,8 @@ func (j *jumping) pass() {
 
 // work does all jobs.
 func (j *jumping) work() {
-	j.t.Helper()
-	b := &job.Batch{Claims: []*job.Claim{{Count: 1000}}}
-	j.Run(j.t.Context(), nil, b)
+	b := &job.Batch{Claims: []*job.Claim{{Namespace: j.ns, Queues: []string{queue}, TTR: time.Hour, Count: 1000}}}
+	j.Run(j.t.Context(), j.lane, b)
 	done := &job.Batch{}
 	for _, got := range b.Claims[0].Jobs {
 		var a map[string]string
@@ -455,7 +469,7 @@ func (j *jumping) work() {
 			j.fatalf("%s fired twice: %v", a["tick"], err)
 		}
 		j.fired[tick.UnixMilli()] = true
-		done.Acks = append(done.Acks, &job.Ack{Ref: got.Ref})
+		done.Acks = append(done.Acks, &job.Ack{Namespace: j.ns, Queue: queue, Ref: got.Ref})
 	}
-	j.Run(j.t.Context(), nil, done)
+	j.Run(j.t.Context(), j.lane, done)
 }

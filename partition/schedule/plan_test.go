@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
@@ -95,15 +96,17 @@ func TestJitterIsTheSameEverywhereAndBeforeTheNextTick(t *testing.T) {
 func TestAPutBehindAStepOfTheClockRepeatsNoTick(t *testing.T) {
 	t.Parallel()
 	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	addr := redistest.Start(t).Addr
 	for back, first := range map[time.Duration]time.Duration{
 		5 * time.Second: 15 * time.Second,
 		23 * time.Hour:  15*time.Second - 23*time.Hour, // before there was a schedule: nothing had fired
 		48 * time.Hour:  15*time.Second - 48*time.Hour,
 	} {
-		m := newModel()
+		m, ns, closed := openRedis(t, addr, 0, false)
+		t.Cleanup(closed)
 		put := func(text string) *job.PutSchedule {
 			t.Helper()
-			p, err := schedule.Put(t.Context(), m, side(), queue, "daily", parse(t, text), 0)
+			p, err := schedule.Put(t.Context(), m, ns, queue, "daily", parse(t, text), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,10 +115,10 @@ func TestAPutBehindAStepOfTheClockRepeatsNoTick(t *testing.T) {
 		m.SetNow(base.Add(-5 * time.Second))
 		put(`{"every":"10s"}`)
 		m.SetNow(base.Add(10 * time.Second))
-		now, list, _ := m.DueSchedules(t.Context(), nil, 0, 0, 1)
+		now, list, _ := m.DueSchedules(t.Context(), ns, 0, 0, 1)
 		state, _ := schedule.ReadState(list[0].State)
 		f := schedule.Plan(parse(t, `{"every":"10s"}`), "mail", queue, "daily", list[0].State, &state, now)
-		if _, err := m.Fire(t.Context(), nil, 0, now, []*job.Firing{f}); err != nil || f.Fired != 2 {
+		if _, err := m.Fire(t.Context(), ns, 0, now, []*job.Firing{f}); err != nil || f.Fired != 2 {
 			t.Fatalf("%d runs: %v", f.Fired, err)
 		}
 		m.SetNow(base.Add(10*time.Second - back))
@@ -129,24 +132,30 @@ func TestAPutBehindAStepOfTheClockRepeatsNoTick(t *testing.T) {
 func TestAPutAccountsForTicksOfAPauseAndOfAJitter(t *testing.T) {
 	t.Parallel()
 	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	addr := redistest.Start(t).Addr
 	for _, paused := range []bool{true, false} {
-		m := newModel()
+		m, ns, closed := openRedis(t, addr, 0, false)
+		t.Cleanup(closed)
 		m.SetNow(base)
 		put := func(text string) {
 			t.Helper()
-			if _, err := schedule.Put(t.Context(), m, side(), queue, "daily", parse(t, text), 0); err != nil {
+			if _, err := schedule.Put(t.Context(), m, ns, queue, "daily", parse(t, text), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
 		put(`{"every":"1h","jitter":"50m"}`)
 		if paused {
-			if _, _, err := m.PauseSchedule(t.Context(), nil, queue, "daily", true); err != nil {
+			if _, _, err := m.PauseSchedule(t.Context(), ns, queue, "daily", true); err != nil {
 				t.Fatal(err)
 			}
 		}
 		m.SetNow(base.Add(time.Hour + time.Second)) // the jitter of this tick is longer
 		put(`{"every":"1h"}`)
-		state, _ := schedule.ReadState(m.text("daily"))
+		found, err := m.GetSchedule(t.Context(), ns, queue, "daily")
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, _ := schedule.ReadState(found.State)
 		want := schedule.Ticks{Fired: 1}
 		if paused {
 			want = schedule.Ticks{Paused: 1}

@@ -12,30 +12,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
-
-// A server is what a walk acts on: the scripts on a Redis, the model of them, or both.
-type server interface {
-	schedule.Stores
-	DueSchedules(ctx context.Context, ns *job.Namespace, shard, skip, limit int) (int64, []job.DueSchedule, error)
-	Run(ctx context.Context, l *job.Lane, b *job.Batch)
-	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)
-	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
-	SetNow(t time.Time)
-	Save() any         // all that it keeps
-	Restore(saved any) // as a failover does that loses writes
-	Picture() []string // all that it keeps, a line for each fact
-}
 
 // A world is a store on a clock of its own, with users, processes that fire, and workers, who take turns at random. After
 // each act it looks at everything: the account of each schedule, when and how often each tick was published, the ledger.
 type world struct {
 	t     testing.TB
-	fail  func(format string, args ...any) // ends the walk
 	r     *rand.Rand
-	store server
+	store *onRedis
 	ns    *job.Namespace
 	lane  *job.Lane
 	bug   string // a mistake of the processes, made on purpose; "" for none
@@ -105,12 +93,14 @@ const (
 	mostSchedules = 6
 )
 
-// newWorld begins a walk on what open makes.
-func newWorld(t testing.TB, seed uint64, open func() (server, *job.Namespace, *job.Lane)) *world {
+// newWorld begins a walk on an empty store.
+func newWorld(t testing.TB, seed uint64, store *onRedis, ns *job.Namespace) *world {
 	w := &world{
 		t:     t,
 		steps: seed%3 == 0,
-		fail:  t.Fatalf,
+		store: store,
+		ns:    ns,
+		lane:  store.NewLane(),
 		r:     rand.New(rand.NewPCG(seed, 1)),
 		now:   time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC),
 		known: known{
@@ -127,7 +117,6 @@ func newWorld(t testing.TB, seed uint64, open func() (server, *job.Namespace, *j
 			forgot:    map[string]bool{},
 		},
 	}
-	w.store, w.ns, w.lane = open()
 	w.sleep(0)
 	return w
 }
@@ -136,9 +125,9 @@ func (w *world) note(format string, args ...any) {
 	w.history = append(w.history, w.now.Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
+// fatalf ends the walk.
 func (w *world) fatalf(format string, args ...any) {
-	w.t.Helper()
-	w.fail("%s\n%s", strings.Join(w.history[max(0, len(w.history)-40):], "\n"), fmt.Sprintf(format, args...))
+	panic(stopped(fmt.Sprintf(format, args...)))
 }
 
 // sleep sets the clock.
@@ -148,6 +137,37 @@ func (w *world) sleep(d time.Duration) {
 		w.most = w.now
 	}
 	w.store.SetNow(w.now)
+}
+
+// state is that of a schedule; the zero one where there is none.
+func (w *world) state(name string) (s schedule.State, text string) {
+	found, err := w.store.GetSchedule(w.t.Context(), w.ns, queue, name)
+	if s, ok := schedule.ReadState(found.State); ok {
+		return s, found.State
+	}
+	if !errors.Is(err, job.ErrNoSchedule) {
+		w.fatalf("get %s: %q, %v", name, found.State, err)
+	}
+	return s, ""
+}
+
+// live is how many jobs there are.
+func (w *world) live() int64 {
+	l, err := w.store.Ledger(w.t.Context(), w.ns)
+	if err != nil {
+		w.fatalf("ledger: %v", err)
+	}
+	return l.Ready + l.Delayed + l.Leased + l.Dead
+}
+
+// busy says whether a job of the last run is unfinished.
+func (w *world) busy(s schedule.State) bool {
+	for seq := s.First; seq < s.First+s.Count; seq++ {
+		if !w.ended[seq] {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *world) pick() string {
@@ -211,6 +231,7 @@ func (w *world) step() {
 	case 1:
 		if name := w.pick(); name != "" {
 			pause := w.r.IntN(2) == 0
+			before, _ := w.state(name)
 			changed, _, err := w.store.PauseSchedule(ctx, w.ns, queue, name, pause)
 			if changed && pause {
 				w.paused[name] = w.now
@@ -219,8 +240,9 @@ func (w *world) step() {
 				w.pauses[name] = append(slices.Clone(w.pauses[name]), span)
 			}
 			w.note("pause %s %v: %v", name, pause, err)
-			if err != nil && !errors.Is(err, job.ErrEnded) {
-				w.fatalf("pause: %v", err)
+			after, _ := w.state(name)
+			if ended := before.Flag == 'e'; ended != errors.Is(err, job.ErrEnded) || !ended && (err != nil || (after.Flag == 'p') != pause) {
+				w.fatalf("pause %s %v: %v, %+v, before %+v", name, pause, err, after, before)
 			}
 		}
 	case 2:
@@ -274,10 +296,7 @@ func (w *world) step() {
 }
 
 func (w *world) put(name string, s *schedule.Spec) {
-	before := w.seen[name]
-	if found, err := w.store.GetSchedule(w.t.Context(), w.ns, queue, name); err == nil {
-		before, _ = schedule.ReadState(found.State)
-	}
+	before, _ := w.state(name)
 	w.putting = name
 	if ticked := func(run schedule.Run) bool { return run.Cause != "triggered" }; w.back && !slices.ContainsFunc(before.Last, ticked) {
 		w.forgot[name] = true
@@ -291,7 +310,7 @@ func (w *world) put(name string, s *schedule.Spec) {
 	p, err := schedule.Put(w.t.Context(), c, w.ns, queue, name, s, revision)
 	var field *schedule.FieldError
 	switch {
-	case errors.Is(err, job.ErrTooManySchedules), errors.As(err, &field), errors.Is(err, schedule.ErrRevision),
+	case errors.Is(err, job.ErrTooManySchedules) && len(w.specs) == mostSchedules && old == nil, errors.As(err, &field), errors.Is(err, schedule.ErrRevision),
 		errors.Is(err, job.ErrOtherOwner) && old.Owner != "":
 		w.note("put %s %s: %v", name, s.JSON(), err)
 	case err != nil:
@@ -313,10 +332,15 @@ func (w *world) put(name string, s *schedule.Spec) {
 
 // checkPut looks at the account after another specification: each tick that was due by the one before has become one thing.
 func (w *world) checkPut(name string, p *job.PutSchedule, old *schedule.Spec, before schedule.State) {
-	found, err := w.store.GetSchedule(w.t.Context(), w.ns, queue, name)
-	state, ok := schedule.ReadState(found.State)
-	if err != nil || !ok {
-		w.fatalf("get %s: %v", name, err)
+	state, _ := w.state(name)
+	flag := byte('a')
+	if p.First == 0 {
+		flag = 'e'
+	} else if before.Flag == 'p' {
+		flag = 'p'
+	}
+	if p.Result != job.Unchanged && state.Flag != flag {
+		w.fatalf("%s: the put left %+v, before %+v", name, state, before)
 	}
 	if same := old != nil && before.Tag == p.Tag; same != (p.Result == job.Unchanged) ||
 		same && state.Revision != before.Revision {
@@ -390,10 +414,15 @@ func (w *world) trigger(name string) {
 	if w.r.IntN(2) == 0 {
 		t.Key = fmt.Sprint("k", w.r.IntN(3))
 	}
+	before, _ := w.state(name)
+	unfinished := t.Finished && w.busy(before)
 	err := w.store.Trigger(w.t.Context(), t)
 	w.note("trigger %s: %v", name, err)
-	if err != nil && !errors.Is(err, job.ErrUnfinished) && !errors.Is(err, job.ErrTooManyJobs) {
-		w.fatalf("trigger: %v", err)
+	switch {
+	case errors.Is(err, job.ErrTooManyJobs) && w.live()+int64(len(t.List[0].Messages)) > mostJobs:
+	case errors.Is(err, job.ErrUnfinished) && unfinished:
+	case err != nil || unfinished && !t.Repeated && !w.expires[name]:
+		w.fatalf("trigger: %v, of a run that is unfinished: %v", err, unfinished)
 	}
 	if err != nil || t.Key == "" {
 		return
@@ -407,9 +436,11 @@ func (w *world) trigger(name string) {
 }
 
 func (w *world) look() {
-	now, list, err := w.store.DueSchedules(w.t.Context(), w.ns, 0, w.r.IntN(2), 1+w.r.IntN(3))
-	if err != nil {
-		w.fatalf("look: %v", err)
+	skip, limit := w.r.IntN(2), 1+w.r.IntN(3)
+	now, list, err := w.store.DueSchedules(w.t.Context(), w.ns, 0, skip, limit)
+	due, dueErr := w.store.client.ZCount(w.t.Context(), key("due"), "-inf", fmt.Sprint(now+1000)).Result()
+	if err != nil || dueErr != nil || len(list) != min(limit, max(0, int(due)-skip)) {
+		w.fatalf("look behind %d: %d of %d, %v, %v", skip, len(list), due, err, dueErr)
 	}
 	p := plan{at: now}
 	if w.back && w.r.IntN(4) == 0 { // it saw the step
@@ -425,9 +456,9 @@ func (w *world) look() {
 		}
 	}
 	for _, due := range list {
-		state, ok := schedule.ReadState(due.State)
-		if !ok {
-			w.fatalf("state %q", due.State)
+		state, text := w.state(due.Name)
+		if text != due.State {
+			w.fatalf("look: state %q, it is %q", due.State, text)
 		}
 		if due.At <= now {
 			p.firings = append(p.firings, w.plan(due, state, now))
@@ -472,11 +503,33 @@ func (w *world) plan(due job.DueSchedule, state schedule.State, now int64) *job.
 }
 
 func (w *world) fire(p plan) {
-	if _, err := w.store.Fire(w.t.Context(), w.ns, 0, p.at, p.firings); err != nil {
+	fits := map[*job.Firing]bool{} // the schedule is as it was
+	for _, f := range p.firings {
+		s, text := w.state(f.Name)
+		fits[f] = s.Flag == 'a' && text == f.State
+	}
+	now, err := w.store.Fire(w.t.Context(), w.ns, 0, p.at, p.firings)
+	if err != nil {
 		w.fatalf("fire: %v", err)
 	}
+	timely, live := now >= p.at && now <= p.at+5000, w.live()
 	for _, f := range p.firings {
 		w.noteFired(f)
+		right := fits[f] && timely
+		switch f.Status {
+		case job.Stale:
+			right = !fits[f]
+		case job.Untimely:
+			right = fits[f] && !timely
+		case job.NoRoom:
+			right = right && live+int64(len(f.List[0].Messages)) > mostJobs
+		case job.Fired, job.Unregistered:
+		default:
+			right = false
+		}
+		if !right {
+			w.fatalf("fire %s: status %d, with %d jobs there", f.Name, f.Status, live)
+		}
 	}
 }
 
@@ -568,28 +621,36 @@ func (w *world) check() {
 	if err != nil || more || len(list) != len(w.specs) {
 		w.fatalf("%d schedules, want %d: %v", len(list), len(w.specs), err)
 	}
-	count := map[string]int{}
-	for _, line := range w.store.Picture() {
-		kind, rest, _ := strings.Cut(line, " ")
-		count[kind]++
-		if words := strings.Fields(rest); kind == "owned" && words[1] != "version" {
-			count["put"]++
-			if spec := w.specs[words[1]]; spec == nil || spec.Owner != words[0] {
-				w.fatalf("%s is noted as having %s, which it has not", words[0], words[1])
+	pipe := w.store.client.TxPipeline()
+	states, specs, due := pipe.HLen(ctx, key("state")), pipe.HLen(ctx, key("s:"+queue)), pipe.ZCard(ctx, key("due"))
+	owned := map[string]*redis.MapStringStringCmd{}
+	for _, owner := range ownerNames {
+		owned[owner] = pipe.HGetAll(ctx, key("o:"+owner))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		w.fatalf("%v", err)
+	}
+	if n := int64(len(list)); states.Val() != n || specs.Val() != n || n > mostSchedules {
+		w.fatalf("%d schedules, of at most %d, %d states, %d specifications", n, mostSchedules, states.Val(), specs.Val())
+	}
+	noted, active := 0, int64(0)
+	for owner, fields := range owned {
+		for member := range fields.Val() {
+			name, is := strings.CutSuffix(member, " "+queue)
+			if spec := w.specs[name]; is && (spec == nil || spec.Owner != owner) {
+				w.fatalf("%s is noted as having %s, which it has not", owner, name)
+			} else if is {
+				noted++
 			}
 		}
 	}
-	if count["state"] != len(list) || count["spec"] != len(list) || len(list) > mostSchedules {
-		w.fatalf("%d schedules, of at most %d, %d states, %d specifications", len(list), mostSchedules, count["state"], count["spec"])
-	}
-	active := 0
 	for _, spec := range w.specs {
 		if spec.Owner != "" {
-			count["put"]--
+			noted--
 		}
 	}
-	if count["put"] != 0 {
-		w.fatalf("owners are noted as having %d schedules more than they have", count["put"])
+	if noted != 0 {
+		w.fatalf("owners are noted as having %d schedules more than they have", noted)
 	}
 	for _, found := range list {
 		state, ok := schedule.ReadState(found.State)
@@ -629,15 +690,15 @@ func (w *world) check() {
 			w.fatalf("%s: %d runs, at most %d", found.Name, runs, spec.MaxRuns)
 		}
 	}
-	if count["due"] != active {
-		w.fatalf("%d schedules are active, %d deserve a look some time", active, count["due"])
+	if due.Val() != active {
+		w.fatalf("%d schedules are active, %d deserve a look some time", active, due.Val())
 	}
 	residual, err := w.store.Audit(ctx, w.ns)
 	if err != nil || residual != 0 {
 		w.fatalf("residual %d: %v", residual, err)
 	}
-	if l, err := w.store.Ledger(ctx, w.ns); err != nil || l.Ready+l.Delayed+l.Leased+l.Dead > mostJobs {
-		w.fatalf("ledger %+v: %v", l, err)
+	if live := w.live(); live > mostJobs {
+		w.fatalf("there are %d jobs", live)
 	}
 }
 
@@ -674,10 +735,7 @@ func (w *world) checkRuns(name string, spec *schedule.Spec, before, state schedu
 	if spec.Overlap == "" || spec.Overlap == "allow" || w.expires[name] {
 		return
 	}
-	busy := false
-	for seq := before.First; seq < before.First+before.Count; seq++ {
-		busy = busy || !w.ended[seq]
-	}
+	busy := w.busy(before)
 	if fired > 1 || fired > 0 && busy {
 		w.fatalf("%s: %d runs beside one that was unfinished, %v: %+v, before %+v", name, fired, busy, state, before)
 	}
