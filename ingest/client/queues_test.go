@@ -154,31 +154,8 @@ func TestEveryCodeHasAnError(t *testing.T) {
 	}
 }
 
-func TestWhatNoServiceTakesIsNotSent(t *testing.T) {
+func TestWhatNoClientCanDoIsRejected(t *testing.T) {
 	t.Parallel()
-	service := clienttest.NewQueues()
-	j := openJobs(t, service)
-	ctx := t.Context()
-	for _, queue := range []string{"", "_x", ".x", "a/b", "a,b", "ü", strings.Repeat("x", 256)} {
-		_, publishErr := j.Publish(ctx, queue, []byte("x"), spillway.PublishOptions{})
-		_, takeErr := j.Claim(ctx, []string{"a", queue}, spillway.ClaimOptions{})
-		_, countErr := j.Counts(ctx, queue)
-		for _, err := range []error{publishErr, takeErr, countErr, j.Ack(ctx, spillway.Job{Queue: queue}), j.Delete(ctx, queue, "x")} {
-			if !errors.Is(err, spillway.ErrInvalid) {
-				t.Errorf("%q: got %v", queue, err)
-			}
-		}
-	}
-	_, empty := j.Publish(ctx, "q", nil, spillway.PublishOptions{})
-	_, none := j.PublishMany(ctx, "q", nil, spillway.PublishOptions{})
-	_, lines := j.PublishMany(ctx, "q", [][]byte{[]byte("a\nb")}, spillway.PublishOptions{})
-	_, noQueue := j.Claim(ctx, nil, spillway.ClaimOptions{})
-	if !errors.Is(empty, spillway.ErrEmpty) || !errors.Is(none, spillway.ErrEmpty) || !errors.Is(lines, spillway.ErrInvalid) || !errors.Is(noQueue, spillway.ErrInvalid) {
-		t.Error(empty, none, lines, noQueue)
-	}
-	if n := service.Requests(); n != 0 {
-		t.Errorf("%d requests", n)
-	}
 	for _, cfg := range []spillway.QueuesConfig{{Namespace: "/"}, {Token: "a b"}, {Timeout: -1}, {BackoffBase: time.Second, BackoffMax: time.Millisecond}} {
 		if _, err := spillway.NewQueues("http://127.0.0.1:1", cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
