@@ -53,7 +53,7 @@ type fake struct {
 }
 
 func newFake(t *testing.T) *fake {
-	f := &fake{role: "admin", partitions: 40, asked: map[string]int{}, partition: calmPartition, namespaces: []object{calm("game")}, queues: []object{}, findings: []object{}}
+	f := &fake{role: "admin", partitions: 40, asked: map[string]int{}, partition: calmPartition, namespaces: []object{calm("game")}, queues: []object{}, causes: []object{}, findings: []object{}}
 	page := Handler()
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", page)

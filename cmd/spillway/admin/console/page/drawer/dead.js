@@ -38,9 +38,10 @@ export class Dead extends Component {
     let change;
     try {
       const route = path("namespaces", this.namespace(), "dead");
-      const answer = await get(route, { limit: 50, cursor, cause: this.state.cause, partition: this.props.drawer.partition });
       const causes = cursor ? this.state.causes : await get(route + "/causes");
-      change = { answer, causes, letters: cursor ? [...this.state.letters, ...answer.letters] : answer.letters ?? [], error: "" };
+      const cause = causes.causes.some((c) => c.cause === this.state.cause) ? this.state.cause : ""; // all of it may be gone
+      const answer = await get(route, { limit: 50, cursor, cause, partition: this.props.drawer.partition });
+      change = { answer, causes, cause, letters: cursor ? [...this.state.letters, ...answer.letters] : answer.letters ?? [], error: "" };
     } catch (err) {
       change = { error: err.message };
     }
