@@ -207,7 +207,7 @@ func (c *claimer) nothing(p pause, now int64, cut bool) pause {
 // pollNow is how often the shard is looked at while nothing is due: less often where two other
 // processes do.
 func (c *claimer) pollNow() time.Duration {
-	if c.ns.Rank(c.shard) < 2 {
+	if c.ns.Home().Rank(c.shard) < 2 {
 		return c.poll
 	}
 	return min(helperPolls*c.poll, max(c.poll, c.ns.Policy.MaxAge/8))

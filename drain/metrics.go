@@ -155,18 +155,18 @@ var (
 )
 
 // ranks shows how the shards of each namespace are shared out among the processes that drain it:
-// see partition.Namespace.Rank. It reads nothing.
+// see space.Home.Rank. It reads nothing.
 func ranks(namespaces []*namespaceDrain) metric.Figures {
 	return metric.Figures{All: []metric.Figure{ownedShards, drainProcesses}, Read: func(send metric.Send) {
 		for _, n := range namespaces {
 			owned := 0
 			for shard := range n.ns.Shards() {
-				if n.ns.Rank(shard) == 0 {
+				if n.ns.Home().Rank(shard) == 0 {
 					owned++
 				}
 			}
 			send(ownedShards, float64(owned), n.name)
-			send(drainProcesses, float64(n.ns.Drainers()), n.name)
+			send(drainProcesses, float64(n.ns.Home().Drainers()), n.name)
 		}
 	}}
 }

@@ -124,7 +124,7 @@ func (n *namespaceDrain) start() {
 	if n.groups != nil {
 		n.groups.start()
 	}
-	n.ns.Draining(true)
+	n.ns.Home().Draining(true)
 	n.running.Go(func() { n.guard.Keep(n.claiming) })
 	n.running.Go(n.claim)
 	go n.finish()
@@ -149,7 +149,7 @@ func (n *namespaceDrain) claim() {
 func (n *namespaceDrain) finish() {
 	defer close(n.ended)
 	n.running.Wait()
-	n.ns.Draining(false)
+	n.ns.Home().Draining(false)
 	n.metrics.paused.Set(0) // another drainer of the process may follow, and asks anew
 	n.workers.Wait()
 	if n.groups != nil {

@@ -25,40 +25,21 @@ type DuePartition struct {
 // So the first one works alone while it keeps up, and one that is dead or frozen costs so much.
 const holdPerRank = 100 * time.Millisecond
 
-// Rank is how many live processes that drain the namespace come before this one for a shard: 0
-// also where that is not known. It is advice, and may be another a moment later.
-func (n *Namespace) Rank(shard int) int {
-	return n.home.Rank(shard)
-}
-
-// Drainers is how many live processes drain the namespace; 0: it is not known.
-func (n *Namespace) Drainers() int {
-	return n.home.Drainers()
-}
-
 // Home is where the namespace lives; nil: no Store made it.
 func (n *Namespace) Home() *space.Home { return n.home }
-
-// Draining says whether a drainer of this process drains the namespace from now on. The store's
-// Janitor tells other processes.
-func (n *Namespace) Draining(is bool) {
-	if n.home != nil {
-		n.home.Draining(is)
-	}
-}
 
 // hold is how long this process leaves what is due in a shard to those before it, in ms: never so
 // long that entries expire meanwhile.
 func (n *Namespace) hold(shard int) int64 {
 	longest := max(0, n.Policy.MaxAge-n.Policy.Linger) / 8
-	return min(time.Duration(n.Rank(shard))*holdPerRank, longest).Milliseconds()
+	return min(time.Duration(n.home.Rank(shard))*holdPerRank, longest).Milliseconds()
 }
 
 // Due lists up to limit partitions of a shard that are due now, those that have
 // been due for longest first. It skips offset of them; total counts all that are due.
 // Where the list holds all of them, the first partition that is not due yet follows:
 // it tells how long to sleep. A process that is not the first for the shard takes everything
-// for due 100 ms later for each live process before it: see Namespace.Rank. After a list
+// for due 100 ms later for each live process before it: see space.Home.Rank. After a list
 // without one that is due, the next call reads one member first.
 func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	limit int) (list []DuePartition, total int, err error) {

@@ -30,7 +30,7 @@ func drains(t *testing.T, url string, change func(*partition.Policy)) (s *site, 
 	t.Helper()
 	s = open(t, url, change)
 	usable(t, s.Store)
-	s.ns.Draining(true)
+	s.ns.Home().Draining(true)
 	j := partition.NewJanitor(s.Store)
 	if err := j.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -55,10 +55,10 @@ func TestLiveDrainersShareTheShardsAndTakeOverThoseOfOneThatStops(t *testing.T) 
 			for shard := range shards {
 				ranks := map[int]bool{}
 				for _, s := range among {
-					if s.ns.Drainers() != len(among) {
+					if s.ns.Home().Drainers() != len(among) {
 						return false
 					}
-					ranks[s.ns.Rank(shard)] = true
+					ranks[s.ns.Home().Rank(shard)] = true
 				}
 				if len(ranks) != len(among) || !ranks[0] {
 					return false
@@ -77,7 +77,7 @@ func TestADrainerThatIsDeadButRegisteredDelaysOthersBy100msARank(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client()
 	s, _ := drains(t, server.URL(), func(p *partition.Policy) { p.Linger = 0 })
-	redistest.Until(t, knownSoon, "the process is registered", func() bool { return s.ns.Drainers() == 1 })
+	redistest.Until(t, knownSoon, "the process is registered", func() bool { return s.ns.Home().Drainers() == 1 })
 	register := func() {
 		for _, name := range []string{"d:ghost2400097", "d:ghost8648795"} { // before all but one of four million names
 			member(t, c, name, 3*time.Second)
@@ -85,7 +85,7 @@ func TestADrainerThatIsDeadButRegisteredDelaysOthersBy100msARank(t *testing.T) {
 	}
 	redistest.Until(t, knownSoon, "others come before it", func() bool {
 		register()
-		return s.ns.Rank(0) == 2
+		return s.ns.Home().Rank(0) == 2
 	})
 	if err := s.produce("kart", "lap"); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestADrainerThatIsDeadButRegisteredDelaysOthersBy100msARank(t *testing.T) {
 	due := int64(c.ZScore(t.Context(), "sw:{default.0}:ready", "kart").Val())
 	redistest.Until(t, knownSoon, "the partition is listed as due", func() bool {
 		register() // they stay registered: only the time helps
-		rank := s.ns.Rank(0)
+		rank := s.ns.Home().Rank(0)
 		until := due + int64(rank)*100
 		before, _ := s.Now()
 		list, total, err := s.Due(t.Context(), s.ns, 0, 0, 10)
@@ -101,7 +101,7 @@ func TestADrainerThatIsDeadButRegisteredDelaysOthersBy100msARank(t *testing.T) {
 		switch {
 		case err != nil || len(list) != 1:
 			t.Fatalf("got %v %v", list, err)
-		case rank != s.ns.Rank(0): // a ghost lapsed meanwhile: it says nothing
+		case rank != s.ns.Home().Rank(0): // a ghost lapsed meanwhile: it says nothing
 		case total == 0 && before >= until:
 			t.Errorf("rank %d: not listed %d ms after it was due", rank, before-due)
 		case total == 0 && (list[0].Due != until || !list[0].Held):
@@ -125,7 +125,7 @@ func TestAnEntryByAnotherClockNeitherLivesForEverNorStays(t *testing.T) {
 		_, behind := c.ZScore(t.Context(), drainers, "d:behind").Result()
 		return errors.Is(ahead, redis.Nil) && errors.Is(behind, redis.Nil)
 	})
-	redistest.Until(t, knownSoon, "the process is alone", func() bool { return s.ns.Drainers() == 1 && s.ns.Rank(0) == 0 })
+	redistest.Until(t, knownSoon, "the process is alone", func() bool { return s.ns.Home().Drainers() == 1 && s.ns.Home().Rank(0) == 0 })
 }
 
 func TestAForeignValueAsTheListOfDrainersIsAsIfThereWereNoList(t *testing.T) {
@@ -142,7 +142,7 @@ func TestAForeignValueAsTheListOfDrainersIsAsIfThereWereNoList(t *testing.T) {
 		_, total, err := s.Due(t.Context(), s.ns, 0, 0, 10)
 		return err == nil && total == 1
 	})
-	if n := s.ns.Drainers(); n != 0 {
+	if n := s.ns.Home().Drainers(); n != 0 {
 		t.Errorf("%d drainers are known, want none", n)
 	}
 }

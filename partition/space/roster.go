@@ -85,7 +85,8 @@ func (h *Home) known() *roster {
 	return r
 }
 
-// Rank is how many live processes that drain the namespace come before this one for a shard.
+// Rank is how many live processes that drain the namespace come before this one for a shard: 0 also where that is not
+// known. It is advice, and may be another a moment later.
 func (h *Home) Rank(shard int) int {
 	if r := h.known(); r != nil {
 		return order(r.draining, h.self, shard)
@@ -123,9 +124,11 @@ func (h *Home) Records() bool {
 
 // Draining says whether this process drains the namespace from now on.
 func (h *Home) Draining(is bool) {
-	if is {
+	switch {
+	case h == nil:
+	case is:
 		h.drainers.Add(1)
-	} else {
+	default:
 		h.drainers.Add(-1)
 	}
 }

@@ -59,6 +59,19 @@ func TestThePageFitsBothWidths(t *testing.T) {
 	}
 }
 
+func TestTheChartsShowTheLastMinutesOrADay(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
+	shows(t, page, "Rates, entries/s, last 15 minutes")
+	shows(t, page, "rejected")
+	if err := page.Eval(`[...document.querySelectorAll(".charts button")].find((b) => b.innerText === "24 h").click()`, nil); err != nil {
+		t.Fatal(err)
+	}
+	shows(t, page, "Rates, entries/s, last 24 hours")
+	until(t, page, "the day is drawn", `document.querySelectorAll(".charts canvas").length === 2 && /accepted [\d.]+/.test(document.querySelector(".plot[aria-label^='Rates']").ariaLabel)`)
+}
+
 // fill puts one entry into each of n partitions, p-0 to p-(n-1).
 func (s *spillway) fill(n int) {
 	s.t.Helper()
