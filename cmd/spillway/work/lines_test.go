@@ -212,6 +212,11 @@ func TestACrashLoopBacksOffAndFailsReadiness(t *testing.T) {
 			redistest.Until(t, 20*time.Second, "the second start fails", func() bool {
 				return r.logs.FilterMessage("child does not run").Len() >= 2
 			})
+			if behaviour == "silent" {
+				if hint, _ := r.says(t, "a child is not ready yet")["error"].(string); !strings.Contains(hint, "--mode each") {
+					t.Errorf("got %q", hint)
+				}
+			}
 			all := r.logs.FilterMessage("child does not run").All()
 			if a, b := all[0].ContextMap()["again_in"], all[1].ContextMap()["again_in"]; a != time.Second || b != 2*time.Second {
 				t.Errorf("waits %v, then %v", a, b)

@@ -61,7 +61,7 @@ func (c *child) has(t *task) {
 const maxDeaths = 3
 
 var (
-	errNotReady = errors.New("the child did not say that it is ready")
+	errNotReady = errors.New(`the child did not say that it is ready, by {"do":"ready"} on descriptor 3: a program that knows no such lines runs with --mode each`)
 	errDied     = errors.New("the child ended in the job")
 	errIdle     = errors.New("the child ended without a job")
 	errShort    = errors.New("the child ended within a second")
@@ -75,9 +75,12 @@ func (w *worker) lines(s *process.Slot) error {
 	}
 	late := time.AfterFunc(w.StartTimeout, func() { c.End("start") })
 	defer late.Stop()
+	slow := time.AfterFunc(w.StartTimeout/10, func() { w.noise.Info("a child is not ready yet", zap.Int("child", s.N), zap.Error(errNotReady)) })
+	defer slow.Stop()
 	select {
 	case <-c.ready:
 		late.Stop()
+		slow.Stop()
 	case <-c.Done:
 		return errors.Join(errNotReady, c.Err)
 	case <-w.stopping.Done():
