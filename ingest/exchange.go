@@ -44,7 +44,7 @@ func RejectUnknown(message string) *Rejection {
 
 // RejectMethod answers 405. allowed lists the methods of the path, with commas.
 func RejectMethod(allowed string) *Rejection {
-	rejected := reject(wire.CodeMethodNotAllowed)
+	rejected := Reject(wire.CodeMethodNotAllowed, "the path has "+allowed)
 	rejected.Allow = allowed
 	return rejected
 }
