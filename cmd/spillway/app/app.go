@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -142,18 +143,26 @@ func (a *App) Start(ctx context.Context) error {
 	return nil
 }
 
+// ifInUse is what to do about a port that another process has.
+func ifInUse(err error) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return ": another process has it, perhaps a demo: stop that, or choose another port"
+	}
+	return ""
+}
+
 func (a *App) start(ctx context.Context) error {
 	// Ports first: a second instance on the same ports should fail before it uses
 	// the same store.
 	if err := a.admin.Start(ctx); err != nil {
-		return fmt.Errorf("admin_listen: %w", err)
+		return fmt.Errorf("admin_listen: %w%s", err, ifInUse(err))
 	}
 	a.AdminListen = a.admin.Address()
 	g := a.current.Load()
 	if g.ingest != nil {
 		socket, err := transport.ListenShared(g.cfg.Listen)
 		if err != nil {
-			return fmt.Errorf("listen: %w", err)
+			return fmt.Errorf("listen: %w%s", err, ifInUse(err))
 		}
 		a.socket, a.Listen = socket, socket.Addr().String()
 	}

@@ -421,6 +421,9 @@ func TestDemoListensWhereItIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
+	if _, stderr, code := runCommand(t, nil, "", "serve", "--admin-listen="+taken.Addr().String()); code != exitFailure || !strings.Contains(stderr, "perhaps a demo") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
 	for _, address := range []string{taken.Addr().String(), "0.0.0.0:8080", "8080"} {
 		if _, stderr, code := runCommand(t, nil, "", "demo", "--duration=100ms", "--admin-listen="+address); code == exitOK || !strings.Contains(stderr, "in use") && !strings.Contains(stderr, "want an address of this machine") {
 			t.Errorf("%s: exit %d, %s", address, code, stderr)

@@ -130,6 +130,10 @@ func run(ctx context.Context, args []string, p config.Process) int {
 	if err != nil {
 		return fail(p, err)
 	}
+	if len(args) == 0 {
+		overview(p.Stdout, parser.Model.Children)
+		return exitOK
+	}
 	k, err := parser.Parse(rewrite(args))
 	if helped {
 		return exitOK
@@ -161,6 +165,25 @@ func run(ctx context.Context, args []string, p config.Process) int {
 					level, "auto")
 			},
 		}))
+}
+
+// overview lists the commands by group, a line each.
+func overview(w io.Writer, commands []*kong.Node) {
+	fmt.Fprintln(w, "Usage: spillway <command>; spillway --help tells more, and spillway <command> --help of one.")
+	group := ""
+	for _, c := range commands {
+		title := "Commands:"
+		if c.Group != nil {
+			title = c.Group.Title
+		}
+		if title != group {
+			fmt.Fprintf(w, "\n%s\n", title)
+			group = title
+		}
+		if about, _, _ := strings.Cut(c.Help, "."); !c.Hidden {
+			fmt.Fprintf(w, "  %-12s %s\n", c.Name, about)
+		}
+	}
 }
 
 // commandPath names the command as far as it was understood, for its help.
@@ -209,12 +232,10 @@ func hasFlag(command *kong.Node, name string) bool {
 
 // rewrite turns other ways to ask into those of kong.
 func rewrite(args []string) []string {
-	switch {
-	case len(args) == 0:
-		return []string{"--help"}
-	case args[0] == "--version":
+	switch args[0] {
+	case "--version":
 		return append([]string{"version"}, args[1:]...)
-	case args[0] == "help":
+	case "help":
 		return append(slices.Clone(args[1:]), "--help")
 	}
 	return args

@@ -53,6 +53,14 @@ func TestHelpIsGolden(t *testing.T) {
 	}
 }
 
+func TestWithoutACommandTheCommandsFitAScreen(t *testing.T) {
+	t.Parallel()
+	got, _, _ := runCommand(t, nil, "")
+	if n := strings.Count(got, "\n"); n > 40 || !strings.Contains(got, "\n  serve ") || !strings.Contains(got, "\n  jobs ") {
+		t.Errorf("%d lines: %s", n, got)
+	}
+}
+
 func TestConfigCommandsTakeTheFlagsOfServe(t *testing.T) {
 	t.Parallel()
 	flags := func(command ...string) string {

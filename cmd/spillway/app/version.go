@@ -52,6 +52,6 @@ func (c *versionCmd) Run(p config.Process) error {
 		return json.NewEncoder(p.Stdout).Encode(b)
 	}
 	_, err := fmt.Fprintf(p.Stdout, "spillway %s\nrevision %s modified %t\n%s %s\n", b.Version,
-		cmp.Or(b.Revision, "unknown"), b.Modified, b.Go, b.Platform)
+		cmp.Or(b.Revision, "unknown (built without version control)"), b.Modified, b.Go, b.Platform)
 	return err
 }

@@ -19,7 +19,7 @@ type Jobs struct {
 	Get      JobsGet      `cmd:"" help:"Print one job, in whatever state."`
 	Trace    JobsTrace    `cmd:"" help:"Print what happened to a job, where a rule with keep_trace keeps it."`
 	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first, or count them by cause."`
-	Publish  JobsPublish  `cmd:"" help:"Publish the lines of the input, each of which is JSON and becomes a job, and print their ids."`
+	Publish  JobsPublish  `cmd:"" help:"Publish the lines of stdin, each of which is JSON and becomes a job, and print their ids."`
 	Promote  JobsPromote  `cmd:"" help:"Make delayed jobs ready now, by id."`
 	Respawn  JobsRespawn  `cmd:"" help:"Make dead letters of a queue ready again, each for one try more. It counts them first and asks."`
 	Delete   JobsDelete   `cmd:"" help:"Delete jobs by id, or dead letters of a queue. It asks first."`
