@@ -322,7 +322,7 @@ func TestWalksKeepEveryPromise(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	t.Log(jobmodel.Summary(count))
+	t.Log(count)
 	if walks < 1000 {
 		return
 	}

@@ -320,12 +320,3 @@ func (t *truth) expired(now int64) bool { return t.ends > 0 && t.ends <= now }
 
 // used says that a job of a queue that keeps no dead ends when its tries do.
 func (t *truth) used() bool { return !Keeps(t.ref.Queue) && (t.claims >= t.tries || t.buried) }
-
-// Summary is the counts of a walk, for people.
-func Summary(count map[string]int) string {
-	var b strings.Builder
-	for _, what := range slices.Sorted(maps.Keys(count)) {
-		fmt.Fprintf(&b, "%s %d, ", what, count[what])
-	}
-	return strings.TrimSuffix(b.String(), ", ")
-}
