@@ -115,20 +115,6 @@ func (r *onRedis) SetNow(t time.Time) {
 	_, _ = pipe.Exec(context.Background())
 }
 
-// Schedules reads without the rests that lists have for the sake of others.
-func (r *onRedis) Schedules(ctx context.Context, ns *job.Namespace, _, _ string, _ int) ([]job.Schedule, bool, error) {
-	names, err := r.client.HKeys(ctx, key("s:"+queue)).Result()
-	slices.Sort(names)
-	var list []job.Schedule
-	for _, name := range names {
-		list = append(list, job.Schedule{Queue: queue, Name: name})
-	}
-	if err == nil && len(list) > 0 {
-		err = r.ReadSpecs(ctx, ns, 0, list)
-	}
-	return list, false, err
-}
-
 // account is the sum of the accounts of all schedules.
 func (r *onRedis) account() map[string]int64 {
 	sum := map[string]int64{}
