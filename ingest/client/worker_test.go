@@ -380,8 +380,7 @@ func TestATimeThatNoServiceTakesIsTakenForTheNearest(t *testing.T) {
 			after time.Duration
 			want  spillway.Counts
 		}{
-			{-999 * time.Millisecond, spillway.Counts{Ready: 1}}, {math.MinInt64, spillway.Counts{Ready: 1}},
-			{1000 * time.Hour, spillway.Counts{Pending: 1, Delayed: 1}}, {math.MaxInt64, spillway.Counts{Pending: 1, Delayed: 1}},
+			{math.MinInt64, spillway.Counts{Ready: 1}}, {math.MaxInt64, spillway.Counts{Pending: 1, Delayed: 1}},
 		} {
 			id := publish(t, j, "welcome", "x", spillway.PublishOptions{})
 			if err := j.Nack(t.Context(), takeOne(t, j, "welcome", time.Minute), row.after, nil); err != nil || counts(t, j) != row.want {

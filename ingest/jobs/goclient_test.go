@@ -141,6 +141,14 @@ func TestTheGoClientPublishesAndReads(t *testing.T) {
 	if check(err, nil); len(page.Jobs) != 1 || page.Jobs[0].Progress == nil || *page.Jobs[0].Progress != 40 || page.Jobs[0].Note != "row 7" {
 		t.Errorf("got %+v", page)
 	}
+	check(j.Requeue(ctx, got), nil)
+	if got = take(spillway.ClaimOptions{}, "welcome"); got.Attempt != 1 {
+		t.Errorf("a requeued job has attempt %d", got.Attempt)
+	}
+	check(j.Nack(ctx, got, time.Hour, nil), nil)
+	check(j.Nack(ctx, got, 0, nil), spillway.ErrGone)
+	check(j.Ack(ctx, got), nil)
+
 	_, err = j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2")}, spillway.PublishOptions{Key: "k", Dedup: time.Minute})
 	check(err, nil)
 	buried := take(spillway.ClaimOptions{TTR: time.Minute}, "bulk")
