@@ -505,3 +505,19 @@ func (n *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		return next(ctx, cmds)
 	}
 }
+
+func TestTheHistoryOfANamespaceEndsWithIt(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	p, client := prepare(t, url, prefix), redistest.SharedClient(t)
+	p.must(p.CreateNamespace(ctx, namespace("mail")))
+	p.must(p.CreateNamespace(ctx, namespace("mail.eu")))
+	own, other := prefix+":{mail.0}:history", prefix+":{mail.eu.0}:history"
+	for _, key := range []string{own, other} {
+		client.RPush(ctx, key, "29932559 3 0")
+	}
+	p.must(p.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
+	if client.Exists(ctx, own).Val() != 0 || client.Exists(ctx, other).Val() != 1 {
+		t.Error("it is there, or another namespace's is not")
+	}
+}
