@@ -32,7 +32,7 @@ var importRules = []struct {
 		"an adapter is the bodies and answers of an SDK; it knows neither a server nor the store"},
 	{"ingest/protocol/...", "github.com/valyala/fasthttp/...", nil,
 		"an adapter is the bodies and answers of an SDK; it knows neither a server nor the store"},
-	{"ingest/verb", "...", []string{"ingest/wire", "partition/job", "partition/schedule"},
+	{"ingest/verb", "...", []string{"ingest/wire", "partition", "partition/control", "partition/job", "partition/schedule"},
 		"a verb knows neither the ports that mount it nor the command that runs it"},
 	{"partition/...", "...", []string{"partition/...", "lua/..."},
 		"partition is the domain: it does not know how entries arrive or leave"},

@@ -2,6 +2,7 @@ package verb
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -18,18 +19,23 @@ const Mark = "  # the table of verbs\n"
 func Describe(document []byte, admin bool) []byte {
 	var lines bytes.Buffer
 	paths := map[string]object{}
-	for _, r := range Rows {
-		path := "/v1/{namespace}" + r.DataPath()
-		if admin {
-			path = "/api/v1/namespaces/{namespace}" + r.Path()
-		}
-		if admin && r.Role == "" {
-			continue
-		}
+	add := func(path string, r *Row) {
 		if paths[path] == nil {
 			paths[path] = object{}
 		}
 		paths[path][strings.ToLower(r.Method())] = r.operation(admin)
+	}
+	for _, r := range Rows {
+		if !admin {
+			add("/v1/{namespace}"+r.DataPath(), r)
+		} else if r.Role != "" {
+			add("/api/v1/namespaces/{namespace}"+r.Path(), r)
+		}
+	}
+	for _, r := range Controls {
+		if admin {
+			add("/api/v1"+r.Path(), r)
+		}
 	}
 	for path, methods := range paths {
 		text, _ := json.Marshal(methods) // of texts; JSON is YAML
@@ -48,16 +54,19 @@ func (r *Row) operation(admin bool) object {
 		"4XX": object{"description": "Rejected, with a code and a message."},
 	}}
 	params := []object{reference("parameters/namespace")}
-	for _, f := range r.Fields {
-		schema, help := schemaOf(f.Type), f.Tag.Get("help")
-		for _, tag := range []string{"default", "bounds", "enum"} {
-			if text := f.Tag.Get(tag); text != "" {
-				help += " " + tag + ": " + text + "."
-			}
+	if r.controls {
+		params = []object{}
+		of["tags"] = []string{"control"}
+		if r.Acts() {
+			of["requestBody"] = object{"required": true, "content": content(schemaOf(r.ask))}
 		}
-		schema["description"] = help
+	}
+	for _, f := range r.Fields {
+		schema := described(f.StructField)
 		_, required := f.Tag.Lookup("required")
-		if f.In == "body" {
+		if r.controls && f.In == "query" {
+			continue // of the body
+		} else if f.In == "body" {
 			of["requestBody"] = object{"required": true, "content": content(reference("schemas/" + f.Tag.Get("schema")))}
 		} else {
 			params = append(params, object{"name": f.Name, "in": f.In, "required": required || f.In == "path", "schema": schema})
@@ -73,26 +82,38 @@ func (r *Row) operation(admin bool) object {
 	return of
 }
 
+// described is the schema of a field, with what its tags say.
+func described(f reflect.StructField) object {
+	schema, help := schemaOf(f.Type), f.Tag.Get("help")
+	for _, tag := range []string{"default", "bounds", "enum"} {
+		if text := f.Tag.Get(tag); text != "" {
+			help += " " + tag + ": " + text + "."
+		}
+	}
+	schema["description"] = help
+	return schema
+}
+
 // schemaOf describes what is JSON of a type.
 func schemaOf(t reflect.Type) object {
-	switch t {
-	case reflect.TypeFor[time.Time](), reflect.TypeFor[time.Duration]():
+	switch {
+	case t == reflect.TypeFor[time.Duration](), t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 		return object{"type": "string"}
-	case reflect.TypeFor[json.RawMessage]():
+	case t == reflect.TypeFor[json.RawMessage]():
 		return object{}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return schemaOf(t.Elem())
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": schemaOf(t.Elem())}
 	case reflect.Slice:
 		return object{"type": "array", "items": schemaOf(t.Elem())}
 	case reflect.Struct:
 		keys := object{}
 		for _, f := range reflect.VisibleFields(t) {
-			if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" {
-				schema := schemaOf(f.Type)
-				schema["description"] = f.Tag.Get("help")
-				keys[key] = schema
+			if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" && key != "-" {
+				keys[key] = described(f)
 			}
 		}
 		return object{"type": "object", "properties": keys}

@@ -38,11 +38,13 @@ type Row struct {
 	// the path, and ${accepted job} a number of them. With bars it is a table of names and values; after
 	// "schedules -> ", one that has a line for each of these.
 	Text      string
+	None      string // what the command says where a list is empty
 	Confirm   string // what a person agrees to, of a verb that counts first
 	Masked    bool   // the answer has payloads, whose fields the admin port masks
 	Publishes bool   // it counts as a publish against the limits of lmstfy's tokens
 
 	Fields      []Field // of what it asks
+	controls    bool    // it is one of Controls
 	ask, answer reflect.Type
 	do          func(context.Context, *Call, any) (any, error)
 }
@@ -87,6 +89,7 @@ type Call struct {
 	Affords   func(jobs int) bool                   // false: the token's rate never allows so many at once
 	Spend     func(jobs int) error                  // takes jobs off the token's rate
 	Mask      func(json.RawMessage) json.RawMessage // of payloads; they are gone, unless the row is Masked
+	Control   *Control                              // of Controls, which have this alone
 }
 
 // Store is what verbs need of a store of queues.
@@ -99,8 +102,8 @@ type Store interface {
 
 // Approval is of verbs that count first, how much they would do, and then do no more than that.
 type Approval struct {
-	DryRun  bool  `help:"Count only, and change nothing."`
-	Confirm int64 `kong:"-" bounds:"1..9007199254740991" help:"No more than so many, as a dry run counted."`
+	DryRun  bool  `json:"dry_run,omitempty" help:"Count only, and change nothing."`
+	Confirm int64 `json:"-" kong:"-" bounds:"1..9007199254740991" help:"No more than so many, as a dry run counted."`
 }
 
 // Approved is the approval of what embeds it.

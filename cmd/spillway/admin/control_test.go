@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	zaplog "go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
@@ -57,7 +58,7 @@ func newControlled(t *testing.T) *controlled {
 	core, logs := zaplog.New(zap.InfoLevel)
 	c.logs = logs
 	c.Server = New(Config{Listen: "127.0.0.1:8081", Source: func() View {
-		return View{Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), Control: c.c, Jobs: c.jobStores, Queues: func(name string) Queues {
+		return View{Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), Control: c.c, Jobs: c.jobStores, Queues: func(name string) verb.Queues {
 			if j := c.jobs[name]; j != nil {
 				return j
 			}

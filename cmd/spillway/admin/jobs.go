@@ -173,9 +173,9 @@ func policySettings(ns *job.Namespace) []Setting {
 	if ns.PHP {
 		return []Setting{{"ttr", ns.TTR}}
 	}
-	dead := deadKeep
+	dead := "keep"
 	if p.DropDead {
-		dead = deadDrop
+		dead = "drop"
 	}
 	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues},
 		{"max_keys", p.MaxKeys}, {"max_schedules", p.MaxSchedules}, {"max_traces",

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
-	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -280,87 +278,4 @@ func (s *Server) decide(rollback bool) func(*request) (any, error) {
 		})
 		return s.actedOn(r, space, queue, action, err)
 	}
-}
-
-// Rule is what holds for queues of a namespace, over all processes and workers.
-type Rule struct {
-	Match       job.Pattern   `json:"match"`       // a queue, or a pattern in which each * stands for any characters
-	Rate        job.RateLimit `json:"rate"`        // jobs that are claimed, such as 50/s, or none; empty: it does not say
-	Burst       int           `json:"burst"`       // jobs at once after a rest; 0: those of a tenth of a second
-	Concurrency int           `json:"concurrency"` // jobs that are leased at once; 0: it does not say
-	Tries       int           `json:"tries"`       // default of a publish; 0: it does not say
-	TTR         job.Span      `json:"ttr"`         // default lease of a claim; empty: it does not say
-	Delay       job.Span      `json:"delay"`       // default delay of a publish; empty: it does not say
-	KeepTrace   job.Span      `json:"keep_trace"`  // how long a trace is kept, such as 24h; empty: it does not say
-	KeepAcked   job.Span      `json:"keep_acked"`  // how long acked jobs are kept, such as 1h; empty: it does not say
-}
-
-// MadeRule is a rule and where it comes from.
-type MadeRule struct {
-	Rule
-	CreatedAtMS int64  `json:"created_at_ms"` // 0: the file has it
-	CreatedBy   string `json:"created_by"`
-	FromFile    bool   `json:"from_file"`
-	Unused      string `json:"unused,omitempty"` // why it does not count
-}
-
-// PutRule is a rule that was made.
-type PutRule struct {
-	Rule
-	Replaced json.RawMessage `json:"replaced,omitempty"` // what the rule of the same pattern said, where that is something else
-}
-
-func (s *Server) rules(r *request) (any, error) {
-	c, ns := r.queues()
-	if r.err != nil {
-		return nil, r.err
-	}
-	list := []MadeRule{}
-	now := c.Snapshot()
-	for _, rule := range slices.Concat(now.Rules(ns.Name), now.UnusedRules(ns.Name)) {
-		by := rule.CreatedBy
-		if rule.Client {
-			by = "SQS client " + by
-		}
-		list = append(list, MadeRule{Rule(rule.Rule), rule.CreatedMS, by, rule.FromFile, rule.Unused})
-	}
-	return map[string]any{"rules": list}, nil
-}
-
-func (s *Server) putRule(r *request) (any, error) {
-	var body Rule
-	c, ns := r.queues()
-	if r.decode(&body); r.err != nil {
-		return nil, r.err
-	}
-	rule := control.Rule{Namespace: ns.Name, Rule: job.Rule(body), CreatedBy: r.who.name}
-	says, _ := json.Marshal(rule.Rule) // strings and numbers cannot fail
-	act := Act{
-		Action:    "set_rule",
-		Namespace: ns.Name,
-		Detail:    fmt.Sprintf("match %s %s", body.Match, says),
-	}
-	answer := PutRule{Rule: body}
-	for _, old := range c.Snapshot().Rules(ns.Name) {
-		if old.Match == rule.Match && !old.FromFile && !old.Client && old.Rule != rule.Rule {
-			answer.Replaced, _ = json.Marshal(old.Rule)
-		}
-	}
-	return s.changed(r, act, c.PutRule(r.ctx, rule), answer)
-}
-
-func (s *Server) deleteRule(r *request) (any, error) {
-	var body struct {
-		Match string `json:"match"`
-	}
-	c, ns := r.queues()
-	if r.decode(&body); r.err != nil {
-		return nil, r.err
-	}
-	act := Act{
-		Action:    "delete_rule",
-		Namespace: ns.Name,
-		Detail:    fmt.Sprintf("match %.255s", body.Match),
-	}
-	return s.changed(r, act, c.DeleteRule(r.ctx, ns.Name, body.Match), body)
 }

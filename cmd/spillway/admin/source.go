@@ -9,7 +9,9 @@ import (
 
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/ingest/jobs"
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/drops"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
@@ -28,10 +30,10 @@ type View struct {
 	Drops    *drops.Log           // nil: no samples
 	Settings map[string][]Setting // by namespace, the URLs redacted
 	Tokens   []Token              // none: every request has the role admin
-	Control  Control              // nil: namespaces and tokens come from the configuration only
+	Control  *control.Control     // nil: namespaces and tokens come from the configuration only
 	// Queues returns the jobs of a namespace of kind queue; nil: it is not in use. Not
 	// nil where Control is not.
-	Queues func(namespace string) Queues
+	Queues func(namespace string) verb.Queues
 	Jobs   []JobStore // of each pool
 	// Workers are those of a namespace of queues that this process heard of; nil under the role drain.
 	Workers func(namespace string) []jobs.Worker

@@ -22,6 +22,12 @@ func (s *Server) verbs() (all []route) {
 		all = append(all, route{row.Method() + " /api/v1/namespaces/{namespace}" + row.Path(), needs,
 			func(r *request) (any, error) { return s.verb(r, row) }})
 	}
+	for _, row := range verb.Controls {
+		var needs Role
+		_ = needs.UnmarshalText([]byte(row.Role)) // every one has a role
+		all = append(all, route{row.Method() + " /api/v1" + row.Path(), needs,
+			func(r *request) (any, error) { return s.control(r, row) }})
+	}
 	return all
 }
 

@@ -117,7 +117,7 @@ const sameSignal = 200 * time.Millisecond
 // run executes one command line and returns its exit code. When ctx ends, the
 // command stops in order.
 func run(ctx context.Context, args []string, p config.Process) int {
-	c := cli{Operate: operate.New()}
+	c := cli{Operate: operate.New(), Token: tokenCmd{Plugins: operate.Verbs("token")}}
 	helped := false
 	parser, err := kong.New(&c,
 		kong.Name("spillway"),
@@ -262,10 +262,8 @@ func fail(p config.Process, err error) int {
 
 // tokenCmd has the commands for tokens. Without one of them it prints a new token.
 type tokenCmd struct {
-	New    newTokenCmd         `cmd:"" default:"withargs" help:"Print a new token and the hash of it that goes into the configuration. No service is asked."`
-	Create operate.TokenCreate `cmd:"" help:"Make a token of a namespace of kind queue in a running service. Every process admits it within a second."`
-	Ls     operate.TokenLs     `cmd:"" help:"List the tokens of a namespace of kind queue."`
-	Revoke operate.TokenRevoke `cmd:"" help:"End a token that was made at run time. No process admits it a second later."`
+	New newTokenCmd `cmd:"" default:"withargs" help:"Print a new token and the hash of it that goes into the configuration. No service is asked."`
+	kong.Plugins
 }
 
 // newTokenCmd creates a token and prints it with its hash. The token is not stored; the

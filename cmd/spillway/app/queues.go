@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/ingest/sqs"
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/php"
@@ -202,7 +203,7 @@ func phpWakes(store *php.Store) func(func(job.WakeEvent)) push.Wakes {
 }
 
 // queuesOf are the jobs of a namespace of kind queue; nil: it is not in use.
-func (g *generation) queuesOf(namespace string) admin.Queues {
+func (g *generation) queuesOf(namespace string) verb.Queues {
 	for _, store := range g.jobs {
 		if ns := store.Namespace(namespace); ns != nil {
 			return queues{store, ns}
@@ -217,19 +218,19 @@ type queues struct {
 	ns    *job.Namespace
 }
 
-// Jobs implements admin.Queues.
+// Jobs implements verb.Queues.
 func (q queues) Jobs(ctx context.Context) (int64, error) {
 	l, err := q.store.Ledger(ctx, q.ns)
 	return l.Ready + l.Prepared + l.Delayed + l.Leased + l.Dead, err
 }
 
-// Schedules implements admin.Queues.
+// Schedules implements verb.Queues.
 func (q queues) Schedules(ctx context.Context) (int64, error) {
 	all, _, err := q.store.CountSchedules(ctx, q.ns)
 	return all, err
 }
 
-// Purge implements admin.Queues. The schedules go first: they publish jobs.
+// Purge implements verb.Queues. The schedules go first: they publish jobs.
 func (q queues) Purge(ctx context.Context) (deleted int64, err error) {
 	if _, err := q.store.DeleteSchedules(ctx, q.ns); err != nil {
 		return 0, err

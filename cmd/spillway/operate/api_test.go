@@ -88,13 +88,9 @@ func runWith(t *testing.T, api *fakeAPI, input string, args ...string) (stdout, 
 	t.Helper()
 	var c struct {
 		Commands `embed:""`
-		Token    struct { // part of `spillway token`
-			Create TokenCreate `cmd:""`
-			Ls     TokenLs     `cmd:""`
-			Revoke TokenRevoke `cmd:""`
-		} `cmd:""`
+		Token    Nouns `cmd:""` // part of `spillway token`
 	}
-	c.Commands = New()
+	c.Commands, c.Token.Plugins = New(), Verbs("token")
 	parser, err := kong.New(&c, kong.Name("spillway"))
 	if err != nil {
 		t.Fatal(err)

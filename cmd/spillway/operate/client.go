@@ -213,11 +213,6 @@ func (c *Connection) oneQueue(namespace, name string) *call {
 	return c.queue(namespace, name).named("queue", name)
 }
 
-// control is the call of the route of a namespace of kind queue.
-func (c *Connection) control(namespace string) *call {
-	return c.call(controlNamespaces + "/" + namespace).check(validNamespace(namespace))
-}
-
 func validNamespace(name string) error {
 	if !partition.ValidNamespace(name) {
 		return misuse("%s is not the name of a namespace", quote(name))

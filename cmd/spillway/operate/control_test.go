@@ -10,10 +10,11 @@ import (
 func TestCommandsForNamespacesAndTokensAskTheAdminAPI(t *testing.T) {
 	t.Parallel()
 	const at = "/api/v1/control/"
+	hash := "sha256:" + strings.Repeat("ab", 32)
 	for _, tt := range []struct{ args, answer, asked, out, stderr string }{
 		{
 			"ns create mail --pool=fast --shards=4 --spread=bulk=4 --max-schedules=0 --dead=drop --description=shop", `{"namespace":"mail"}`,
-			`POST ` + at + `namespaces {"namespace":"mail","pool":"fast","description":"shop","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"max_schedules":0,"dead":"drop","reply_ttl_ms":600000}`,
+			`POST ` + at + `namespaces {"namespace":"mail","description":"shop","pool":"fast","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"max_schedules":0,"dead":"drop","reply_ttl_ms":600000}`,
 			"mail: made; nobody can use it before it has a token: spillway token create mail\n", "",
 		},
 		{
@@ -26,7 +27,7 @@ func TestCommandsForNamespacesAndTokensAskTheAdminAPI(t *testing.T) {
 		},
 		{"ns rm mail --force --dry-run", `{"jobs":1}`, `POST ` + at + `namespaces/mail/delete {"dry_run":true,"force":true}`, "mail: nothing was changed\n", "mail: found 1 job"},
 		{
-			"ns ls", `{"namespaces":[{"namespace":"mail","pool":"default","shards":2,"max_jobs":5,"max_queues":6,"dead":"keep","tokens":1,"created_at_ms":1790000000000,"created_by":"alice","description":"a\u001b[2J"},{"namespace":"own","pool":"fast","from_file":true,"dead":"drop"}]}`,
+			"ns ls", `{"namespaces":[{"namespace":"mail","pool":"default","shards":2,"max_jobs":5,"max_queues":6,"dead":"keep","tokens":1,"created_at_ms":1790000000000,"created_by":"alice","description":"a\u001b[2J"},{"namespace":"own","pool":"fast","shards":0,"max_jobs":0,"max_queues":0,"tokens":0,"from_file":true,"dead":"drop"}]}`,
 			`GET ` + at + `namespaces`,
 			"NAMESPACE  POOL     SHARDS  MAX JOBS  MAX QUEUES  DEAD  TOKENS  MADE         BY     DESCRIPTION\n" +
 				"mail       default       2         5           6  keep       1  2026-09-21   alice  a\\u001b[2J\n" +
@@ -35,12 +36,12 @@ func TestCommandsForNamespacesAndTokensAskTheAdminAPI(t *testing.T) {
 		{"ns ls", `{"namespaces":[]}`, `GET ` + at + `namespaces`, "", "there is no namespace of kind queue"},
 		{
 			"token create mail --name=crm --produce=1000/min", `{"token":"sw_x","name":"crm","hash":"sha256:ab"}`,
-			`POST ` + at + `namespaces/mail/tokens {"consume":"","description":"","hash":"","name":"crm","produce":"1000/min"}`,
+			`POST ` + at + `namespaces/mail/tokens {"name":"crm","description":"","produce":"1000/min","consume":"","hash":""}`,
 			"token  sw_x\nname   crm\nhash   sha256:ab\n", "not shown again",
 		},
 		{
-			"token create mail --hash=sha256:ab", `{"token":"","name":"ab","hash":"sha256:ab"}`,
-			`POST ` + at + `namespaces/mail/tokens {"consume":"","description":"","hash":"sha256:ab","name":"","produce":""}`, "name   ab\nhash   sha256:ab\n", "",
+			"token create mail --hash=" + hash, `{"token":"","name":"ab","hash":"sha256:ab"}`,
+			`POST ` + at + `namespaces/mail/tokens {"name":"","description":"","produce":"","consume":"","hash":"` + hash + `"}`, "name   ab\nhash   sha256:ab\n", "",
 		},
 		{
 			"token ls mail", `{"tokens":[{"name":"crm","hash":"sha256:ab","produce":"1/s","consume":"","limit":{"read":1,"write":2,"interval":3},"readable":true,"created_at_ms":1790000000000,"created_by":"alice"},{"name":"own","from_file":true}]}`,
@@ -53,7 +54,7 @@ func TestCommandsForNamespacesAndTokensAskTheAdminAPI(t *testing.T) {
 		{"token revoke mail crm", `{"name":"crm"}`, `POST ` + at + `namespaces/mail/tokens/revoke {"token":"crm"}`, "crm: revoked; no process admits it a second from now\n", ""},
 		{
 			"admin-token create alice --role=viewer", `{"token":"sw_x","name":"alice","hash":"sha256:ab"}`,
-			`POST ` + at + `admin-tokens {"hash":"","name":"alice","role":"viewer"}`, "token  sw_x\nname   alice\nhash   sha256:ab\n", "not shown again",
+			`POST ` + at + `admin-tokens {"name":"alice","role":"viewer","hash":""}`, "token  sw_x\nname   alice\nhash   sha256:ab\n", "not shown again",
 		},
 		{
 			"admin-token ls", `{"admin_tokens":[{"name":"root","role":"admin","from_file":true},{"name":"alice","role":"viewer","created_at_ms":1790000000000,"created_by":"root"}]}`,

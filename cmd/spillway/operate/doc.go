@@ -30,14 +30,14 @@ type Commands struct {
 	Jobs       Jobs       `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
 	Workers    Workers    `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
 	Schedules  Schedules  `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
-	Rules      Rules      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates, limits, defaults."`
+	Rules      Nouns      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates, limits, defaults."`
 	Drops      Drops      `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`
 	Deliveries Deliveries `cmd:"" group:"Operate a running service:" help:"Say when and where entries were delivered, from samples."`
 	Audit      Audit      `cmd:"" group:"Operate a running service:" help:"List who paused, purged, replayed and reloaded what, and when."`
 	Reload     Reload     `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
-	Ns         Ns         `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
+	Ns         Nouns      `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
 
-	AdminToken AdminToken `cmd:"" group:"Operate a running service:" help:"Make, list and revoke tokens of the admin port at run time."`
+	AdminToken Nouns `cmd:"" group:"Operate a running service:" help:"Make, list and revoke tokens of the admin port at run time."`
 
 	Check Check `cmd:"" group:"Operate a running service:" help:"Print what the service finds, for monitoring: exits with 0 all is well, 1 at risk, 2 losing or 3 unknown."`
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ import (
 
 // New returns the commands, with those of the table of verbs.
 func New() (c Commands) {
-	c.Schedules.Plugins = verbs("schedules")
+	c.Schedules.Plugins = Verbs("schedules")
+	c.Rules.Plugins, c.Ns.Plugins, c.AdminToken.Plugins = Verbs("rules"), Verbs("ns"), Verbs("admin-token")
 	return c
 }
 
@@ -71,11 +73,11 @@ func asJSON(text []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// verbs are the commands of a noun in the table.
-func verbs(noun string) kong.Plugins {
+// Verbs are the commands of a noun in the table.
+func Verbs(noun string) kong.Plugins {
 	var fields []reflect.StructField
 	var commands []verbCommand
-	for _, row := range verb.Rows {
+	for _, row := range slices.Concat(verb.Rows, verb.Controls) {
 		name, is := strings.CutPrefix(row.Command, noun+" ")
 		if !is {
 			continue
@@ -85,7 +87,10 @@ func verbs(noun string) kong.Plugins {
 			Type: reflect.TypeFor[verbCommand](),
 			Tag:  reflect.StructTag(`cmd:"" help:` + strconv.Quote(row.Help)),
 		})
-		c := verbCommand{Ask: row.Ask(), row: row}
+		c := verbCommand{Of: &inNamespace{}, Ask: row.Ask(), row: row}
+		if slices.Contains(verb.Controls, row) {
+			c.Of = nil
+		}
 		if row.Confirm != "" {
 			c.More = &agreement{}
 		} else if row.Masked {
@@ -100,6 +105,11 @@ func verbs(noun string) kong.Plugins {
 	return kong.Plugins{all.Interface()}
 }
 
+// inNamespace is of verbs of a namespace that has its store.
+type inNamespace struct {
+	Namespace string `arg:"" help:"The namespace."`
+}
+
 type unmasked struct {
 	Unmasked bool `help:"Show the values of masked fields. Needs the role admin."`
 }
@@ -108,15 +118,18 @@ type unmasked struct {
 type verbCommand struct {
 	command `embed:""`
 
-	Namespace string `arg:"" help:"The namespace."`
-	Ask       any    `embed:""`
-	More      any    `embed:""`
-	row       *verb.Row
-	path      map[string]string // names in it, and headers
+	Of   any `embed:""` // *inNamespace, or nothing
+	Ask  any `embed:""`
+	More any `embed:""`
+	row  *verb.Row
+	path map[string]string // names in it, and headers
 }
 
 // Run asks, and prints the answer.
-func (c *verbCommand) Run(ctx context.Context, s Streams) error {
+func (c *verbCommand) Run(ctx context.Context, s Streams, k *kong.Context) error {
+	if c.Of == nil {
+		return c.control(ctx, s, k)
+	}
 	a, counts := c.Ask.(interface{ Approved() *verb.Approval })
 	if !counts {
 		answer, err := c.send(ctx)
@@ -158,7 +171,7 @@ func (c *verbCommand) send(ctx context.Context) (answer json.RawMessage, err err
 	if _, err = c.row.Read(args, func(_, name string) string { return path[name] }, body); err != nil {
 		return nil, misuse("%w", err)
 	}
-	call := c.namespace(c.Namespace).at(os.Expand(strings.ReplaceAll(c.row.Path(), "{", "${"), func(name string) string { return path[name] }))
+	call := c.namespace(c.Of.(*inNamespace).Namespace).at(os.Expand(strings.ReplaceAll(c.row.Path(), "{", "${"), func(name string) string { return path[name] }))
 	if call.err != nil {
 		return nil, call.err
 	}
@@ -194,7 +207,9 @@ func (c *verbCommand) show(s Streams, answer json.RawMessage) error {
 		var lines []string
 		for _, line := range columns {
 			name, text, _ := strings.Cut(line, " ")
-			lines = append(lines, name, c.fill(text, said, "", "  "))
+			if text = c.fill(text, said, "", "  "); text != "" {
+				lines = append(lines, name, text)
+			}
 		}
 		return details(lines...).print(s.Out)
 	}
@@ -206,18 +221,18 @@ func (c *verbCommand) show(s Streams, answer json.RawMessage) error {
 func (c *verbCommand) showList(s Streams, key string, columns []string, answer gjson.Result) error {
 	list, next := answer.Get(key).Array(), answer.Get("next").String()
 	if len(list) == 0 && next == "" {
-		return s.tell("no %s", key)
+		return s.tell("%s", cmp.Or(c.fill(c.row.None, answer, "", ""), "no "+key))
 	}
 	t := newTable()
 	for _, column := range columns {
-		title, _, _ := strings.Cut(column, " ")
+		title, _, _ := strings.Cut(column, " $")
 		t.titles = append(t.titles, title)
 	}
 	for _, item := range list {
 		var cells []string
 		for _, column := range columns {
-			_, text, _ := strings.Cut(column, " ")
-			cells = append(cells, c.fill(text, item, "-", " "))
+			_, text, _ := strings.Cut(column, " $")
+			cells = append(cells, c.fill("$"+text, item, "-", " "))
 		}
 		t.add(cells...)
 	}
@@ -230,10 +245,19 @@ func (c *verbCommand) showList(s Streams, key string, columns []string, answer g
 // fill puts parts of the answer into a text, and names of the path. A list has its parts apart.
 func (c *verbCommand) fill(text string, answer gjson.Result, missing, apart string) string {
 	return os.Expand(text, func(name string) string {
+		missing := missing
+		name, other, or := strings.Cut(name, " or ")
 		name, noun, counts := strings.Cut(name, " ")
 		value := answer.Get(name)
 		said := value.String()
+		if or {
+			missing = other
+		}
 		switch {
+		case derived[name] != nil:
+			said = derived[name](answer)
+		case or && value.Raw == "0":
+			said = ""
 		case !value.Exists() && c.path[name] != "":
 			said = c.path[name]
 		case counts:
