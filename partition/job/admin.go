@@ -27,7 +27,7 @@ const (
 // Purge deletes the ready jobs of a queue, and with all those in every other state, too. It
 // works at an operator's pace: at most a fifth of Redis's time. What arrives meanwhile may
 // be deleted, too. It returns how many jobs it deleted, also beside an error.
-func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string,
+func (s *inspector) Purge(ctx context.Context, ns *Namespace, queue string,
 	all bool) (deleted int64, err error) {
 	if !ValidQueue(queue) {
 		return 0, ErrBadArgument
@@ -48,7 +48,7 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string,
 
 // PurgeAll deletes all jobs of a namespace, and the follow-ups that are on their way. It
 // returns how many, also beside an error.
-func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err error) {
+func (s *inspector) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err error) {
 	queues, err := s.Queues(ctx, ns)
 	for _, queue := range queues {
 		n, err := s.Purge(ctx, ns, queue, true)
@@ -70,7 +70,7 @@ func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err
 	return deleted + n, err
 }
 
-func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
+func (s *inspector) purge(ctx context.Context, ns *Namespace, shards []int,
 	queue, state string) (deleted int64, err error) {
 	for _, number := range shards {
 		sh := ns.shardAt(number)
@@ -92,7 +92,7 @@ func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int,
 }
 
 // paced runs one call of work that goes through many jobs.
-func (s *Store) paced(ctx context.Context, c *backend.Call) error {
+func (s *core) paced(ctx context.Context, c *backend.Call) error {
 	if err := s.pace.Do(ctx, func(running context.Context) {
 		backend.RunOne(ctx, c, func(calls []*backend.Call) { s.backend.Run(running, s.backend.Background, calls) })
 	}); err != nil {
@@ -151,7 +151,7 @@ func (a *DeadAct) Selects() bool {
 
 // ActOnDead runs an act, at an operator's pace: at most a fifth of Redis's time. It returns of how
 // many it is done, also beside an error. Errors: ErrBadArgument and those of the store.
-func (s *Store) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error) {
+func (s *inspector) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error) {
 	if !ValidQueue(a.Queue) || a.TTL < 0 || a.TTL > MaxTTL || a.Age < 0 || len(a.Named) > MaxNamed ||
 		a.Named == nil && a.Limit < 1 {
 		return 0, ErrBadArgument
@@ -225,7 +225,7 @@ func (a *DeadAct) after() (shard int, score, seq string, err error) {
 	return shard, parts[1], parts[2], nil
 }
 
-func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error) {
+func (s *inspector) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error) {
 	a.Did = make([]bool, len(a.Named))
 	places := map[*shard][]int{} // in Named
 	unknown := map[int]bool{}    // shards that there are not
@@ -273,7 +273,7 @@ func (s *Store) actOnNamed(ctx context.Context, a *DeadAct) (done int, err error
 
 // deadCall runs one call of an act, about the places of Named, or the limit oldest behind a score and
 // a sequence.
-func (s *Store) deadCall(ctx context.Context, a *DeadAct, sh *shard, limit int, age int64, score, seq string, named []int) (*backend.Call, error) {
+func (s *inspector) deadCall(ctx context.Context, a *DeadAct, sh *shard, limit int, age int64, score, seq string, named []int) (*backend.Call, error) {
 	ttl := ms(a.TTL)
 	if a.TTL > 0 {
 		ttl = max(1, ttl)
@@ -300,7 +300,7 @@ func (s *Store) deadCall(ctx context.Context, a *DeadAct, sh *shard, limit int, 
 
 // Dead lists dead letters of a queue, oldest first, at most 100 and about 1 MiB, after
 // offset of them; several shards one after the other. total counts all of the queue.
-func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
+func (s *inspector) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 	limit int) (list []Job, total int64, err error) {
 	if !ValidQueue(queue) || offset < 0 || limit < 1 {
 		return nil, 0, ErrBadArgument
@@ -354,7 +354,7 @@ const MaxPauses = partition.MaxPauses
 // go on. When it has returned nil no process gives a job of the queue out. A second one replaces
 // By and Reason. After an error it may be paused in some shards; repeat it. Errors: *partition.FieldError,
 // partition.ErrTooManyPauses and those of the store.
-func (s *Store) Pause(ctx context.Context, ns *Namespace, queue string, p partition.Pause) error {
+func (s *inspector) Pause(ctx context.Context, ns *Namespace, queue string, p partition.Pause) error {
 	text, err := p.Text()
 	if err != nil {
 		return err
@@ -367,14 +367,14 @@ func (s *Store) Pause(ctx context.Context, ns *Namespace, queue string, p partit
 }
 
 // Resume ends a pause, and wakes the claims that wait. was is false where nothing was paused.
-func (s *Store) Resume(ctx context.Context, ns *Namespace, queue string) (was bool, err error) {
+func (s *inspector) Resume(ctx context.Context, ns *Namespace, queue string) (was bool, err error) {
 	_, most, err := s.setPause(ctx, ns, queue, "resume", nil)
 	return most > 0, err
 }
 
 // setPause pauses or resumes a queue in all shards, so that it does not matter which are its homes,
 // and returns the least and the most that the script answered.
-func (s *Store) setPause(ctx context.Context, ns *Namespace, queue, verb string,
+func (s *inspector) setPause(ctx context.Context, ns *Namespace, queue, verb string,
 	text []byte) (least, most int64, err error) {
 	if !ValidQueue(queue) {
 		return 0, 0, ErrBadArgument
@@ -404,7 +404,7 @@ type PausedQueue struct {
 }
 
 // Pauses lists the queues of a namespace that are paused, by name.
-func (s *Store) Pauses(ctx context.Context, ns *Namespace) (list []PausedQueue, err error) {
+func (s *inspector) Pauses(ctx context.Context, ns *Namespace) (list []PausedQueue, err error) {
 	pipe := s.backend.Background.Pipeline()
 	var paused []*redis.MapStringStringCmd
 	for _, sh := range ns.all() {

@@ -37,7 +37,7 @@ func onEnd(schedule, queue, callerID string) string {
 }
 
 // ended tells that jobs of a shard may have ended: where that sets something off, the Mover looks.
-func (s *Store) ended(ns *Namespace, shard int) {
+func (s *core) ended(ns *Namespace, shard int) {
 	if ns.shardAt(shard).ends.Needed() {
 		s.ends.add(DueShard{ns, shard})
 	}

@@ -169,7 +169,7 @@ func (e *Expirer) planKept(ctx context.Context, at place) {
 }
 
 // keptQueues are queues whose first kept job is over before a time, in ms; 1,000 at most.
-func (s *Store) keptQueues(ctx context.Context, sh *shard, until string) ([]string, error) {
+func (s *core) keptQueues(ctx context.Context, sh *shard, until string) ([]string, error) {
 	names, err := s.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key:     sh.kept,
 		Start:   "-inf",
@@ -186,7 +186,7 @@ func (sh *shard) dropKept(queue string, all int) *backend.Call {
 }
 
 // dropKept forgets the acked jobs that a shard keeps of a queue.
-func (s *Store) dropKept(ctx context.Context, sh *shard, queue string) error {
+func (s *core) dropKept(ctx context.Context, sh *shard, queue string) error {
 	for {
 		c := sh.dropKept(queue, 1)
 		if err := s.paced(ctx, c); err != nil {
@@ -199,7 +199,7 @@ func (s *Store) dropKept(ctx context.Context, sh *shard, queue string) error {
 }
 
 // dropAllKept forgets all acked jobs that a shard keeps.
-func (s *Store) dropAllKept(ctx context.Context, sh *shard) error {
+func (s *core) dropAllKept(ctx context.Context, sh *shard) error {
 	for {
 		names, err := s.keptQueues(ctx, sh, "+inf")
 		if err != nil || len(names) == 0 {
@@ -231,7 +231,7 @@ func (e *Expirer) auditDue(ctx context.Context, sh *shard, queues []string) bool
 
 // missingReferences is how many jobs of a shard are in no state, about: jobs move while they
 // are counted.
-func (s *Store) missingReferences(ctx context.Context, pace *backend.Pace, sh *shard,
+func (s *core) missingReferences(ctx context.Context, pace *backend.Pace, sh *shard,
 	queues []string) (missing int64, err error) {
 	ledger := backend.NewCall(luajob.Ledger, sh.Breaker, []string{sh.Ledger, sh.lease, sh.delay})
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{ledger})

@@ -44,11 +44,11 @@ func (d *dueShards) add(s DueShard) {
 }
 
 // SchedulesDue has a value when TakeDue returns some.
-func (s *Store) SchedulesDue() <-chan struct{} { return s.due.wake }
+func (s *scheduler) SchedulesDue() <-chan struct{} { return s.due.wake }
 
 // TakeDue returns the shards where schedules came due since the last call, while a Promoter runs, and
 // those whose clock went back: any of their schedules may have to come sooner.
-func (s *Store) TakeDue() (due, behind []DueShard) { return s.due.take(), s.behind.take() }
+func (s *scheduler) TakeDue() (due, behind []DueShard) { return s.due.take(), s.behind.take() }
 
 func (d *dueShards) take() []DueShard {
 	d.mu.Lock()
@@ -71,7 +71,7 @@ func (a *alarm) ring() {
 }
 
 // comesDue tells that something of a shard comes due at a time, in ms on the store's clock.
-func (s *Store) comesDue(sh *shard, at int64) {
+func (s *core) comesDue(sh *shard, at int64) {
 	for {
 		look := sh.look.Load()
 		if at >= look {
@@ -87,7 +87,7 @@ func (s *Store) comesDue(sh *shard, at int64) {
 }
 
 // ScheduleComesDue tells that a schedule of a shard deserves a look at a time, Unix ms.
-func (s *Store) ScheduleComesDue(d DueShard, at int64) { s.comesDue(d.Namespace.shardAt(d.Shard), at) }
+func (s *core) ScheduleComesDue(d DueShard, at int64) { s.comesDue(d.Namespace.shardAt(d.Shard), at) }
 
 // A DueSchedule is one of a page.
 type DueSchedule struct {
@@ -101,7 +101,7 @@ const dueAhead = 1000
 
 // DueSchedules returns the schedules of a shard that are due now, or within the next second, at
 // most limit, without the first skip. now is the store's time.
-func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
+func (s *scheduler) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 	limit int) (now int64, list []DueSchedule, err error) {
 	if !ns.Usable() {
 		return 0, nil, backend.ErrUnavailable
@@ -126,7 +126,7 @@ func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
 }
 
 // LookAt lets active schedules deserve their next look at a time, Unix ms.
-func (s *Store) LookAt(ctx context.Context, d DueShard, at int64, list ...DueSchedule) error {
+func (s *scheduler) LookAt(ctx context.Context, d DueShard, at int64, list ...DueSchedule) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -198,7 +198,7 @@ const (
 // Fire fires schedules of one shard in one script call; made is the store's time at which they
 // were planned, Unix ms. One that is done by somebody else, or too late, changes nothing: its
 // Status says so. at is when it ran, by the store's clock.
-func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
+func (s *scheduler) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	firings []*Firing) (at int64, err error) {
 	if err := s.mayRun(ns); err != nil {
 		return 0, err

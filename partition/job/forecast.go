@@ -28,20 +28,20 @@ var ErrTooManyDelayed = fmt.Errorf("too many delayed jobs or ticks to tell those
 // Forecast counts the delayed jobs that come due in each of the next n steps, 1 to 1,000; the
 // first has those that are due now, too. An empty queue stands for all of the namespace. For
 // one queue it reads up to 100,000 jobs of the shards, and is ErrTooManyDelayed beyond.
-func (s *Store) Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration,
+func (s *scheduler) Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration,
 	n int) ([]int64, error) {
 	return s.forecast(ctx, ns, queue, step, n, func(sh *shard) string { return sh.delay })
 }
 
 // NextTicks counts the next tick of each active schedule in each of the next n steps, as
 // Forecast counts jobs. One that is more than a week away counts when it deserves a look.
-func (s *Store) NextTicks(ctx context.Context, ns *Namespace, queue string, step time.Duration,
+func (s *scheduler) NextTicks(ctx context.Context, ns *Namespace, queue string, step time.Duration,
 	n int) ([]int64, error) {
 	return s.forecast(ctx, ns, queue, step, n, func(sh *shard) string { return sh.due })
 }
 
 // forecast counts the members of a set of each shard by the step that their score is in.
-func (s *Store) forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int,
+func (s *scheduler) forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int,
 	set func(*shard) string) ([]int64, error) {
 	if step < time.Millisecond || step > MaxDelay || n < 1 || n > maxForecastSteps || queue != "" &&
 		!ValidQueue(queue) {
@@ -64,7 +64,7 @@ func (s *Store) forecast(ctx context.Context, ns *Namespace, queue string, step 
 	return counts, nil
 }
 
-func (s *Store) forecastAll(ctx context.Context, ns *Namespace, now, step int64, counts []int64,
+func (s *scheduler) forecastAll(ctx context.Context, ns *Namespace, now, step int64, counts []int64,
 	set func(*shard) string) error {
 	for _, sh := range ns.all() {
 		pipe := s.backend.Background.Pipeline()
@@ -86,7 +86,7 @@ func (s *Store) forecastAll(ctx context.Context, ns *Namespace, now, step int64,
 	return nil
 }
 
-func (s *Store) forecastQueue(ctx context.Context, ns *Namespace, queue string, now, step int64,
+func (s *scheduler) forecastQueue(ctx context.Context, ns *Namespace, queue string, now, step int64,
 	counts []int64, set func(*shard) string) error {
 	const page = 2000
 	suffix := " " + queue
@@ -125,7 +125,7 @@ const scanPage = 100
 // ScanSchedules hands the schedules of a queue, or of the namespace where queue is empty, to
 // visit, page by page. all is false where there are more than most, and then it reads none, and
 // where visit says that it has enough.
-func (s *Store) ScanSchedules(ctx context.Context, ns *Namespace, queue string, most int,
+func (s *scheduler) ScanSchedules(ctx context.Context, ns *Namespace, queue string, most int,
 	visit func([]Schedule) bool) (all bool, err error) {
 	if queue != "" && !ValidQueue(queue) {
 		return false, ErrBadArgument
@@ -138,7 +138,7 @@ func (s *Store) ScanSchedules(ctx context.Context, ns *Namespace, queue string, 
 	return all, cmp.Or(waited, err)
 }
 
-func (s *Store) scanSchedules(ctx context.Context, ns *Namespace, queue string, most int,
+func (s *scheduler) scanSchedules(ctx context.Context, ns *Namespace, queue string, most int,
 	visit func([]Schedule) bool) (all bool, err error) {
 	shards := ns.scheduleShards(queue)
 	for _, number := range shards {
@@ -158,7 +158,7 @@ func (s *Store) scanSchedules(ctx context.Context, ns *Namespace, queue string, 
 	return true, nil
 }
 
-func (s *Store) scanShard(ctx context.Context, sh *shard, queue string, visit func([]Schedule) bool) (all bool, err error) {
+func (s *scheduler) scanShard(ctx context.Context, sh *shard, queue string, visit func([]Schedule) bool) (all bool, err error) {
 	names, err := s.scheduleNames(ctx, sh, queue)
 	if err != nil {
 		return false, err
@@ -175,7 +175,7 @@ func (s *Store) scanShard(ctx context.Context, sh *shard, queue string, visit fu
 }
 
 // ScanShard hands all schedules of a shard to visit, page by page, until that is false.
-func (s *Store) ScanShard(ctx context.Context, d DueShard, visit func([]Schedule) bool) error {
+func (s *scheduler) ScanShard(ctx context.Context, d DueShard, visit func([]Schedule) bool) error {
 	var err error
 	waited := s.pace.Do(ctx, func(ctx context.Context) {
 		_, err = s.scanShard(ctx, d.Namespace.shardAt(d.Shard), "", visit)

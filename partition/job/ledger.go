@@ -10,7 +10,7 @@ import (
 )
 
 // Ledger reads the account of a namespace: of each shard at one moment.
-func (s *Store) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err error) {
+func (s *inspector) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err error) {
 	shards := ns.all()
 	calls := make([]*backend.Call, len(shards))
 	for i, sh := range shards {
@@ -66,7 +66,7 @@ func (l *Ledger) add(o Ledger) {
 
 // Audit counts the jobs that are stored and returns how many more the ledger has:
 // 0 but while jobs come and go, or after something other than Spillway removed some.
-func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err error) {
+func (s *inspector) Audit(ctx context.Context, ns *Namespace) (residual int64, err error) {
 	queues, err := s.Queues(ctx, ns)
 	if err != nil {
 		return 0, err

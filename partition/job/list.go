@@ -40,7 +40,7 @@ var ErrBadAfter = errors.New("after is not where a page of this list ended, or t
 // ended, "" at the end. A page is bounded work: it may be short, or empty, and have a next one.
 // Jobs that move meanwhile may be missing, or come twice. Errors: ErrBadAfter, ErrBadArgument and
 // those of the store.
-func (s *Store) List(ctx context.Context, ns *Namespace,
+func (s *inspector) List(ctx context.Context, ns *Namespace,
 	l List) (list []Job, next string, err error) {
 	if !ValidQueue(l.Queue) || l.Limit < 1 || l.Limit > MaxListed {
 		return nil, "", ErrBadArgument
@@ -75,7 +75,7 @@ func (s *Store) List(ctx context.Context, ns *Namespace,
 }
 
 // listShard reads a part of a page from a shard, and moves at behind it.
-func (s *Store) listShard(ctx context.Context, ns *Namespace, l List, limit int,
+func (s *inspector) listShard(ctx context.Context, ns *Namespace, l List, limit int,
 	at *cursor) ([]Job, error) {
 	sh := ns.shardAt(at.shard)
 	data := 0

@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 // Promoted is how many jobs this process made ready because they were due or their lease lapsed.
-func (s *Store) Promoted() int64 {
+func (s *core) Promoted() int64 {
 	var m dto.Metric
 	if s.metrics.promoted.WithLabelValues(Ready.String()).Write(&m) != nil {
 		return 0

@@ -43,29 +43,32 @@ func (sh *shard) ownedOr(owner string) string {
 var registerErrors = map[int64]error{0: ErrNoOwner, 4: ErrTooManySchedules, 7: ErrClosed,
 	9: ErrOldVersion}
 
+// owners has the services of a Store that registered schedules.
+type owners struct{ scheduler }
+
 // Register notes that an owner lives, for ttl from now; its schedules fire so long. It only
 // ever prolongs. It is ErrOldVersion where a newer version is registered, ErrTooManySchedules
 // beyond MaxOwners.
-func (s *Store) Register(ctx context.Context, ns *Namespace, owner string, version int64,
+func (s *owners) Register(ctx context.Context, ns *Namespace, owner string, version int64,
 	ttl time.Duration) (Owner, error) {
 	return s.register(ctx, ns, owner, strconv.FormatInt(version, 10), ms(ttl))
 }
 
 // Heartbeat prolongs the registration of an owner, or is ErrNoOwner: it has none, or ended it.
-func (s *Store) Heartbeat(ctx context.Context, ns *Namespace, owner string,
+func (s *owners) Heartbeat(ctx context.Context, ns *Namespace, owner string,
 	ttl time.Duration) (Owner, error) {
 	return s.register(ctx, ns, owner, "", ms(ttl))
 }
 
 // Deregister ends the registration of an owner, or is ErrNoOwner. Its schedules stay and do not
 // fire, and its version stays.
-func (s *Store) Deregister(ctx context.Context, ns *Namespace, owner string) error {
+func (s *owners) Deregister(ctx context.Context, ns *Namespace, owner string) error {
 	_, err := s.register(ctx, ns, owner, "", 0)
 	return err
 }
 
 // register runs the script on all shards, as each fires for itself.
-func (s *Store) register(ctx context.Context, ns *Namespace, owner, version string,
+func (s *owners) register(ctx context.Context, ns *Namespace, owner, version string,
 	ttl int64) (Owner, error) {
 	if !ValidScheduleName(owner) || ttl < 0 {
 		return Owner{}, ErrBadArgument
@@ -108,7 +111,7 @@ func (s *Store) register(ctx context.Context, ns *Namespace, owner, version stri
 }
 
 // Owners returns the owners of a namespace by name, those that ended their registration, too.
-func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err error) {
+func (s *owners) Owners(ctx context.Context, ns *Namespace) (list []Owner, err error) {
 	sh := ns.shardAt(0) // each is in all
 	err = s.reads.Do(ctx, func() error {
 		found, err := s.backend.Background.ZRangeWithScores(ctx, sh.owners, 0, -1).Result()
@@ -142,7 +145,7 @@ const ownedPage = 1000
 
 // CountOwned sets Owner.Schedules of owners. Each may have some in every shard: 10,000 owners and
 // 1,024 shards are ten million commands, so it works at an operator's pace, until ctx ends.
-func (s *Store) CountOwned(ctx context.Context, ns *Namespace, list []Owner) error {
+func (s *owners) CountOwned(ctx context.Context, ns *Namespace, list []Owner) error {
 	return s.reads.Do(ctx, func() error {
 		all := ns.all()
 		shards, sizes := len(all), make([]*redis.IntCmd, 0, ownedPage)
@@ -166,7 +169,7 @@ func (s *Store) CountOwned(ctx context.Context, ns *Namespace, list []Owner) err
 }
 
 // Owned returns the schedules of an owner, by queue and name.
-func (s *Store) Owned(ctx context.Context, ns *Namespace,
+func (s *owners) Owned(ctx context.Context, ns *Namespace,
 	owner string) (list []OwnedSchedule, err error) {
 	if !ValidScheduleName(owner) {
 		return nil, ErrBadArgument
@@ -195,7 +198,7 @@ func (s *Store) Owned(ctx context.Context, ns *Namespace,
 
 // Forget removes an owner and its version, so that any version may register again. It is for
 // one whose schedules are deleted: what it still has stays, and does not fire.
-func (s *Store) Forget(ctx context.Context, ns *Namespace, owner string) error {
+func (s *owners) Forget(ctx context.Context, ns *Namespace, owner string) error {
 	for _, sh := range ns.all() {
 		pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()
 		pipe.Del(ctx, sh.owned(owner)) // first: what is left after a failure can be asked for again
@@ -208,7 +211,7 @@ func (s *Store) Forget(ctx context.Context, ns *Namespace, owner string) error {
 }
 
 // forgetOwners removes all owners of a shard.
-func (s *Store) forgetOwners(ctx context.Context, sh *shard) error {
+func (s *owners) forgetOwners(ctx context.Context, sh *shard) error {
 	names, err := s.backend.Background.ZRange(ctx, sh.owners, 0, -1).Result()
 	if err != nil || len(names) == 0 {
 		return backend.Classify(err)
@@ -227,7 +230,7 @@ const deletePage = 500
 
 // DeleteSchedules removes all schedules and owners of a namespace and returns how many
 // schedules there were. It is for a namespace that is being deleted, which takes no new ones.
-func (s *Store) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int64, err error) {
+func (s *owners) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int64, err error) {
 	for _, sh := range ns.all() {
 		members, err := s.backend.Background.HKeys(ctx, sh.states).Result()
 		if err = backend.Classify(err); err != nil {
@@ -248,7 +251,7 @@ func (s *Store) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int
 
 // deleteMembers removes schedules, whoever owns them. What is noted of them under their owners
 // goes with these.
-func (s *Store) deleteMembers(ctx context.Context, sh *shard,
+func (s *owners) deleteMembers(ctx context.Context, sh *shard,
 	members []string) (deleted int64, err error) {
 	pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()
 	for _, member := range members {

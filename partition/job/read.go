@@ -24,7 +24,7 @@ const (
 const MaxQueueNames = 100_000
 
 // read runs calls that only read, once a read slot is free.
-func (s *Store) read(ctx context.Context, calls ...*backend.Call) error {
+func (s *core) read(ctx context.Context, calls ...*backend.Call) error {
 	return s.reads.Do(ctx, func() error {
 		s.backend.Run(ctx, s.backend.Background, calls)
 		for _, c := range calls {
@@ -36,9 +36,12 @@ func (s *Store) read(ctx context.Context, calls ...*backend.Call) error {
 	})
 }
 
+// inspector has the reads of a Store, and what an operator does with its queues.
+type inspector struct{ *core }
+
 // Peek returns the ready job of a queue that a claim would get next, or ErrNoJob. It changes
 // nothing. Where the queue is spread over shards, it is the one published first.
-func (s *Store) Peek(ctx context.Context, ns *Namespace, queue string) (Job, error) {
+func (s *inspector) Peek(ctx context.Context, ns *Namespace, queue string) (Job, error) {
 	if !ValidQueue(queue) {
 		return Job{}, ErrBadArgument
 	}
@@ -86,7 +89,7 @@ func (n *Namespace) complete(j Job) Job {
 
 // Get returns a job and the state it is in: Ready, Delayed, Prepared, Leased or Dead, or Acked where
 // it is kept; or ErrNoJob.
-func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
+func (s *inspector) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
 	j, state, err := s.get(ctx, ns, queue, ref, false)
 	list := []Job{j}
 	if err == nil {
@@ -96,7 +99,7 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (
 }
 
 // OnEnds sets OnEnd of jobs, which few readers want to know.
-func (s *Store) OnEnds(ctx context.Context, ns *Namespace, jobs []Job) error {
+func (s *inspector) OnEnds(ctx context.Context, ns *Namespace, jobs []Job) error {
 	pipe := s.backend.Background.Pipeline()
 	watched := make([]*redis.StringCmd, len(jobs))
 	for i, j := range jobs {
@@ -121,11 +124,11 @@ func (s *Store) OnEnds(ctx context.Context, ns *Namespace, jobs []Job) error {
 // Await is Get without payload and attributes, which cost the most. Where the job has not ended, its
 // end is a WakeEnded for everybody who wants EndsQueue of its shard: until then nothing has to be asked.
 // It is best effort, as wakes are: a full store notes nothing.
-func (s *Store) Await(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
+func (s *inspector) Await(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error) {
 	return s.get(ctx, ns, queue, ref, true)
 }
 
-func (s *Store) get(ctx context.Context, ns *Namespace, queue string, ref Ref, await bool) (j Job, state State, err error) {
+func (s *inspector) get(ctx context.Context, ns *Namespace, queue string, ref Ref, await bool) (j Job, state State, err error) {
 	sh, err := s.findJob(ctx, ns, queue, ref)
 	if err != nil {
 		return Job{}, Gone, err
@@ -227,7 +230,7 @@ func (j *Job) died(reason int64, errors []byte) {
 }
 
 // Counts counts the jobs of a queue.
-func (s *Store) Counts(ctx context.Context, ns *Namespace, queue string) (total Counts, err error) {
+func (s *inspector) Counts(ctx context.Context, ns *Namespace, queue string) (total Counts, err error) {
 	list, err := s.CountAll(ctx, ns, []string{queue})
 	if err != nil {
 		return Counts{}, err
@@ -236,7 +239,7 @@ func (s *Store) Counts(ctx context.Context, ns *Namespace, queue string) (total 
 }
 
 // CountAll counts the jobs of queues, at most 64.
-func (s *Store) CountAll(ctx context.Context, ns *Namespace, queues []string) ([]Counts, error) {
+func (s *inspector) CountAll(ctx context.Context, ns *Namespace, queues []string) ([]Counts, error) {
 	if len(queues) == 0 || len(queues) > maxCallQueues {
 		return nil, ErrBadArgument
 	}
@@ -298,7 +301,7 @@ func (t *Counts) add(ready, delayed, leased, dead int64, oldest []byte) {
 
 // Kept counts the acked jobs that queues keep, also those whose time is over until they are dropped; nil where a queue
 // has no rule that keeps any.
-func (s *Store) Kept(ctx context.Context, ns *Namespace, queues []string) (jobs []*int64, err error) {
+func (s *inspector) Kept(ctx context.Context, ns *Namespace, queues []string) (jobs []*int64, err error) {
 	jobs = make([]*int64, len(queues))
 	pipe := s.backend.Background.Pipeline()
 	var counts []*redis.IntCmd
@@ -329,7 +332,7 @@ func (s *Store) Kept(ctx context.Context, ns *Namespace, queues []string) (jobs 
 
 // KeptQueues lists the queues that keep acked jobs, which need not have others: of each shard the 1,000 that are the first
 // to drop one.
-func (s *Store) KeptQueues(ctx context.Context, ns *Namespace) (names []string, err error) {
+func (s *inspector) KeptQueues(ctx context.Context, ns *Namespace) (names []string, err error) {
 	if !slices.ContainsFunc(ns.Policy.Rules, func(r Rule) bool { return r.KeepAcked > 0 }) {
 		return nil, nil
 	}
@@ -348,7 +351,7 @@ func (s *Store) KeptQueues(ctx context.Context, ns *Namespace) (names []string, 
 
 // Queues lists the queues that have jobs, in the order of their names, MaxQueueNames at most: those of
 // the first shards.
-func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
+func (s *inspector) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
 	var names []string
 	err := s.reads.Do(ctx, func() (err error) {
 		for _, sh := range ns.all() {
@@ -368,7 +371,7 @@ func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
 
 // appendQueues appends the queues of a shard that have jobs, until there are 100,000 names
 // about. A command reads 1,000: 100,000 at once are 23 ms in which Redis serves nobody else.
-func (s *Store) appendQueues(ctx context.Context, names []string, sh *shard) ([]string, error) {
+func (s *core) appendQueues(ctx context.Context, names []string, sh *shard) ([]string, error) {
 	const page = 1000
 	for from := int64(0); len(names) < MaxQueueNames; from += page {
 		list, err := s.backend.Background.ZRange(ctx, sh.queues, from, from+page-1).Result()

@@ -174,7 +174,7 @@ func (s *Store) rejectUnchecked(b *Batch) {
 
 // mayRun is nil where a check of the namespace passed: at the start, when it was made at run time, or
 // later by the promoter.
-func (s *Store) mayRun(ns *Namespace) error {
+func (s *core) mayRun(ns *Namespace) error {
 	if ns.Usable() {
 		return nil
 	}
@@ -352,7 +352,7 @@ func repeats(it item, _ []item) bool {
 
 // send runs calls. Publishes wait for their replicas in a pipeline of their own, because WAIT
 // would hold up the answers of the others.
-func (s *Store) send(ctx context.Context, calls []*backend.Call, durable int) {
+func (s *core) send(ctx context.Context, calls []*backend.Call, durable int) {
 	switch {
 	case len(calls) == 0:
 	case durable == 0:

@@ -67,8 +67,11 @@ func (n *Namespace) scheduleShard(queue, name string) (*shard, error) {
 	return n.shardAt(n.ScheduleShard(queue)), nil
 }
 
+// scheduler has the schedules of a Store.
+type scheduler struct{ *core }
+
 // GetSchedule returns a schedule, or ErrNoSchedule.
-func (s *Store) GetSchedule(ctx context.Context, ns *Namespace,
+func (s *scheduler) GetSchedule(ctx context.Context, ns *Namespace,
 	queue, name string) (Schedule, error) {
 	sh, err := ns.scheduleShard(queue, name)
 	if err != nil {
@@ -86,14 +89,14 @@ func (s *Store) GetSchedule(ctx context.Context, ns *Namespace,
 
 // ReadSpecs reads the specifications and states of schedules of one shard. Those of one that is
 // gone are empty.
-func (s *Store) ReadSpecs(ctx context.Context, ns *Namespace, shard int, list []Schedule) error {
+func (s *scheduler) ReadSpecs(ctx context.Context, ns *Namespace, shard int, list []Schedule) error {
 	return s.readSchedules(ctx, ns.shardAt(shard), list)
 }
 
 // readSchedules reads states and specifications of schedules. It is no transaction: a Redis that is full rejects all that
 // stands in one, and a schedule could not be deleted. A state is read before its specification, so the latter may be the newer
 // one; whatever is written on the strength of both is rejected then, because the state has changed.
-func (s *Store) readSchedules(ctx context.Context, sh *shard, list []Schedule) error {
+func (s *scheduler) readSchedules(ctx context.Context, sh *shard, list []Schedule) error {
 	type reads struct{ spec, state *redis.StringCmd }
 	pipe := s.backend.Background.Pipeline()
 	all := make([]reads, len(list))
@@ -116,7 +119,7 @@ func (s *Store) readSchedules(ctx context.Context, sh *shard, list []Schedule) e
 // after another. Without a queue they are those of the namespace, by queue and name, after
 // "queue/name". more is whether there are further ones. It reads all names of the queue:
 // 100,000 take Redis some 10 ms.
-func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after string,
+func (s *scheduler) Schedules(ctx context.Context, ns *Namespace, queue, after string,
 	limit int) (list []Schedule, more bool, err error) {
 	if queue != "" && !ValidQueue(queue) || limit < 1 {
 		return nil, false, ErrBadArgument
@@ -135,7 +138,7 @@ func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after strin
 	return list, more, cmp.Or(waited, err)
 }
 
-func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after string,
+func (s *scheduler) listSchedules(ctx context.Context, ns *Namespace, queue, after string,
 	limit int) (list []Schedule, more bool, err error) {
 	shards := ns.scheduleShards(queue)
 	for _, number := range shards {
@@ -198,7 +201,7 @@ func (sh *shard) namesOf(queue string) string {
 }
 
 // scheduleNames names the schedules of a queue, or of a shard where queue is empty.
-func (s *Store) scheduleNames(ctx context.Context, sh *shard,
+func (s *scheduler) scheduleNames(ctx context.Context, sh *shard,
 	queue string) (list []Schedule, err error) {
 	members, err := s.backend.Background.HKeys(ctx, sh.namesOf(queue)).Result()
 	if err != nil {
@@ -216,7 +219,7 @@ func (s *Store) scheduleNames(ctx context.Context, sh *shard,
 
 // runSchedule runs one script on the shard of a schedule, or of a job, and returns the status
 // that its answer begins with.
-func (s *Store) runSchedule(ctx context.Context, ns *Namespace, c *backend.Call) (int64, error) {
+func (s *scheduler) runSchedule(ctx context.Context, ns *Namespace, c *backend.Call) (int64, error) {
 	if err := s.mayRun(ns); err != nil {
 		return 0, err
 	}
@@ -275,7 +278,7 @@ func (r PutResult) String() string { return [...]string{"", "created", "replaced
 var putErrors = map[int64]error{0: ErrChanged, 4: ErrTooManySchedules, 6: ErrDue, 7: ErrClosed, 9: ErrOldVersion}
 
 // PutSchedule makes a schedule, or replaces its specification.
-func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
+func (s *scheduler) PutSchedule(ctx context.Context, p *PutSchedule) error {
 	sh, err := p.Namespace.scheduleShard(p.Queue, p.Name)
 	if err != nil {
 		return err
@@ -316,7 +319,7 @@ func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
 
 // PauseSchedule stops a schedule from firing, or lets it go on. changed is false where it was so
 // before; ErrEnded where it has no further tick.
-func (s *Store) PauseSchedule(ctx context.Context, ns *Namespace, queue, name string,
+func (s *scheduler) PauseSchedule(ctx context.Context, ns *Namespace, queue, name string,
 	pause bool) (changed bool, revision int64, err error) {
 	sh, err := ns.scheduleShard(queue, name)
 	if err != nil {
@@ -341,7 +344,7 @@ func (s *Store) PauseSchedule(ctx context.Context, ns *Namespace, queue, name st
 // DeleteSchedule removes a schedule whose specification names that owner, "" for none; or is
 // ErrNoSchedule, or ErrOtherOwner. below is the version that must have put it at most, without
 // itself; -1: any. Jobs that it published stay.
-func (s *Store) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name, owner string,
+func (s *scheduler) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name, owner string,
 	below int64) error {
 	sh, err := ns.scheduleShard(queue, name)
 	if err != nil {
@@ -363,7 +366,7 @@ func (s *Store) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name, 
 
 // Clock is the time of the server that has the schedules of a queue, Unix ms: not an estimate,
 // by which a tick may be due that is not.
-func (s *Store) Clock(ctx context.Context, ns *Namespace, queue string) (ms int64, err error) {
+func (s *scheduler) Clock(ctx context.Context, ns *Namespace, queue string) (ms int64, err error) {
 	if !ValidQueue(queue) {
 		return 0, ErrBadArgument
 	}
@@ -377,7 +380,7 @@ func (s *Store) Clock(ctx context.Context, ns *Namespace, queue string) (ms int6
 }
 
 // CountSchedules is how many schedules a namespace has, and how many of them are active.
-func (s *Store) CountSchedules(ctx context.Context, ns *Namespace) (all, active int64, err error) {
+func (s *scheduler) CountSchedules(ctx context.Context, ns *Namespace) (all, active int64, err error) {
 	err = s.reads.Do(ctx, func() error {
 		for _, sh := range ns.all() {
 			pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()

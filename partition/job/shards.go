@@ -104,7 +104,7 @@ func (n *Namespace) find(number int) (*shard, error) {
 var errUncounted = backend.Wrap(backend.ErrUnavailable, errors.New("the store has not said yet how many shards the namespace has"))
 
 // findJob is find for what is about one job; ErrNoJob where there is no such shard.
-func (s *Store) findJob(ctx context.Context, ns *Namespace, queue string, ref Ref) (*shard, error) {
+func (s *core) findJob(ctx context.Context, ns *Namespace, queue string, ref Ref) (*shard, error) {
 	if err := badJob(ns, queue, ref); err != nil {
 		return nil, err
 	}

@@ -48,6 +48,14 @@ const (
 // Store runs every operation on jobs, as atomic scripts on one Redis. It holds no state that
 // matters, so any number of processes may share one Redis. It is safe for concurrent use.
 type Store struct {
+	*core
+	inspector
+	scheduler
+	owners
+}
+
+// core is what all parts of a Store stand on.
+type core struct {
 	backend    *backend.Backend
 	prefix     string
 	required   []string
@@ -136,7 +144,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 	if !partition.ValidNamespace(cfg.Prefix) {
 		return nil, backend.Wrong("prefix", cfg.Prefix, "1 to 64 letters, digits, '.', '_' or '-'")
 	}
-	s := &Store{
+	c := &core{
 		backend:  b,
 		prefix:   cfg.Prefix,
 		required: cfg.Required,
@@ -146,6 +154,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 		pace:     backend.NewPace(),
 		opened:   time.Now(),
 	}
+	s := &Store{c, inspector{c}, scheduler{c}, owners{scheduler{c}}}
 	for _, wake := range []*lifecycle.Signal{
 		&s.alarm.wake,
 		&s.due.wake,
@@ -175,10 +184,10 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer,
 }
 
 // Namespace returns the namespace of that name, nil when there is none.
-func (s *Store) Namespace(name string) *Namespace { return (*s.namespaces.Load())[name] }
+func (s *core) Namespace(name string) *Namespace { return (*s.namespaces.Load())[name] }
 
 // Namespaces returns all namespaces in the order of their names.
-func (s *Store) Namespaces() []*Namespace {
+func (s *core) Namespaces() []*Namespace {
 	all := *s.namespaces.Load()
 	list := make([]*Namespace, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -243,16 +252,16 @@ func (s *Store) swap(policies map[string]Policy) error {
 }
 
 // Now is the store's clock in Unix ms. ok is false until the store has answered once.
-func (s *Store) Now() (ms int64, ok bool) { return s.backend.Now() }
+func (s *core) Now() (ms int64, ok bool) { return s.backend.Now() }
 
 // ZoneOf is the zone of a shard: see Namespace.ZoneOf.
-func (s *Store) ZoneOf(ns *Namespace, shard int) int { return ns.ZoneOf(shard) }
+func (s *core) ZoneOf(ns *Namespace, shard int) int { return ns.ZoneOf(shard) }
 
 // Zones is the number of zones: see Namespace.ZoneOf. It is 1 but on a Redis Cluster.
-func (s *Store) Zones() int { return s.space.Zones() }
+func (s *core) Zones() int { return s.space.Zones() }
 
 // Embedded reports whether the store lives in this process and dies with it.
-func (s *Store) Embedded() bool { return s.backend.Embedded() }
+func (s *core) Embedded() bool { return s.backend.Embedded() }
 
 // probeQueue is a name that no caller can use.
 const probeQueue = "!permission-probe"
@@ -261,7 +270,7 @@ const probeQueue = "!permission-probe"
 const storedFormat = 1
 
 // kind is what a Space has to know of queues. What wakes need beside the probe shows when they subscribe.
-func (s *Store) kind() *space.Kind {
+func (s *core) kind() *space.Kind {
 	return &space.Kind{
 		Name:     "queue",
 		Format:   storedFormat,
@@ -291,7 +300,7 @@ func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
 	return s.space.Inspect(ctx, s.homes())
 }
 
-func (s *Store) homes() []*space.Home {
+func (s *core) homes() []*space.Home {
 	var all []*space.Home
 	for _, ns := range s.Namespaces() {
 		all = append(all, ns.Home)

@@ -49,7 +49,7 @@ func (t *stranded) add(ctx context.Context, s *Store, ns *Namespace, sh *shard,
 }
 
 // showStranded sets the gauge of a namespace that is still served.
-func (s *Store) showStranded(ns *Namespace, jobs int64) {
+func (s *core) showStranded(ns *Namespace, jobs int64) {
 	s.swapping.Lock()
 	defer s.swapping.Unlock()
 	if s.Namespace(ns.Name) != nil {

@@ -65,7 +65,7 @@ type traced struct {
 }
 
 // note adds what happened to a job to its trace, where its queue has traces.
-func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
+func (s *core) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 	if e.Event == "" {
 		return // of an act that changes nothing
 	}
@@ -98,7 +98,7 @@ func (s *Store) note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 }
 
 // notePublished notes jobs with sequences in a row.
-func (s *Store) notePublished(ns *Namespace, queue, by string, ref Ref, count int) {
+func (s *core) notePublished(ns *Namespace, queue, by string, ref Ref, count int) {
 	for ; ns.Noted() && count > 0; count-- {
 		s.note(ns, queue, ref, TraceEvent{AtMS: ref.Seq / 1000, Event: "published", By: by})
 		ref.Seq++
@@ -107,7 +107,7 @@ func (s *Store) notePublished(ns *Namespace, queue, by string, ref Ref, count in
 
 // noteSettled notes what a settle did, and how the job ended where it did. A touch is in no trace: a worker
 // that lives sends many.
-func (s *Store) noteSettled(t *Settle, now int64) {
+func (s *core) noteSettled(t *Settle, now int64) {
 	if !t.Namespace.Noted() || t.State == Gone || t.Verb == Touch {
 		return
 	}
@@ -129,7 +129,7 @@ func (n *Namespace) Noted() bool { return n.traces }
 func traceMember(seq int64, queue string) string { return strconv.FormatInt(seq, 10) + " " + queue }
 
 // Note notes what a caller did with a job that it holds.
-func (s *Store) Note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
+func (s *core) Note(ns *Namespace, queue string, ref Ref, e TraceEvent) {
 	if ns.Noted() && badJob(ns, queue, ref) == nil && ns.shardAt(ref.Shard) != nil {
 		e.AtMS, _ = s.Now()
 		s.note(ns, queue, ref, e)
@@ -215,7 +215,7 @@ var ErrNoTrace = errors.New("there is no trace of the job")
 
 // Trace returns what happened to a job, which may be gone since, the oldest event first, or
 // ErrNoTrace. It may lack events, and the last tenth of a second.
-func (s *Store) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error) {
+func (s *inspector) Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error) {
 	sh, err := s.findJob(ctx, ns, queue, ref)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ type Trigger struct {
 }
 
 // Trigger publishes runs now.
-func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
+func (s *scheduler) Trigger(ctx context.Context, t *Trigger) error {
 	sh, err := t.Namespace.scheduleShard(t.Queue, t.Name)
 	each := 0
 	if len(t.List) > 0 {

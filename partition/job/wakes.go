@@ -289,7 +289,7 @@ func (w *Wakes) backOffEnds() {
 }
 
 // master is the client of the server that serves a shard; nil: not known now.
-func (s *Store) master(ctx context.Context, sh *shard) *redis.Client {
+func (s *core) master(ctx context.Context, sh *shard) *redis.Client {
 	client, _ := s.backend.ClientFor(ctx, sh.Ledger).(*redis.Client)
 	return client
 }
