@@ -138,7 +138,7 @@ func (a *testApp) ledger(t *testing.T, namespace string) partition.Ledger {
 // eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	redistest.Until(t, 20*time.Second, what, ok)
+	redistest.Until(t, time.Minute, what, ok)
 }
 
 // Not parallel: goleak would see the goroutines of others.
