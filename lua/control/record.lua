@@ -1,5 +1,7 @@
 -- record: add a minute to the history of a namespace, unless it is there, or nothing changed within an hour.
 --
+-- A process whose clock is behind comes with a minute that is over: it is there, or was left out. Where the store's clock went
+-- back by an hour or more, the history goes on from there.
 -- A full store rejects it, and that minute is missing.
 --
 -- KEYS[1] list      the history, oldest first, each "<minute> <figures>"
@@ -19,7 +21,7 @@ end
 local now = time()
 local last, same = string.match(redis.call('LINDEX', history, -1) or '', '^(%d+) (.*)$')
 local since = last and minute - tonumber(last)
-if since == 0 or since and since > 0 and since < 60 and same == figures or redis.call('HEXISTS', ledger, 'closed') == 1 then
+if since and (since > -60 and since <= 0 or since > 0 and since < 60 and same == figures) or redis.call('HEXISTS', ledger, 'closed') == 1 then
   return { now }
 end
 redis.call('RPUSH', history, ARGV[1] .. ' ' .. figures)

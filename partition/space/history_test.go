@@ -3,6 +3,7 @@ package space
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,12 @@ func TestAHistoryIsADayLongAndEndsADayAfterItsNamespace(t *testing.T) {
 	all, err := h.Read(t.Context())
 	if err != nil || len(all) != HistoryKept || all[0].Minute != 10 {
 		t.Errorf("%d are left, %v", len(all), err)
+	}
+	if err := h.Record(t.Context(), Record{all[len(all)-1].Minute - 1, []int64{1}}); err != nil { // by a clock that is behind
+		t.Fatal(err)
+	}
+	if last := c.LIndex(t.Context(), h.key, -1).Val(); !strings.HasPrefix(last, fmt.Sprint(all[len(all)-1].Minute)) {
+		t.Errorf("a minute that is over became the last: %s", last)
 	}
 	c.HSet(t.Context(), h.ledger, "closed", "1")
 	if err := h.Record(t.Context(), Record{5000, []int64{1}}); err != nil {
