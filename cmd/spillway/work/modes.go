@@ -185,6 +185,9 @@ func (c *child) died() error { return fmt.Errorf("%w: %s", errDied, c.ended()) }
 // ended says how a child ended, and what it was killed for: "timeout: signal: killed".
 func (c *child) ended() string {
 	why := c.Why()
+	if exit := (*exec.ExitError)(nil); why == "protocol" && errors.As(c.Err, &exit) && exit.Exited() {
+		why = "" // it closed its pipes as it ended
+	}
 	if c.Err != nil {
 		why = strings.TrimPrefix(why+": "+c.Err.Error(), ": ")
 	}
