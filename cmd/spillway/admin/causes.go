@@ -69,7 +69,8 @@ func (c *causes) answer(ctx context.Context, complete bool, err error) (any, err
 		case len(list) < maxCauses:
 			list = append(list, *of)
 		case rest == nil:
-			rest, rest.Cause = of, ""
+			rest = of
+			rest.Cause = ""
 		default:
 			rest.Count += of.Count
 			rest.FirstMS = min(rest.FirstMS, of.FirstMS)

@@ -154,6 +154,19 @@ func TestDeadLettersAreCountedReplayedAndDeletedByCause(t *testing.T) {
 	}
 }
 
+func TestACauseBeyondAHundredIsOneOfTheRest(t *testing.T) {
+	t.Parallel()
+	c := causes{known: map[string]*DeadCause{}}
+	for i := range maxCauses + 2 {
+		c.add(strings.Repeat("y", 1+i), "said", fmt.Sprint(i), int64(i+1))
+	}
+	answer, err := c.answer(t.Context(), true, nil)
+	got := answer.(DeadCauses).Causes
+	if err != nil || len(got) != maxCauses+1 || got[maxCauses].Cause != "" || got[maxCauses].Count != 2 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 // Whatever fails in however many ways, the answer and the memory for it are bounded.
 func TestCausesBeyondAHundredAreOne(t *testing.T) {
 	t.Parallel()
