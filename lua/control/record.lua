@@ -5,7 +5,7 @@
 -- A full store rejects it, and that minute is missing.
 --
 -- KEYS[1] list      the history, oldest first, each "<minute> <figures>"
--- KEYS[2] hash      the first ledger, whose field closed says that the namespace is being deleted
+-- KEYS[2] hash      the first ledger, whose field closed says until when the namespace is being deleted
 -- ARGV[1] int       the minute, since 1970
 -- ARGV[2] string    the figures
 -- ARGV[3] int       how many records are kept
@@ -21,7 +21,7 @@ end
 local now = time()
 local last, same = string.match(redis.call('LINDEX', history, -1) or '', '^(%d+) (.*)$')
 local since = last and minute - tonumber(last)
-if since and (since > -60 and since <= 0 or since > 0 and since < 60 and same == figures) or redis.call('HEXISTS', ledger, 'closed') == 1 then
+if since and (since > -60 and since <= 0 or since > 0 and since < 60 and same == figures) or (tonumber(redis.call('HGET', ledger, 'closed') or 0) or 0) > now then
   return { now }
 end
 redis.call('RPUSH', history, ARGV[1] .. ' ' .. figures)

@@ -72,7 +72,7 @@ func TestAHistoryIsADayLongAndEndsADayAfterItsNamespace(t *testing.T) {
 	if last := c.LIndex(t.Context(), h.key, -1).Val(); !strings.HasPrefix(last, fmt.Sprint(all[len(all)-1].Minute)) {
 		t.Errorf("a minute that is over became the last: %s", last)
 	}
-	c.HSet(t.Context(), h.ledger, "closed", "1")
+	c.HSet(t.Context(), h.ledger, "closed", time.Now().Add(24*time.Hour).UnixMilli())
 	if err := h.Record(t.Context(), Record{5000, []int64{1}}); err != nil {
 		t.Fatal(err)
 	}
