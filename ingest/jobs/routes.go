@@ -59,8 +59,9 @@ var routes = []route{
 
 // These stand for /v1/{namespace}/_times and so on, which are of no queue.
 const (
-	timesTail  = "_times"
-	ownersTail = "_owners"
+	timesTail     = "_times"
+	schedulesTail = "_schedules"
+	ownersTail    = "_owners"
 )
 
 func init() {
@@ -238,8 +239,8 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 		if schedule, pattern = name, "schedules/{schedule}"; acts {
 			pattern += "/" + string(verb)
 		}
-	case string(rest) == timesTail:
-		pattern = timesTail
+	case string(rest) == timesTail, string(rest) == schedulesTail:
+		pattern = string(rest)
 	case string(queues) == ownersTail:
 		if pattern = ownersTail; below {
 			owner, verb, acts := bytes.Cut(tail, []byte{'/'})
@@ -283,7 +284,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 func (c *call) names(queues, id string) *ingest.Rejection {
 	c.id, c.queues = id, []string{queues}
 	switch {
-	case c.route.tail == timesTail:
+	case c.route.tail == timesTail, c.route.tail == schedulesTail:
 		return nil
 	case strings.HasPrefix(c.route.tail, ownersTail):
 		if c.route.tail != ownersTail && !job.ValidScheduleName(c.owner) {

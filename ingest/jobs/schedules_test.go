@@ -100,6 +100,9 @@ func TestASchedulePublishesItsJobs(t *testing.T) {
 				p.expect(201, `"created"`, "PUT", "reports/schedules/"+name, `{"every":"1s","data":{"n":1},"attributes":{"team":"x"},"shards":2}`)
 			}
 			p.expect(200, `"unchanged"`, "PUT", "reports/schedules/a", `{ "every": "1s", "data": {"n":1}, "attributes": {"team":"x"}, "shards":2 }`)
+			if r := p.do("GET", "/v1/mail/_schedules?limit=2", ""); r.status != 200 || !strings.HasSuffix(r.raw, `"next":"reports/b"}`+"\n") {
+				t.Errorf("all schedules: %d %s", r.status, r.raw)
+			}
 			seen := map[string]bool{}
 			eventually(t, "each has fired twice", func() bool {
 				for _, j := range p.do("POST", "/v1/mail/reports/claim?count=100", "").Jobs {

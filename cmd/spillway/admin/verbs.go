@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/ingest/verb"
@@ -34,7 +35,14 @@ func (s *Server) verbs() (all []route) {
 // verb answers a verb of the table.
 func (s *Server) verb(r *request, row *verb.Row) (any, error) {
 	space, masks, args := r.jobSpace(), []string(nil), map[string]string{}
-	for name, values := range r.URL.Query() {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		r.bad("query: %v", err)
+	}
+	if row.Acts() && !row.HasBody() && len(r.body) > 0 {
+		r.empty()
+	}
+	for name, values := range query {
 		if args[name] = values[0]; len(values) > 1 {
 			r.bad("%s: it is given twice", name)
 		}
@@ -86,7 +94,9 @@ func (s *Server) verbAct(ctx context.Context, r *request, row *verb.Row, c *verb
 	if rejected := jobRejection(err); rejected != nil {
 		switch err = rejected; rejected.status { // whose words the trail has
 		case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
-			return nil, err // which is no act
+			if row.Confirm == "" { // else a part may be done
+				return nil, err // which is no act
+			}
 		}
 	}
 	s.record(r, Act{
