@@ -83,6 +83,11 @@ func readHistory(ctx context.Context, of []observed, now time.Time) (History, er
 func (k *kind) points(records []space.Record, last int64, set func(name string, at int, value float32)) {
 	width := len(k.rates) + len(k.gauges) + 1
 	records = slices.DeleteFunc(records, func(r space.Record) bool { return len(r.Figures) != width }) // of another version
+	for i := len(records) - 2; i >= 0; i-- {                                                           // a clock that went back recorded them again
+		if records[i].Minute >= records[i+1].Minute {
+			records = slices.Delete(records, i, i+1)
+		}
+	}
 	for i, r := range records {
 		until := last
 		if i+1 < len(records) {

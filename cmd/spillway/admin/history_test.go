@@ -353,7 +353,7 @@ func TestAMinuteWithoutARecordIsAsTheOneBeforeIt(t *testing.T) {
 	}
 	// Of another version, of the day before, then totals that rise, stay and fall.
 	k.points([]space.Record{{Minute: 1, Figures: []int64{1}}, {Minute: 20, Figures: []int64{60, 5, 1_140_000}}, {Minute: 1993, Figures: []int64{180, 9, 119_520_000}},
-		{Minute: 1996, Figures: []int64{240, 0, 0}}, {Minute: 1997, Figures: []int64{0, 1, notKnown}}}, 1999, set)
+		{Minute: 1998, Figures: []int64{500, 70, 0}}, {Minute: 1996, Figures: []int64{240, 0, 0}}, {Minute: 1997, Figures: []int64{0, 1, notKnown}}}, 1999, set)
 	for name, want := range map[string][]float32{
 		"accepted": {0, 2, 0, 0, 1, -1, 0, 0},
 		"buffered": {5, 9, 9, 9, 0, 1, 1, 1},
@@ -391,5 +391,29 @@ func TestWrongTokensAreNoRisk(t *testing.T) {
 	_, rates, _ := s.observer.seen(&s.observer.buffers, "default", nil, now)
 	if got := rates["rejected"]; got <= 0 || got >= 500 {
 		t.Errorf("got %v rejected a second, want the stale ones of four", got)
+	}
+}
+
+// An idle account rests for as long as other processes read it; nobody who judges meanwhile takes it for unread.
+func TestAnAccountThatRestsIsNotLate(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := &figures{reading: reading{at: now.Add(-17 * time.Second)}, changed: now.Add(-time.Hour)}
+	if late := f.late(now, 20*time.Second, watched{}); late > 0 {
+		t.Errorf("it is late by %v", late)
+	}
+	if late := f.late(now, 20*time.Second, watched{since: now.Add(-3 * time.Second), last: now}); late != 3*time.Second {
+		t.Errorf("since somebody looks it is late by %v", late)
+	}
+}
+
+func TestANamespaceMadeAgainAsAnotherKindBeginsAnew(t *testing.T) {
+	t.Parallel()
+	o := newObserver(func() View { return View{} }, zap.NewNop())
+	o.spaces["mail"] = &figures{of: &o.buffers}
+	o.spaces["kart"] = &figures{of: &o.buffers}
+	o.forget([][]observed{{{kind: &o.queues, name: "mail"}, {kind: &o.buffers, name: "kart"}}})
+	if o.spaces["mail"] != nil || o.spaces["kart"] == nil {
+		t.Errorf("left are %v", o.spaces)
 	}
 }

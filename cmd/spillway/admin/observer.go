@@ -226,18 +226,19 @@ func (o *observer) follow(v View) (all [][]observed) {
 
 // forget drops what is known of namespaces that are no more. Only the sweep calls it, between its own steps.
 func (o *observer) forget(all [][]observed) {
-	known := map[string]bool{}
+	known := map[string]*kind{}
 	for _, ns := range slices.Concat(all...) {
-		known[ns.name] = true
+		known[ns.name] = ns.kind
 	}
-	gone := func(name string) bool { return !known[name] }
+	gone := func(name string) bool { return known[name] == nil }
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	maps.DeleteFunc(o.spaces, func(name string, f *figures) bool {
-		if gone(name) {
+		other := known[name] != f.of // it is gone, or was made again as another kind
+		if other {
 			o.known -= len(f.rows)
 		}
-		return gone(name)
+		return other
 	})
 	maps.DeleteFunc(o.tables, func(key tableKey, _ *queueTable) bool { return gone(key.namespace) })
 	for _, n := range []*drops.Notices{o.buffers.drops, o.queues.drops, o.rejections} {
@@ -402,7 +403,7 @@ func (f *figures) due(others time.Duration) time.Time {
 // late is how long there should be another reading: it rested, until somebody looked.
 func (f *figures) late(now time.Time, others time.Duration, w watched) time.Duration {
 	due := f.due(others)
-	if w.since.Before(due) {
+	if w.now(now) && w.since.Before(due) {
 		due = w.since
 	}
 	if f.at.After(due) {

@@ -325,10 +325,9 @@ func (o *observer) readAges(ctx context.Context) time.Duration {
 	began := time.Now()
 	for _, space := range o.source().jobSpaces() {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
+		_, paused := o.queuePauses(bounded, space)
 		_, err := o.table(bounded, space, "")
-		if err == nil {
-			_, err = o.queuePauses(bounded, space)
-		}
+		err = cmp.Or(paused, err)
 		cancel()
 		if err != nil {
 			o.log.Debug("queues not counted", zap.String("namespace", space.ns.Name), zap.Error(err))
