@@ -303,6 +303,7 @@ func TestTheHistoryIsThatOfTheStore(t *testing.T) {
 		server.Advance(time.Minute)
 		for _, s := range []*Server{one, other} {
 			clear(s.observer.tables)
+			s.observer.lastNames.Store(nil)
 			s.observer.readAges(t.Context()) // which also learns the time
 			s.observer.read(t.Context())
 		}
