@@ -302,7 +302,7 @@ func TestEveryVariableOfTheDeployFilesIsAFlag(t *testing.T) {
 
 func TestEveryFlagOfTheDeployFilesExists(t *testing.T) {
 	t.Parallel()
-	flags := flagsOf(t, "serve", "report", "check", "config check", "ls", "jobs ls", "jobs delete")
+	flags := flagsOf(t, "serve", "report", "check", "config check", "ls", "jobs ls", "jobs rm-dead")
 	// Lines that call other programs have their flags.
 	foreign := regexp.MustCompile(`docker|--from|helm |kubectl|systemctl|systemd-|redis-server|Prometheus|prometheus\.yaml`)
 	for file, text := range deployFiles(t) {

@@ -3,7 +3,6 @@ package jobs
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -388,27 +387,4 @@ func (c *call) prepare() *job.Prepare {
 	p.After = c.duration("check_after", defaultCheckAfter, job.MinCheckAfter, job.MaxCheckAfter)
 	p.Checks = c.number("checks", fallback, least, job.MaxChecks)
 	return p
-}
-
-// decide commits a prepared job, or rolls it back. A repeat has the same answer.
-func (a *api) decide(c *call) *ingest.Rejection {
-	d := &job.Decision{
-		Namespace: c.namespace,
-		Queue:     c.queue(),
-		Ref:       c.job(),
-		Rollback:  c.route.name == "rollback",
-	}
-	return a.alone(c, true, func(ctx context.Context) (any, error) {
-		if err := a.store.Decide(ctx, d); err != nil {
-			return nil, err
-		}
-		if d.Rollback {
-			return []byte(`{"result":"rolled_back"}`), nil
-		}
-		answer := []byte(`{"result":"committed"`)
-		if d.State == job.Delayed {
-			answer = fmt.Appendf(answer, `,"due_ms":%d`, d.Due)
-		}
-		return append(answer, '}'), nil
-	})
 }

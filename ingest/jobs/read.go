@@ -408,19 +408,6 @@ type deadResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// promote makes a delayed job ready now.
-func (a *api) promote(c *call) *ingest.Rejection {
-	ref := c.job()
-	return a.reading(c, true, func(ctx context.Context) (any, error) {
-		return []byte(`{"state":"ready"}`), a.store.Reschedule(ctx, &job.Reschedule{
-			Namespace: c.namespace,
-			Queue:     c.queue(),
-			Ref:       ref,
-			Promote:   true,
-		})
-	})
-}
-
 // maxDead is how many dead letters a request respawns or deletes: what fits into one
 // timeout.
 const maxDead = 10_000

@@ -29,7 +29,7 @@ import (
 type route struct {
 	name   string // in metrics
 	method string
-	tail   string // what follows the queue; {id} is a job's, {schedule} a schedule's
+	tail   string // what follows the queue; {job} is a job's, {schedule} a schedule's
 	params []string
 	serve  func(*api, *call) *ingest.Rejection
 }
@@ -47,14 +47,11 @@ var routes = []route{
 	{"dead", "POST", "dead", []string{"do", "limit", "ttl", "reason", "error", "age", "after"}, (*api).dead},
 	{"list_dead", "GET", "dead", []string{"limit", "offset"}, (*api).listDead},
 	{"list_jobs", "GET", "jobs", []string{"state", "limit", "after", "data"}, (*api).list},
-	{"job", "GET", "jobs/{id}", []string{"wait", "text"}, (*api).get},
-	{"reschedule", "PATCH", "jobs/{id}", nil, limited(writes, (*api).reschedule)},
-	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
-	{"trace", "GET", "jobs/{id}/trace", nil, (*api).trace},
-	{"promote", "POST", "jobs/{id}/promote", nil, (*api).promote},
+	{"job", "GET", "jobs/{job}", []string{"wait", "text"}, (*api).get},
+	{"reschedule", "PATCH", "jobs/{job}", nil, limited(writes, (*api).reschedule)},
+	{"delete_job", "DELETE", "jobs/{job}", nil, (*api).delete},
+	{"trace", "GET", "jobs/{job}/trace", nil, (*api).trace},
 	{"release_unique", "DELETE", "unique", []string{"id", "unique_key"}, (*api).releaseUnique},
-	{"commit", "POST", "jobs/{id}/commit", nil, (*api).decide},
-	{"rollback", "POST", "jobs/{id}/rollback", nil, (*api).decide},
 }
 
 // These stand for /v1/{namespace}/_times and so on, which are of no queue.
@@ -66,6 +63,9 @@ const (
 
 func init() {
 	for _, row := range verb.Rows {
+		if row.Admin {
+			continue
+		}
 		tail, ofQueue := strings.CutPrefix(row.DataPath(), "/{queue}/")
 		if !ofQueue {
 			tail = tail[1:]
@@ -96,6 +96,7 @@ func cold(row *verb.Row) func(*api, *call) *ingest.Rejection {
 			Namespace: c.namespace,
 			Store:     a.store,
 			Limits:    schedule.Limits{Entry: a.cfg.MaxEntry, Entries: a.cfg.MaxEntries, Body: a.cfg.MaxBody},
+			By:        c.key.Name(),
 			Token:     c.key.Name(),
 			Affords:   produce.Allows,
 			Spend: func(jobs int) error {
@@ -112,7 +113,11 @@ func cold(row *verb.Row) func(*api, *call) *ingest.Rejection {
 			},
 		}
 		created := false
-		rejected = a.reading(c, row.Acts(), func(ctx context.Context) (any, error) {
+		run := a.reading
+		if row.Free {
+			run = a.alone
+		}
+		rejected = run(c, row.Acts(), func(ctx context.Context) (any, error) {
 			answer, err := row.Do(ctx, of, ask)
 			put, makes := answer.(interface{ Created() bool })
 			created = makes && put.Created()
@@ -130,7 +135,7 @@ func (c *call) at(in, name string) string {
 	if in == "header" {
 		return string(c.Ctx.Request.Header.Peek(name))
 	}
-	return map[string]string{"queue": c.queue(), "schedule": c.schedule, "owner": c.owner}[name]
+	return map[string]string{"queue": c.queue(), "schedule": c.schedule, "owner": c.owner, "job": c.id}[name]
 }
 
 // api is the native routes over an engine.
@@ -231,7 +236,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	switch {
 	case isJob && len(job) > 0:
 		id, verb, acts := bytes.Cut(job, []byte{'/'})
-		if job, pattern = id, "jobs/{id}"; acts {
+		if job, pattern = id, "jobs/{job}"; acts {
 			pattern += "/" + string(verb)
 		}
 	case isSchedule && len(schedule) > 0:

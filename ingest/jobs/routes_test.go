@@ -302,7 +302,7 @@ func TestRoutesOfQueuesOnABufferSayThatItNeedsTheKind(t *testing.T) {
 		if r.tail == "" || r.method == "DELETE" || r.method == "PUT" || r.method == "PATCH" { // those of a partition; 405
 			continue
 		}
-		tail := strings.NewReplacer("{id}", "x", "{schedule}", "daily", "{owner}", "billing").Replace(r.tail)
+		tail := strings.NewReplacer("{job}", "x", "{schedule}", "daily", "{owner}", "billing").Replace(r.tail)
 		path := "/v1/tele/q/" + tail
 		if strings.HasPrefix(tail, "_") {
 			path = "/v1/tele/" + tail

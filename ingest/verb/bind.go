@@ -101,7 +101,7 @@ var names = map[string]struct {
 	"owner":    {job.ValidScheduleName, wire.CodeBadName},
 }
 
-// wrong rejects a value of a field. Without what it wants the code says that.
+// wrong rejects a value of a field. Without what it wants the code says that, if it is of the field.
 func (f Field) wrong(want string) error {
 	code := wire.Code("bad_" + f.Name)
 	if is, ok := names[f.Name]; ok {
@@ -109,10 +109,22 @@ func (f Field) wrong(want string) error {
 	} else if _, ok := wire.Responses[code]; !ok {
 		code = wire.CodeBadParameter
 	}
-	if want == "" {
+	if want == "" && code == wire.CodeBadParameter {
+		return wire.Rejectf(code, "%s is missing or empty", f.Name)
+	} else if want == "" {
 		return wire.Reject(code)
 	}
 	return wire.Rejectf(code, "%s is %s", f.Name, want)
+}
+
+// among reports whether a text is one that a field may have.
+func (f Field) among(text string) (want string, ok bool) {
+	if is, named := names[f.Name]; named {
+		return "", is.valid(text)
+	}
+	words, some := f.Tag.Lookup("enum")
+	list := strings.Split(words, ",")
+	return strings.Join(list, " or "), !some || slices.Contains(list, text)
 }
 
 // set reads a field, within its bounds.
@@ -122,13 +134,15 @@ func (f Field) set(v reflect.Value, text string) (want string, ok bool) {
 	switch p := v.Addr().Interface().(type) {
 	case *string:
 		*p = text
-		if is, named := names[f.Name]; named {
-			return "", is.valid(text)
+		return f.among(text)
+	case **string: // an empty one is of a variable that is not set
+		if *p = &text; text == "" {
+			return "", false
 		}
-		if words, among := f.Tag.Lookup("enum"); among {
-			list := strings.Split(words, ",")
-			return strings.Join(list, " or "), slices.Contains(list, text)
-		}
+		return f.among(text)
+	case *[]string: // an empty one would select all
+		err = json.Unmarshal([]byte(text), p)
+		return "a list of texts, none of them empty", err == nil && len(*p) > 0 && !slices.Contains(*p, "")
 	case *json.RawMessage:
 		*p = json.RawMessage(text)
 	case *bool:
@@ -165,6 +179,13 @@ func (r *Row) Write(ask any) (args, rest map[string]string, body []byte) {
 			text = value.Format(time.RFC3339)
 		case bool:
 			text = "1"
+		case *string:
+			if value != nil {
+				text = *value
+			}
+		case []string:
+			list, _ := json.Marshal(value)
+			text = string(list)
 		default:
 			text = fmt.Sprint(value)
 		}

@@ -140,7 +140,7 @@ var Controls = []*Row{
 		"${namespace}: made; nobody can use it before it has a token: spillway token create ${namespace}", "", createNamespace),
 	controls("delete_namespace", "admin", "POST /control/namespaces/{namespace}/delete", "ns rm",
 		"Delete a namespace and its tokens. One with jobs needs --force, which counts them and asks.",
-		"${namespace}: deleted, with ${jobs job}", "", removeNamespace).confirms("delete them, those that arrive meanwhile, and the namespace with its tokens"),
+		"${namespace}: deleted, with ${jobs job}", "", removeNamespace).confirms("delete them, those that arrive meanwhile, and the namespace with its tokens", ""),
 	controls("tokens", "viewer", "GET /control/namespaces/{namespace}/tokens", "token ls",
 		"List the tokens of a namespace of kind queue.",
 		"tokens -> NAME ${name}|PRODUCE ${produce}|CONSUME ${consume}|REQUESTS ${requests}|STORED AS ${stored}|MADE ${made}|"+

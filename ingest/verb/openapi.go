@@ -26,9 +26,9 @@ func Describe(document []byte, admin bool) []byte {
 		paths[path][strings.ToLower(r.Method())] = r.operation(admin)
 	}
 	for _, r := range Rows {
-		if !admin {
+		if !admin && !r.Admin {
 			add("/v1/{namespace}"+r.DataPath(), r)
-		} else if r.Role != "" {
+		} else if admin && r.Role != "" {
 			add("/api/v1/namespaces/{namespace}"+r.Path(), r)
 		}
 	}

@@ -21,6 +21,8 @@ type ofSchedule struct {
 	Schedule string `arg:"" help:"The schedule."`
 }
 
+func (q *ofSchedule) Detail() string { return "schedule " + q.Schedule }
+
 type listSchedules struct {
 	Queue   string `placeholder:"QUEUE" help:"Only those of this queue."`
 	Owner   string `placeholder:"OWNER" help:"Only those that this service registered."`
@@ -308,7 +310,7 @@ var scheduleRows = []*Row{
 		"${queue}/${schedule}: published ${accepted job}", trigger).publishes(),
 	of("backfill_schedule", "operator", "POST "+one+"/backfill", "schedules backfill",
 		"Publish a run for each tick of a range. A repeat within a day publishes only what is missing.",
-		"${queue}/${schedule}: ${ticks tick}, published ${accepted job}", backfill).publishes().confirms("publish them"),
+		"${queue}/${schedule}: ${ticks tick}, published ${accepted job}", backfill).publishes().confirms("publish them", "the range has no tick"),
 	of("schedule_times", "viewer", "GET "+one+"/times", "schedules times",
 		"Print the ticks to come of a schedule, whatever its state.", "${next}", timesOfSchedule),
 	of("times", "", "POST /times", "", "The ticks of a specification. It stores nothing.", "", timesOfSpec),

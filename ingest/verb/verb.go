@@ -12,7 +12,7 @@
 //	header:"If-Match"  where it is no parameter
 //
 // A field that the route names is of its path. A json.RawMessage is the whole body. Every other field is
-// in the query, on both ports.
+// in the query, on both ports; a POST of the admin port may have them in a JSON object as well.
 package verb
 
 import (
@@ -38,8 +38,10 @@ type Row struct {
 	// the path, and ${accepted job} a number of them. With bars it is a table of names and values; after
 	// "schedules -> ", one that has a line for each of these.
 	Text      string
-	None      string // what the command says where a list is empty
-	Confirm   string // what a person agrees to, of a verb that counts first
+	None      string // what the command says where a list is empty, or a count 0
+	Confirm   string // what a person agrees to
+	Admin     bool   // it is of the admin port alone
+	Free      bool   // it takes nothing off the rate of a token
 	Masked    bool   // the answer has payloads, whose fields the admin port masks
 	Publishes bool   // it counts as a publish against the limits of lmstfy's tokens
 
@@ -62,8 +64,18 @@ func of[Q, A any](name, role, route, command, help, text string, do func(context
 	return r
 }
 
-func (r *Row) confirms(what string) *Row {
-	r.Confirm = what
+func (r *Row) confirms(what, none string) *Row {
+	r.Confirm, r.None = what, none
+	return r
+}
+
+func (r *Row) ofAdmin() *Row {
+	r.Admin = true
+	return r
+}
+
+func (r *Row) free() *Row {
+	r.Free = true
 	return r
 }
 
@@ -78,18 +90,23 @@ func (r *Row) publishes() *Row {
 }
 
 // Rows are all verbs of the table.
-var Rows = slices.Concat(scheduleRows, ownerRows)
+var Rows = slices.Concat(jobRows, scheduleRows, ownerRows)
 
 // A Call is who asks, on which port.
 type Call struct {
 	Namespace *job.Namespace
 	Store     Store
 	Limits    schedule.Limits
+	By        string                                // name of who asks
 	Token     string                                // whose rate holds for what a schedule publishes; empty: none
 	Affords   func(jobs int) bool                   // false: the token's rate never allows so many at once
 	Spend     func(jobs int) error                  // takes jobs off the token's rate
 	Mask      func(json.RawMessage) json.RawMessage // of payloads; they are gone, unless the row is Masked
 	Control   *Control                              // of Controls, which have this alone
+
+	// Of rows of the admin port alone: counts, at an operator's pace, and acts on dead letters of a cause.
+	Counts  func(ctx context.Context, queue string) (job.Counts, error)
+	ByCause func(ctx context.Context, a *job.DeadAct, cause string) (int, error)
 }
 
 // Store is what verbs need of a store of queues.

@@ -75,9 +75,10 @@ func TestDeadJobsAreCountedAndRespawnedByCause(t *testing.T) {
 
 	q.rejected("GET", "/queues/out/dead/causes", "viewer", "", http.StatusForbidden, "operator")
 	q.rejected("POST", "/queues/out/dead/respawn", "operator", body("x", `"reason":"buried","dry_run":true`), http.StatusBadRequest, "cause selects")
-	q.rejected("POST", "/queues/out/dead/respawn", "operator", body("x", `"ids":[],"dry_run":true`), http.StatusBadRequest, "cause selects")
-	q.rejected("POST", "/queues/out/dead/respawn", "operator", body(strings.Repeat("x", job.MaxError+1), `"dry_run":true`), http.StatusBadRequest, "cause: want")
+	q.rejected("POST", "/queues/out/dead/respawn", "operator", body("x", `"ids":["x"],"dry_run":true`), http.StatusBadRequest, "cause selects")
+	q.rejected("POST", "/queues/out/dead/respawn", "operator", body(strings.Repeat("x", job.MaxError+1), `"dry_run":true`), http.StatusBadRequest, "cause is")
 	q.rejected("POST", "/queues/out/dead/respawn", "operator", body("x", `"limit":1`), http.StatusBadRequest, "dry_run")
+	q.rejected("POST", "/queues/out/dead/respawn", "operator", body("", `"dry_run":true`), http.StatusBadRequest, "bad_parameter")
 }
 
 // A job that dies again while dead letters are respawned is left, and those on each shard are found.
@@ -106,7 +107,7 @@ func TestDeadJobsOfSeveralShardsAreOfOneCause(t *testing.T) {
 	if q.ask("GET", "/queues/out/dead/causes", "", &got); got.counted() != "225 a #; 225 b #; 450 true" {
 		t.Fatal(got.counted())
 	}
-	var done ActedJobs
+	var done actedJobs
 	if q.ask("POST", "/queues/out/dead/respawn", `{"cause":"b #","confirm":225}`, &done); done.Jobs != 225 || !done.Complete {
 		t.Errorf("got %+v", done)
 	}

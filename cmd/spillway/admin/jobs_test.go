@@ -90,6 +90,15 @@ func (q *queued) buryFor(queue string, errors ...string) {
 	}
 }
 
+// actedJobs is the answer to an act on jobs.
+type actedJobs struct {
+	DryRun   bool `json:"dry_run"`
+	Jobs     int64
+	Complete bool
+	State    string // of one job
+	Result   string // of a decision
+}
+
 // ask sends a request as an operator and reads the answer into body.
 func (q *queued) ask(method, path, text string, body any) {
 	q.t.Helper()
@@ -209,9 +218,9 @@ func TestJobsAreShownMaskedAndDeletedOneByOne(t *testing.T) {
 	}
 	q.rejected("GET", "/queues/other/jobs/"+ids[1], "operator", "", 404, "no_such_job")
 	q.rejected("POST", "/queues/q/jobs/"+ids[1]+"/delete", "viewer", "{}", 403, "needs the role operator")
-	q.rejected("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", `{"force":true}`, 400, "unknown field")
-	var done ActedJobs
-	if q.ask("POST", "/queues/q/jobs/"+ids[1]+"/delete", "{}", &done); done.Jobs != 1 || !done.Complete {
+	q.rejected("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", `{"force":true}`, 400, "bad_parameter")
+	var done actedJobs
+	if q.ask("POST", "/queues/q/jobs/"+ids[1]+"/delete", "{}", &done); done.State != "deleted" {
 		t.Errorf("delete: %+v", done)
 	}
 	q.rejected("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", "{}", 404, "no_such_job")
@@ -245,7 +254,7 @@ func TestErrorsInATraceAreMaskedAndHiddenOnceTheJobIsGone(t *testing.T) {
 	q.rejected("GET", trace, "viewer", "", 200, `"event":"buried","attempt":1,"error":"*** is rejected"}`)
 	q.rejected("GET", trace+"?unmasked=1", "admin", "", 200, `"error":"canary is rejected"`)
 	q.rejected("GET", trace+"?unmasked=1", "operator", "", 403, "admin")
-	q.ask("POST", "/queues/seen/purge", `{"state":"all","confirm":1}`, &ActedJobs{})
+	q.ask("POST", "/queues/seen/purge", `{"all":true,"confirm":1}`, &actedJobs{})
 	q.rejected("GET", trace, "viewer", "", 200, `"event":"buried","attempt":1,"error":"***"}`)
 	q.rejected("GET", "/queues/out/jobs/"+q.publish("out", 0, "x")[0]+"/trace", "viewer", "", 404, "none of its queue's rules has keep_trace")
 }
@@ -266,11 +275,13 @@ func TestAPreparedJobIsDecidedOnAndNotDeleted(t *testing.T) {
 	}
 	q.rejected("POST", path(0)+"/delete", "operator", "{}", 409, "the job is prepared")
 	q.rejected("POST", path(0)+"/commit", "viewer", "{}", 403, "needs the role operator")
-	var done ActedJobs
-	if q.ask("POST", path(0)+"/commit", "{}", &done); done.Jobs != 1 {
+	var done actedJobs
+	if q.ask("POST", path(0)+"/commit", "{}", &done); done.Result != "committed" {
 		t.Errorf("got %+v", done)
 	}
-	q.ask("POST", path(1)+"/rollback", "{}", &done)
+	if q.ask("POST", path(1)+"/rollback", "{}", &done); done.Result != "rolled_back" {
+		t.Errorf("got %+v", done)
+	}
 	q.rejected("POST", path(0)+"/rollback", "operator", "{}", 409, "the opposite was decided before")
 	q.trail(`"action":"commit_job","namespace":"mail"`, `"action":"rollback_job"`)
 	var account QueueAccount
@@ -307,37 +318,40 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 	q.rejected("GET", "/queues/q/dead", "viewer", "", 403, "forbidden")
 	q.rejected("POST", "/queues/q/dead/respawn", "viewer", `{"confirm":1}`, 403, "forbidden")
 	q.rejected("POST", "/queues/q/dead/respawn", "operator", `{}`, 400, "dry_run")
-	q.rejected("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"ttl_ms":-1}`, 400, "ttl_ms: want")
-	q.rejected("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"limit":-1}`, 400, "limit: want")
-	q.rejected("POST", "/queues/q/dead/delete", "operator", `{"confirm":0}`, 400, "1 or more")
-	q.rejected("POST", "/queues/q/dead/delete", "operator", `{"confirm":1,"ttl_ms":5}`, 400, "unknown field")
-	var done ActedJobs
-	if q.ask("POST", "/queues/q/dead/respawn", `{"dry_run":true,"limit":3}`, &done); done != (ActedJobs{true, 3, true}) {
+	q.rejected("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"ttl":"-1s"}`, 400, "bad_ttl")
+	q.rejected("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"limit":-1}`, 400, "bad_limit")
+	q.rejected("POST", "/queues/q/dead/delete", "operator", `{"confirm":0}`, 400, "from 1 to")
+	q.rejected("POST", "/queues/q/dead/delete", "operator", `{"confirm":1,"ttl":"5s"}`, 400, "bad_parameter")
+	for _, empty := range []string{`"ids":[]`, `"ids":[""]`, `"error":""`, `"reason":""`} { // each would select all
+		q.rejected("POST", "/queues/q/dead/delete", "operator", `{"confirm":100,`+empty+`}`, 400, "bad_")
+	}
+	var done actedJobs
+	if q.ask("POST", "/queues/q/dead/respawn", `{"dry_run":true,"limit":3}`, &done); done != (actedJobs{DryRun: true, Jobs: 3, Complete: true}) {
 		t.Errorf("dry run: %+v", done)
 	}
-	if q.ask("POST", "/queues/q/dead/respawn", `{"confirm":2,"limit":3,"ttl_ms":60000}`, &done); done != (ActedJobs{false, 2, true}) {
+	if q.ask("POST", "/queues/q/dead/respawn", `{"confirm":2,"limit":3,"ttl":"1m"}`, &done); done != (actedJobs{Jobs: 2, Complete: true}) {
 		t.Errorf("respawn: %+v", done)
 	}
-	if q.ask("POST", "/queues/q/dead/delete", `{"confirm":100}`, &done); done != (ActedJobs{false, 3, true}) {
+	if q.ask("POST", "/queues/q/dead/delete", `{"confirm":100}`, &done); done != (actedJobs{Jobs: 3, Complete: true}) {
 		t.Errorf("delete: %+v", done)
 	}
 	q.publish("s", 0, "1", "2", "3", "4")
 	q.bury("s", 4)
 	q.ask("GET", "/queues/s/dead?limit=9", "", &page)
-	for body, want := range map[string]int64{`{"dry_run":true,"reason":"lapsed"}`: 0, `{"dry_run":true,"reason":"buried"}`: 4, `{"dry_run":true,"age_ms":3600000}`: 0,
+	for body, want := range map[string]int64{`{"dry_run":true,"reason":"lapsed"}`: 0, `{"dry_run":true,"reason":"buried"}`: 4, `{"dry_run":true,"age":"1h"}`: 0,
 		`{"dry_run":true,"error":"never said"}`: 0, `{"dry_run":true,"ids":["` + page.Jobs[1].ID + `"]}`: 1} {
-		if q.ask("POST", "/queues/s/dead/respawn", body, &done); done != (ActedJobs{true, want, true}) {
+		if q.ask("POST", "/queues/s/dead/respawn", body, &done); done != (actedJobs{DryRun: true, Jobs: want, Complete: true}) {
 			t.Errorf("%s: %+v", body, done)
 		}
 	}
-	if q.ask("POST", "/queues/s/dead/respawn", `{"confirm":1,"ids":["`+page.Jobs[1].ID+`"]}`, &done); done != (ActedJobs{false, 1, true}) {
+	if q.ask("POST", "/queues/s/dead/respawn", `{"confirm":1,"ids":["`+page.Jobs[1].ID+`"]}`, &done); done != (actedJobs{Jobs: 1, Complete: true}) {
 		t.Errorf("respawn by id: %+v", done)
 	}
-	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"ids":["`+page.Jobs[1].ID+`"],"limit":3}`, 400, "give one of both")
+	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"ids":["`+page.Jobs[1].ID+`"],"limit":3}`, 400, "or select some")
 	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"ids":["x"]}`, 400, "the id of no job")
-	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"reason":"bored"}`, 400, "want nacked")
-	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"age_ms":-1}`, 400, "age_ms: want")
-	q.rejected("POST", "/queues/s/jobs/"+page.Jobs[1].ID+"/promote", "operator", `{}`, 409, "not delayed")
+	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"reason":"bored"}`, 400, "nacked or")
+	q.rejected("POST", "/queues/s/dead/delete", "operator", `{"confirm":1,"age":"-1s"}`, 400, "bad_age")
+	q.rejected("POST", "/queues/s/jobs/"+page.Jobs[1].ID+"/promote", "operator", `{}`, 409, "not_delayed")
 	var published Published
 	if q.ask("POST", "/queues/new/jobs", `{"data":[{"a": 1},"b"],"delay_ms":60000,"tries":2}`, &published); len(published.IDs) != 2 {
 		t.Errorf("published: %+v", published)
@@ -370,21 +384,21 @@ func TestAPurgeOfAQueueTakesNoMoreThanWereConfirmed(t *testing.T) {
 	q.publish("q", 0, "1", "2", "3")
 	q.bury("q", 1)
 	q.publish("q", time.Hour, "4")
-	var done ActedJobs
-	if q.ask("POST", "/queues/q/purge", `{"state":"ready","dry_run":true}`, &done); done.Jobs != 2 {
+	var done actedJobs
+	if q.ask("POST", "/queues/q/purge", `{"dry_run":true}`, &done); done.Jobs != 2 {
 		t.Errorf("ready: %+v", done)
 	}
-	if q.ask("POST", "/queues/q/purge", `{"state":"all","dry_run":true}`, &done); done.Jobs != 4 {
+	if q.ask("POST", "/queues/q/purge", `{"all":true,"dry_run":true}`, &done); done.Jobs != 4 {
 		t.Errorf("all: %+v", done)
 	}
-	q.rejected("POST", "/queues/q/purge", "operator", `{"state":"ready","confirm":1}`, 409, "there are 2 jobs now")
-	q.rejected("POST", "/queues/q/purge", "operator", `{"state":"","confirm":1}`, 400, "state: want")
-	q.rejected("POST", "/queues/q/purge", "operator", `{"state":"all"}`, 400, "dry_run")
-	q.rejected("POST", "/queues/q/purge", "viewer", `{"state":"all","confirm":9}`, 403, "forbidden")
-	if q.ask("POST", "/queues/q/purge", `{"state":"ready","confirm":2}`, &done); done.Jobs != 2 || !done.Complete {
+	q.rejected("POST", "/queues/q/purge", "operator", `{"confirm":1}`, 409, "there are more")
+	q.rejected("POST", "/queues/q/purge", "operator", `{"state":"all","confirm":1}`, 400, "bad_parameter")
+	q.rejected("POST", "/queues/q/purge", "operator", `{"all":true}`, 400, "dry_run")
+	q.rejected("POST", "/queues/q/purge", "viewer", `{"all":true,"confirm":9}`, 403, "forbidden")
+	if q.ask("POST", "/queues/q/purge", `{"confirm":2}`, &done); done.Jobs != 2 || !done.Complete {
 		t.Errorf("purge: %+v", done)
 	}
-	if q.ask("POST", "/queues/q/purge", `{"state":"all","confirm":9}`, &done); done.Jobs != 2 {
+	if q.ask("POST", "/queues/q/purge", `{"all":true,"confirm":9}`, &done); done.Jobs != 2 {
 		t.Errorf("purge of all: %+v", done)
 	}
 	q.trail(`"action":"purge_jobs","namespace":"mail","queue":"q","detail":"state all, confirmed 9","result":"ok","entries":2`)

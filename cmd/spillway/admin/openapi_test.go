@@ -72,7 +72,7 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 var answers = []any{
 	Info{}, You{}, StoreState{}, Overview{}, Finding{}, Findings{}, NamespaceOverview{}, Sink{}, Pause{}, PauseState{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, PurgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, DeleteRequest{}, ReplayRequest{},
-	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, DeadCauses{}, DeadCause{}, JobPage{}, DeadJobsRequest{}, RespawnRequest{}, PurgeJobsRequest{}, ActedJobs{},
+	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, DeadCauses{}, DeadCause{}, JobPage{},
 }
 
 func TestTheOpenAPIFileHasTheKeysOfEveryAnswer(t *testing.T) {

@@ -80,6 +80,9 @@ func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
 	for _, act := range []string{"pause", "resume", "trigger"} {
 		expect(404, "no_such_schedule", "POST", one+"/"+act, "operator", "{}")
 	}
+	if trail := send(q.Server, "GET", "/api/v1/audit", "viewer", "").Body.String(); strings.Count(trail, "the queue has no such schedule") != 4 {
+		t.Errorf("what the store rejected is an act: %s", trail)
+	}
 	expect(404, "no_such_schedule", "POST", october+"&dry_run=1", "operator", "")
 	expect(404, "no_such_schedule", "GET", one+"/times", "viewer", "")
 	expect(404, "no_such_schedule", "GET", one, "operator", "")

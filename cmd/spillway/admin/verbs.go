@@ -47,6 +47,17 @@ func (s *Server) verb(r *request, row *verb.Row) (any, error) {
 			r.bad("%s: it is given twice", name)
 		}
 	}
+	if r.Method == http.MethodPost && len(r.body) > 0 && !row.HasBody() {
+		var object map[string]json.RawMessage
+		r.decode(&object)
+		for name, value := range object {
+			text := ""
+			if json.Unmarshal(value, &text) != nil {
+				text = string(value)
+			}
+			args[name] = text
+		}
+	}
 	if row.Masked {
 		masks = s.masks(r)
 		delete(args, "unmasked")
@@ -67,8 +78,15 @@ func (s *Server) verb(r *request, row *verb.Row) (any, error) {
 		Namespace: space.ns,
 		Store:     space.store,
 		Limits:    r.view.Limits,
+		By:        r.who.name,
 		Affords:   func(int) bool { return true },
 		Spend:     func(int) error { return nil },
+		Counts: func(ctx context.Context, queue string) (job.Counts, error) {
+			return paced(ctx, s.observer.single, func() (job.Counts, error) { return space.store.Counts(ctx, space.ns, queue) })
+		},
+		ByCause: func(ctx context.Context, a *job.DeadAct, cause string) (int, error) {
+			return s.actByCause(ctx, a, space, causeOf(cause), r.view.MaskFields)
+		},
 		Mask: func(payload json.RawMessage) json.RawMessage {
 			if !row.Masked {
 				return nil
@@ -79,7 +97,8 @@ func (s *Server) verb(r *request, row *verb.Row) (any, error) {
 	a, counts := ask.(interface{ Approved() *verb.Approval })
 	switch {
 	case !row.Acts(), counts && a.Approved().DryRun:
-		return row.Do(r.ctx, c, ask)
+		answer, err := row.Do(r.ctx, c, ask)
+		return answer, endedInTime(r.ctx, answer, err)
 	case !counts:
 		return s.verbAct(r.ctx, r, row, c, ask)
 	case a.Approved().Confirm == 0:
@@ -92,20 +111,28 @@ func (s *Server) verb(r *request, row *verb.Row) (any, error) {
 func (s *Server) verbAct(ctx context.Context, r *request, row *verb.Row, c *verb.Call, ask any) (any, error) {
 	answer, err := row.Do(ctx, c, ask)
 	if rejected := jobRejection(err); rejected != nil {
-		switch err = rejected; rejected.status { // whose words the trail has
-		case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
-			if row.Confirm == "" { // else a part may be done
-				return nil, err // which is no act
-			}
+		if rejected.status == http.StatusBadRequest || rejected.status == http.StatusRequestEntityTooLarge || isAny(err, verb.ErrMore, job.ErrOtherKind) {
+			return nil, rejected // it is no act
 		}
+		err = rejected // whose words the trail has
 	}
-	s.record(r, Act{
-		Action:    row.Name,
-		Namespace: c.Namespace.Name,
-		Queue:     r.PathValue("queue"),
-		Detail:    "schedule " + r.PathValue("schedule"),
-	}, err)
-	return answer, err
+	act := Act{Action: row.Name, Namespace: c.Namespace.Name, Queue: r.PathValue("queue")}
+	if of, ok := ask.(interface{ Detail() string }); ok {
+		act.Detail = of.Detail()
+	}
+	if of, ok := answer.(interface{ Count() int64 }); ok {
+		act.Entries = new(of.Count())
+	}
+	s.record(r, act, err)
+	return answer, endedInTime(ctx, answer, err)
+}
+
+// endedInTime is inTime, where the answer can say that it is not complete.
+func endedInTime(ctx context.Context, answer any, err error) error {
+	if of, ok := answer.(interface{ Partial() bool }); ok && of.Partial() {
+		return inTime(ctx, err)
+	}
+	return err
 }
 
 // jobRejection answers what the store of queues says, as the data port does; nil: that it failed.

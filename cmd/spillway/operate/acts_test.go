@@ -154,7 +154,7 @@ func TestWhatACommandDoesNotMeanIsNotDone(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, nil)
 	for want, args := range map[string][]string{
-		"an id is empty":              {"jobs", "respawn", "mail", "out", "", "--yes"}, // a variable that is not set
+		"none of them empty":          {"jobs", "respawn", "mail", "out", "", "--yes"}, // a variable that is not set
 		"concurrency: want 1 or more": {"rules", "set", "mail", "out", "--rate=5/s", "--concurrency=0"},
 	} {
 		if out, stderr, code := run(t, api, args...); code != 2 || !strings.Contains(stderr, want) {

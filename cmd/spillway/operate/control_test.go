@@ -126,9 +126,9 @@ func TestANamespaceWithJobsIsDeletedOnlyWhenSomebodySaysSo(t *testing.T) {
 func TestABackfillIsCountedAndConfirmedFirst(t *testing.T) {
 	t.Parallel()
 	const route = "POST /api/v1/namespaces/mail/queues/reports/schedules/daily/backfill"
-	const from, to = "from=2026-10-01T00%3A00%3A00Z", "to=2026-10-03T00%3A00%3A00%2B02%3A00"
+	const span = `","from":"2026-10-01T00:00:00Z","to":"2026-10-03T00:00:00+02:00"}`
 	line := []string{"schedules", "backfill", "mail", "reports", "daily", "--from=2026-10-01T00:00:00Z", "--to=2026-10-03T00:00:00+02:00"}
-	counted, confirmed := route+"?dry_run=1&"+from+"&"+to, route+"?confirm=8&"+from+"&"+to
+	counted, confirmed := route+` {"dry_run":"1`+span, route+` {"confirm":"8`+span
 	for _, tt := range []struct {
 		flag, counted, out, stderr, asked string
 		code                              int

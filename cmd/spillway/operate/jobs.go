@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/human"
 	"github.com/spillway-io/spillway/partition/schedule"
@@ -13,6 +15,7 @@ import (
 
 // Jobs has the commands for namespaces of kind queue.
 type Jobs struct {
+	kong.Plugins
 	Ls       JobsLs       `cmd:"" help:"List the namespaces of kind queue, the queues of one with their jobs, or the jobs of one that are in a state."`
 	Stat     JobsStat     `cmd:"" help:"Print the ledger of a namespace, or the jobs of one queue by state."`
 	Peek     JobsPeek     `cmd:"" help:"Print the job that a worker would get next. It stays where it is."`
@@ -20,12 +23,6 @@ type Jobs struct {
 	Trace    JobsTrace    `cmd:"" help:"Print what happened to a job, where a rule with keep_trace keeps it."`
 	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first, or count them by cause."`
 	Publish  JobsPublish  `cmd:"" help:"Publish the lines of stdin, each of which is JSON and becomes a job, and print their ids."`
-	Promote  JobsPromote  `cmd:"" help:"Make delayed jobs ready now, by id."`
-	Respawn  JobsRespawn  `cmd:"" help:"Make dead letters of a queue ready again, each for one try more. It counts them first and asks."`
-	Delete   JobsDelete   `cmd:"" help:"Delete jobs by id, or dead letters of a queue. It asks first."`
-	Commit   JobsCommit   `cmd:"" help:"Commit prepared jobs in place of their publisher. It asks first."`
-	Rollback JobsRollback `cmd:"" help:"Delete prepared jobs in place of their publisher. It asks first."`
-	Purge    JobsPurge    `cmd:"" help:"Delete the ready jobs of a queue, or all. It counts them first and asks."`
 	Move     JobsMove     `cmd:"" help:"Move the ready jobs of a queue into another, of any namespace and kind, also from and to PHP's, each with all that it has: attributes, id, on_end, ttl. What it had in hand when it ended comes again after a minute, and is moved once."`
 	Forecast JobsForecast `cmd:"" help:"Print how many delayed jobs and ticks of schedules come due when."`
 }

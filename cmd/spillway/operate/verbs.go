@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -24,7 +25,7 @@ import (
 
 // New returns the commands, with those of the table of verbs.
 func New() (c Commands) {
-	c.Schedules.Plugins = Verbs("schedules")
+	c.Jobs.Plugins, c.Schedules.Plugins = Verbs("jobs"), Verbs("schedules")
 	c.Rules.Plugins, c.Ns.Plugins, c.AdminToken.Plugins = Verbs("rules"), Verbs("ns"), Verbs("admin-token")
 	return c
 }
@@ -83,16 +84,18 @@ func Verbs(noun string) kong.Plugins {
 			continue
 		}
 		fields = append(fields, reflect.StructField{
-			Name: strings.ToUpper(name[:1]) + name[1:],
+			Name: "Verb" + digits(len(fields)),
 			Type: reflect.TypeFor[verbCommand](),
-			Tag:  reflect.StructTag(`cmd:"" help:` + strconv.Quote(row.Help)),
+			Tag:  reflect.StructTag(`cmd:"" name:"` + name + `" help:` + strconv.Quote(row.Help)),
 		})
 		c := verbCommand{Of: &inNamespace{}, Ask: row.Ask(), row: row}
 		if slices.Contains(verb.Controls, row) {
 			c.Of = nil
 		}
-		if row.Confirm != "" {
+		if _, counts := c.Ask.(approved); counts {
 			c.More = &agreement{}
+		} else if row.Confirm != "" {
+			c.More = &several{}
 		} else if row.Masked {
 			c.More = &unmasked{}
 		}
@@ -108,6 +111,14 @@ func Verbs(noun string) kong.Plugins {
 // inNamespace is of verbs of a namespace that has its store.
 type inNamespace struct {
 	Namespace string `arg:"" help:"The namespace."`
+}
+
+type approved interface{ Approved() *verb.Approval }
+
+// several are more jobs than the one that the verb asks.
+type several struct {
+	Jobs      []string `arg:"" optional:"" help:"More of them."`
+	agreement `embed:""`
 }
 
 type unmasked struct {
@@ -130,34 +141,74 @@ func (c *verbCommand) Run(ctx context.Context, s Streams, k *kong.Context) error
 	if c.Of == nil {
 		return c.control(ctx, s, k)
 	}
-	a, counts := c.Ask.(interface{ Approved() *verb.Approval })
-	if !counts {
-		answer, err := c.send(ctx)
-		if err != nil {
+	switch more := c.More.(type) {
+	case *agreement:
+		return c.confirmed(ctx, s, more)
+	case *several:
+		job := reflect.ValueOf(c.Ask).Elem().FieldByName("Job")
+		jobs := append([]string{job.String()}, more.Jobs...)
+		if err := cmp.Or(validJobs(jobs...), more.ask(ctx, s, int64(len(jobs)), c.row.Confirm)); err != nil {
 			return err
 		}
-		return c.show(s, answer)
+		var failures []error
+		for _, id := range jobs {
+			job.SetString(id)
+			if err := c.once(ctx, s); err != nil {
+				failures = append(failures, fmt.Errorf("%s: %w", id, err))
+			}
+		}
+		return errors.Join(failures...)
 	}
-	only := a.Approved().DryRun
-	a.Approved().DryRun = true
+	return c.once(ctx, s)
+}
+
+func (c *verbCommand) once(ctx context.Context, s Streams) error {
+	answer, err := c.send(ctx)
+	if err != nil {
+		return err
+	}
+	return c.show(s, answer)
+}
+
+// confirmed counts, asks, and does as many as were agreed to.
+func (c *verbCommand) confirmed(ctx context.Context, s Streams, more *agreement) error {
+	a := c.Ask.(approved).Approved()
+	only := a.DryRun
+	a.DryRun = true
 	found, err := c.send(ctx)
 	if err != nil {
 		return err
 	}
 	n := gjson.GetBytes(found, "jobs").Int()
 	_ = s.tell("%s: found %s", c.path["queue"], human.Some(n, "job", "jobs"))
+	if n == 0 && c.row.None != "" {
+		_ = s.tell("%s", c.fill(c.row.None, gjson.ParseBytes(found), "0", " "))
+	}
 	if n == 0 || only {
 		return c.print(s, found, c.path["queue"]+": nothing was changed")
 	}
-	if err := c.More.(*agreement).ask(ctx, s, n, c.row.Confirm); err != nil {
+	if err := more.ask(ctx, s, n, c.row.Confirm); err != nil {
 		return err
 	}
-	*a.Approved() = verb.Approval{Confirm: n}
-	done, err := c.send(ctx)
-	if err != nil {
-		return fmt.Errorf("%w; run it again: it goes on where this ended", err)
+	done := map[string]any{}
+	for left, total := n, int64(0); left > 0; {
+		*a = verb.Approval{Confirm: left}
+		answer, err := c.send(ctx)
+		if err != nil {
+			return err
+		}
+		_ = json.Unmarshal(answer, &done) // which exchange did before
+		part := gjson.GetBytes(answer, "jobs").Int()
+		if part == 0 && total == 0 {
+			break
+		}
+		left, total = left-part, total+part
+		if done["jobs"] = total; part == 0 || done["complete"] == true {
+			break
+		}
 	}
-	return c.show(s, done)
+	answer, _ := json.Marshal(done) // it was JSON
+	return c.show(s, answer)
 }
 
 // send asks the admin port.
@@ -175,8 +226,12 @@ func (c *verbCommand) send(ctx context.Context) (answer json.RawMessage, err err
 	if call.err != nil {
 		return nil, call.err
 	}
-	for name, text := range args {
-		call.set(name, text)
+	if c.row.Method() == http.MethodPost && body == nil {
+		body, _ = json.Marshal(args) // texts
+	} else {
+		for name, text := range args {
+			call.set(name, text)
+		}
 	}
 	if u, ok := c.More.(*unmasked); ok {
 		call.on("unmasked", u.Unmasked)

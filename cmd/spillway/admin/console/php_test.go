@@ -80,7 +80,7 @@ func TestQueuesOfPHPShowWhatPHPHoldsAndTheirFailuresByCause(t *testing.T) {
 	until(t, page, "its queues have no acts that PHP's have not", `[...document.querySelectorAll(".queue-page .action")].map((b) => b.innerText).join() === "Purge …,Respawn …,Delete …"`)
 	click(t, page, "Respawn …")
 	enter(t, page, "Time to live", "60")
-	shows(t, page, "spillway jobs respawn shop default --ttl 60000ms")
+	shows(t, page, "spillway jobs respawn shop default --ttl 60s")
 }
 
 func TestWorkersAndCausesOfStrangersAreOnlyTexts(t *testing.T) {

@@ -59,8 +59,8 @@ export async function get(path, query, { signal, exact } = {}) {
 }
 
 /** Sends a write. */
-export async function post(path, body = {}, query) {
-  const response = await answer(address(path, query), {
+export async function post(path, body = {}) {
+  const response = await answer(address(path), {
     method: "POST", signal: AbortSignal.timeout(actPatience), headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   });
   return response.json();

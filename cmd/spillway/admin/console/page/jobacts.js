@@ -50,9 +50,12 @@ export function purge(namespace, queue, done) {
     text: "The jobs are deleted, with those that arrive meanwhile. Nothing brings them back.",
     fields: [{ name: "state", label: "Which jobs: ready or all", type: "text", value: "ready", counts: true, hint: "all: the delayed, leased and dead ones, too." }],
     route: path("namespaces", namespace, "queues", queue, "purge"),
-    select: (values) => ({ state: values.state.trim() }),
+    select: ({ state }) => {
+      if (!["ready", "all"].includes(state.trim())) throw new Error("Which jobs: enter ready or all");
+      return { all: state.trim() === "all" };
+    },
     command: ["purge", namespace, queue],
-    flags: ({ state }) => (state === "all" ? ["--all"] : []),
+    flags: ({ all }) => (all ? ["--all"] : []),
   });
 }
 
@@ -66,10 +69,10 @@ const selecting = [atMost,
 const fieldsOf = (ids, php) => (ids.length > 0 ? [] : php ? [atMost] : selecting);
 const some = (ids, { limit, error, cause, reason, age }) => (ids.length > 0 ? { ids } : {
   ...(Number(limit) > 0 && { limit: Math.floor(Number(limit)) }), ...(error && { error }), ...(cause && { cause }), ...(reason?.trim() && { reason: reason.trim() }),
-  ...(Number(age) > 0 && { age_ms: Math.round(Number(age) * 1000) }),
+  ...(Number(age) > 0 && { age: Number(age) + "s" }),
 });
-const flagsOf = ({ limit, error, cause, reason, age_ms: age }) => [...(limit ? ["--limit", limit] : []), ...(error ? ["--error", quoted(error)] : []),
-  ...(cause ? ["--cause", quoted(cause)] : []), ...(reason ? ["--reason", quoted(reason)] : []), ...(age ? ["--age", age + "ms"] : [])];
+const flagsOf = ({ limit, error, cause, reason, age }) => [...(limit ? ["--limit", limit] : []), ...(error ? ["--error", quoted(error)] : []),
+  ...(cause ? ["--cause", quoted(cause)] : []), ...(reason ? ["--reason", quoted(reason)] : []), ...(age ? ["--age", age] : [])];
 
 /** Makes dead letters of a queue ready again: those with ids, or the oldest that are selected. */
 export function respawn(namespace, queue, done, ids = [], php = false) {
@@ -78,9 +81,9 @@ export function respawn(namespace, queue, done, ids = [], php = false) {
     text: `Each becomes a ready job again, for one try more${ids.length > 0 ? "" : ", the oldest first"}.`,
     fields: [...fieldsOf(ids, php), { name: "ttl", label: "Time to live, in seconds", type: "number", min: 0, value: "", hint: "Empty: for ever." }],
     route: path("namespaces", namespace, "queues", queue, "dead", "respawn"),
-    select: (values) => ({ ...some(ids, values), ...(Number(values.ttl) > 0 && { ttl_ms: Math.round(Number(values.ttl) * 1000) }) }),
+    select: (values) => ({ ...some(ids, values), ...(Number(values.ttl) > 0 && { ttl: Number(values.ttl) + "s" }) }),
     command: ["respawn", namespace, queue, ...ids],
-    flags: ({ ttl_ms: ttl, ...of }) => [...flagsOf(of), ...(ttl ? ["--ttl", ttl + "ms"] : [])],
+    flags: ({ ttl, ...of }) => [...flagsOf(of), ...(ttl ? ["--ttl", ttl] : [])],
   });
 }
 
@@ -92,15 +95,15 @@ export function removeDead(namespace, queue, done, ids = [], php = false) {
     fields: fieldsOf(ids, php),
     route: path("namespaces", namespace, "queues", queue, "dead", "delete"),
     select: (values) => some(ids, values),
-    command: ["delete", namespace, queue, ...ids],
-    flags: (of) => [...(ids.length > 0 ? [] : ["--dead"]), ...flagsOf(of)],
+    command: [ids.length > 0 ? "rm" : "rm-dead", namespace, queue, ...ids],
+    flags: flagsOf,
   });
 }
 
 // An act on one job.
 const onJob = (verb, namespace, queue, job, spec) => asked({
   route: path("namespaces", namespace, "queues", queue, "jobs", job, verb),
-  command: () => `spillway jobs ${verb} ${[namespace, queue, job].map(quoted).join(" ")}`,
+  command: () => `spillway jobs ${verb === "delete" ? "rm" : verb} ${[namespace, queue, job].map(quoted).join(" ")}`,
   ...spec,
 });
 

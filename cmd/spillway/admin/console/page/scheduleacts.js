@@ -8,14 +8,14 @@ import { notice, set } from "./state.js";
 const some = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 // Opens the dialog of an act on a schedule, of = {namespace, queue, name}. did says what the answer means.
-function confirmed(verb, of, { did, done, flags = () => "", query = () => ({}), ...spec }) {
+function confirmed(verb, of, { did, done, flags = () => "", body = () => ({}), ...spec }) {
   const route = path("namespaces", of.namespace, "queues", of.queue, "schedules", of.name, verb);
   set({ confirm: {
     ...spec,
     command: (values) => visible(`spillway schedules ${verb} ${[of.namespace, of.queue, of.name].map(quoted).join(" ")}${flags(values)}`),
-    count: spec.count && ((values) => post(route, {}, { ...query(values), dry_run: true }).then(spec.count)),
+    count: spec.count && ((values) => post(route, { ...body(values), dry_run: true }).then(spec.count)),
     async act(values, confirm) {
-      const got = await post(route, {}, { ...query(values), ...(spec.count && { confirm }) });
+      const got = await post(route, { ...body(values), ...(spec.count && { confirm }) });
       notice(`${visible(of.queue)}/${visible(of.name)}: ${did(got)}`, "info");
       await refresh();
       done();
@@ -36,7 +36,7 @@ export const resume = (of, done) => confirmed("resume", of, {
 
 export const trigger = (of, done) => confirmed("trigger", of, {
   title: `Trigger ${visible(of.name)}`, verb: "Trigger", did: (got) => `published ${some(got.accepted, "job")}`, done,
-  query: () => ({ force: true }),
+  body: () => ({ force: true }),
   flags: () => " --force",
   text: "A run more, now, beside the ticks, and also beside a run that is not done.",
 });
@@ -58,7 +58,7 @@ export const backfill = (of, done) => confirmed("backfill", of, {
     { name: "from", label: "The first time, in your zone", type: "datetime-local", value: local(Date.now() - day), counts: true },
     { name: "to", label: "The end, not included", type: "datetime-local", value: local(Date.now()), counts: true },
   ],
-  query: ({ from, to }) => ({ from: instant(from, "The first time"), to: instant(to, "The end") }),
+  body: ({ from, to }) => ({ from: instant(from, "The first time"), to: instant(to, "The end") }),
   flags({ from, to }) {
     try {
       return ` --from ${instant(from)} --to ${instant(to)}`;

@@ -1,0 +1,272 @@
+package verb
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+type ofJob struct {
+	ofQueue
+	Job string `arg:"" help:"Id of the job."`
+}
+
+// Detail is bounded, as it may be no id.
+func (q *ofJob) Detail() string { return q.Job[:min(len(q.Job), 255)] }
+
+// ref is the job, or job.ErrNoJob where no job has such an id.
+func (q *ofJob) ref(c *Call) (job.Ref, error) {
+	ref, exists := c.Namespace.ParseID(q.Queue, q.Job)
+	if !exists {
+		return ref, job.ErrNoJob
+	}
+	return ref, nil
+}
+
+type jobState struct {
+	State string `json:"state"`
+}
+
+// Count is how many jobs it was done to.
+func (s jobState) Count() int64 { return int64(min(1, len(s.State))) }
+
+// promote makes a delayed job ready now.
+func promote(ctx context.Context, c *Call, q *ofJob) (jobState, error) {
+	ref, err := q.ref(c)
+	if err == nil {
+		err = c.Store.Reschedule(ctx, &job.Reschedule{Namespace: c.Namespace, Queue: q.Queue, Ref: ref, Promote: true})
+	}
+	if err != nil {
+		return jobState{}, err
+	}
+	return jobState{job.Ready.String()}, nil
+}
+
+// deleteJob deletes a job, in whatever state: who has it claimed finds it gone.
+func deleteJob(ctx context.Context, c *Call, q *ofJob) (jobState, error) {
+	ref, err := q.ref(c)
+	if err != nil {
+		return jobState{}, err
+	}
+	ack := &job.Ack{Namespace: c.Namespace, Queue: q.Queue, Ref: ref, Delete: true, Undone: true, By: c.By}
+	c.Store.Run(ctx, c.Store.NewLane(), &job.Batch{Acks: []*job.Ack{ack}})
+	if ack.Err == nil && !ack.Acked && !ack.Deleted {
+		return jobState{}, job.ErrNoJob
+	}
+	if ack.Err != nil {
+		return jobState{}, ack.Err
+	}
+	return jobState{"deleted"}, nil
+}
+
+type decided struct {
+	Result string `json:"result"`
+	DueMS  int64  `json:"due_ms,omitempty" help:"When it is ready."`
+}
+
+func (d decided) Count() int64 { return int64(min(1, len(d.Result))) }
+
+// decide commits a prepared job for its publisher, or rolls it back.
+func decide(result string) func(context.Context, *Call, *ofJob) (decided, error) {
+	return func(ctx context.Context, c *Call, q *ofJob) (decided, error) {
+		ref, err := q.ref(c)
+		d := &job.Decision{Namespace: c.Namespace, Queue: q.Queue, Ref: ref, Rollback: result == "rolled_back"}
+		if err == nil {
+			err = c.Store.Decide(ctx, d)
+		}
+		if err != nil {
+			return decided{}, err
+		}
+		if d.State != job.Delayed {
+			d.Due = 0
+		}
+		return decided{result, d.Due}, nil
+	}
+}
+
+type purge struct {
+	ofQueue
+	Approval
+	All bool `help:"Delete delayed, leased and dead jobs, too."`
+}
+
+func (q *purge) Detail() string {
+	state := "ready"
+	if q.All {
+		state = "all"
+	}
+	return fmt.Sprintf("state %s, confirmed %d", state, q.Confirm)
+}
+
+type acted struct {
+	DryRun   bool  `json:"dry_run"`
+	Jobs     int64 `json:"jobs"`
+	Complete bool  `json:"complete" help:"It ran to its end."`
+	Others   int64 `json:"others,omitempty" help:"With dry_run of a purge: jobs that are delayed, leased or dead, and stay."`
+}
+
+func (a acted) Count() int64 { return a.Jobs }
+
+// Partial reports whether the answer says that it did not run to its end.
+func (a acted) Partial() bool { return !a.Complete }
+
+// purgeJobs deletes the ready jobs of a queue, or all of them. Those that arrive meanwhile may be
+// deleted, too; more than were confirmed at its beginning reject it.
+func purgeJobs(ctx context.Context, c *Call, q *purge) (acted, error) {
+	counts, err := c.Counts(ctx, q.Queue)
+	n, others := counts.Ready, counts.Pending+counts.Dead
+	if q.All {
+		n, others = n+others, 0
+	}
+	if err == nil {
+		err = q.allows(n)
+	}
+	if err != nil || q.DryRun {
+		return acted{true, n, true, others}, err
+	}
+	n, err = c.Store.Purge(ctx, c.Namespace, q.Queue, q.All)
+	return acted{Jobs: n, Complete: err == nil}, err
+}
+
+type deadJobs struct {
+	ofQueue
+	Approval
+	IDs    []string      `arg:"" optional:"" help:"Ids of dead letters, 1000 at most. Without one, all that the rest selects."`
+	Limit  int           `placeholder:"N" bounds:"0..2147483647" help:"At most this many, the oldest first. Without it, all."`
+	Reason *string       `enum:"nacked,lapsed,buried,undecided" placeholder:"REASON" help:"Only those that died so: nacked, lapsed, buried or undecided."`
+	Error  *string       `placeholder:"TEXT" help:"Only those whose last error has this in it."`
+	Age    time.Duration `placeholder:"DURATION" bounds:"0s..1193046h" help:"Only those that died so long ago, or longer."`
+	Cause  *string       `placeholder:"CAUSE" help:"Only those of this cause, as jobs dead --by cause prints it, or of what one of them says; then only --limit selects more. Not of PHP's queues."`
+}
+
+// Detail is what they selected.
+func (q *deadJobs) Detail() (text string) {
+	if q.Reason != nil {
+		text += "reason " + *q.Reason + ", "
+	}
+	if q.Error != nil {
+		text += fmt.Sprintf("error %.64q, ", *q.Error)
+	}
+	if q.Age > 0 {
+		text += fmt.Sprintf("age %s, ", q.Age)
+	}
+	if q.Cause != nil {
+		text += fmt.Sprintf("cause %.64q, ", *q.Cause)
+	}
+	if len(q.IDs) > 0 {
+		text += fmt.Sprintf("%d by id, ", len(q.IDs))
+	}
+	return text + fmt.Sprintf("confirmed %d", q.Confirm)
+}
+
+// act is what is asked, for as many dead letters as were confirmed at most.
+func (q *deadJobs) act(c *Call, verb job.DeadVerb) (*job.DeadAct, error) {
+	a := &job.DeadAct{Namespace: c.Namespace, Queue: q.Queue, Verb: verb, Age: q.Age, Limit: math.MaxInt32}
+	if q.Reason != nil {
+		a.Reason = job.ReasonOf(*q.Reason)
+	}
+	if q.Error != nil {
+		a.Error = *q.Error
+	}
+	switch {
+	case len(a.Error) > job.MaxError:
+		return nil, wire.Reject(wire.CodeBadError)
+	case len(q.IDs) > 0 && (q.Limit > 0 || a.Selects()):
+		return nil, wire.Rejectf(wire.CodeBadParameter, "name dead letters by their ids, or select some by limit, reason, error and age")
+	case len(q.IDs) > job.MaxNamed:
+		return nil, wire.Rejectf(wire.CodeBadParameter, "ids are %d at most", job.MaxNamed)
+	case q.Cause != nil && len(*q.Cause) > job.MaxError:
+		return nil, wire.Rejectf(wire.CodeBadParameter, "cause is %d bytes at most", job.MaxError)
+	case q.Cause != nil && (len(q.IDs) > 0 || a.Selects()):
+		return nil, wire.Rejectf(wire.CodeBadParameter, "cause selects dead letters with nothing but limit")
+	case q.Cause != nil && c.Namespace.PHP:
+		return nil, job.ErrOtherKind
+	}
+	for _, id := range q.IDs {
+		ref, ok := c.Namespace.ParseID(q.Queue, id)
+		if !ok {
+			return nil, wire.Rejectf(wire.CodeBadID, "%.64q is the id of no job of the queue", id)
+		}
+		a.Named = append(a.Named, ref)
+	}
+	for _, most := range []int64{int64(q.Limit), q.Confirm} {
+		if most > 0 {
+			a.Limit = int(min(most, int64(a.Limit)))
+		}
+	}
+	return a, nil
+}
+
+func (q *deadJobs) do(ctx context.Context, c *Call, a *job.DeadAct) (acted, error) {
+	act := c.Store.ActOnDead
+	if q.Cause != nil {
+		act = func(ctx context.Context, a *job.DeadAct) (int, error) { return c.ByCause(ctx, a, *q.Cause) }
+	}
+	if q.DryRun && q.Cause == nil && !a.Selects() {
+		counts, err := c.Counts(ctx, q.Queue)
+		return acted{DryRun: true, Jobs: min(counts.Dead, int64(a.Limit)), Complete: true}, err
+	}
+	if q.DryRun || a.Named != nil { // the store bounds the others
+		count := *a
+		count.Verb = job.CountDead
+		n, err := act(ctx, &count)
+		if err == nil {
+			err = q.allows(int64(n))
+		}
+		if q.DryRun {
+			return acted{DryRun: true, Jobs: int64(n), Complete: err == nil}, err
+		}
+		if err != nil {
+			return acted{}, err
+		}
+	}
+	n, err := act(ctx, a)
+	return acted{Jobs: int64(n), Complete: err == nil}, err
+}
+
+func deleteDead(ctx context.Context, c *Call, q *deadJobs) (acted, error) {
+	a, err := q.act(c, job.DeleteDead)
+	if err != nil {
+		return acted{}, err
+	}
+	return q.do(ctx, c, a)
+}
+
+type respawn struct {
+	deadJobs
+	TTL time.Duration `bounds:"0s..1193046h" default:"0" help:"How long they live from then on; 0 is for ever. That of their publish is gone."`
+}
+
+func respawnDead(ctx context.Context, c *Call, q *respawn) (acted, error) {
+	a, err := q.act(c, job.RespawnDead)
+	if err != nil {
+		return acted{}, err
+	}
+	a.TTL = q.TTL
+	return q.do(ctx, c, a)
+}
+
+const oneJob = "/queues/{queue}/jobs/{job}"
+
+var jobRows = []*Row{
+	of("promote_job", "operator", "POST "+oneJob+"/promote", "jobs promote",
+		"Make delayed jobs ready now, by id.", "${queue}/${job}: ${state}", promote).confirms("make them ready now", ""),
+	of("commit_job", "operator", "POST "+oneJob+"/commit", "jobs commit",
+		"Commit prepared jobs in place of their publisher.", "${queue}/${job}: ${result}", decide("committed")).confirms("commit them", "").free(),
+	of("rollback_job", "operator", "POST "+oneJob+"/rollback", "jobs rollback",
+		"Delete prepared jobs in place of their publisher.", "${queue}/${job}: ${result}", decide("rolled_back")).confirms("roll them back", "").free(),
+	of("delete_job", "operator", "POST "+oneJob+"/delete", "jobs rm",
+		"Delete jobs by id, in whatever state.", "${queue}/${job}: ${state}", deleteJob).confirms("delete them", "").ofAdmin(),
+	of("respawn_jobs", "operator", "POST /queues/{queue}/dead/respawn", "jobs respawn",
+		"Make dead letters of a queue ready again, each for one try more.", "${queue}: made ready ${jobs dead letter}", respawnDead).
+		confirms("make them ready", "no such job is dead: spillway jobs get says in which state one is").ofAdmin(),
+	of("delete_dead_jobs", "operator", "POST /queues/{queue}/dead/delete", "jobs rm-dead",
+		"Delete dead letters of a queue.", "${queue}: deleted ${jobs dead letter}", deleteDead).confirms("delete them", "").ofAdmin(),
+	of("purge_jobs", "operator", "POST /queues/{queue}/purge", "jobs purge",
+		"Delete the ready jobs of a queue, or all.", "${queue}: deleted ${jobs job}", purgeJobs).
+		confirms("delete them, with those that arrive meanwhile", "${others} more are delayed, leased or dead: --all is for those, too").ofAdmin(),
+}
