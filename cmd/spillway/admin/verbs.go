@@ -39,18 +39,18 @@ func (s *Server) verb(r *request, row *verb.Row) (any, error) {
 	if err != nil {
 		r.bad("query: %v", err)
 	}
-	if row.Acts() && !row.HasBody() && len(r.body) > 0 {
-		r.empty()
-	}
 	for name, values := range query {
 		if args[name] = values[0]; len(values) > 1 {
 			r.bad("%s: it is given twice", name)
 		}
 	}
-	if r.Method == http.MethodPost && len(r.body) > 0 && !row.HasBody() {
+	if len(r.body) > 0 && !row.HasBody() {
 		var object map[string]json.RawMessage
 		r.decode(&object)
 		for name, value := range object {
+			if _, twice := args[name]; twice {
+				r.bad("%s: it is given twice", name)
+			}
 			text := ""
 			if json.Unmarshal(value, &text) != nil {
 				text = string(value)
