@@ -250,8 +250,8 @@ func TestOnlineCheckAsksForTheRightsOfEachKind(t *testing.T) {
 		{"-lpos", "mail: {kind: queue}", "LPOS"},
 		{"-lpos", "mail: {kind: queue}\n  kart: {}", "LPOS"},
 		{"-lpos", "kart: {}", ""},
-		{"-ltrim", "kart: {}", "LTRIM"},
-		{"-ltrim", "mail: {kind: queue}", ""},
+		{"-lrem", "kart: {}", "LREM"},
+		{"-lrem", "mail: {kind: queue}", ""},
 	} {
 		if err := server.Client().Do(t.Context(), "acl", "setuser", "worker", "reset", "on", ">hunter2", "~*", "&*", "+@all", row.lacks).Err(); err != nil {
 			t.Fatal(err)
