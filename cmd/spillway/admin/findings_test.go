@@ -197,7 +197,7 @@ func TestTheQueueWhoseJobsDieIsNamed(t *testing.T) {
 		Push: []Pusher{pushing{{Namespace: "mail", Label: "http://crm", Sink: "crm", State: guard.Failing}}}}
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
 	b := s.observer
-	b.follow(v)
+	b.follow(v.Store, b.observed(v))
 	counted := func(at time.Time, old, crm int64) {
 		b.keep(tableKey{"mail", ""}, &queueTable{at: at, total: 2, rows: []queueCounts{{name: "old", Counts: job.Counts{Dead: old}}, {name: "crm", Counts: job.Counts{Dead: crm}}}})
 	}

@@ -50,7 +50,7 @@ func TestTheServerHoldsWhatItFound(t *testing.T) {
 	v := View{Store: &fakeStore{}, Health: health, Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{push}}
 	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return v }}, zap.NewNop())
 	s.observer.now = func() time.Time { return now }
-	s.observer.follow(v)
+	s.observer.follow(v.Store, s.observer.observed(v))
 	for range 2 {
 		s.observer.note(&s.observer.queues, "mail", reading{jobs: job.Ledger{Ready: 2}, at: now})
 	}

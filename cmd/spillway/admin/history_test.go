@@ -410,11 +410,11 @@ func TestAnAccountThatRestsIsNotLate(t *testing.T) {
 
 func TestANamespaceMadeAgainAsAnotherKindBeginsAnew(t *testing.T) {
 	t.Parallel()
-	o := newObserver(func() View { return View{} }, zap.NewNop())
-	o.spaces["mail"] = &figures{of: &o.buffers}
-	o.spaces["kart"] = &figures{of: &o.buffers}
-	o.forget([][]observed{{{kind: &o.queues, name: "mail"}, {kind: &o.buffers, name: "kart"}}})
-	if o.spaces["mail"] != nil || o.spaces["kart"] == nil {
-		t.Errorf("left are %v", o.spaces)
+	b := newBacklog(t)
+	o := b.observer
+	o.spaces["default"] = &figures{of: &o.queues}
+	o.tick(t.Context())
+	if f := o.spaces["default"]; f == nil || f.of != &o.buffers || f.completed == 0 {
+		t.Errorf("it has %+v", f)
 	}
 }

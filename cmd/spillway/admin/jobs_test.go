@@ -468,7 +468,7 @@ func TestOnlyTheJobsOfQueuesWhoseSinkFailsWaitForIt(t *testing.T) {
 		pushing{{Namespace: "mail", Sink: "crm", State: guard.Failing}, {Namespace: "mail", Sink: "erp", State: guard.Open}},
 	}}
 	b := newObserver(nil, zap.NewNop())
-	b.follow(v)
+	b.follow(v.Store, b.observed(v))
 	waiting := func() *int64 { return b.queueOverview(v, "", time.Now(), &judge{})[0].Sinks[0].Waiting }
 	if got := waiting(); got != nil {
 		t.Errorf("%d jobs wait before they are counted", *got)
@@ -524,7 +524,7 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	b := newObserver(nil, zap.New(core))
 	ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 	v := View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}
-	b.follow(v)
+	b.follow(v.Store, b.observed(v))
 	note := func(l job.Ledger, at time.Time) {
 		b.note(&b.queues, "mail", reading{jobs: l, totals: jobOutcomes(l), at: at})
 	}

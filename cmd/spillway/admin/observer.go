@@ -206,8 +206,7 @@ func (o *observer) observed(v View) [][]observed {
 }
 
 // follow makes room for the namespaces of the view that holds now.
-func (o *observer) follow(v View) (all [][]observed) {
-	all = o.observed(v)
+func (o *observer) follow(store Store, all [][]observed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, ns := range slices.Concat(all...) {
@@ -216,12 +215,11 @@ func (o *observer) follow(v View) (all [][]observed) {
 			f = &figures{of: ns.kind, swept: swept{rows: map[string]*row{}}}
 			o.spaces[ns.name] = f
 		}
-		if ns.kind == &o.buffers && o.store != v.Store { // after a reload, perhaps of another Redis
+		if ns.kind == &o.buffers && o.store != store { // after a reload, perhaps of another Redis
 			f.reading, f.recent, f.rejected = reading{}, nil, nil
 		}
 	}
-	o.store = v.Store
-	return all
+	o.store = store
 }
 
 // forget drops what is known of namespaces that are no more. Only the sweep calls it, between its own steps.
@@ -250,7 +248,8 @@ func (o *observer) forget(all [][]observed) {
 // answer, the last ones stay.
 func (o *observer) read(ctx context.Context) (busy time.Duration) {
 	v := o.source()
-	all := o.follow(v)
+	all := o.observed(v)
+	o.follow(v.Store, all)
 	var pools sync.WaitGroup
 	took := make([]time.Duration, len(all))
 	for i, pool := range all {

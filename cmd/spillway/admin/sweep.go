@@ -90,7 +90,9 @@ func (o *observer) tick(ctx context.Context) {
 	if v.Store == nil {
 		return
 	}
-	o.forget(o.follow(v))
+	found := o.observed(v)
+	o.forget(found) // first, as one that was made again as another kind has no figures then
+	o.follow(v.Store, found)
 	store, all := v.Store, v.Store.Namespaces()
 	o.mu.Lock()
 	pages, watched := idlePages, o.watched.now(o.now())
