@@ -54,12 +54,13 @@ var routes = []route{
 	{"release_unique", "DELETE", "unique", []string{"id", "unique_key"}, (*api).releaseUnique},
 }
 
-// These stand for /v1/{namespace}/_times and so on, which are of no queue.
-const (
-	timesTail     = "_times"
-	schedulesTail = "_schedules"
-	ownersTail    = "_owners"
-)
+// ownersTail stands for /v1/{namespace}/_owners.
+const ownersTail = "_owners"
+
+// ofNoQueue reports whether a path is one in the place of a queue that is none.
+func ofNoQueue(path string) bool {
+	return path == "_times" || path == "_schedules" || path == ownersTail
+}
 
 func init() {
 	for _, row := range verb.Rows {
@@ -244,22 +245,20 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 		if schedule, pattern = name, "schedules/{schedule}"; acts {
 			pattern += "/" + string(verb)
 		}
-	case string(rest) == timesTail, string(rest) == schedulesTail:
-		pattern = string(rest)
-	case string(queues) == ownersTail:
-		if pattern = ownersTail; below {
-			owner, verb, acts := bytes.Cut(tail, []byte{'/'})
-			c.owner, pattern = string(owner), ownersTail+"/{owner}"
-			if acts {
-				pattern += "/" + string(verb)
-			}
+	case !below && ofNoQueue(unsafe.String(unsafe.SliceData(queues), len(queues))):
+		pattern = string(queues)
+	case below && string(queues) == ownersTail:
+		owner, verb, acts := bytes.Cut(tail, []byte{'/'})
+		c.owner, pattern = string(owner), ownersTail+"/{owner}"
+		if acts {
+			pattern += "/" + string(verb)
 		}
 	}
 	method := string(c.Ctx.Method())
 	var allowed []string
 	for i := range routes {
 		r := &routes[i]
-		if r.tail != pattern || below && (len(tail) == 0 || pattern == timesTail) {
+		if r.tail != pattern || below && (len(tail) == 0 || ofNoQueue(pattern)) {
 			continue
 		}
 		allowed = append(allowed, r.method)
@@ -289,10 +288,10 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 func (c *call) names(queues, id string) *ingest.Rejection {
 	c.id, c.queues = id, []string{queues}
 	switch {
-	case c.route.tail == timesTail, c.route.tail == schedulesTail:
+	case ofNoQueue(c.route.tail):
 		return nil
 	case strings.HasPrefix(c.route.tail, ownersTail):
-		if c.route.tail != ownersTail && !job.ValidScheduleName(c.owner) {
+		if !job.ValidScheduleName(c.owner) {
 			return ingest.Reject(wire.CodeBadName, "")
 		}
 		return nil

@@ -185,6 +185,9 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 		{"GET", "/v1/mail/q/", "", 404, "no_such_route", nil},
 		{"DELETE", "/v1/mail/q/?state=all", "", 404, "no_such_route", nil},
 		{"GET", "/v1/mail/q/jobs/", "", 404, "no_such_route", nil},
+		{"GET", "/v1/mail/q/_schedules", "", 404, "no_such_route", nil},
+		{"GET", "/v1/mail/q/_owners", "", 404, "no_such_route", nil},
+		{"POST", "/v1/mail/q/_times", "x", 404, "no_such_route", nil},
 		{"GET", "/v1/mail/q/jobs/a/b", "", 404, "no_such_route", nil},
 		{"POST", "/v1/nobody/q", "x", 404, "no_such_namespace", nil},
 	} {
