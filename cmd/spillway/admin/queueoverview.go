@@ -97,8 +97,8 @@ func (f *figures) fill(q *QueueOverview, now time.Time) {
 	l := f.jobs
 	q.Ledger, q.ReadAtMS = l, unixMilli(f.at)
 	q.Jobs = l.Ready + l.Prepared + l.Delayed + l.Leased + l.Dead
-	if f.counted != nil && f.counted.oldest() > 0 && l.Ready > 0 {
-		age := max(0, now.UnixMilli()-f.counted.oldest())
+	if oldest := f.counted.oldest(); oldest > 0 && l.Ready > 0 {
+		age := max(0, now.UnixMilli()-oldest)
 		q.OldestReadyAgeMS = &age
 	}
 }

@@ -302,8 +302,11 @@ func (o *observer) keep(key tableKey, t *queueTable) {
 	}
 }
 
-// oldest is when the first ready job of all was published, Unix ms; 0: none is ready.
+// oldest is when the first ready job of all was published, Unix ms; 0: none is ready, or nothing is known.
 func (t *queueTable) oldest() (at int64) {
+	if t == nil {
+		return 0
+	}
 	for _, row := range t.rows {
 		if row.OldestReady > 0 && (at == 0 || row.OldestReady < at) {
 			at = row.OldestReady
@@ -314,10 +317,11 @@ func (t *queueTable) oldest() (at int64) {
 
 // oldestAge is as it was when the queues were counted.
 func (t *queueTable) oldestAge() time.Duration {
-	if t.oldest() == 0 {
+	oldest := t.oldest()
+	if oldest == 0 {
 		return 0
 	}
-	return max(0, t.at.Sub(time.UnixMilli(t.oldest())))
+	return max(0, t.at.Sub(time.UnixMilli(oldest)))
 }
 
 // readAges counts the queues of every namespace, one after the other.
