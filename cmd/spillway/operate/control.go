@@ -5,15 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/tidwall/gjson"
 
 	"github.com/spillway-io/spillway/cmd/spillway/human"
-	"github.com/spillway-io/spillway/ingest/verb"
 )
 
 // Nouns has the commands of a noun in the table of verbs.
@@ -53,7 +50,7 @@ func (c *verbCommand) control(ctx context.Context, s Streams, k *kong.Context) e
 
 // remove counts the jobs of a namespace, asks if there are any, and deletes it.
 func (c *verbCommand) remove(ctx context.Context, s Streams) error {
-	a := c.Ask.(interface{ Approved() *verb.Approval }).Approved()
+	a := c.Ask.(approved).Approved()
 	only := a.DryRun
 	a.DryRun = true
 	found, err := c.post(ctx)
@@ -83,7 +80,7 @@ func (c *verbCommand) post(ctx context.Context) (json.RawMessage, error) {
 	args, path, _ := c.row.Write(c.Ask)
 	maps.Copy(path, args)
 	c.path = path
-	call := c.call("/api/v1" + os.Expand(strings.ReplaceAll(c.row.Path(), "{", "${"), func(name string) string { return path[name] }))
+	call := c.call("/api/v1" + c.route())
 	if of, ok := c.Ask.(interface{ Check() error }); ok && of.Check() != nil {
 		call.check(misuse("%w", of.Check()))
 	}

@@ -222,7 +222,7 @@ func (c *verbCommand) send(ctx context.Context) (answer json.RawMessage, err err
 	if _, err = c.row.Read(args, func(_, name string) string { return path[name] }, body); err != nil {
 		return nil, misuse("%w", err)
 	}
-	call := c.namespace(c.Of.(*inNamespace).Namespace).at(os.Expand(strings.ReplaceAll(c.row.Path(), "{", "${"), func(name string) string { return path[name] }))
+	call := c.namespace(c.Of.(*inNamespace).Namespace).at(c.route())
 	if call.err != nil {
 		return nil, call.err
 	}
@@ -246,6 +246,11 @@ func (c *verbCommand) send(ctx context.Context) (answer json.RawMessage, err err
 		timeout = max(timeout, actTimeout)
 	}
 	return call.exchange(ctx, c.row.Method(), call.target(), body, header, timeout, new(any))
+}
+
+// route is the path of the row with its names.
+func (c *verbCommand) route() string {
+	return os.Expand(strings.ReplaceAll(c.row.Path(), "{", "${"), func(name string) string { return c.path[name] })
 }
 
 // show prints an answer as its row says.
