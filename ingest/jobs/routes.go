@@ -106,12 +106,7 @@ func cold(row *verb.Row) func(*api, *call) *ingest.Rejection {
 				}
 				return nil
 			},
-			Mask: func(payload json.RawMessage) json.RawMessage {
-				if !row.Masked {
-					return nil
-				}
-				return payload
-			},
+			Mask: func(payload json.RawMessage) json.RawMessage { return payload },
 		}
 		created := false
 		run := a.reading

@@ -59,8 +59,9 @@ func (r *Row) HasBody() bool {
 
 // Read makes what a verb asks of parameters, of names in the path and headers, and of a body.
 func (r *Row) Read(args map[string]string, at func(in, name string) string, body []byte) (any, error) {
+	known := r.Params()
 	for name := range args {
-		if known := r.Params(); !slices.Contains(known, name) {
+		if !slices.Contains(known, name) {
 			return nil, wire.Rejectf(wire.CodeBadParameter, "%.64q: the parameters of this route are %v", name, known)
 		}
 	}

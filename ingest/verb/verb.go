@@ -164,4 +164,9 @@ func (r *Row) Acts() bool { return r.Method() != "GET" && r.Role != "viewer" }
 func (r *Row) Ask() any { return reflect.New(r.ask).Interface() }
 
 // Do does what was read.
-func (r *Row) Do(ctx context.Context, c *Call, ask any) (any, error) { return r.do(ctx, c, ask) }
+func (r *Row) Do(ctx context.Context, c *Call, ask any) (any, error) {
+	if !r.Masked {
+		c.Mask = func(json.RawMessage) json.RawMessage { return nil }
+	}
+	return r.do(ctx, c, ask)
+}

@@ -87,12 +87,7 @@ func (s *Server) verb(r *request, row *verb.Row) (any, error) {
 		ByCause: func(ctx context.Context, a *job.DeadAct, cause string) (int, error) {
 			return s.actByCause(ctx, a, space, causeOf(cause), r.view.MaskFields)
 		},
-		Mask: func(payload json.RawMessage) json.RawMessage {
-			if !row.Masked {
-				return nil
-			}
-			return payloadOf(payload, masks).Data
-		},
+		Mask: func(payload json.RawMessage) json.RawMessage { return payloadOf(payload, masks).Data },
 	}
 	a, counts := ask.(interface{ Approved() *verb.Approval })
 	switch {
