@@ -376,12 +376,21 @@ func demo(t *testing.T, person bool, ok func(stdout, stderr string) bool) (stdou
 	var out, errs lockedBuffer
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	// Of its own, as of two demos that find 8080 free at once one ends.
+	d := &load.Demo{Listen: redistest.FreeAddr(t), AdminListen: redistest.FreeAddr(t)}
 	ended := make(chan error, 1)
 	go func() {
 		p := config.Process{Stdout: &out, Stderr: &errs, Name: "bin/spillway"}
-		ended <- (&load.Demo{}).Show(ctx, p, newService, person)
+		ended <- d.Show(ctx, p, newService, person)
 	}()
-	eventually(t, "the demo prints what it should", func() bool { return ok(out.String(), errs.String()) })
+	eventually(t, "the demo prints what it should", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended: %v; it said %s", err, errs.String())
+		default:
+		}
+		return ok(out.String(), errs.String())
+	})
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
