@@ -37,7 +37,7 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
 		rest += restFactor * took
 	}
-	walking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+	walking, cancel := j.store.backend.Probing(ctx)
 	defer cancel()
 	_ = backend.EachMaster(walking, j.store.backend.Background, func(ctx context.Context, c *redis.Client) error {
 		return j.orphans(ctx, c, shards)

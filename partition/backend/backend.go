@@ -109,6 +109,14 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Backend, err
 // Embedded reports whether the server lives in this process and dies with it.
 func (b *Backend) Embedded() bool { return b.embedded }
 
+// Probing bounds background work of a moment to 1 s. An embedded server may be slow, but it is never down.
+func (b *Backend) Probing(ctx context.Context) (context.Context, context.CancelFunc) {
+	if b.embedded {
+		return context.WithTimeout(ctx, time.Minute)
+	}
+	return context.WithTimeout(ctx, probeTimeout)
+}
+
 // Cluster reports whether the servers are a Redis Cluster.
 func (b *Backend) Cluster() bool { return b.cluster }
 

@@ -24,9 +24,9 @@ const (
 	askAgain = 50 * time.Millisecond
 	// probeFirst is how soon the store probes an unreachable shard, and probeEvery how often it does
 	// in the end: the pauses grow by a tenth of what the outage takes. After the server is back,
-	// operations are rejected for about that long. ProbeTimeout is how long a probe waits for its
+	// operations are rejected for about that long. probeTimeout is how long a probe waits for its
 	// answer.
-	probeFirst, probeEvery, ProbeTimeout = 100 * time.Millisecond, 500 * time.Millisecond, time.Second
+	probeFirst, probeEvery, probeTimeout = 100 * time.Millisecond, 500 * time.Millisecond, time.Second
 )
 
 // ErrUnreachable is the error of an operation that an open breaker rejects.
@@ -185,7 +185,7 @@ func (b *Breaker) run(ctx context.Context, opening uint64) {
 		if !b.open.Load() || b.opened.Load() != opening {
 			return
 		}
-		probing, cancel := context.WithTimeout(ctx, ProbeTimeout)
+		probing, cancel := context.WithTimeout(ctx, probeTimeout)
 		b.Done(Classify(b.probe(probing)))
 		cancel()
 	}

@@ -161,7 +161,7 @@ func TestAProbeThatHangsIsGivenUpAndRepeated(t *testing.T) {
 		for range breakerThreshold {
 			b.Done(errNoAnswer)
 		}
-		clocktest.Pass(10 * ProbeTimeout)
+		clocktest.Pass(10 * probeTimeout)
 		if n := probes.Load(); n < 9 || b.Allow() {
 			t.Errorf("%d probes in ten times their timeout, allow %v", n, b.Allow())
 		}

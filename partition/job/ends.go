@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
@@ -123,7 +122,7 @@ func (m *Mover) learn(ctx context.Context) {
 // calls what read them.
 func (m *Mover) each(ctx context.Context, chosen func(*shard) bool,
 	ask func(redis.Pipeliner, DueShard, *shard) func()) {
-	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+	ctx, cancel := m.store.backend.Probing(ctx)
 	defer cancel()
 	s, pipes := m.store, map[redis.Cmdable]redis.Pipeliner{}
 	var reads []func()

@@ -281,7 +281,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 				Rev: true, Start: "(0", Stop: "-" + until, Count: promotePage})
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+	ctx, cancel := s.backend.Probing(ctx)
 	defer cancel()
 	sent := time.Now()
 	_, execErr := pipe.Exec(ctx)

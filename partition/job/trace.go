@@ -176,7 +176,7 @@ func (t *Tracer) run(ctx context.Context) {
 // write writes what the shards hold. It goes on for a while when the loop ends.
 func (t *Tracer) write() {
 	s := t.store
-	ctx, cancel := context.WithTimeout(context.Background(), backend.ProbeTimeout)
+	ctx, cancel := s.backend.Probing(context.Background())
 	defer cancel()
 	var calls []*backend.Call
 	var events []int // of each call

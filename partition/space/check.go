@@ -149,7 +149,7 @@ func judge(homes []*Home, errs []error, mayBeAway func(*Home) bool) (warnings []
 // checkServers checks what does not depend on a namespace.
 func (s *Space) checkServers(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
 	if v := s.servers.Load(); s.backend.Cluster() && v != nil && v.err == nil {
-		asking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+		asking, cancel := s.backend.Probing(ctx)
 		defer cancel()
 		warnings, err = s.backend.CheckServers(asking)
 		if !errors.Is(err, backend.ErrBroken) && !errors.Is(err, backend.ErrRejectsWrites) && ctx.Err() == nil {

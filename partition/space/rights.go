@@ -52,7 +52,7 @@ func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) err
 	if !backend.Denied(err) || errors.Is(err, backend.ErrIncompatible) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.ProbeTimeout)
+	ctx, cancel := s.backend.Probing(context.WithoutCancel(ctx))
 	defer cancel()
 	var mu sync.Mutex
 	missing := backend.Rights{}

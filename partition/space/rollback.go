@@ -135,7 +135,7 @@ func (s *Space) checkRollback(ctx context.Context, homes []*Home, ranked bool) {
 	}
 	var all []reading
 	var unread []*Shard
-	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+	ctx, cancel := s.backend.Probing(ctx)
 	defer cancel()
 	pipes := backend.Pipes{}
 	probes := map[redis.Pipeliner]*redis.Cmd{}

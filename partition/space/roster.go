@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/spillway-io/spillway/partition/backend"
 )
 
 const (
@@ -136,7 +134,7 @@ func (h *Home) Draining(is bool) {
 // enter says in the list of each home that this process is alive, and reads who else is. The
 // homes of one server share a pipeline. A process that leaves says so, see leave.
 func (s *Space) enter(ctx context.Context, homes []*Home) {
-	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+	ctx, cancel := s.backend.Probing(ctx)
 	defer cancel()
 	byServer := map[redis.Cmdable][]*Home{}
 	for _, h := range homes {
