@@ -210,7 +210,9 @@ func (s *fakeStore) acted(n int) int64 {
 // start runs an engine on a fake until the test ends.
 func start(tb testing.TB, s *fakeStore) *Engine {
 	tb.Helper()
-	e, err := New(DefaultConfig(), s, func(on func(job.WakeEvent)) Wakes {
+	cfg := DefaultConfig()
+	cfg.FlushTimeout = time.Minute // tests hold flushes, and a machine may stand still
+	e, err := New(cfg, s, func(on func(job.WakeEvent)) Wakes {
 		s.wakes = s.NewWakes(on)
 		return s.wakes
 	}, prometheus.NewRegistry(), zap.NewNop())

@@ -46,7 +46,6 @@ func startTwo(t *testing.T) (*fakeStore, *Engine, *job.Namespace, *job.Namespace
 	t.Helper()
 	s := newFake(t, map[string]job.Policy{"noisy": job.DefaultPolicy(), "calm": job.DefaultPolicy()})
 	e := start(t, s)
-	e.cfg.FlushTimeout = time.Minute // tests hold flushes, and a machine may stand still
 	return s, e, s.Namespace("noisy"), s.Namespace("calm")
 }
 

@@ -19,6 +19,7 @@ func (s *shard) rated(queue string, count int, pause, burst int64) (jobs, left i
 	return int64(len(got.jobs[0])), got.left[0]
 }
 
+// The clock of these tests is their own, but Redis ends the key of a rate by its own: pauses are long.
 const ms = 1_000_000 // ns
 
 func TestARateLetsPassABurstAndThenOneJobAPause(t *testing.T) {
@@ -28,22 +29,22 @@ func TestARateLetsPassABurstAndThenOneJobAPause(t *testing.T) {
 		s.put("b", bodies(5)...)
 		want := func(what string, wantJobs, wantLeft int64) {
 			t.Helper()
-			jobs, left := s.rated("a", 10, 100*ms, 3)
+			jobs, left := s.rated("a", 10, 100_000*ms, 3)
 			s.same(what, []int64{jobs, left}, []int64{wantJobs, wantLeft})
 		}
-		jobs, left := s.rated("a", 3, 100*ms, 3)
-		s.same("at first, all that was asked for", []int64{jobs, left}, []int64{3, -101})
-		want("at once again", 0, -101)
-		s.clock += 60_000
-		want("60 ms later", 0, -41)
-		s.clock += 40_000
-		want("after a pause", 1, -101)
-		s.clock += 10_000_000
-		want("after a rest", 3, -101)
+		jobs, left := s.rated("a", 3, 100_000*ms, 3)
+		s.same("at first, all that was asked for", []int64{jobs, left}, []int64{3, -100_001})
+		want("at once again", 0, -100_001)
+		s.clock += 60_000_000
+		want("60 s later", 0, -40_001)
+		s.clock += 40_000_000
+		want("after a pause", 1, -100_001)
+		s.clock += 10_000_000_000
+		want("after a rest", 3, -100_001)
 		s.same("an other queue", len(s.claim("b", 9)), 5)
-		s.clock += 1_000_000
+		s.clock += 1_000_000_000
 		keys, argv, each := s.claimCall("lane", "t", false, request{queues: []string{"a", "b"}, count: 9}, request{queues: []string{"a"}, count: 9})
-		argv[6] = fmt.Sprintf("0 %d 2", 100*ms)
+		argv[6] = fmt.Sprintf("0 %d 2", 100_000*ms)
 		got := parseClaims(s.must(luajob.Claim, append(keys, s.key("rate:a")), argv...), each)
 		s.same("two requests share a rate", []int{len(got.jobs[0]), len(got.jobs[1])}, []int{2, 0})
 		s.exact("a", "b")
@@ -55,7 +56,7 @@ func TestARateLetsPassABurstAndThenOneJobAPause(t *testing.T) {
 func TestARateIsExact(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		random := rand.New(rand.NewPCG(1, 2)) // #nosec G404 -- a test
-		for _, row := range []struct{ pause, burst int64 }{{10_000_001, 500}, {2_000_000_000, 1}, {333_333_333, 7}, {3_600_000 * ms, 2}} {
+		for _, row := range []struct{ pause, burst int64 }{{10_000_000_001, 500}, {2_000_000_000_000, 1}, {333_333_333_333, 7}, {3_600_000 * ms, 2}} {
 			s.clock = start
 			s.do("del", s.key("rate:a"))
 			bucket, held := float64(row.burst), 0
@@ -91,13 +92,13 @@ func TestWhatARateRemembersIsBounded(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		s.clock = start
 		s.put("a", bodies(20)...)
-		s.rated("a", 2, 60_000*ms, 2)
+		s.rated("a", 2, 600_000*ms, 2)
 		s.clock -= 3600_000_000
-		if _, left := s.rated("a", 1, 100*ms, 5); left < -501 {
+		if _, left := s.rated("a", 1, 100_000*ms, 5); left < -500_001 {
 			t.Errorf("an hour back: held for %d ms", -1-left)
 		}
-		s.clock += 100_000
-		jobs, _ := s.rated("a", 9, 100*ms, 5)
+		s.clock += 100_000_000
+		jobs, _ := s.rated("a", 9, 100_000*ms, 5)
 		s.same("jobs after a pause", jobs, 1)
 		s.exact("a")
 	})
