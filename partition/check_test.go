@@ -300,7 +300,7 @@ func TestFailuresAreCountedUnderTheirClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	s := &site{store, t, store.Namespace("default")}
+	s := &site{Store: store, t: t, ns: store.Namespace("default")}
 	counted := func(class string) float64 {
 		families, err := reg.Gather()
 		if err != nil {

@@ -27,7 +27,7 @@ func openDrops(t *testing.T, url string) (*site, *drops.Log) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &site{s, t, s.Namespace("default")}, log
+	return &site{Store: s, t: t, ns: s.Namespace("default")}, log
 }
 
 // old is an entry that is stale in a store of openDrops.

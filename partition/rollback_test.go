@@ -40,7 +40,7 @@ func attend(t *testing.T, url string, change func(*partition.Config)) *attended 
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	startJanitor(t, s)
-	return &attended{&site{s, t, s.Namespace("default")}, reg, logs}
+	return &attended{&site{Store: s, t: t, ns: s.Namespace("default")}, reg, logs}
 }
 
 // counter is the value of a metric that has no labels.

@@ -11,16 +11,28 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // site is a Store on some Redis, with helpers.
 type site struct {
 	*partition.Store
-	t  *testing.T
-	ns *partition.Namespace
+	t       *testing.T
+	ns      *partition.Namespace
+	backend *backend.Backend // nil: the store's own
 }
 
-// open opens a Store that is patient: see partition.Patient.
+// Close closes the connections, too.
+func (s *site) Close() error {
+	err := s.Store.Close()
+	if s.backend != nil {
+		_ = s.backend.Close()
+	}
+	return err
+}
+
+// open opens a Store that is patient: see backendtest.Patience.
 func open(t *testing.T, url string, change func(*partition.Policy)) *site {
 	t.Helper()
 	return openPrefix(t, url, "sw", change)
@@ -28,26 +40,29 @@ func open(t *testing.T, url string, change func(*partition.Policy)) *site {
 
 func openPrefix(t *testing.T, url, prefix string, change func(*partition.Policy)) *site {
 	t.Helper()
-	s := openHasty(t, url, prefix, change)
-	partition.Patient(s.Store)
-	return s
+	return openSite(t, partition.Config{Backend: backendtest.Open(t, backend.Config{URL: url}), Prefix: prefix}, change)
 }
 
 // openHasty opens a Store with the time-outs of a service.
 func openHasty(t *testing.T, url, prefix string, change func(*partition.Policy)) *site {
+	t.Helper()
+	return openSite(t, partition.Config{URL: url, Prefix: prefix}, change)
+}
+
+func openSite(t *testing.T, cfg partition.Config, change func(*partition.Policy)) *site {
 	t.Helper()
 	policy := partition.DefaultPolicy()
 	policy.Capacity = 1_000_000
 	if change != nil {
 		change(&policy)
 	}
-	s, err := partition.Open(partition.Config{URL: url, Prefix: prefix, Namespaces: map[string]partition.Policy{"default": policy}},
-		prometheus.NewRegistry(), zap.NewNop())
+	cfg.Namespaces = map[string]partition.Policy{"default": policy}
+	s, err := partition.Open(cfg, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &site{s, t, s.Namespace("default")}
+	return &site{s, t, s.Namespace("default"), cfg.Backend}
 }
 
 // usable has a store checked until that passes: the first connections may take a busy machine longer

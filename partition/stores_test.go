@@ -89,8 +89,7 @@ func TestAStoreThatIsStoppedHoldsUpNoOther(t *testing.T) {
 
 func TestStoresHaveTheClocksOfTheirOwnRedis(t *testing.T) {
 	t.Parallel()
-	known, away := openOn(t, partition.Config{URL: redistest.Start(t).URL()}, "kart"), redistest.FreeAddr(t)
-	partition.Patient(known)
+	known, away := openOn(t, partition.Config{Backend: backendtest.Open(t, backend.Config{URL: redistest.Start(t).URL()})}, "kart"), redistest.FreeAddr(t)
 	all, err := partition.Join(known, openOn(t, partition.Config{URL: "redis://" + away}, "chess"))
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 func TestStoreEmbedded(t *testing.T) {
@@ -153,13 +155,13 @@ func (b *bench) open(change func(*partition.Policy)) {
 // another is one more Store under the same prefix: another process.
 func (b *bench) another(namespaces map[string]partition.Policy) *partition.Store {
 	b.Helper()
-	s, err := partition.Open(partition.Config{URL: b.target.URL, Prefix: b.prefix, Namespaces: namespaces},
+	back := backendtest.Open(b, backend.Config{URL: b.target.URL})
+	s, err := partition.Open(partition.Config{Backend: back, Prefix: b.prefix, Namespaces: namespaces},
 		prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close() })
-	partition.Patient(s)
 	usable(b, s)
 	return s
 }

@@ -50,6 +50,9 @@ type Config struct {
 	// Follows is a Backend with the same URL that this one replaces; default none. An
 	// embedded server is the same for both then, and gone when both are closed.
 	Follows *Backend
+	// Patience is how many times as long as usual the server may take for all that it does before it counts as
+	// unreachable; default 1, and 30 for one in this process, which is slow at times and never away.
+	Patience int
 }
 
 // A Backend is one Redis: a server, the master that sentinels name, a cluster, or a
@@ -65,6 +68,7 @@ type Backend struct {
 	network  string   // tcp or unix
 	tls      bool
 	embedded bool
+	patience time.Duration   // a factor
 	server   *embeddedServer // nil unless embedded
 	cluster  bool
 	replicas int
@@ -96,7 +100,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Backend, err
 			"async with the embedded store, which has no replicas; or another redis"}
 	}
 	redisLog.to.Store(log.Named("redis"))
-	b, err := connect(cfg.URL, cfg.Follows)
+	b, err := connect(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -109,12 +113,9 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Backend, err
 // Embedded reports whether the server lives in this process and dies with it.
 func (b *Backend) Embedded() bool { return b.embedded }
 
-// Probing bounds background work of a moment to 1 s. An embedded server may be slow, but it is never down.
+// Probing bounds background work of a moment: to 1 s, times Config.Patience.
 func (b *Backend) Probing(ctx context.Context) (context.Context, context.CancelFunc) {
-	if b.embedded {
-		return context.WithTimeout(ctx, time.Minute)
-	}
-	return context.WithTimeout(ctx, probeTimeout)
+	return context.WithTimeout(ctx, b.patience*probeTimeout)
 }
 
 // Cluster reports whether the servers are a Redis Cluster.
@@ -151,13 +152,14 @@ const wantURL = "embedded:, redis://host:port, rediss://host:port, redis-sentine
 
 // connect makes the clients of a URL. An embedded server is that of the backend before,
 // if there is one.
-func connect(raw string, before *Backend) (*Backend, error) {
+func connect(cfg Config) (*Backend, error) {
+	raw, before := cfg.URL, cfg.Follows
 	scheme, rest, found := strings.Cut(raw, ":")
 	if !found {
 		return nil, badURL()
 	}
 	var client func() redis.UniversalClient
-	b := &Backend{network: "tcp", end: func() {}}
+	b := &Backend{network: "tcp", end: func() {}, patience: max(1, time.Duration(cfg.Patience))}
 	switch scheme {
 	case "embedded":
 		if rest != "" {
@@ -169,15 +171,10 @@ func connect(raw string, before *Backend) (*Backend, error) {
 		} else if b.server, err = openEmbedded(); err != nil {
 			return nil, err
 		}
-		b.embedded, b.end = true, b.server.close
+		b.embedded, b.end, b.patience = true, b.server.close, 30
 		client = func() redis.UniversalClient {
-			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{b.server.Addr()},
-				Password: b.server.password}).Simple()
-			// It shares the processors of this process, so it may be slow, but never down.
-			o.ReadTimeout = time.Minute
-			o.WriteTimeout = time.Minute
-			o.PoolTimeout = time.Minute
-			return redis.NewClient(o)
+			return redis.NewClient(b.withLimits(&redis.UniversalOptions{Addrs: []string{b.server.Addr()},
+				Password: b.server.password}).Simple())
 		}
 	case "redis", "rediss", "unix":
 		one, err := parseSingleHost(raw)
@@ -291,11 +288,11 @@ func (b *Backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions 
 	// Each client of a cluster appends to its list of nodes. They must not share the memory.
 	o.Addrs = slices.Clip(o.Addrs)
 	o.MaxRetries = -1
-	o.DialTimeout = dialTimeout
+	o.DialTimeout = b.patience * dialTimeout
 	o.Dialer = b.conns.dialer(o)
-	o.ReadTimeout = readTimeout
-	o.WriteTimeout = readTimeout
-	o.PoolTimeout = poolTimeout
+	o.ReadTimeout = b.patience * readTimeout
+	o.WriteTimeout = b.patience * readTimeout
+	o.PoolTimeout = b.patience * poolTimeout
 	o.PoolSize = poolSize
 	o.MaxActiveConns = poolSize
 	o.DialerRetries = 1

@@ -43,7 +43,7 @@ func TestURLsThatAreUsable(t *testing.T) {
 		"redis-sentinel://h1,h2:26379/spill":           {addrs: []string{"h1:26379", "h2:26379"}},
 		"redis-sentinel://u:p@h1:1,h2:2,h3:3/master/5": {addrs: []string{"h1:1", "h2:2", "h3:3"}, user: "u", password: "p", db: 5},
 	} {
-		b, err := connect(url, nil)
+		b, err := connect(Config{URL: url})
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
@@ -76,7 +76,7 @@ func TestURLsThatAreUsable(t *testing.T) {
 // Sentinels listen on a port of their own by default.
 func TestSentinelsHaveADefaultPortOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	b, err := connect("redis-sentinel://127.0.0.77/spill", nil)
+	b, err := connect(Config{URL: "redis-sentinel://127.0.0.77/spill"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ var badURLs = []string{
 func TestURLsThatAreNotUsable(t *testing.T) {
 	t.Parallel()
 	for _, url := range badURLs {
-		b, err := connect(url, nil)
+		b, err := connect(Config{URL: url})
 		if err == nil {
 			t.Errorf("%q: usable", url)
 			_ = b.closeClients()
@@ -146,7 +146,7 @@ func TestUnsupportedOptionsAreErrors(t *testing.T) {
 		"redis://h:1?%zz=hunter2":          "the URL|" + wantURL,
 		"redis-cluster://h1:1?%zz=hunter2": "the URL|" + wantURL,
 	} {
-		b, err := connect(url, nil)
+		b, err := connect(Config{URL: url})
 		if err == nil {
 			t.Errorf("%s: usable", url)
 			_ = b.closeClients()
@@ -186,7 +186,7 @@ func FuzzURL(f *testing.F) {
 			if url == "embedded:" {
 				continue // starts a server
 			}
-			b, err := connect(url, nil)
+			b, err := connect(Config{URL: url})
 			if err != nil {
 				if strings.Contains(err.Error(), password) {
 					t.Errorf("%q: %v holds the password", url, err)

@@ -48,7 +48,7 @@ type Breaker struct {
 	backend  *Backend      // of the shard
 	prober   *prober
 	probe    func(context.Context) error // reads one field of the shard
-	embedded bool                        // the server is in this process: slow at times, and never away
+	patience time.Duration               // of the backend
 
 	mu      sync.Mutex
 	calls   int         // under way
@@ -59,7 +59,7 @@ type Breaker struct {
 
 // NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
 func (b *Backend) NewBreaker(ledger string) *Breaker {
-	return &Breaker{backend: b, prober: b.prober, embedded: b.embedded, probe: func(ctx context.Context) error {
+	return &Breaker{backend: b, prober: b.prober, patience: b.patience, probe: func(ctx context.Context) error {
 		return b.Background.HGet(ctx, ledger, "format").Err()
 	}}
 }
@@ -68,14 +68,14 @@ func (b *Backend) NewBreaker(ledger string) *Breaker {
 func (b *Breaker) sent() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.calls++; b.calls > 1 || b.embedded {
+	if b.calls++; b.calls > 1 {
 		return
 	}
 	b.since = time.Now()
 	if b.silence == nil {
-		b.silence = time.AfterFunc(silentFor, b.silent)
+		b.silence = time.AfterFunc(b.patience*silentFor, b.silent)
 	} else {
-		b.silence.Reset(silentFor)
+		b.silence.Reset(b.patience * silentFor)
 	}
 }
 
@@ -97,7 +97,7 @@ func (b *Breaker) silent() {
 	if b.calls == 0 {
 		return
 	}
-	if left := silentFor - time.Since(b.since); left > 0 {
+	if left := b.patience*silentFor - time.Since(b.since); left > 0 {
 		b.silence.Reset(left)
 		return
 	}
@@ -114,7 +114,7 @@ func (b *Breaker) Question() {
 
 // question is Question. The breaker is locked.
 func (b *Breaker) question() {
-	if b.asking || b.embedded || !b.Allow() { // an open one is probed anyway
+	if b.asking || !b.Allow() { // an open one is probed anyway
 		return
 	}
 	b.asking = true
@@ -124,7 +124,7 @@ func (b *Breaker) question() {
 
 // ask opens the breaker where the server does not answer and no call was answered since.
 func (b *Breaker) ask(ctx context.Context, since time.Time) {
-	asking, cancel := context.WithTimeout(ctx, answerWithin)
+	asking, cancel := context.WithTimeout(ctx, b.patience*answerWithin)
 	defer cancel()
 	found := reachability(Classify(b.probe(asking)))
 	b.mu.Lock()
@@ -140,7 +140,7 @@ func (b *Breaker) ask(ctx context.Context, since time.Time) {
 	case found == unclear:
 		b.silence.Reset(askAgain)
 	default:
-		b.silence.Reset(silentFor)
+		b.silence.Reset(b.patience * silentFor)
 	}
 }
 
@@ -185,7 +185,7 @@ func (b *Breaker) run(ctx context.Context, opening uint64) {
 		if !b.open.Load() || b.opened.Load() != opening {
 			return
 		}
-		probing, cancel := context.WithTimeout(ctx, probeTimeout)
+		probing, cancel := context.WithTimeout(ctx, b.patience*probeTimeout)
 		b.Done(Classify(b.probe(probing)))
 		cancel()
 	}

@@ -59,11 +59,10 @@ func prepare(t testing.TB, url, prefix string) *process {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.InfoLevel)
-	b, err := backend.Open(backend.Config{URL: url}, reg, zap.NewNop())
+	b, err := backend.Open(backend.Config{URL: url, Patience: backendtest.Patience}, reg, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	backendtest.Patient(b)
 	p := &process{control.Open(prefix, reg, zap.New(core)), t, logs, control.Pools{"default": b, "fast": b}}
 	p.Use(file(), p.pools)
 	t.Cleanup(func() {

@@ -88,11 +88,8 @@ func openWith(t testing.TB, addr string, db int, mini bool, p job.Policy) (_ *on
 	r := &onRedis{client: redis.NewClient(&redis.Options{Addr: addr, DB: db, DisableIdentity: true}), mini: mini}
 	r.client.FlushDB(context.Background())
 	r.SetNow(time.Now())
-	back, err := backend.Open(backend.Config{URL: fmt.Sprintf("redis://%s/%d", addr, db)}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	backendtest.Patient(back)
+	back := backendtest.Open(t, backend.Config{URL: fmt.Sprintf("redis://%s/%d", addr, db)})
+	var err error
 	r.Store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}}, back,
 		prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
