@@ -68,9 +68,10 @@ func run(s *Server) *Server {
 // URL is the address in the form partition.Config wants.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
-// Client is a plain client of the server, closed when the test ends.
+// Client is a plain client of the server, closed when the test ends. It waits for an answer as long as a busy machine
+// may take; what was read until a time-out looks like a result.
 func (s *Server) Client() *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DisableIdentity: true})
+	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DisableIdentity: true, ReadTimeout: 20 * time.Second})
 	s.tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
