@@ -31,7 +31,7 @@
 -- ARGV[8] 0|1       1: PHP's lapsed reservations become ready; 0: its retry_after is null
 -- RETURNS {now, moved, lapsed, unreadable, left, sequence, attempts before, deadline ms, payload, ...}  the payload as it was
 --
--- USES whole, int, time, foreign, in_pieces, closing, digits, is_object, write_digits, append, place, seconds, deadline_at, record, read_lease, end_lease, open_account, close_account, push, move_due, returned, lapse, are_flags
+-- USES whole, int, time, foreign, in_pieces, closing, digits, is_object, write_digits, append, place, seconds, deadline_at, record, read_lease, original, end_lease, open_account, close_account, push, move_due, returned, lapse, are_flags
 local keys = { ready = KEYS[1], delayed = KEYS[2], reserved = KEYS[3], notify = ARGV[7] == '1' and KEYS[4] or nil, account = KEYS[5],
   leases = KEYS[6], held = KEYS[7], dead = KEYS[8], letters = KEYS[9] }
 local out, keep, ttr, count, size = KEYS[10], whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1), whole(ARGV[5], 1)
@@ -72,7 +72,7 @@ local function hand_out(p, unknown)
   end
   local text = value and not on_release and write_digits(p, from, to, value + 1) or p
   local member, twin = place(keys.reserved, seconds(deadline), text, ref)
-  held[#held + 1], held[#held + 2] = ref, record(p, member, from or member == p and #p + 1 or closing(p), from or 0)
+  held[#held + 1], held[#held + 2] = ref, record(p, member, from or member == p and #p + 1 or closing(p), from or 0, 0)
   leases[#leases + 1], leases[#leases + 2] = int(deadline), ref
   handed[#handed + 1] = ref
   local m = #answer

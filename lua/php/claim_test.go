@@ -21,7 +21,7 @@ func (q *queue) jobs(n int) []string {
 	return all
 }
 
-// One call moves at most 256 payloads from each place, or 256 KiB and one payload more.
+// One call moves at most 256 payloads from each place, or 64 KiB and one payload more.
 func TestAClaimMovesABoundedNumber(t *testing.T) {
 	on(t, func(t *testing.T, q *queue) {
 		q.push(0, q.jobs(300)...)

@@ -9,7 +9,7 @@
 -- RETURNS {now, 0}  none: it ended, or PHP has the payload
 -- RETURNS {now, 1, state, ms, reason, payload}  leased: until when, '', as it was handed out; dead: when it died and why, the error behind a space
 --
--- USES time, read_lease, read_letter
+-- USES time, read_lease, original, read_letter
 local keys = { reserved = KEYS[1], leases = KEYS[2], held = KEYS[3] }
 local seq = ARGV[1]
 if #KEYS ~= 5 or #ARGV ~= 1 then
@@ -18,7 +18,7 @@ end
 local now = time()
 local lease = read_lease(keys, seq)
 if lease and lease.member then
-  return { now, 1, 'leased', lease.deadline, '', lease.payload }
+  return { now, 1, 'leased', lease.deadline, '', original(lease) }
 end
 local died = redis.call('ZSCORE', KEYS[4], seq)
 local reason, payload, _, told = read_letter(died and redis.call('HGET', KEYS[5], seq) or nil)

@@ -1,6 +1,6 @@
 -- purge: remove payloads of a queue, the ready ones oldest first, or all but what PHP has reserved.
 --
--- A call looks at a bounded number, and reads about 256 KiB of what is leased. The caller
+-- A call looks at a bounded number, and reads about 64 KiB of what is leased. The caller
 -- repeats it while there may be more. A payload counts as purged; its lease has lapsed. A
 -- dead letter counts as deleted.
 --
@@ -50,7 +50,7 @@ if state == 'all' and looked < count then
     if lease.member then
       account.purged = account.purged + 1
     end
-    if bytes >= 262144 then
+    if bytes >= 65536 then
       looked = count
       break
     end

@@ -1,7 +1,7 @@
 -- respawn: make the oldest dead letters ready again, as if they had never been delivered, or delete them.
 --
 -- What is no JSON cannot be ready again, and stays: skip those that earlier calls kept. A call
--- reads about 256 KiB, so large ones take several calls.
+-- reads about 64 KiB, so large ones take several calls.
 --
 -- KEYS[1] list      ready payloads, PHP's
 -- KEYS[2] list      notifications, Laravel's
@@ -29,7 +29,7 @@ if not account then
 end
 local gone, back, kept, bytes = {}, {}, 0, 0
 for _, seq in ipairs(redis.call('ZRANGE', keys.dead, int(skip), int(skip + count - 1))) do
-  if bytes >= 262144 then
+  if bytes >= 65536 then
     break
   end
   local text = verb == 'respawn' and redis.call('HGET', keys.letters, seq) or ''

@@ -14,7 +14,7 @@
 -- ARGV[2] 0|1       1: one notification a payload, Laravel
 -- RETURNS {now, payloads}  given back
 --
--- USES whole, int, time, foreign, in_pieces, read_lease, end_lease, open_account, close_account, push, are_flags
+-- USES whole, int, time, foreign, in_pieces, read_lease, original, end_lease, open_account, close_account, push, are_flags
 local keys = { ready = KEYS[1], reserved = KEYS[2], notify = ARGV[2] == '1' and KEYS[3] or nil, account = KEYS[4],
   leases = KEYS[5], held = KEYS[6] }
 local out, prefix = KEYS[7], (ARGV[1] or '') .. ' '
@@ -36,7 +36,7 @@ for seq in string.gmatch(string.sub(text, #prefix + 1), '%d+') do
   local lease = read_lease(keys, seq)
   if lease then
     end_lease(keys, seq, lease)
-    back[#back + 1] = lease.payload
+    back[#back + 1] = lease.member and original(lease)
     local name = lease.member and 'requeued' or 'lapsed'
     account[name] = account[name] + 1
   end

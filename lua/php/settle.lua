@@ -25,9 +25,9 @@
 -- ARGV[3..] mixed   for each job: sequence, verb (exhaust, bury: the error may stand behind a space), number (nack, release: delay, ms; touch: lease, ms; digits: where they begin;
 --                   append: attempts so far)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 acked, 5 not looked at, because the call has read
---                   256 KiB: ask again; 6 still leased
+--                   64 KiB: ask again; 6 still leased
 --
--- USES whole, int, time, foreign, in_pieces, closing, write_digits, append, place, seconds, deadline_at, record, read_lease, end_lease, returned, open_account, close_account, push, are_flags
+-- USES whole, int, time, foreign, in_pieces, closing, write_digits, append, place, seconds, deadline_at, record, read_lease, original, end_lease, returned, open_account, close_account, push, are_flags
 local keys = { ready = KEYS[1], delayed = KEYS[2], reserved = KEYS[3], notify = ARGV[2] == '1' and KEYS[4] or nil, account = KEYS[5],
   leases = KEYS[6], held = KEYS[7], dead = KEYS[8], letters = KEYS[9] }
 local on_release = ARGV[1] == '1'
@@ -53,7 +53,7 @@ local front, back, read = {}, {}, 0
 local function die(seq, lease, reason, why)
   account.died = account.died + 1
   redis.call('ZADD', keys.dead, int(now), seq)
-  local payload = lease.digits > 0 and lease.member or lease.payload
+  local payload = lease.digits > 0 and lease.member or original(lease)
   if why ~= '' then
     reason = reason .. '+' .. int(#why)
   end
@@ -63,13 +63,13 @@ end
 
 -- count writes the attempts of a lease whose claim did not find them.
 local function count(seq, lease, verb, n)
-  local p, text, at, from = lease.payload, nil, n, n
+  local p, text, at, from, tail = original(lease), nil, n, n, 0
   if verb == 'digits' then
     local number = string.match(p, '^%d+', n)
     if not number then
       return 0
     end
-    text = on_release and p or write_digits(p, n, n + #number - 1, tonumber(number) + 1)
+    text, tail = on_release and p or write_digits(p, n, n + #number - 1, tonumber(number) + 1), #p - n - #number + 1
   else
     local field = '"attempts":'
     text, at = append(p, field .. int(on_release and n or n + 1))
@@ -78,14 +78,14 @@ local function count(seq, lease, verb, n)
   redis.call('ZREM', keys.reserved, lease.member) -- a first write that needs no memory
   local member, twin = place(keys.reserved, seconds(lease.deadline), text, seq)
   account.twins = account.twins + twin
-  redis.call('HSET', keys.held, seq, record(p, member, at, from))
+  redis.call('HSET', keys.held, seq, record(p, member, at, from, twin == 0 and tail or 0))
   return 6
 end
 
 local function settle(seq, verb, ms)
   local why
   verb, why = string.match(verb, '^(%a+) ?(.*)$')
-  if read >= 262144 then
+  if read >= 65536 then
     return 5
   end
   local lease = read_lease(keys, seq)
@@ -109,7 +109,7 @@ local function settle(seq, verb, ms)
   if verb == 'ack' then
     return 4
   elseif verb == 'requeue' then
-    front[#front + 1] = lease.payload
+    front[#front + 1] = original(lease)
     return 1
   elseif reasons[verb] then
     return die(seq, lease, reasons[verb], why)

@@ -271,7 +271,7 @@ func TestAClaimOfManyBytesTakesManyCalls(t *testing.T) {
 	t.Parallel()
 	s := open(t, Laravel, nil)
 	for i := range 8 {
-		s.redis.RPush(t.Context(), "queues:mail", fmt.Sprintf(`{"n":%d,"x":"%s","attempts":0}`, i, strings.Repeat("x", 140_000)))
+		s.redis.RPush(t.Context(), "queues:mail", fmt.Sprintf(`{"n":%d,"x":"%s","attempts":0}`, i, strings.Repeat("x", 40_000)))
 	}
 	s.redis.ConfigResetStat(t.Context())
 	if got := len(s.claim(6, "mail")); got != 6 {

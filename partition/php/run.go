@@ -22,8 +22,8 @@ import (
 const (
 	maxCount        = 1000
 	maxSettled      = 1000
-	defaultMaxBytes = 4 << 20   // of a claim, in calls of
-	maxClaimBytes   = 256 << 10 // and one payload more
+	defaultMaxBytes = 4 << 20  // of a claim, in calls of
+	maxClaimBytes   = 64 << 10 // and one payload more
 	outTTL          = 10 * time.Minute
 	defaultKeyTTL   = 2 * time.Minute
 )

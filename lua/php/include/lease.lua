@@ -9,11 +9,12 @@ local function deadline_at(ms)
 end
 
 -- record: what is kept of a payload that is handed out: the member of the reserved set, and
--- what the payload ended with from at on, where they differ first; and where in the member
--- the digits of attempts begin. 0: nobody has said it yet, so they are not counted.
-local function record(payload, member, at, from)
-  local ending = string.sub(payload, at)
-  return int(at) .. ' ' .. int(#ending) .. ' ' .. int(from) .. ' ' .. ending .. member
+-- what the payload had from at on, where they differ first, but for its last bytes, which are
+-- the same: tail is how many; and where in the member the digits of attempts begin. 0: nobody
+-- has said it yet, so they are not counted.
+local function record(payload, member, at, from, tail)
+  local had = string.sub(payload, at, -1 - tail)
+  return int(at) .. ' ' .. int(#had) .. ' ' .. int(from) .. ' ' .. int(tail) .. ' ' .. had .. member
 end
 
 -- read_lease: what a sequence holds. nil where there is no such lease. Else a table:
@@ -21,8 +22,7 @@ end
 --   size      bytes that were read
 --   member    of the reserved set; nil where the lease is gone: PHP has moved or reserved it
 --             since, so its score is not the one that we wrote
---   payload   as it was before it was handed out
---   digits    where in the member the digits of attempts begin; 0: see record
+--   at, had, tail, digits  see record
 local function read_lease(keys, seq)
   local deadline = tonumber(redis.call('ZSCORE', keys.leases, seq) or nil)
   if not deadline then
@@ -30,17 +30,26 @@ local function read_lease(keys, seq)
   end
   local text = redis.call('HGET', keys.held, seq) or ''
   local lease = { deadline = deadline, size = #text }
-  local at, length, found, from = string.match(text, '^(%d+) (%d+) (%d+) ()')
+  local at, length, found, tail, from = string.match(text, '^(%d+) (%d+) (%d+) (%d+) ()')
   at, length = tonumber(at), tonumber(length)
   if at and from + length <= #text then
     local member = string.sub(text, from + length)
     local score = tonumber(redis.call('ZSCORE', keys.reserved, member) or nil)
     if score and math.abs(score * 1000 - deadline) < 0.5 then
       lease.member, lease.digits = member, tonumber(found)
-      lease.payload = string.sub(member, 1, at - 1) .. string.sub(text, from, from + length - 1)
+      lease.at, lease.had, lease.tail = at, string.sub(text, from, from + length - 1), tonumber(tail)
     end
   end
   return lease
+end
+
+-- original: the payload of a lease as it was before it was handed out.
+local function original(lease)
+  local member = lease.member
+  if lease.at > #member then
+    return member
+  end
+  return string.sub(member, 1, lease.at - 1) .. lease.had .. string.sub(member, #member - lease.tail + 1)
 end
 
 -- end_lease: forget a lease, and take its payload out of the reserved set.
@@ -56,7 +65,7 @@ end
 -- counted now. Whose digits nobody has found was not delivered: it goes back as it was.
 local function returned(lease, on_release)
   if lease.digits == 0 then
-    return lease.payload
+    return original(lease)
   elseif not on_release then
     return lease.member
   end
@@ -64,13 +73,13 @@ local function returned(lease, on_release)
   return write_digits(lease.member, lease.digits, lease.digits + #number - 1, tonumber(number) + 1)
 end
 
--- lapse: our leases that are over, until they are 256 or have read 256 KiB. What they still
+-- lapse: our leases that are over, until they are 256 or have read 64 KiB. What they still
 -- hold goes to the tail of the list, as PHP would do. Returns how many, and whether there may
 -- be more.
 local function lapse(keys, now, on_release)
   local seqs = redis.call('ZRANGEBYSCORE', keys.leases, '-inf', int(now), 'LIMIT', 0, 256)
   local ready, bytes, lapsed = {}, 0, 0
-  while lapsed < #seqs and bytes < 262144 do
+  while lapsed < #seqs and bytes < 65536 do
     lapsed = lapsed + 1
     local lease = read_lease(keys, seqs[lapsed])
     bytes = bytes + lease.size

@@ -78,33 +78,30 @@ local function push(keys, payloads, in_front)
 end
 
 -- move_due: members of a sorted set whose time has come, to the tail of the list, until they
--- are 256 or 256 KiB: one, then up to 16 at a time, as many as fit by their average size.
--- With hard, their attempts are counted now, and those whose digits are not found go there
--- instead. Returns how many.
+-- are 256 or 64 KiB: one at a time, since none says its size before it is read. With hard,
+-- their attempts are counted now, and those whose digits are not found go there instead.
+-- Returns how many.
 local function move_due(keys, set, now, hard)
-  local moved, bytes, room, more = 0, 0, 1
-  repeat
-    local due = redis.call('ZRANGEBYSCORE', set, '-inf', seconds(now), 'LIMIT', 0, room)
-    more = #due == room
-    if #due > 0 then
-      redis.call('ZREM', set, unpack(due))
-      local ready = {}
-      for _, p in ipairs(due) do
-        bytes = bytes + #p
-        local value, from, to
-        if hard then
-          value, from, to = digits(p)
-        end
-        if value then
-          p = write_digits(p, from, to, value + 1)
-        end
-        local list = hard and not value and is_object(p) and hard or ready
-        list[#list + 1] = p
-      end
-      push(keys, ready)
-      moved = moved + #due
-      room = math.max(1, math.min(16, 256 - moved, math.floor((262144 - bytes) * moved / (bytes + 1))))
+  local ready, moved, bytes = {}, 0, 0
+  while moved < 256 and bytes < 65536 do
+    local p = redis.call('ZRANGEBYSCORE', set, '-inf', seconds(now), 'LIMIT', moved, 1)[1]
+    if not p then
+      break
     end
-  until not more or moved >= 256 or bytes >= 262144
+    moved, bytes = moved + 1, bytes + #p
+    local value, from, to
+    if hard then
+      value, from, to = digits(p)
+    end
+    if value then
+      p = write_digits(p, from, to, value + 1)
+    end
+    local list = hard and not value and is_object(p) and hard or ready
+    list[#list + 1] = p
+  end
+  if moved > 0 then
+    redis.call('ZREMRANGEBYRANK', set, 0, moved - 1)
+  end
+  push(keys, ready)
   return moved
 end

@@ -53,9 +53,10 @@ type letter struct {
 	payload string
 }
 
-// record of a payload whose member differs from byte at on.
-func newRecord(payload, member string, at, digits int) record {
-	return record{payload, member, fmt.Sprint(at, " ", len(payload)-at+1, " ", digits, " ", payload[at-1:], member), digits}
+// record of a payload whose member differs from byte at on, but for the last tail.
+func newRecord(payload, member string, at, digits, tail int) record {
+	had := payload[at-1 : len(payload)-tail]
+	return record{payload, member, fmt.Sprint(at, " ", len(had), " ", digits, " ", tail, " ", had, member), digits}
 }
 
 type out struct {
@@ -279,7 +280,7 @@ func (q *Queue) claim(lane, token string, ttr int64, count int, steal bool) clai
 				at++
 			}
 		}
-		q.held[seq] = newRecord(p, member, at, digits)
+		q.held[seq] = newRecord(p, member, at, digits, 0)
 		q.leases[seq] = deadline
 		if q.is("nothing is reserved") {
 			delete(q.reserved, member)
@@ -318,7 +319,7 @@ type settling struct {
 // count writes the attempts of a lease whose claim did not find them.
 func (q *Queue) count(job settling) {
 	r := q.held[job.seq]
-	text, at, digits := r.payload, int(job.ms), int(job.ms)
+	text, at, digits, tail := r.payload, int(job.ms), int(job.ms), 0
 	switch {
 	case r.digits > 0:
 		return
@@ -331,12 +332,18 @@ func (q *Queue) count(job settling) {
 		text, at = appendField(r.payload, field)
 		at++
 		digits = at + strings.Index(text[at-1:], field) + len(`"attempts":`)
-	case !q.flavor.onRelease:
+	default:
 		f, _ := attemptsOf(r.payload)
-		text, _ = f.write(r.payload, f.value+1)
+		if tail = len(r.payload) - f.to; !q.flavor.onRelease {
+			text, _ = f.write(r.payload, f.value+1)
+		}
 	}
 	delete(q.reserved, r.member)
-	q.held[job.seq] = newRecord(r.payload, q.place(q.reserved, q.leases[job.seq], text, job.seq), at, digits)
+	member := q.place(q.reserved, q.leases[job.seq], text, job.seq)
+	if member != text {
+		tail = 0
+	}
+	q.held[job.seq] = newRecord(r.payload, member, at, digits, tail)
 }
 
 func (q *Queue) settle(jobs ...settling) []int {
