@@ -19,11 +19,12 @@
 -- ARGV[6] int       queues, n
 -- ARGV[7..] mixed   n names, each once; then schedules: queue's number, name, state as read, overlap (allow, skip, buffer), owner
 --                   ('' none), '' or what the ends of its jobs set off, runs it may have yet (-1 any), next tick (0 none), next look
---                   ms, ticks that count as missed, as paused, its past, k; k runs: tick ms, cause, m, m records. A cause is a letter: d due, c caught up, w waited
+--                   ms, ticks that count as missed, as paused, its past, 1 where a rate is not taken yet, k; k runs: tick ms, cause, m, m records. A cause is
+--                   a letter: d due, c caught up, w waited
 -- RETURNS {now, status, runs, first...}  for each schedule: 1 done, with the number of runs published and the first job of the
 --                   last; 3 done, but no run was published: its owner is not registered; 4 done up to a run for which there was
---                   no room: it is due again in a second. Nothing was done: 0 another state, 2 too early or too late, 7 the namespace is being deleted; -1 put off by a minute, as a key
---                   has another type
+--                   no room: it is due again in a second. Nothing was done: 0 another state, 2 too early or too late, 5 a run can be published, whose rate is to be
+--                   taken first, 7 the namespace is being deleted; -1 put off by a minute, as a key has another type
 --
 -- USES whole, int, time, foreign, ends_of, in_pieces, read_all, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at, watch_jobs
 local ledger, queues, states, due, owners = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
@@ -76,19 +77,24 @@ local function publish(k, m, at, watch)
   return first
 end
 
+-- is_busy: whether a run would overlap the one before it.
+local function is_busy(f, s)
+  return f.overlap ~= 'allow' and s.count > 0 and is_unfinished(s, f.k.j, f.k.d)
+end
+
 -- Read the arguments, then judge the schedules; nothing is written yet.
 local list, members = {}, {}
 local at, args = 7 + n, #ARGV
 while at <= args do
   local f = { k = of[tonumber(ARGV[at])], old = ARGV[at + 2], overlap = ARGV[at + 3], owner = ARGV[at + 4],
     watch = ARGV[at + 5], left = tonumber(ARGV[at + 6]), next_tick = whole(ARGV[at + 7], 0), look = whole(ARGV[at + 8], 0),
-    missed = whole(ARGV[at + 9], 0), paused = whole(ARGV[at + 10], 0), past = ARGV[at + 11] }
-  local count = whole(ARGV[at + 12], 0)
+    missed = whole(ARGV[at + 9], 0), paused = whole(ARGV[at + 10], 0), past = ARGV[at + 11], unpaid = ARGV[at + 12] == '1' }
+  local count = whole(ARGV[at + 13], 0)
   if not (f.k and f.left and f.next_tick and f.look and f.missed and f.paused and count) then
     return redis.error_reply('ERR fire: bad arguments')
   end
   list[#list + 1], members[#members + 1] = f, ARGV[at + 1] .. ' ' .. f.k.name
-  at = at + 13
+  at = at + 14
   for i = 1, count do
     local m = whole(ARGV[at + 2], 1)
     if not m or at + 2 + m > args then
@@ -121,6 +127,8 @@ for y, f in ipairs(list) do
   elseif not k.usable then
     status = -1
     put_off[#put_off + 1] = member
+  elseif f.unpaid and f[1] and left ~= 0 and fits(k, f[1].m) and not is_busy(f, s) then
+    status = 5
   end
   if status == 1 then
     seen[member] = true
@@ -128,10 +136,7 @@ for y, f in ipairs(list) do
     if f.owner ~= '' and left ~= 0 and (tonumber(redis.call('ZSCORE', owners, f.owner) or -1)) < now then
       status = 3
     end
-    local busy = false
-    if overlap ~= 'allow' and s.count > 0 then
-      busy = is_unfinished(s, k.j, k.d)
-    end
+    local busy = is_busy(f, s)
     for i, run in ipairs(f) do
       local go = left ~= 0
       if go and status == 1 and not busy and not fits(k, run.m) then

@@ -180,6 +180,14 @@ type Firing struct {
 	First  int64 // sequence of the first job of the last of them
 }
 
+// atOnce is how many of its runs a call publishes at most: runs that may not overlap go one by one.
+func (f *Firing) atOnce() int {
+	if f.Overlap == "allow" {
+		return len(f.List)
+	}
+	return min(1, len(f.List))
+}
+
 // FireStatus is what became of a Firing.
 type FireStatus int64
 
@@ -191,11 +199,13 @@ const (
 	// Unregistered: moved on, and no run was published, as its owner is not registered.
 	Unregistered FireStatus = 3
 	NoRoom       FireStatus = 4 // fired up to a run for which there was no room
+	unpaid       FireStatus = 5 // a run can be published, and the rate of its token is to be taken first
 	Closed       FireStatus = 7 // the namespace is being deleted
 	Foreign      FireStatus = -1
 )
 
-// Fire fires schedules of one shard in one script call; made is the store's time at which they
+// Fire fires schedules of one shard in one script call, and those whose runs take the rate of a token in a second
+// one, where a run can be published; made is the store's time at which they
 // were planned, Unix ms. One that is done by somebody else, or too late, changes nothing: its
 // Status says so. at is when it ran, by the store's clock.
 func (s *scheduler) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
@@ -203,18 +213,38 @@ func (s *scheduler) Fire(ctx context.Context, ns *Namespace, shard int, made int
 	if err := s.mayRun(ns); err != nil {
 		return 0, err
 	}
+	if at, err = s.fire(ctx, ns, shard, made, firings); err != nil {
+		return at, err
+	}
+	var paid []*Firing
+	for _, f := range firings {
+		if f.Status == unpaid {
+			paid = append(paid, f)
+		}
+	}
+	if len(paid) > 0 {
+		_, err = s.fire(ctx, ns, shard, made, paid)
+	}
+	return at, err
+}
+
+// fire is a script call. It takes the rate of those that an earlier one found unpaid.
+func (s *scheduler) fire(ctx context.Context, ns *Namespace, shard int, made int64,
+	firings []*Firing) (at int64, err error) {
 	refund := make([]func(int), len(firings))
 	defer func() {
 		for i, f := range firings {
 			if refund[i] != nil && !errors.Is(err, backend.ErrUnknown) {
-				refund[i](f.Counts * (len(f.List) - f.Fired))
+				refund[i](f.Counts * (f.atOnce() - f.Fired))
 			}
 		}
 	}()
 	for i, f := range firings {
-		var held int
-		refund[i], held = s.takeRate.spend(ctx, ns, made, f)
-		s.metrics.limited.Add(float64(held))
+		if f.Status == unpaid {
+			var held int
+			refund[i], held = s.takeRate.spend(ctx, ns, made, f)
+			s.metrics.limited.Add(float64(held))
+		}
 	}
 	sh := ns.shardAt(shard)
 	var of numbers
@@ -238,6 +268,10 @@ func (s *scheduler) Fire(ctx context.Context, ns *Namespace, shard int, made int
 		argv = append(argv, queue)
 	}
 	for _, f := range firings {
+		ask := 0
+		if s.takeRate != nil && f.By != "" && f.Status != unpaid {
+			ask = 1
+		}
 		argv = append(
 			argv,
 			of.number(f.Queue),
@@ -252,6 +286,7 @@ func (s *scheduler) Fire(ctx context.Context, ns *Namespace, shard int, made int
 			f.Missed,
 			f.Paused,
 			f.Past,
+			ask,
 			len(f.List),
 		)
 		for _, run := range f.List {
@@ -301,14 +336,11 @@ const neverAllowed = time.Minute
 // spend takes what a firing publishes off the rate of the token that put the schedule. The runs for which that has no
 // room are held: left out, so they stay due, and are judged again by how late they are once the rate allows one.
 func (take TakeRate) spend(ctx context.Context, ns *Namespace, made int64, f *Firing) (refund func(int), held int) {
-	if take == nil || f.By == "" || len(f.List) == 0 {
-		return nil, 0
-	}
 	all := f.List
 	wait := time.Duration(0)
-	for f.List = all; len(f.List) > 0; f.List = f.List[:len(f.List)-1] {
+	for f.List = all; len(f.List) > 0; f.List = f.List[:f.atOnce()-1] {
 		var err error
-		refund, wait, err = take(ctx, ns.Name, f.By, f.Counts*len(f.List))
+		refund, wait, err = take(ctx, ns.Name, f.By, f.Counts*f.atOnce())
 		if err != nil { // the rate lies elsewhere, and holds up no other schedule
 			f.List, refund, wait = nil, nil, time.Second
 			break

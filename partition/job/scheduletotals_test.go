@@ -125,7 +125,7 @@ func TestARateThatCannotBeReadHoldsUpItsOwnScheduleAlone(t *testing.T) {
 	if refund, held := take.spend(t.Context(), ns, 5000, away); refund != nil || held != 2 || len(away.List) != 0 || away.Next != 1000 || away.Look != 6000 {
 		t.Errorf("got %+v; want it due again in a second", away)
 	}
-	good := &Firing{By: "good", Counts: 2, Runs: Runs{List: []ScheduleRun{{Tick: 1000}, {Tick: 2000}}}}
+	good := &Firing{By: "good", Overlap: "allow", Counts: 2, Runs: Runs{List: []ScheduleRun{{Tick: 1000}, {Tick: 2000}}}}
 	if take.spend(t.Context(), ns, 5000, good); taken != 4 || len(good.List) != 2 {
 		t.Errorf("%d taken for %+v", taken, good)
 	}

@@ -47,7 +47,7 @@ func newSite(t *testing.T, addr string, db int, now time.Time, zones ...func(str
 		atOnce: map[string]bool{},
 	}
 	var closed func()
-	s.onRedis, s.ns, closed = openWith(t, addr, db, false, p)
+	s.onRedis, s.ns, closed = openWith(t, addr, db, false, p, nil)
 	t.Cleanup(closed)
 	s.lane = s.NewLane()
 	for _, zone := range zones {

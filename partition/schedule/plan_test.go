@@ -2,10 +2,14 @@ package schedule_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/job"
@@ -125,6 +129,55 @@ func TestAPutBehindAStepOfTheClockRepeatsNoTick(t *testing.T) {
 		if p := put(`{"every":"5s"}`); p.First != base.Add(first).UnixMilli() {
 			t.Errorf("%v back: the first tick is %s, want %v", back, schedule.TickText(p.First), first)
 		}
+	}
+}
+
+// A run that has to wait, for the run before or for room, takes nothing of the rate of its token: neither each second
+// that it waits nor each tick that it overlaps.
+func TestARateIsTakenOnlyForRunsThatArePublished(t *testing.T) {
+	t.Parallel()
+	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	addr := redistest.Start(t).Addr
+	db := 0
+	for overlap, want := range map[string]struct{ taken, published int }{"buffer": {2, 2}, "skip": {2, 2}, "allow": {3, 3}} {
+		t.Run(overlap, func(t *testing.T) {
+			p := job.DefaultPolicy()
+			p.MaxJobs = 3
+			taken := 0
+			m, ns, closed := openWith(t, addr, db, false, p, func(_ context.Context, _, token string, jobs int) (func(int), time.Duration, error) {
+				if taken += jobs; token != "crm" {
+					t.Errorf("the rate of %q is taken", token)
+				}
+				return func(n int) {
+					if n > 0 {
+						t.Errorf("%d jobs were taken for nothing", n)
+					}
+				}, 0, nil
+			})
+			db++
+			t.Cleanup(closed)
+			m.SetNow(base)
+			spec := parse(t, `{"every":"1s","overlap":"`+overlap+`"}`)
+			spec.By = "crm"
+			if _, err := schedule.Put(t.Context(), m, ns, queue, "s", spec, 0); err != nil {
+				t.Fatal(err)
+			}
+			f := schedule.NewFirer(m.Store, prometheus.NewRegistry(), zap.NewNop())
+			lane := m.NewLane()
+			for second := range 40 {
+				m.SetNow(base.Add(time.Duration(second) * time.Second))
+				f.Work(t.Context(), job.DueShard{Namespace: ns})
+				if second != 20 || overlap == "allow" {
+					continue
+				}
+				c := &job.Claim{Namespace: ns, Queues: []string{queue}, TTR: time.Hour, Count: 1}
+				m.Run(t.Context(), lane, &job.Batch{Claims: []*job.Claim{c}})
+				m.Run(t.Context(), lane, &job.Batch{Acks: []*job.Ack{{Namespace: ns, Queue: queue, Ref: c.Jobs[0].Ref}}})
+			}
+			if l, err := m.Ledger(t.Context(), ns); err != nil || taken != want.taken || l.Published != int64(want.published) {
+				t.Errorf("%d jobs were taken and %d published, want %+v: %v", taken, l.Published, want, err)
+			}
+		})
 	}
 }
 

@@ -81,16 +81,16 @@ func runMiniredis(t testing.TB) (addr string) {
 func openRedis(t testing.TB, addr string, db int, mini bool) (_ *onRedis, ns *job.Namespace, closed func()) {
 	p := job.DefaultPolicy()
 	p.MaxJobs, p.MaxQueues, p.MaxSchedules = mostJobs, 2, mostSchedules
-	return openWith(t, addr, db, mini, p)
+	return openWith(t, addr, db, mini, p, nil)
 }
 
-func openWith(t testing.TB, addr string, db int, mini bool, p job.Policy) (_ *onRedis, ns *job.Namespace, closed func()) {
+func openWith(t testing.TB, addr string, db int, mini bool, p job.Policy, rates job.TakeRate) (_ *onRedis, ns *job.Namespace, closed func()) {
 	r := &onRedis{client: redis.NewClient(&redis.Options{Addr: addr, DB: db, DisableIdentity: true}), mini: mini}
 	r.client.FlushDB(context.Background())
 	r.SetNow(time.Now())
 	back := backendtest.Open(t, backend.Config{URL: fmt.Sprintf("redis://%s/%d", addr, db)})
 	var err error
-	r.Store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}}, back,
+	r.Store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}, TakeRate: rates}, back,
 		prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ var scriptBugs = map[string]bug{
 	"fires whatever the state is":             {luajob.Fire, "found[y] == old", "found[y]"},
 	"fires by a plan from behind the clock":   {luajob.Fire, "now < made or now", "now"},
 	"fires by a plan that is too old":         {luajob.Fire, "or now > made + 5000", ""},
-	"fires beside an unfinished run":          {luajob.Fire, "overlap ~= 'allow' and s.count > 0", "false"},
+	"fires beside an unfinished run":          {luajob.Fire, "f.overlap ~= 'allow' and s.count > 0", "false"},
 	"fires two runs of a call beside another": {luajob.Fire, "busy = overlap ~= 'allow'", "busy = false"},
 	"asks only the first job of a run":        {luajob.Fire, "s.first + s.count - 1", "s.first"},
 	"takes a dead job for unfinished":         {luajob.Fire, " and not redis.call('ZSCORE', d, ref)", ""},
