@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/spillway-io/spillway/ingest/memory"
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -156,51 +155,6 @@ func TestAnEventInAQueryIsAnsweredAsItsSDKExpects(t *testing.T) {
 	} {
 		if r := p.ask("GET", path, ""); r.status != 200 || !strings.Contains(r.raw, want) {
 			t.Errorf("%s: got %d %s, want %s", path, r.status, r.raw, want)
-		}
-	}
-}
-
-// BenchmarkAdapters compares a request of 100 events with lines of the mixed route that store the
-// same.
-func BenchmarkAdapters(b *testing.B) {
-	text := strings.Repeat("lap done ", 25)
-	attribute := func(number protowire.Number, key, value string) []byte {
-		pair := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key)
-		inner := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), value)
-		pair = protowire.AppendBytes(protowire.AppendTag(pair, 2, protowire.BytesType), inner)
-		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), pair)
-	}
-	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), text)
-	record := protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), 1763629675000e6)
-	record = protowire.AppendBytes(protowire.AppendTag(record, 5, protowire.BytesType), value)
-	record = append(record, attribute(6, "game", "kart-7")...)
-	scoped := []byte{}
-	for range 100 {
-		scoped = protowire.AppendBytes(protowire.AppendTag(scoped, 2, protowire.BytesType), record)
-	}
-	logs := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), attribute(1, "service.name", "kart-7"))
-	logs = protowire.AppendBytes(protowire.AppendTag(logs, 2, protowire.BytesType), scoped)
-	jsonRecord := `{"timeUnixNano":"1763629675000000000","body":{"stringValue":"` + text + `"},"attributes":[{"key":"game","value":{"stringValue":"kart-7"}}]}`
-	resource := `{"attributes":[{"key":"service.name","value":{"stringValue":"kart-7"}}]}`
-	for name, row := range map[string]struct{ path, kind, body, stores string }{
-		"OTLP in protobuf": {"/otlp/v1/logs", "application/x-protobuf", string(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), logs)),
-			`{"resource":` + resource + `,"scope":{},` + jsonRecord[1:]},
-		"OTLP in JSON": {"/otlp/v1/logs", "application/json", `{"resourceLogs":[{"resource":` + resource + `,"scopeLogs":[{"logRecords":[` + strings.TrimSuffix(strings.Repeat(jsonRecord+",", 100), ",") + `]}]}]}`,
-			`{"resource":` + resource + `,"scope":{},` + jsonRecord[1:]},
-	} {
-		mixed := strings.Repeat(`{"partition":"kart-7","ts":1763629675000,"data":`+row.stores+"}\n", 100)
-		for side, request := range map[string][3]string{"itself": {row.path, row.kind, row.body}, "mixed": {"/v1/default", "application/x-ndjson", mixed}} {
-			b.Run(name+"/"+side, func(b *testing.B) {
-				ctx := contextFor(request[0], request[1], []byte(request[2]))
-				ctx.Request.Header.Set("Authorization", "Bearer wk")
-				call := handlerWith(b, withSDKs, instantStore(), ctx)
-				b.ReportAllocs()
-				for b.Loop() {
-					if status := call(); status/100 != 2 {
-						b.Fatal(status)
-					}
-				}
-			})
 		}
 	}
 }

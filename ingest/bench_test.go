@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,99 +74,10 @@ func BenchmarkOneEvent(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEventParallel lets requests share flushes, as they do under load.
-func BenchmarkOneEventParallel(b *testing.B) {
-	s, err := New(DefaultConfig(), instantStore(), prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		b.Fatal(err)
-	}
-	s.lanes.start()
-	defer s.lanes.stop(context.Background())
-	var n atomic.Int64
-	b.SetParallelism(64)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		ctx := contextFor(fmt.Sprintf("/v1/default/p%d", n.Add(1)), "", []byte(oneEvent))
-		for pb.Next() {
-			ctx.Response.Reset()
-			s.handle(ctx)
-			if ctx.Response.StatusCode() != 200 {
-				b.Error(ctx.Response.String())
-				return
-			}
-		}
-	})
-}
-
 func BenchmarkNDJSON128(b *testing.B) {
 	body := ndjson128()
 	call := handler(b, instantStore(), contextFor("/v1/default/com.acme.kart", "application/x-ndjson", body))
 	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if status := call(); status != 200 {
-			b.Fatal(status)
-		}
-	}
-}
-
-func BenchmarkEnvelope128(b *testing.B) {
-	item := `{"id":"order-81","ts":1763629675000,"data":` + oneEvent + `}`
-	body := []byte(`{"sent_at":1763629675100,"batch":[` + strings.Repeat(item+",", 127) + item + `]}`)
-	call := handler(b, instantStore(), contextFor("/v1/default/com.acme.kart", "application/json", body))
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if status := call(); status != 200 {
-			b.Fatal(status)
-		}
-	}
-}
-
-func BenchmarkMixed128(b *testing.B) {
-	var body bytes.Buffer
-	for i := range 128 {
-		fmt.Fprintf(&body, "{\"partition\":\"dota2.slot-%d\",\"ts\":1763629675000,\"data\":%s}\n", i%12, oneEvent)
-	}
-	call := handler(b, instantStore(), contextFor("/v1/default", "application/x-ndjson", body.Bytes()))
-	b.SetBytes(int64(body.Len()))
-	b.ReportAllocs()
-	for b.Loop() {
-		if status := call(); status != 200 {
-			b.Fatal(status)
-		}
-	}
-}
-
-// BenchmarkSegment100 is a batch of Segment's Node SDK, as it sends it.
-func BenchmarkSegment100(b *testing.B) {
-	event := `{"userId":"u-1","event":"lap","messageId":"node-next-1763629675-%03d","properties":{"game":"kart-%d","n":7},"timestamp":"2025-11-20T09:07:55.000Z","type":"track",` +
-		`"context":{"library":{"name":"@segment/analytics-node","version":"3.1.0"}},"integrations":{},"_metadata":{"nodeVersion":"20.20.2","jsRuntime":"node"}}`
-	var body bytes.Buffer
-	body.WriteString(`{"batch":[`)
-	for i := range 100 {
-		if i > 0 {
-			body.WriteByte(',')
-		}
-		fmt.Fprintf(&body, event, i, i%12)
-	}
-	body.WriteString(`],"writeKey":"wk","sentAt":"2025-11-20T09:07:55.100Z"}`)
-	ctx := contextFor("/segment/v1/batch", "application/json", body.Bytes())
-	ctx.Request.Header.Set("Authorization", "Basic d2s6")
-	call := handlerWith(b, func(c *Config) { c.SDKs = map[string]SDK{"default": {WriteKeys: []WriteKey{{Key: "wk"}}}} }, instantStore(), ctx)
-	b.SetBytes(int64(body.Len()))
-	b.ReportAllocs()
-	for b.Loop() {
-		if status := call(); status != 200 {
-			b.Fatal(status)
-		}
-	}
-}
-
-func BenchmarkGzip128(b *testing.B) {
-	ctx := contextFor("/v1/default/com.acme.kart", "application/x-ndjson", []byte(gzipped(b, string(ndjson128()))))
-	ctx.Request.Header.SetContentEncoding("gzip")
-	call := handler(b, instantStore(), ctx)
 	b.ReportAllocs()
 	for b.Loop() {
 		if status := call(); status != 200 {
@@ -266,32 +176,6 @@ func BenchmarkServed(b *testing.B) {
 			b.ResetTimer()
 			if err := s.http.ServeConn(&repeatedConn{Conn: inner, text: []byte(text), left: b.N}); err != nil {
 				b.Fatal(err)
-			}
-		})
-	}
-}
-
-// BenchmarkAllowOrigin measures what pages cost a request: where no namespace lists
-// origins, where another one does, and where this one does.
-func BenchmarkAllowOrigin(b *testing.B) {
-	for name, origins := range map[string]map[string][]string{"none": nil, "another": {"small": {game}}, "listed": {"default": {game}}} {
-		b.Run(name, func(b *testing.B) {
-			cfg := DefaultConfig()
-			cfg.CORSOrigins = origins
-			s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
-			if err != nil {
-				b.Fatal(err)
-			}
-			ctx := contextFor("/v1/default/com.acme.kart", "", []byte("x"))
-			ctx.Request.Header.Set("Origin", game)
-			t := s.newTarget()
-			if rejected := s.findRoute(ctx, t); rejected != nil {
-				b.Fatal(rejected.Code)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				ctx.Response.Reset()
-				s.allowOrigin(ctx, t)
 			}
 		})
 	}

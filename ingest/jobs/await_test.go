@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -179,40 +178,6 @@ func TestWaitsForEndsCostRedisNothingMeanwhile(t *testing.T) {
 		if r := <-ends; !strings.Contains(r.raw, `"state":"gone"`) {
 			t.Errorf("got %d %s", r.status, r.raw)
 		}
-	}
-}
-
-// The time from the answer of an ack to that of a wait, over HTTP, where both are of one process and where they are of two:
-// go test -run - -bench EndIsTold -benchtime 1000x ./ingest/jobs
-func BenchmarkAnEndIsTold(b *testing.B) {
-	for _, name := range []string{"one process", "two processes"} {
-		b.Run(name, func(b *testing.B) {
-			server := redistest.Start(b)
-			noted := awaited(b, server)
-			waits := awaitingProcess(b, server.URL())
-			acks := waits
-			if name == "two processes" {
-				acks = awaitingProcess(b, server.URL())
-			}
-			took := make([]time.Duration, 0, b.N)
-			for b.Loop() {
-				id := acks.do("POST", "/v1/mail/kept", "x").IDs[0]
-				acks.do("POST", "/v1/mail/kept/claim", "")
-				told := make(chan time.Time, 1)
-				go func() {
-					waits.do("GET", "/v1/mail/kept/jobs/"+id+"?wait=1m", "")
-					told <- time.Now()
-				}()
-				redistest.Until(b, time.Minute, "it waits", func() bool { return noted() > 0 && waits.engine.hears("mail", 0) })
-				acks.do("POST", "/v1/mail/kept/settle", fmt.Sprintf(`{"id":%q,"do":"ack","result":42}`, id))
-				acked := time.Now()
-				took = append(took, max(0, (<-told).Sub(acked)))
-			}
-			slices.Sort(took)
-			for p, of := range map[string]int{"p50-ms": 50, "p99-ms": 99} {
-				b.ReportMetric(float64(took[(len(took)-1)*of/100].Microseconds())/1000, p)
-			}
-		})
 	}
 }
 

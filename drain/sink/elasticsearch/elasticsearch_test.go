@@ -378,15 +378,3 @@ func BenchmarkWrite(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)*5000/b.Elapsed().Seconds(), "entries/s")
 }
-
-// BenchmarkVerdicts reads an answer with a failed item.
-func BenchmarkVerdicts(b *testing.B) {
-	answer := []byte(`{"errors":true,"items":[` + strings.Repeat(`{"create":{"status":201}},`, 4999) + `{"create":{"status":400,"error":{"type":"document_parsing_exception"}}}]}`)
-	at := make([]position, 5000)
-	b.ReportAllocs()
-	for b.Loop() {
-		if failed, err := verdicts(answer, 1<<20, at); err != nil || len(failed.Failed) != 1 {
-			b.Fatal(failed, err)
-		}
-	}
-}

@@ -351,24 +351,6 @@ func write(partitions, n int, from int64) []*sink.Batch {
 	return w
 }
 
-// BenchmarkObject makes objects of 10,000 entries in 1,000 partitions.
-func BenchmarkObject(b *testing.B) {
-	for _, name := range []string{"none", "gzip", "zstd"} {
-		b.Run(name, func(b *testing.B) {
-			s := sinkOn(b, "h", "&compression="+name)
-			w := write(1000, 10, 1)
-			o := s.split(w)[0]
-			size := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				size = len(s.body(o, w))
-			}
-			b.ReportMetric(float64(b.N)*10_000/b.Elapsed().Seconds(), "entries/s")
-			b.ReportMetric(float64(size)/10_000, "bytes/entry")
-		})
-	}
-}
-
 func TestTheTokenOfTemporaryCredentialsIsSentAndSigned(t *testing.T) {
 	t.Parallel()
 	signed := make(chan http.Header, 1)

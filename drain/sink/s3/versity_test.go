@@ -246,24 +246,3 @@ func TestARealServerRejectsAWrongSecretAndBucket(t *testing.T) {
 	s.secret, s.bucket, s.base = secret, "/another", "/another/"
 	rejected(": answered 404 (NoSuchBucket)")
 }
-
-// BenchmarkARealServer writes objects of 10,000 entries of 230 bytes in 1,000 partitions.
-func BenchmarkARealServer(b *testing.B) {
-	for name, query := range map[string]string{"gzip": "", "zstd": "&compression=zstd"} {
-		b.Run(name, func(b *testing.B) {
-			g := startGateway(b)
-			s := sinkOn(b, g.addr, query)
-			entries := 0
-			for i := 0; b.Loop(); i++ {
-				b.StopTimer()
-				w := write(1000, 10, int64(1+i*10))
-				entries += 10_000
-				b.StartTimer()
-				if err := s.Write(b.Context(), w); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(entries)/b.Elapsed().Seconds(), "entries/s")
-		})
-	}
-}
