@@ -23,32 +23,6 @@ func batches(reply []any) [][]string {
 	return all
 }
 
-func TestClaimCoversFurtherBatchesOnlyWhileTheyAreFull(t *testing.T) {
-	for entries, want := range map[int]string{1: "1", 4: "4", 5: "4", 8: "4 4", 11: "4 4", 12: "4 4 4", 100: "4 4 4"} {
-		t.Run(fmt.Sprintf("%d entries", entries), func(t *testing.T) {
-			on(t, func(t *testing.T, p *part) {
-				p.capacity, p.batches = 100, 3
-				p.produce(p.fresh(entries)...)
-				p.makeDue()
-				reply := p.claim("t1")
-				var sizes []string
-				var cuts []string
-				to := reply[3].(int64)
-				for _, b := range batches(reply) {
-					to += int64(len(b))
-					sizes, cuts = append(sizes, fmt.Sprint(len(b))), append(cuts, fmt.Sprint(to))
-				}
-				p.same("sizes", strings.Join(sizes, " "), want)
-				if len(cuts) == 1 {
-					cuts[0] = "" // to says it
-				}
-				p.same("cuts", p.field("cuts"), strings.Join(cuts, " "))
-				p.same("to", p.seq("to"), to)
-			})
-		})
-	}
-}
-
 // A sink knows what it has by the ends of batches. A namespace may get another batch meanwhile.
 func TestARangeOfOneBatchKeepsItsEndWhateverABatchIsNow(t *testing.T) {
 	for _, now := range []int64{1, 3, 4, 9} {
@@ -101,18 +75,6 @@ func TestClaimIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-func TestClaimOfOnlyStaleEntriesEndsThePartition(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.produce(p.aged(5, 200_000)...)
-		tail := p.seq("tail")
-		reply := p.claim("t1")
-		p.same("reply", reply, []any{1, reply[1], 5})
-		p.same("high-water mark", p.count("high_water"), tail)
-		p.lawful()
-		p.same("partition", p.due(), -1)
-	})
-}
-
 func TestClaimBoundsTheStaleEntriesOfOneCall(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.capacity = 10_000
@@ -152,40 +114,6 @@ func TestClaimBoundsTheStaleBytesOfOneCall(t *testing.T) {
 		if n := p.claim("t1")[2].(int64); n < 32 || n > 128 {
 			t.Errorf("dropped %d entries of 32 KiB in one call, want about 1 MiB of them", n)
 		}
-		p.lawful()
-	})
-}
-
-func TestClaimEndsAPartitionWithoutEntries(t *testing.T) {
-	t.Run("hash and list gone", func(t *testing.T) {
-		on(t, func(t *testing.T, p *part) {
-			p.makeDue()
-			reply := p.claim("t1")
-			p.same("reply", reply, []any{1, reply[1], 0})
-			p.lawful()
-		})
-	})
-	t.Run("list gone", func(t *testing.T) {
-		on(t, func(t *testing.T, p *part) {
-			p.produce(p.fresh(4)...)
-			tail := p.seq("tail")
-			p.do("del", p.q)
-			reply := p.claim("t1")
-			p.same("reply", reply, []any{1, reply[1], 0})
-			p.ledgerIs(map[string]int64{"accepted": 4, "lost": 4})
-			p.same("high-water mark", p.count("high_water"), tail)
-			p.lawful()
-		})
-	})
-}
-
-func TestClaimAdoptsAListWithoutItsHash(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		entries := p.fresh(4)
-		p.produce(entries...)
-		p.do("del", p.m)
-		p.same("batch", batches(p.claim("t1")), [][]string{entries})
-		p.ledgerIs(map[string]int64{"accepted": 4})
 		p.lawful()
 	})
 }

@@ -15,61 +15,6 @@ func (p *part) leased(entries int, token string) int64 {
 	return p.claim(token)[3].(int64)
 }
 
-func TestCommitAfterTheLeaseLapsedWorksWhileNobodyElseHasIt(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		from := p.leased(4, "t1")
-		p.makeDue()
-		p.same("reply", p.delivered("t1", from, from+4)[0], 1)
-		p.ledgerIs(map[string]int64{"accepted": 4, "delivered": 4})
-		p.lawful()
-	})
-}
-
-func TestCommitStartsAfterEntriesThatVanished(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		from := p.leased(9, "t1")
-		p.do("ltrim", p.q, 2, -1)
-		reply := p.delivered("t1", from, from+4)
-		p.same("reply", reply, []any{3, reply[1], from + 2})
-		p.lawful()
-		p.same("from there", p.delivered("t1", from+2, from+4)[0], 1)
-		p.ledgerIs(map[string]int64{"accepted": 9, "lost": 2, "delivered": 2})
-		p.lawful()
-	})
-}
-
-func TestCommitOfEntriesThatVanished(t *testing.T) {
-	t.Run("the range", func(t *testing.T) {
-		on(t, func(t *testing.T, p *part) {
-			from := p.leased(9, "t1")
-			p.do("ltrim", p.q, 5, -1)
-			reply := p.delivered("t1", from, from+4)
-			p.same("reply", reply, []any{2, reply[1]})
-			p.ledgerIs(map[string]int64{"accepted": 9, "lost": 5})
-			p.lawful()
-		})
-	})
-	t.Run("all", func(t *testing.T) {
-		on(t, func(t *testing.T, p *part) {
-			from := p.leased(9, "t1")
-			p.do("del", p.q)
-			reply := p.delivered("t1", from, from+4)
-			p.same("reply", reply, []any{0, reply[1]})
-			p.ledgerIs(map[string]int64{"accepted": 9, "lost": 9})
-			p.lawful()
-		})
-	})
-}
-
-func TestCommitMakesAMalformedRestDueNow(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.produce(append(p.fresh(4), "garbage")...)
-		from := p.claim("t1")[3].(int64)
-		p.same("due", p.due() > 0, true)
-		p.same("due", p.delivered("t1", from, from+4)[1], p.due())
-	})
-}
-
 func TestCommitRejectsBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		from := p.leased(10, "t1")
@@ -130,17 +75,6 @@ func TestCommitBoundsTheBytesOfDeadLetters(t *testing.T) {
 	})
 }
 
-// A foreign value under the dead letters affects only commits that bring dead letters.
-func TestCommitWithoutDeadLettersDoesNotTouchThem(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.do("set", p.dead, "foreign")
-		from := p.leased(4, "t1")
-		p.rejects("WRONGTYPE", lua.Commit, p.commitKeys(1), p.commitArgs("t1", from, from+4, [3]int64{3, 0, 1}, "d")...)
-		p.same("without", p.delivered("t1", from, from+4)[0], 1)
-		p.lawful()
-	})
-}
-
 func TestReleaseRejectsBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.leased(10, "t1")
@@ -153,34 +87,6 @@ func TestReleaseRejectsForeignValuesWhole(t *testing.T) {
 	rejectsForeign(t, states, lua.Release, func(p *part) ([]string, []any) {
 		return p.releaseKeys(), p.releaseArgs("t1", 10, 1)
 	})
-}
-
-func TestRepairLeavesAHealthyPartition(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		for _, state := range []string{"a partition", "one below a full batch", "a leased partition", "a lapsed lease", "a range that waits"} {
-			p := newPart(t, p.c)
-			states[state](p)
-			before := p.snapshot()
-			reply := p.repair()
-			p.same(state, reply, []any{0, reply[1], 0})
-			p.same(state, p.snapshot(), before)
-		}
-	})
-}
-
-func TestRepairAdoptsAListWithHalfAHash(t *testing.T) {
-	for _, field := range []string{"head", "tail"} {
-		t.Run(field+" is gone", func(t *testing.T) {
-			on(t, func(t *testing.T, p *part) {
-				p.produce(p.fresh(4)...)
-				p.do("hdel", p.m, field)
-				reply := p.repair()
-				p.same("reply", reply, []any{1, reply[1], 0})
-				p.ledgerIs(map[string]int64{"accepted": 4})
-				p.lawful()
-			})
-		})
-	}
 }
 
 func TestRepairPullsBackDueTimesTooFarAhead(t *testing.T) {
@@ -198,16 +104,6 @@ func TestRepairPullsBackDueTimesTooFarAhead(t *testing.T) {
 		p.same("reply of a leased one", reply, []any{1, reply[1], 0})
 		p.same("due of a leased one", p.due(), reply[1].(int64)+p.lease)
 		p.same("commit", p.delivered("t1", from, from+4)[0], 1)
-		p.lawful()
-	})
-}
-
-func TestRepairEndsAPartitionThatIsAllStale(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.produce(p.aged(6, 200_000)...)
-		reply := p.repair()
-		p.same("reply", reply, []any{0, reply[1], 6})
-		p.same("due", p.due(), -1)
 		p.lawful()
 	})
 }

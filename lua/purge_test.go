@@ -55,17 +55,6 @@ func TestPurgeOfAllIsBoundedInBytesOfLargeEntries(t *testing.T) {
 	})
 }
 
-// A hash that is lost costs no entry its place in the ledger.
-func TestPurgeAdoptsAListWithoutItsHash(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		p.produce(p.fresh(6)...)
-		p.do("del", p.m)
-		p.same("two of six", p.must(lua.Purge, p.keys(), everything, 2, 1<<20, 1, 0, p.name)[1:], "[1 2]")
-		p.lawful()
-		p.same("evicted", p.count("evicted"), 2)
-	})
-}
-
 func TestPurgeRejectsWhatItCannotRead(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(4)...)

@@ -1,53 +1,12 @@
 package lua_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/spillway-io/spillway/lua"
 )
 
 const wrongType = "WRONGTYPE Operation against a key holding the wrong kind of value"
-
-func TestEachPartitionOfACallHasItsOwnAnswer(t *testing.T) {
-	several(t, 3, func(t *testing.T, g group) {
-		p := g[0]
-		entries := [][]string{p.fresh(4), p.fresh(1), p.fresh(12)}
-		reply := g.produce(entries...)
-		p.same("produce", reply, []any{reply[0], 1, 4, 0, 4, 1, 1, 0, 1, 1, 12, 2, 10})
-		heads := []int64{g[0].seq("head"), g[1].seq("head"), g[2].seq("head")}
-		p.same("claim", g.claim("t1"), []any{
-			[]any{2, 0, heads[0], 1, "", entries[0]}, []any{0, g[1].due()}, []any{2, 0, heads[2], 1, "", entries[2][2:6]},
-		})
-		keys, argv := g.commitCall("t1")
-		argv[4+6+2], argv[4+6+3] = 0, 1 // nobody holds the second
-		argv[4+12+2] = heads[2] + 1     // the third range begins elsewhere
-		p.same("commit", p.must(lua.Commit, keys, argv...)[1:], []any{1, 0, 3, heads[2]})
-		keys, argv = g.releaseCall("t1", "")
-		p.same("release", p.must(lua.Release, keys, argv...)[1:], []any{0, 0, 1})
-		p.do("del", g[1].q)
-		p.same("repair", p.must(lua.Repair, g.keys(), p.maxAge, 600_000, g[0].name, g[1].name, g[2].name)[1:], []any{0, 0, 1, 0, 0, 0})
-		p.ledgerIs(map[string]int64{"accepted": 17, "evicted": 2, "delivered": 4, "lost": 1})
-		g.lawful()
-	})
-}
-
-func TestProduceRepeatsAResultBesideOthers(t *testing.T) {
-	several(t, 2, func(t *testing.T, g group) {
-		p := g[0]
-		once := p.fresh(2)
-		call := func() []any {
-			_, argv := group{g[1], g[0], g[0]}.produceOf(p.fresh(1), once, p.fresh(1))
-			argv[8+2] = -2 // idempotent
-			keys := append(append(append(p.shared(), g[1].own()...), append(p.own(), p.seen)...), p.own()...)
-			return p.produceReply(keys, argv)[1:]
-		}
-		p.same("first", call(), []any{1, 1, 0, 1, 1, 2, 0, 2, 1, 1, 0, 3})
-		p.same("again", call(), []any{1, 1, 0, 2, 2, 2, 0, 2, 1, 1, 0, 4})
-		p.ledgerIs(map[string]int64{"accepted": 6})
-		g.lawful()
-	})
-}
 
 func TestBadArgumentsOfOnePartitionRejectTheWholeCall(t *testing.T) {
 	several(t, 3, func(t *testing.T, g group) {
@@ -125,8 +84,8 @@ func TestStaleEntriesAreBoundedInACallNotInEachPartition(t *testing.T) {
 	})
 }
 
-func TestCommitWritesTheDeadLettersOfSomePartitions(t *testing.T) {
-	lease := func(g group) ([]string, []any) {
+func TestCommitWithoutDeadLettersIsSettledBesideAForeignValueInTheirPlace(t *testing.T) {
+	several(t, 3, func(t *testing.T, g group) {
 		p := g[0]
 		p.maxDead = 10
 		g.fill(4)
@@ -136,39 +95,11 @@ func TestCommitWritesTheDeadLettersOfSomePartitions(t *testing.T) {
 			from, dead := g[i].seq("from"), int64(len(letters))
 			argv = append(argv, g[i].commitOwn("t1", from, from+4, [3]int64{4 - dead, 0, dead}, letters...)...)
 		}
-		return append(g.keys(), p.dead), argv
-	}
-	t.Run("all are there", func(t *testing.T) {
-		several(t, 3, func(t *testing.T, g group) {
-			p := g[0]
-			keys, argv := lease(g)
-			p.same("answers", p.must(lua.Commit, keys, argv...)[1:], []any{1, 1, 1})
-			p.same("letters", p.c.LRange(context.Background(), p.dead, 0, -1).Val(), []string{"a1", "c1", "c2"})
-			p.same("their size", p.count("dead_bytes"), 6)
-			p.ledgerIs(map[string]int64{"accepted": 12, "delivered": 9, "dead": 3})
-			g.lawful()
-		})
-	})
-	t.Run("one is gone: its letters are not written", func(t *testing.T) {
-		several(t, 3, func(t *testing.T, g group) {
-			p := g[0]
-			keys, argv := lease(g)
-			g[0].release("t1", 0, 1)
-			p.same("answers", p.must(lua.Commit, keys, argv...)[1:], []any{0, 1, 1})
-			p.same("letters", p.c.LRange(context.Background(), p.dead, 0, -1).Val(), []string{"c1", "c2"})
-			g.lawful()
-		})
-	})
-	t.Run("a foreign value in their place", func(t *testing.T) {
-		several(t, 3, func(t *testing.T, g group) {
-			p := g[0]
-			keys, argv := lease(g)
-			p.do("set", p.dead, "foreign")
-			p.same("answers", p.must(lua.Commit, keys, argv...)[1:], []any{wrongType, 1, wrongType})
-			p.same("the lease goes on", g[2].field("token"), p.token("t1"))
-			p.ledgerIs(map[string]int64{"accepted": 12, "delivered": 4})
-			g.lawful()
-		})
+		p.do("set", p.dead, "foreign")
+		p.same("answers", p.must(lua.Commit, append(g.keys(), p.dead), argv...)[1:], []any{wrongType, 1, wrongType})
+		p.same("the lease goes on", g[2].field("token"), p.token("t1"))
+		p.ledgerIs(map[string]int64{"accepted": 12, "delivered": 4})
+		g.lawful()
 	})
 }
 
