@@ -26,7 +26,6 @@ type Store interface {
 	Run(ctx context.Context, lane *job.Lane, batch *job.Batch)
 	Revert(ctx context.Context, lane *job.Lane) error
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
-	Note(ns *job.Namespace, queue string, ref job.Ref, e job.TraceEvent)
 }
 
 // Wakes is what a Pusher needs of *job.Wakes.

@@ -126,14 +126,18 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 
 // trace notes a Write of jobs.
 func (w *write) trace(jobs []job.Job, status int, took time.Duration,
-	of func(i int) guard.Disposition) {
+	by func(i int) guard.Disposition) {
+	of, ok := w.target.p.store.(job.Traces)
+	if !ok { // its kind has none
+		return
+	}
 	outcomes := map[guard.Disposition]string{guard.Accepted: "accepted", guard.Rejected: "rejected"}
 	for i := range jobs {
-		w.target.p.store.Note(w.ns, w.queue.name, jobs[i].Ref, job.TraceEvent{
+		of.Note(w.ns, w.queue.name, jobs[i].Ref, job.TraceEvent{
 			Event:   "written",
 			Attempt: jobs[i].Attempt,
 			Sink:    w.target.sink,
-			Outcome: cmp.Or(outcomes[of(i)], "retried"),
+			Outcome: cmp.Or(outcomes[by(i)], "retried"),
 			Status:  status,
 			MS:      took.Milliseconds(),
 		})

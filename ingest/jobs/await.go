@@ -206,9 +206,9 @@ func (a *api) await(c *call, ref job.Ref) *ingest.Rejection {
 
 // lookAt reads a job that is awaited; whole: to show it. seen is what it was before.
 func (a *api) lookAt(c *call, ref job.Ref, whole bool, seen *job.Job) (j job.Job, state job.State, rejected *ingest.Rejection) {
-	read := a.store.Await
-	if whole {
-		read = a.store.Get
+	read := a.store.Get
+	if of, ok := a.store.(job.Ends); ok && !whole {
+		read = of.Await
 	}
 	rejected = a.ask(c, false, func(ctx context.Context) (err error) {
 		if j, state, err = read(

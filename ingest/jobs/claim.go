@@ -97,8 +97,8 @@ func (a *api) lease(c *call, count, tries int, ttr, wait time.Duration, f Form) 
 	if err != nil {
 		return a.reject(c, err)
 	}
-	if f.OnEnds {
-		rejected = a.ask(c, false, func(ctx context.Context) error { return a.store.OnEnds(ctx, c.namespace, jobs) })
+	if of, ok := a.store.(job.Ends); ok && f.OnEnds {
+		rejected = a.ask(c, false, func(ctx context.Context) error { return of.OnEnds(ctx, c.namespace, jobs) })
 	}
 	if rejected == nil {
 		rejected = a.answer(c, jobs, f)

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/share"
 )
@@ -308,10 +309,9 @@ func (p *pending) finish() {
 
 // Store is what an Engine needs; *job.Store is one.
 type Store interface {
-	job.Operations
-	job.ScheduleOperations
-	job.OwnerOperations
-	job.ScheduleForecasts
+	verb.Store
+	job.Reads
+	Namespace(name string) *job.Namespace
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	Revert(ctx context.Context, l *job.Lane) error
 }

@@ -46,8 +46,13 @@ type fakeStore struct {
 	gets, looks atomic.Int64 // calls of Get and Await
 }
 
-// missing is what schedules need, which a real store has.
-type missing struct{ Store }
+// missing is what a real store has beside.
+type missing struct {
+	Store
+	job.Edits
+	job.ScheduleOperations
+	job.OwnerOperations
+}
 
 func newFake(tb testing.TB, policies map[string]job.Policy) *fakeStore {
 	tb.Helper()

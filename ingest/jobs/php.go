@@ -31,7 +31,7 @@ func (c *call) ofPHP() ([]string, *ingest.Rejection) {
 	params, has := phpRoutes[c.route.name]
 	if !has {
 		return nil, ingest.Reject(wire.CodeNoSuchRoute,
-			"queues of PHP's have no schedules, no traces and no jobs that are changed or prepared: keep such jobs in a namespace of kind queue")
+			"queues of PHP's have no schedules, traces, pauses or lists of jobs, and no jobs that are changed or prepared: keep such jobs in a namespace of kind queue")
 	}
 	for _, queue := range c.queues {
 		if !c.namespace.Serves(queue) {

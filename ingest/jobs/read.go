@@ -133,7 +133,11 @@ func (a *api) trace(c *call) *ingest.Rejection {
 		return ingest.Reject(wire.CodeNoSuchTrace, "")
 	}
 	return a.reading(c, false, func(ctx context.Context) (any, error) {
-		events, err := a.store.Trace(ctx, c.namespace, c.queue(), ref)
+		of, err := job.As[job.Traces](a.store)
+		if err != nil {
+			return nil, err
+		}
+		events, err := of.Trace(ctx, c.namespace, c.queue(), ref)
 		return map[string]any{"events": events}, err
 	})
 }
@@ -300,7 +304,11 @@ func (a *api) list(c *call) *ingest.Rejection {
 	}
 	l.Limit = c.number("limit", 100, 1, job.MaxListed)
 	return a.reading(c, false, func(ctx context.Context) (any, error) {
-		list, next, err := a.store.List(ctx, c.namespace, l)
+		of, err := job.As[job.Lists](a.store)
+		if err != nil {
+			return nil, err
+		}
+		list, next, err := of.List(ctx, c.namespace, l)
 		if err != nil {
 			return nil, err
 		}

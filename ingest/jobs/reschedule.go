@@ -42,7 +42,7 @@ func (a *api) reschedule(c *call) *ingest.Rejection {
 		return rejected
 	}
 	return a.alone(c, true, func(ctx context.Context) (any, error) {
-		err := a.store.Reschedule(ctx, r)
+		err := a.edit(ctx, r)
 		if err != nil && !errors.Is(err, partition.ErrUnknown) {
 			taken.Refund()
 		}
@@ -52,6 +52,15 @@ func (a *api) reschedule(c *call) *ingest.Rejection {
 		}
 		return fmt.Appendf(nil, `{"state":"delayed","due_ms":%d}`, r.Due), err
 	})
+}
+
+// edit changes a job that waits, where the kind of its queue has that.
+func (a *api) edit(ctx context.Context, r *job.Reschedule) error {
+	of, err := job.As[job.Edits](a.store)
+	if err != nil {
+		return err
+	}
+	return of.Reschedule(ctx, r)
 }
 
 // change is the body of a reschedule, each key as it was sent; "": it was not.
@@ -166,7 +175,11 @@ func (a *api) releaseUnique(c *call) *ingest.Rejection {
 		c.fail(wire.CodeBadID, "")
 	}
 	return a.reading(c, true, func(ctx context.Context) (any, error) {
-		released, err := a.store.ReleaseUnique(ctx, p)
+		of, err := job.As[job.Edits](a.store)
+		if err != nil {
+			return nil, err
+		}
+		released, err := of.ReleaseUnique(ctx, p)
 		return fmt.Appendf(nil, `{"released":%t}`, released), err
 	})
 }
@@ -194,7 +207,7 @@ func (a *api) resolve(c *call, p *job.Publish) (changed bool, rejected *ingest.R
 		r.Payload = p.Messages[0].Payload
 	}
 	rejected = a.ask(c, true, func(ctx context.Context) error {
-		err := a.store.Reschedule(ctx, r)
+		err := a.edit(ctx, r)
 		if errors.Is(err, job.ErrNoJob) || errors.Is(err, job.ErrNotDelayed) || errors.Is(err, job.ErrExpiresBefore) {
 			return nil
 		}

@@ -5,6 +5,7 @@
 package lmstfy
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -122,7 +123,15 @@ func (l *AccessLog) write(log *zap.Logger, ctx *fasthttp.RequestCtx, status int,
 type Pool struct {
 	Name   string
 	Engine Engine
-	Store  job.Operations
+	Store  Store
+}
+
+// Store is what is asked of the store of a pool beside its Engine.
+type Store interface {
+	job.Reads
+	Namespace(name string) *job.Namespace
+	ActOnDead(ctx context.Context, a *job.DeadAct) (done int, err error)
+	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (deleted int64, err error)
 }
 
 // Engine is what runs in shared calls; *jobs.Engine is one. An error is in what was given.

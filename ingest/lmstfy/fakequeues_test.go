@@ -27,7 +27,7 @@ type fakeQueues struct {
 }
 
 // missing is what no request of lmstfy asks for.
-type missing struct{ job.Operations }
+type missing struct{ job.Reads }
 
 func newFake(t testing.TB, names ...string) *fakeQueues {
 	t.Helper()

@@ -27,6 +27,16 @@ func (q *ofJob) ref(c *Call) (job.Ref, error) {
 	return ref, nil
 }
 
+// edits is ref, and the store that changes it.
+func (q *ofJob) edits(c *Call) (job.Edits, job.Ref, error) {
+	jobs, err := job.As[job.Edits](c.Store)
+	if err != nil {
+		return nil, job.Ref{}, err
+	}
+	ref, err := q.ref(c)
+	return jobs, ref, err
+}
+
 type jobState struct {
 	State string `json:"state"`
 }
@@ -36,9 +46,9 @@ func (s jobState) Count() int64 { return int64(min(1, len(s.State))) }
 
 // promote makes a delayed job ready now.
 func promote(ctx context.Context, c *Call, q *ofJob) (jobState, error) {
-	ref, err := q.ref(c)
+	jobs, ref, err := q.edits(c)
 	if err == nil {
-		err = c.Store.Reschedule(ctx, &job.Reschedule{Namespace: c.Namespace, Queue: q.Queue, Ref: ref, Promote: true})
+		err = jobs.Reschedule(ctx, &job.Reschedule{Namespace: c.Namespace, Queue: q.Queue, Ref: ref, Promote: true})
 	}
 	if err != nil {
 		return jobState{}, err
@@ -73,10 +83,10 @@ func (d decided) Count() int64 { return int64(min(1, len(d.Result))) }
 // decide commits a prepared job for its publisher, or rolls it back.
 func decide(result string) func(context.Context, *Call, *ofJob) (decided, error) {
 	return func(ctx context.Context, c *Call, q *ofJob) (decided, error) {
-		ref, err := q.ref(c)
+		jobs, ref, err := q.edits(c)
 		d := &job.Decision{Namespace: c.Namespace, Queue: q.Queue, Ref: ref, Rollback: result == "rolled_back"}
 		if err == nil {
-			err = c.Store.Decide(ctx, d)
+			err = jobs.Decide(ctx, d)
 		}
 		if err != nil {
 			return decided{}, err

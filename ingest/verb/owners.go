@@ -13,11 +13,11 @@ type ofOwner struct {
 }
 
 func listOwners(ctx context.Context, c *Call, _ *struct{}) (schedule.OwnerList, error) {
-	return schedule.Owners(ctx, c.Store, c.Namespace)
+	return schedule.Owners(ctx, c.schedules, c.Namespace)
 }
 
 func getOwner(ctx context.Context, c *Call, q *ofOwner) (schedule.OwnerSchedules, error) {
-	return schedule.ShowOwner(ctx, c.Store, c.Namespace, q.Owner)
+	return schedule.ShowOwner(ctx, c.schedules, c.Namespace, q.Owner)
 }
 
 type beat struct {
@@ -53,13 +53,13 @@ func registerOwner(ctx context.Context, c *Call, q *register) (answer registered
 			return answer, err
 		}
 	}
-	err = r.Register(ctx, c.Store)
+	err = r.Register(ctx, c.schedules)
 	return registered{r.Created, r.Deleted, r.Owner, r.Replaced, "registered", r.Unchanged, r.Until.UnixMilli(), r.Version}, err
 }
 
 func heartbeat(ctx context.Context, c *Call, q *beat) (schedule.ShownOwner, error) {
-	o, err := c.Store.Heartbeat(ctx, c.Namespace, q.Owner, q.TTL)
-	return schedule.DescribeOwner(c.Store, o), err
+	o, err := c.schedules.Heartbeat(ctx, c.Namespace, q.Owner, q.TTL)
+	return schedule.DescribeOwner(c.schedules, o), err
 }
 
 type deregister struct {
@@ -76,12 +76,12 @@ type deregistered struct {
 // deregisterOwner ends a registration.
 func deregisterOwner(ctx context.Context, c *Call, q *deregister) (deregistered, error) {
 	answer := deregistered{0, q.Owner, "ended"}
-	err := c.Store.Deregister(ctx, c.Namespace, q.Owner)
+	err := c.schedules.Deregister(ctx, c.Namespace, q.Owner)
 	if err != nil || q.Schedules == "keep" {
 		return answer, err
 	}
-	if answer.Deleted, err = schedule.DeleteOwned(ctx, c.Store, c.Namespace, q.Owner); err == nil {
-		err = c.Store.Forget(ctx, c.Namespace, q.Owner)
+	if answer.Deleted, err = schedule.DeleteOwned(ctx, c.schedules, c.Namespace, q.Owner); err == nil {
+		err = c.schedules.Forget(ctx, c.Namespace, q.Owner)
 	}
 	return answer, err
 }

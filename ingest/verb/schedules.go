@@ -46,7 +46,7 @@ func schedules(ctx context.Context, c *Call, q *listSchedules) (answer scheduleL
 	if q.Owner != "" || q.Failing {
 		look = filtered
 	}
-	list, more, err := c.Store.Schedules(ctx, c.Namespace, q.Queue, strings.TrimPrefix(q.After, q.Queue+"/"), look)
+	list, more, err := c.schedules.Schedules(ctx, c.Namespace, q.Queue, strings.TrimPrefix(q.After, q.Queue+"/"), look)
 	answer.Schedules = []schedule.Shown{}
 	last := ""
 	for _, found := range list {
@@ -72,7 +72,7 @@ func schedules(ctx context.Context, c *Call, q *listSchedules) (answer scheduleL
 }
 
 func getSchedule(ctx context.Context, c *Call, q *ofSchedule) (schedule.Shown, error) {
-	found, err := c.Store.GetSchedule(ctx, c.Namespace, q.Queue, q.Schedule)
+	found, err := c.schedules.GetSchedule(ctx, c.Namespace, q.Queue, q.Schedule)
 	if err != nil {
 		return schedule.Shown{}, err
 	}
@@ -110,7 +110,7 @@ func put(ctx context.Context, c *Call, q *putSchedule) (answer schedulePut, err 
 	if err != nil {
 		return answer, err
 	}
-	p, err := schedule.Put(ctx, c.Store, c.Namespace, q.Queue, q.Schedule, spec, revision)
+	p, err := schedule.Put(ctx, c.schedules, c.Namespace, q.Queue, q.Schedule, spec, revision)
 	if err != nil {
 		return answer, err
 	}
@@ -136,7 +136,7 @@ type deleted struct {
 }
 
 func deleteSchedule(ctx context.Context, c *Call, q *ofSchedule) (deleted, error) {
-	return deleted{"deleted"}, schedule.Delete(ctx, c.Store, c.Namespace, q.Queue, q.Schedule)
+	return deleted{"deleted"}, schedule.Delete(ctx, c.schedules, c.Namespace, q.Queue, q.Schedule)
 }
 
 type scheduleState struct {
@@ -147,7 +147,7 @@ type scheduleState struct {
 
 func setState(state string) func(context.Context, *Call, *ofSchedule) (scheduleState, error) {
 	return func(ctx context.Context, c *Call, q *ofSchedule) (scheduleState, error) {
-		changed, rev, err := c.Store.PauseSchedule(ctx, c.Namespace, q.Queue, q.Schedule, state == "paused")
+		changed, rev, err := c.schedules.PauseSchedule(ctx, c.Namespace, q.Queue, q.Schedule, state == "paused")
 		return scheduleState{state, changed, rev}, err
 	}
 }
@@ -171,7 +171,7 @@ func trigger(ctx context.Context, c *Call, q *triggerSchedule) (answer published
 	}
 	t := &job.Trigger{Namespace: c.Namespace, Queue: q.Queue, Name: q.Schedule, Key: q.Key}
 	if err := c.runNow(ctx, t, q.Force); err != nil {
-		if t.Runs = (job.Runs{}); t.Key == "" || c.Store.Trigger(ctx, t) != nil { // nor did it before
+		if t.Runs = (job.Runs{}); t.Key == "" || c.schedules.Trigger(ctx, t) != nil { // nor did it before
 			return answer, err
 		}
 	}
@@ -184,11 +184,11 @@ func trigger(ctx context.Context, c *Call, q *triggerSchedule) (answer published
 
 // runNow publishes a run of a schedule as it is now.
 func (c *Call) runNow(ctx context.Context, t *job.Trigger, force bool) error {
-	spec, err := schedule.Stored(ctx, c.Store, t.Namespace, t.Queue, t.Name)
+	spec, err := schedule.Stored(ctx, c.schedules, t.Namespace, t.Queue, t.Name)
 	if err != nil {
 		return err
 	}
-	now, err := c.Store.Clock(ctx, t.Namespace, t.Queue)
+	now, err := c.schedules.Clock(ctx, t.Namespace, t.Queue)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (c *Call) runNow(ctx context.Context, t *job.Trigger, force bool) error {
 	}
 	t.Finished = !force && spec.Overlap != "" && spec.Overlap != "allow"
 	t.Runs = spec.Runs(t.Name, []int64{now}, 't')
-	return c.Store.Trigger(ctx, t)
+	return c.schedules.Trigger(ctx, t)
 }
 
 type backfillSchedule struct {
@@ -218,7 +218,7 @@ func backfill(ctx context.Context, c *Call, q *backfillSchedule) (answer backfil
 	if !q.To.After(q.From) {
 		return answer, wire.Reject(wire.CodeBadTo)
 	}
-	spec, err := schedule.Stored(ctx, c.Store, c.Namespace, q.Queue, q.Schedule)
+	spec, err := schedule.Stored(ctx, c.schedules, c.Namespace, q.Queue, q.Schedule)
 	if err != nil {
 		return answer, err
 	}
@@ -238,7 +238,7 @@ func backfill(ctx context.Context, c *Call, q *backfillSchedule) (answer backfil
 	if err != nil || q.DryRun {
 		return backfilled{true, len(ticks), 0, jobs}, err
 	}
-	err = b.Publish(ctx, c.Store, ticks, c.Spend)
+	err = b.Publish(ctx, c.schedules, ticks, c.Spend)
 	return backfilled{Ticks: len(ticks), Accepted: b.Accepted}, err
 }
 
@@ -264,7 +264,7 @@ type scheduleTimes struct {
 }
 
 func timesOfSchedule(ctx context.Context, c *Call, q *scheduleTimes) (times, error) {
-	spec, err := schedule.Stored(ctx, c.Store, c.Namespace, q.Queue, q.Schedule)
+	spec, err := schedule.Stored(ctx, c.schedules, c.Namespace, q.Queue, q.Schedule)
 	if err != nil {
 		return times{}, err
 	}

@@ -49,6 +49,7 @@ type Row struct {
 
 	Fields      []Field // of what it asks
 	controls    bool    // it is one of Controls
+	schedules   bool    // its Store is one of Schedules
 	ask, answer reflect.Type
 	do          func(context.Context, *Call, any) (any, error)
 }
@@ -92,7 +93,14 @@ func (r *Row) publishes() *Row {
 }
 
 // Rows are all verbs of the table.
-var Rows = slices.Concat(jobRows, scheduleRows, ownerRows)
+var Rows = slices.Concat(jobRows, ofSchedules(scheduleRows), ofSchedules(ownerRows))
+
+func ofSchedules(rows []*Row) []*Row {
+	for _, r := range rows {
+		r.schedules = true
+	}
+	return rows
+}
 
 // A Call is who asks, on which port.
 type Call struct {
@@ -105,15 +113,24 @@ type Call struct {
 	Spend     func(jobs int) error                  // takes jobs off the token's rate
 	Mask      func(json.RawMessage) json.RawMessage // of payloads; they are gone, unless the row is Masked
 	Control   *Control                              // of Controls, which have this alone
+	schedules Schedules                             // the Store of a verb of schedules
 
 	// Of rows of the admin port alone: counts, at an operator's pace, and acts on dead letters of a cause.
 	Counts  func(ctx context.Context, queue string) (job.Counts, error)
 	ByCause func(ctx context.Context, a *job.DeadAct, cause string) (int, error)
 }
 
-// Store is what verbs need of a store of queues.
+// Store is what verbs need of a store of queues of every kind.
 type Store interface {
-	job.Operations
+	NewLane() *job.Lane
+	Run(ctx context.Context, l *job.Lane, b *job.Batch)
+	ActOnDead(ctx context.Context, a *job.DeadAct) (done int, err error)
+	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (deleted int64, err error)
+	Now() (ms int64, ok bool)
+}
+
+// Schedules is what verbs of schedules need of one.
+type Schedules interface {
 	job.ScheduleOperations
 	job.OwnerOperations
 	Now() (ms int64, ok bool)
@@ -167,6 +184,12 @@ func (r *Row) Ask() any { return reflect.New(r.ask).Interface() }
 func (r *Row) Do(ctx context.Context, c *Call, ask any) (any, error) {
 	if !r.Masked {
 		c.Mask = func(json.RawMessage) json.RawMessage { return nil }
+	}
+	if r.schedules {
+		var err error
+		if c.schedules, err = job.As[Schedules](c.Store); err != nil {
+			return nil, err
+		}
 	}
 	return r.do(ctx, c, ask)
 }

@@ -76,29 +76,58 @@ type core struct {
 	opened     time.Time
 }
 
-// Operations is what one asks of the queues of a store beside its background work; *Store
-// has them all.
-type Operations interface {
-	Namespace(name string) *Namespace
-	NewLane() *Lane
-	Run(ctx context.Context, l *Lane, b *Batch)
-	Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error)
+// As is a store as one that does what its kind may not have, or ErrOtherKind.
+func As[T any](store any) (T, error) {
+	able, ok := store.(T)
+	if !ok {
+		return able, ErrOtherKind
+	}
+	return able, nil
+}
+
+// Reads is what one reads of queues of every kind.
+type Reads interface {
 	Peek(ctx context.Context, ns *Namespace, queue string) (Job, error)
 	Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
-	Await(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
-	OnEnds(ctx context.Context, ns *Namespace, jobs []Job) error
-	Reschedule(ctx context.Context, r *Reschedule) error
-	ReleaseUnique(ctx context.Context, p *Publish) (released bool, err error)
-	Decide(ctx context.Context, d *Decision) error
 	Counts(ctx context.Context, ns *Namespace, queue string) (Counts, error)
 	Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error)
 	Dead(ctx context.Context, ns *Namespace, queue string, offset, limit int) (dead []Job, total int64, err error)
-	ActOnDead(ctx context.Context, a *DeadAct) (done int, err error)
-	Purge(ctx context.Context, ns *Namespace, queue string, all bool) (deleted int64, err error)
-	List(ctx context.Context, ns *Namespace, l List) (list []Job, next string, err error)
 }
 
-// ScheduleOperations is what one asks of the schedules of a store; *Store has it.
+// Edits changes jobs that wait; *Store has it, and all that follows.
+type Edits interface {
+	Reschedule(ctx context.Context, r *Reschedule) error
+	ReleaseUnique(ctx context.Context, p *Publish) (released bool, err error)
+	Decide(ctx context.Context, d *Decision) error
+}
+
+// Ends is what one asks of how jobs end.
+type Ends interface {
+	Await(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
+	OnEnds(ctx context.Context, ns *Namespace, jobs []Job) error
+}
+
+// Traces is what happened to jobs.
+type Traces interface {
+	Trace(ctx context.Context, ns *Namespace, queue string, ref Ref) ([]TraceEvent, error)
+	Note(ns *Namespace, queue string, ref Ref, e TraceEvent)
+}
+
+// Lists lists the jobs of a queue in one state, and the queues that keep acked ones.
+type Lists interface {
+	List(ctx context.Context, ns *Namespace, l List) (list []Job, next string, err error)
+	Kept(ctx context.Context, ns *Namespace, queues []string) (jobs []*int64, err error)
+	KeptQueues(ctx context.Context, ns *Namespace) ([]string, error)
+}
+
+// Pauses stops the claims of queues.
+type Pauses interface {
+	Pause(ctx context.Context, ns *Namespace, queue string, p partition.Pause) error
+	Resume(ctx context.Context, ns *Namespace, queue string) (was bool, err error)
+	Pauses(ctx context.Context, ns *Namespace) ([]PausedQueue, error)
+}
+
+// ScheduleOperations is what one asks of the schedules of a store.
 type ScheduleOperations interface {
 	Clock(ctx context.Context, ns *Namespace, queue string) (ms int64, err error)
 	GetSchedule(ctx context.Context, ns *Namespace, queue, name string) (Schedule, error)
@@ -112,7 +141,7 @@ type ScheduleOperations interface {
 	Trigger(ctx context.Context, t *Trigger) error
 }
 
-// OwnerOperations is what one asks of the owners of schedules; *Store has it.
+// OwnerOperations is what one asks of the owners of schedules.
 type OwnerOperations interface {
 	Register(ctx context.Context, ns *Namespace, owner string, version int64, ttl time.Duration) (Owner, error)
 	Heartbeat(ctx context.Context, ns *Namespace, owner string, ttl time.Duration) (Owner, error)
@@ -123,16 +152,15 @@ type OwnerOperations interface {
 	Owned(ctx context.Context, ns *Namespace, owner string) ([]OwnedSchedule, error)
 }
 
-// OwnerReads is what a list of owners asks of a store; *Store has it.
+// OwnerReads is what a list of owners asks of a store.
 type OwnerReads interface {
 	Now() (ms int64, ok bool)
 	Owners(ctx context.Context, ns *Namespace) ([]Owner, error)
 	CountOwned(ctx context.Context, ns *Namespace, list []Owner) error
 }
 
-// ScheduleForecasts is what a forecast of ticks asks of a store; *Store has it.
+// ScheduleForecasts is what a forecast of ticks asks of a store.
 type ScheduleForecasts interface {
-	Now() (ms int64, ok bool)
 	ScanSchedules(ctx context.Context, ns *Namespace, queue string, most int,
 		visit func([]Schedule) bool) (all bool, err error)
 	NextTicks(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error)

@@ -68,8 +68,16 @@ type target struct {
 
 // store is what cases ask of a job.Store.
 type store interface {
-	job.Operations
-	Note(ns *job.Namespace, queue string, ref job.Ref, e job.TraceEvent)
+	job.Reads
+	job.Edits
+	job.Ends
+	job.Lists
+	job.Traces
+	Namespace(name string) *job.Namespace
+	NewLane() *job.Lane
+	Run(ctx context.Context, l *job.Lane, b *job.Batch)
+	ActOnDead(ctx context.Context, a *job.DeadAct) (done int, err error)
+	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (deleted int64, err error)
 	Now() (int64, bool)
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
@@ -82,7 +90,7 @@ type inMemory struct {
 	missing
 }
 
-type missing struct{ job.Operations }
+type missing struct{ store }
 
 // runSuite runs every case but those that are left out, each with a prefix of its own. What takes the promoter's second twice
 // is asked of one server alone.

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	luaphp "github.com/spillway-io/spillway/lua/php"
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -94,14 +93,6 @@ func (s *Store) Get(ctx context.Context, ns *job.Namespace, queue string,
 	j.Now = c.Now
 	n.died(&j, at, reason)
 	return j, state, nil
-}
-
-// OnEnds sets nothing: PHP's queues have no follow-ups.
-func (s *Store) OnEnds(context.Context, *job.Namespace, []job.Job) error { return nil }
-
-// Await is Get: PHP's payloads hold all there is to know of a job, and nobody waits for their end.
-func (s *Store) Await(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
-	return s.Get(ctx, ns, queue, ref)
 }
 
 // reasons are why a payload died, as the letters say it.
@@ -319,40 +310,3 @@ func numbers(fields map[string]string) map[string]int64 {
 	}
 	return totals
 }
-
-// List is of namespaces of kind queue, as are pauses: workers of PHP's take jobs by themselves.
-func (s *Store) List(
-	context.Context,
-	*job.Namespace,
-	job.List,
-) ([]job.Job, string, error) {
-	return nil, "", job.ErrOtherKind
-}
-
-// Pause is job.ErrOtherKind.
-func (s *Store) Pause(
-	context.Context,
-	*job.Namespace,
-	string,
-	partition.Pause,
-) error {
-	return job.ErrOtherKind
-}
-
-// Resume is job.ErrOtherKind.
-func (s *Store) Resume(context.Context, *job.Namespace, string) (bool, error) {
-	return false, job.ErrOtherKind
-}
-
-// Pauses are none.
-func (s *Store) Pauses(context.Context, *job.Namespace) ([]job.PausedQueue, error) {
-	return nil, nil
-}
-
-// Kept counts nothing: what PHP's workers did is kept nowhere.
-func (s *Store) Kept(_ context.Context, _ *job.Namespace, queues []string) ([]*int64, error) {
-	return make([]*int64, len(queues)), nil
-}
-
-// KeptQueues lists none.
-func (s *Store) KeptQueues(context.Context, *job.Namespace) ([]string, error) { return nil, nil }

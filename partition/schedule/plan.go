@@ -117,12 +117,16 @@ func nowOf(store clock) int64 {
 // the next n steps; the first has those that are due now, too. by says how. It reads the
 // specifications of 10,000 schedules and 16 MiB at most: of more it counts the next tick of
 // each.
-func Forecast(ctx context.Context, store job.ScheduleForecasts, ns *job.Namespace, queue string,
+func Forecast(ctx context.Context, store clock, ns *job.Namespace, queue string,
 	step time.Duration,
 	n int) (counts []int64, by string, err error) {
 	f := forecast{now: nowOf(store), step: step.Milliseconds(), counts: make([]int64, n), left: forecastTicks}
+	of, ok := store.(job.ScheduleForecasts)
+	if !ok { // its kind has no schedules
+		return f.counts, f.by(), nil
+	}
 	size := 0
-	all, err := store.ScanSchedules(ctx, ns, queue, forecastSchedules, func(page []job.Schedule) bool {
+	all, err := of.ScanSchedules(ctx, ns, queue, forecastSchedules, func(page []job.Schedule) bool {
 		for _, s := range page {
 			size += len(s.Spec)
 			if state, ok := ReadState(s.State); ok && state.Flag == 'a' {
@@ -136,7 +140,7 @@ func Forecast(ctx context.Context, store job.ScheduleForecasts, ns *job.Namespac
 	if err != nil || all {
 		return f.counts, f.by(), err
 	}
-	counts, err = store.NextTicks(ctx, ns, queue, step, n)
+	counts, err = of.NextTicks(ctx, ns, queue, step, n)
 	return counts, ByNext, err
 }
 

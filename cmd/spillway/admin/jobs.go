@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/mask"
 )
@@ -16,17 +15,13 @@ import (
 // JobStore is what the server needs of the store of queues of one pool.
 type JobStore interface {
 	verb.Store
-	job.ScheduleForecasts
+	job.Reads
+	Namespace(name string) *job.Namespace
 	Namespaces() []*job.Namespace
 	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
 	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	CountAll(ctx context.Context, ns *job.Namespace, queues []string) ([]job.Counts, error)
-	Pause(ctx context.Context, ns *job.Namespace, queue string, p partition.Pause) error
-	Resume(ctx context.Context, ns *job.Namespace, queue string) (was bool, err error)
-	Pauses(ctx context.Context, ns *job.Namespace) ([]job.PausedQueue, error)
-	Kept(ctx context.Context, ns *job.Namespace, queues []string) (jobs []*int64, err error)
-	KeptQueues(ctx context.Context, ns *job.Namespace) ([]string, error)
 }
 
 // A jobSpace is a namespace of kind queue and the store that has it.
@@ -152,11 +147,22 @@ func (s jobSpace) countQueues(ctx context.Context, names ...string) (rows []queu
 	if err != nil {
 		return nil, err
 	}
-	kept, err := s.store.Kept(ctx, s.ns, names)
+	kept := make([]*int64, len(names))
+	if of, ok := s.store.(job.Lists); ok {
+		kept, err = of.Kept(ctx, s.ns, names)
+	}
 	for i, c := range counts {
 		rows = append(rows, queueCounts{strings.Clone(names[i]), c, kept[i]}) // #nosec G602 -- it counts each name
 	}
 	return rows, err
+}
+
+// keeping are the queues that keep acked jobs.
+func (s jobSpace) keeping(ctx context.Context) ([]string, error) {
+	if of, ok := s.store.(job.Lists); ok {
+		return of.KeptQueues(ctx, s.ns)
+	}
+	return nil, nil
 }
 
 // kindOf is the kind of a namespace of queues.
@@ -275,7 +281,11 @@ func (s *Server) traceOf(r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	events, err := space.store.Trace(r.ctx, space.ns, queue, ref)
+	of, err := job.As[job.Traces](space.store)
+	if err != nil {
+		return nil, err
+	}
+	events, err := of.Trace(r.ctx, space.ns, queue, ref)
 	if len(masks) == 0 || !slices.ContainsFunc(events, func(e job.TraceEvent) bool { return e.Error != "" }) {
 		return Trace{events}, err
 	}
@@ -340,7 +350,11 @@ func (s *Server) listJobs(r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	list, next, err := space.store.List(r.ctx, space.ns, l)
+	of, err := job.As[job.Lists](space.store)
+	if err != nil {
+		return nil, err
+	}
+	list, next, err := of.List(r.ctx, space.ns, l)
 	if err != nil {
 		return nil, err
 	}

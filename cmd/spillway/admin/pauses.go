@@ -58,14 +58,17 @@ func (s *Server) setQueuePause(action string) func(*request) (any, error) {
 			return nil, r.err
 		}
 		answer := PauseState{}
-		var err error
+		of, err := job.As[job.Pauses](space.store)
+		if err != nil {
+			return nil, err
+		}
 		if action == "pause" {
-			err = space.store.Pause(r.ctx, space.ns, queue, partition.Pause{
+			err = of.Pause(r.ctx, space.ns, queue, partition.Pause{
 				By:     r.who.name,
 				Reason: reason,
 			})
 		} else {
-			answer.Was, err = space.store.Resume(r.ctx, space.ns, queue)
+			answer.Was, err = of.Resume(r.ctx, space.ns, queue)
 			reason = resumed(answer.Was, err)
 		}
 		s.record(r, Act{
@@ -98,7 +101,11 @@ func resumed(was bool, err error) string {
 
 // queuePauses reads which queues of a namespace are paused, and notes it.
 func (o *observer) queuePauses(ctx context.Context, space jobSpace) ([]job.PausedQueue, error) {
-	queues, err := space.store.Pauses(ctx, space.ns)
+	of, ok := space.store.(job.Pauses)
+	if !ok {
+		return nil, nil
+	}
+	queues, err := of.Pauses(ctx, space.ns)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if f := o.spaces[space.ns.Name]; f != nil && err == nil {

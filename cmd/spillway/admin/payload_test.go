@@ -262,3 +262,25 @@ func TestWorkersAreListedAndThoseOfPHPRestartedByAnOperator(t *testing.T) {
 	q := newQueued(t)
 	q.rejected("POST", "/workers/restart", "operator", "{}", 404, "send them SIGTERM")
 }
+
+func TestWhatOnlyQueuesHaveIsNoRouteOfPHPs(t *testing.T) {
+	t.Parallel()
+	s, store := phpShop(t)
+	job := "/queues/mail/jobs/" + store.Namespace("shop").ID(0, "mail", 1, "")
+	for _, route := range []string{"GET /schedules", "GET /owners", "GET /queues/mail/jobs?state=ready", "GET " + job + "/trace",
+		"POST " + job + "/promote", "POST " + job + "/commit", "POST /queues/mail/pause", "POST /queues/mail/resume"} {
+		method, path, _ := strings.Cut(route, " ")
+		body := ""
+		if method == "POST" {
+			body = "{}"
+		}
+		if w := send(s, method, "/api/v1/namespaces/shop"+path, "operator", body); w.Code != 404 || !strings.Contains(w.Body.String(), "queues of PHP's have no") {
+			t.Errorf("%s: got %d %s", route, w.Code, w.Body)
+		}
+	}
+	for _, path := range []string{"/namespaces/shop/forecast", "/namespaces/shop/queues/mail/forecast", "/namespaces/shop/queues/mail"} {
+		if w := send(s, "GET", "/api/v1"+path, "viewer", ""); w.Code != 200 {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+}

@@ -157,7 +157,7 @@ func (o *observer) readNames(ctx context.Context, space jobSpace, since time.Tim
 	if err != nil {
 		return nil, err
 	}
-	kept, err := space.store.KeptQueues(ctx, space.ns)
+	kept, err := space.keeping(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func jobRejection(err error) *rejection {
 	case isAny(err, verb.ErrMore, job.ErrTooManyDelayed):
 		return conflict("%v", err)
 	case errors.Is(err, job.ErrOtherKind):
-		return notFound(wire.CodeNoSuchRoute, "queues of PHP's have no schedules, no traces and no jobs that are changed or prepared")
+		return notFound(wire.CodeNoSuchRoute, "queues of PHP's have no schedules, traces, pauses or lists of jobs, and no jobs that are changed or prepared")
 	}
 	rejected := jobs.Reject(err)
 	status := wire.Responses[rejected.Code].Status
