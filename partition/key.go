@@ -66,22 +66,43 @@ func splitPartitionKey(key string) (shardPrefix, partition string, ok bool) {
 	return key[:i], partition, ValidPartition(partition)
 }
 
-// Names appear in URLs, Redis keys, file names and logs, so both kinds are a subset of
+// Names appear in URLs, Redis keys, file names and logs, so all kinds are a subset of
 // ASCII that needs no escaping anywhere. They hold no brace, so the only hash tag of a
 // key is that of its shard, and a caller cannot choose a cluster slot.
 const (
 	MaxNamespaceLen = 64  // bytes
 	MaxPartitionLen = 128 // bytes
+
+	maxQueueLen    = 255 // bytes
+	maxScheduleLen = 128
 )
 
 // ValidNamespace reports whether s matches ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$.
-func ValidNamespace[T string | []byte](s T) bool { return validName(s, MaxNamespaceLen) }
+func ValidNamespace[T string | []byte](s T) bool { return validName(s, MaxNamespaceLen, "") }
 
 // ValidPartition reports whether s matches ^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$.
-func ValidPartition[T string | []byte](s T) bool { return validName(s, MaxPartitionLen) }
+func ValidPartition[T string | []byte](s T) bool { return validName(s, MaxPartitionLen, "") }
 
-func validName[T string | []byte](s T, maxLen int) bool {
-	if len(s) == 0 || len(s) > maxLen || !alphanumeric(s[0]) {
+// Outbox is the name of a queue that no caller can use: a shard has there the follow-ups of jobs that
+// ended.
+const Outbox = "_out"
+
+// ValidQueue reports whether the store can keep jobs of a queue of that name for a caller:
+// ^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$, and not Outbox.
+func ValidQueue[T string | []byte](s T) bool { return string(s) != Outbox && ValidAnyQueue(s) }
+
+// ValidAnyQueue is ValidQueue, and Outbox.
+func ValidAnyQueue[T string | []byte](s T) bool { return validName(s, maxQueueLen, "_-") }
+
+// ValidOwnName is ValidQueue without a leading '_', which is Spillway's: the names of the native API.
+func ValidOwnName(s string) bool { return ValidQueue(s) && s[0] != '_' }
+
+// ValidScheduleName reports whether s matches ^[A-Za-z0-9-][A-Za-z0-9._-]{0,127}$.
+func ValidScheduleName(s string) bool { return len(s) <= maxScheduleLen && ValidOwnName(s) }
+
+// validName: first are the characters beside letters and digits that may be the first.
+func validName[T string | []byte](s T, maxLen int, first string) bool {
+	if len(s) == 0 || len(s) > maxLen || !alphanumeric(s[0]) && strings.IndexByte(first, s[0]) < 0 {
 		return false
 	}
 	for i := 1; i < len(s); i++ {

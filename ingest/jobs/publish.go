@@ -210,7 +210,7 @@ func (a *api) options(c *call,
 // queueOf reads the name of a queue; "": none is given.
 func (q *query) queueOf(name string) string {
 	queue, given := q.args[name]
-	if given && !job.ValidOwnName(queue) {
+	if given && !partition.ValidOwnName(queue) {
 		q.bad(name, "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-', not '.' or '_' first")
 	}
 	return queue

@@ -286,11 +286,11 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 	case ofNoQueue(c.route.tail):
 		return nil
 	case strings.HasPrefix(c.route.tail, ownersTail):
-		if !job.ValidScheduleName(c.owner) {
+		if !partition.ValidScheduleName(c.owner) {
 			return ingest.Reject(wire.CodeBadName, "")
 		}
 		return nil
-	case strings.HasPrefix(c.route.tail, "schedules/") && !job.ValidScheduleName(c.schedule):
+	case strings.HasPrefix(c.route.tail, "schedules/") && !partition.ValidScheduleName(c.schedule):
 		return ingest.Reject(wire.CodeBadName, "")
 	}
 	if c.route.tail == "claim" || c.route.tail == "take" {
@@ -304,7 +304,7 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 			fmt.Sprintf("a request names at most %d queues", job.MaxQueues))
 	}
 	for _, queue := range c.queues {
-		if !job.ValidOwnName(queue) {
+		if !partition.ValidOwnName(queue) {
 			return ingest.Reject(wire.CodeBadQueue, "")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/jobs"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -196,7 +197,7 @@ func (c *call) queueNames() (names []string, none bool) {
 	none = true
 	for name := range strings.SplitSeq(c.queue, ",") {
 		none = none && name == ""
-		if job.ValidQueue(name) && !slices.Contains(names, name) {
+		if partition.ValidQueue(name) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

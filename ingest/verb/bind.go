@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition"
 )
 
 // A Field is one of what a verb asks, and where it is in a request.
@@ -97,9 +97,9 @@ var names = map[string]struct {
 	valid func(string) bool
 	code  wire.Code
 }{
-	"queue":    {job.ValidQueue[string], wire.CodeBadQueue},
-	"schedule": {job.ValidScheduleName, wire.CodeBadName},
-	"owner":    {job.ValidScheduleName, wire.CodeBadName},
+	"queue":    {partition.ValidQueue[string], wire.CodeBadQueue},
+	"schedule": {partition.ValidScheduleName, wire.CodeBadName},
+	"owner":    {partition.ValidScheduleName, wire.CodeBadName},
 }
 
 // wrong rejects a value of a field. Without what it wants the code says that, if it is of the field.

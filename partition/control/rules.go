@@ -32,7 +32,7 @@ func (r *Rule) Validate() error {
 	var v partition.Validation
 	v.Check(partition.ValidNamespace(r.Namespace), "namespace", r.Namespace, wantName)
 	checkCommon(&v, "", r.CreatedBy)
-	v.Check(!r.Client || job.ValidQueue(string(r.Match)), "match", string(r.Match), "the name of a queue")
+	v.Check(!r.Client || partition.ValidQueue(string(r.Match)), "match", string(r.Match), "the name of a queue")
 	if r.Client && r.Gone && r.Rule == (job.Rule{Match: r.Match}) {
 		return v.Err()
 	}

@@ -29,7 +29,7 @@ const (
 // be deleted, too. It returns how many jobs it deleted, also beside an error.
 func (s *inspector) Purge(ctx context.Context, ns *Namespace, queue string,
 	all bool) (deleted int64, err error) {
-	if !ValidQueue(queue) {
+	if !partition.ValidQueue(queue) {
 		return 0, ErrBadArgument
 	}
 	state := "ready"
@@ -152,7 +152,7 @@ func (a *DeadAct) Selects() bool {
 // ActOnDead runs an act, at an operator's pace: at most a fifth of Redis's time. It returns of how
 // many it is done, also beside an error. Errors: ErrBadArgument and those of the store.
 func (s *inspector) ActOnDead(ctx context.Context, a *DeadAct) (done int, err error) {
-	if !ValidQueue(a.Queue) || a.TTL < 0 || a.TTL > MaxTTL || a.Age < 0 || len(a.Named) > MaxNamed ||
+	if !partition.ValidQueue(a.Queue) || a.TTL < 0 || a.TTL > MaxTTL || a.Age < 0 || len(a.Named) > MaxNamed ||
 		a.Named == nil && a.Limit < 1 {
 		return 0, ErrBadArgument
 	}
@@ -302,7 +302,7 @@ func (s *inspector) deadCall(ctx context.Context, a *DeadAct, sh *shard, limit i
 // offset of them; several shards one after the other. total counts all of the queue.
 func (s *inspector) Dead(ctx context.Context, ns *Namespace, queue string, offset,
 	limit int) (list []Job, total int64, err error) {
-	if !ValidQueue(queue) || offset < 0 || limit < 1 {
+	if !partition.ValidQueue(queue) || offset < 0 || limit < 1 {
 		return nil, 0, ErrBadArgument
 	}
 	limit = min(limit, maxDeadPage)
@@ -376,7 +376,7 @@ func (s *inspector) Resume(ctx context.Context, ns *Namespace, queue string) (wa
 // and returns the least and the most that the script answered.
 func (s *inspector) setPause(ctx context.Context, ns *Namespace, queue, verb string,
 	text []byte) (least, most int64, err error) {
-	if !ValidQueue(queue) {
+	if !partition.ValidQueue(queue) {
 		return 0, 0, ErrBadArgument
 	}
 	if err := s.space.CheckOne(ctx, ns.Home); err != nil {

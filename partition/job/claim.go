@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -25,7 +26,7 @@ func (c *Claim) bad() error {
 		return ErrBadArgument
 	}
 	for i, q := range c.Queues {
-		if !validName(q) || slices.Contains(c.Queues[:i], q) {
+		if !partition.ValidAnyQueue(q) || slices.Contains(c.Queues[:i], q) {
 			return ErrBadArgument
 		}
 	}

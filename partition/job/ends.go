@@ -14,12 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // outbox is the queue of a shard where scripts put the follow-ups of jobs that ended, in the call
-// that ends them. No caller can use its name, and no list shows it.
-const outbox = "_out"
+// that ends them. No list shows it.
+const outbox = partition.Outbox
 
 // MaxResult bounds Ack.Result, in bytes.
 const MaxResult = 4 << 10
@@ -269,7 +270,7 @@ func followUp(ns *Namespace, j *Job) (*Publish, error) {
 	f.ID = string(ns.AppendID(nil, j.Shard, f.Queue, seq, string(parts[4])))
 	payload, err := json.Marshal(f)
 	queue := string(parts[1])
-	if err != nil || !ValidQueue(queue) {
+	if err != nil || !partition.ValidQueue(queue) {
 		return nil, fmt.Errorf("for the queue %.40q: %w", queue, err)
 	}
 	p := &Publish{

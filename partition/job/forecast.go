@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -44,7 +45,7 @@ func (s *scheduler) NextTicks(ctx context.Context, ns *Namespace, queue string, 
 func (s *scheduler) forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int,
 	set func(*shard) string) ([]int64, error) {
 	if step < time.Millisecond || step > MaxDelay || n < 1 || n > maxForecastSteps || queue != "" &&
-		!ValidQueue(queue) {
+		!partition.ValidQueue(queue) {
 		return nil, ErrBadArgument
 	}
 	now, err := s.backend.KnownTime(ctx)
@@ -127,7 +128,7 @@ const scanPage = 100
 // where visit says that it has enough.
 func (s *scheduler) ScanSchedules(ctx context.Context, ns *Namespace, queue string, most int,
 	visit func([]Schedule) bool) (all bool, err error) {
-	if queue != "" && !ValidQueue(queue) {
+	if queue != "" && !partition.ValidQueue(queue) {
 		return false, ErrBadArgument
 	}
 	// As lists are, and with what the caller does meanwhile: see Schedules.

@@ -169,35 +169,8 @@ const (
 // seedOf is the state of hash after the namespace and a zero byte.
 func seedOf(namespace string) uint64 { return hashed(fnvOffset, namespace) * fnvPrime }
 
-// Names appear in URLs, Redis keys and logs, so they are a subset of ASCII that needs no
-// escaping. They hold no brace, colon or space, so no caller chooses a hash slot, and a
-// member "<seq> <queue>" has one reading.
-const (
-	MaxQueueLen    = 255 // bytes
-	MaxCallerIDLen = 64  // bytes
-)
-
-// ValidQueue reports whether s is a name that the store can keep jobs under:
-// ^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$. The native API also rejects a leading '_'.
-// One name is Spillway's own: that of the outbox.
-func ValidQueue[T string | []byte](s T) bool { return string(s) != outbox && validName(s) }
-
-// validName is ValidQueue, with the name of the outbox.
-func validName[T string | []byte](s T) bool {
-	if len(s) == 0 || len(s) > MaxQueueLen || s[0] == '.' {
-		return false
-	}
-	for i := range len(s) {
-		if c := s[i]; !idByte(c) && c != '.' {
-			return false
-		}
-	}
-	return true
-}
-
-// ValidOwnName is ValidQueue without a leading '_', which is Spillway's: the names of the
-// native API.
-func ValidOwnName(s string) bool { return ValidQueue(s) && s[0] != '_' }
+// MaxCallerIDLen is the length of an id that a caller chooses, in bytes.
+const MaxCallerIDLen = 64
 
 // ValidAttribute reports whether s may name an attribute of a job: 1 to 128 letters, digits, '.', '_'
 // and '-'.

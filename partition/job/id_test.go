@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
@@ -37,7 +38,7 @@ func TestAnIDTellsItsJob(t *testing.T) {
 		if got, ok := ns.ParseID("q", id); !ok || got != want {
 			t.Fatalf("%s: got %+v %v, want %+v", id, got, ok, want)
 		}
-		if !job.ValidQueue(id) || !job.IsReplyQueue(id) {
+		if !partition.ValidQueue(id) || !job.IsReplyQueue(id) {
 			t.Fatalf("%s is no name of a reply queue", id)
 		}
 	}
@@ -107,7 +108,7 @@ func FuzzAnyNameIsAsAnyOther(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if !job.ValidQueue(name) {
+		if !partition.ValidQueue(name) {
 			return
 		}
 		if got, want := lifeOf(t, store, name), lifeOf(t, store, "welcome"); got != want {
@@ -229,7 +230,7 @@ func TestNames(t *testing.T) {
 		"a": true, "_a": true, "-": true, "a.b": true, strings.Repeat("a", 255): true, "0": true,
 		"": false, ".a": false, "a b": false, "a{b": false, "a:b": false, "a\x00": false, "ä": false, "a,b": false, strings.Repeat("a", 256): false,
 	} {
-		if got := job.ValidQueue(name); got != want {
+		if got := partition.ValidQueue(name); got != want {
 			t.Errorf("queue %q: got %v", name, got)
 		}
 	}

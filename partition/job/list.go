@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -42,7 +43,7 @@ var ErrBadAfter = errors.New("after is not where a page of this list ended, or t
 // those of the store.
 func (s *inspector) List(ctx context.Context, ns *Namespace,
 	l List) (list []Job, next string, err error) {
-	if !ValidQueue(l.Queue) || l.Limit < 1 || l.Limit > MaxListed {
+	if !partition.ValidQueue(l.Queue) || l.Limit < 1 || l.Limit > MaxListed {
 		return nil, "", ErrBadArgument
 	}
 	shards := slices.Sorted(slices.Values(ns.Shards(l.Queue)))

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -70,7 +71,7 @@ func (s *owners) Deregister(ctx context.Context, ns *Namespace, owner string) er
 // register runs the script on all shards, as each fires for itself.
 func (s *owners) register(ctx context.Context, ns *Namespace, owner, version string,
 	ttl int64) (Owner, error) {
-	if !ValidScheduleName(owner) || ttl < 0 {
+	if !partition.ValidScheduleName(owner) || ttl < 0 {
 		return Owner{}, ErrBadArgument
 	}
 	if err := s.mayRun(ns); err != nil {
@@ -171,7 +172,7 @@ func (s *owners) CountOwned(ctx context.Context, ns *Namespace, list []Owner) er
 // Owned returns the schedules of an owner, by queue and name.
 func (s *owners) Owned(ctx context.Context, ns *Namespace,
 	owner string) (list []OwnedSchedule, err error) {
-	if !ValidScheduleName(owner) {
+	if !partition.ValidScheduleName(owner) {
 		return nil, ErrBadArgument
 	}
 	err = s.reads.Do(ctx, func() error {

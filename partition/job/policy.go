@@ -90,7 +90,7 @@ func (p Policy) Validate() error {
 	v.Check(p.Shards >= 1 && p.Shards <= 1024 || p.Shards == partition.AutoShards, "shards", p.Shards, "1 to 1024, or auto")
 	for _, queue := range slices.Sorted(maps.Keys(p.Spread)) {
 		k := p.Spread[queue]
-		v.Check(ValidQueue(queue), "spread", queue,
+		v.Check(partition.ValidQueue(queue), "spread", queue,
 			"the name of a queue: 1 to 255 letters, digits, '.', '_' or '-'")
 		v.Check(k >= 2 && (k <= p.Shards || p.Shards == partition.AutoShards && k <= 1024), "spread."+queue, k, "2 to shards")
 	}

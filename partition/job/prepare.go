@@ -8,6 +8,7 @@ import (
 	"time"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -33,7 +34,7 @@ const (
 
 func (p *Prepare) bad() bool {
 	return p.After < MinCheckAfter || p.After > MaxCheckAfter || p.Checks < 0 || p.Checks > MaxChecks ||
-		(p.Check == "") != (p.Checks == 0) || p.Check != "" && !ValidQueue(p.Check)
+		(p.Check == "") != (p.Checks == 0) || p.Check != "" && !partition.ValidQueue(p.Check)
 }
 
 // waits is how long the jobs of a publish are in the set of delayed ones, at first.

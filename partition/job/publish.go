@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -16,11 +17,11 @@ const keyTTL = 2 * 60 * 1000 // ms
 func (p *Publish) bad() error {
 	ns := p.Namespace
 	switch {
-	case ns == nil, !ValidQueue(p.Queue), p.Shard < 0,
+	case ns == nil, !partition.ValidQueue(p.Queue), p.Shard < 0,
 		p.Delay < 0, p.Delay > MaxDelay, p.TTL < 0, p.TTL > MaxTTL, p.Tries < 1, p.Tries > MaxTries,
 		p.CallerID != "" && (!ValidCallerID(p.CallerID) || len(p.Messages) > 1),
 		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, p.Unique < 0, p.Unique > MaxKeyTTL, len(p.UniqueKey) > MaxUniqueKey,
-		p.Unique > 0 && (len(p.Messages) > 1 || p.UniqueKey == "" && p.CallerID == ""), p.OnEnd != "" && !ValidQueue(p.OnEnd),
+		p.Unique > 0 && (len(p.Messages) > 1 || p.UniqueKey == "" && p.CallerID == ""), p.OnEnd != "" && !partition.ValidQueue(p.OnEnd),
 		p.Prepare != nil && p.Prepare.bad(), len(p.Messages) < 1 && !p.asks(), len(p.Messages) > MaxMessages:
 		return ErrBadArgument
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -42,7 +43,7 @@ type inspector struct{ *core }
 // Peek returns the ready job of a queue that a claim would get next, or ErrNoJob. It changes
 // nothing. Where the queue is spread over shards, it is the one published first.
 func (s *inspector) Peek(ctx context.Context, ns *Namespace, queue string) (Job, error) {
-	if !ValidQueue(queue) {
+	if !partition.ValidQueue(queue) {
 		return Job{}, ErrBadArgument
 	}
 	shards := ns.Shards(queue)
@@ -249,7 +250,7 @@ func (s *inspector) CountAll(ctx context.Context, ns *Namespace, queues []string
 		var here []int
 		keys, argv := []string{sh.lease, sh.delay, sh.tombstones}, []any{maxCountedMembers}
 		for i, queue := range queues {
-			if !ValidQueue(queue) {
+			if !partition.ValidQueue(queue) {
 				return nil, ErrBadArgument
 			}
 			if slices.Contains(ns.Shards(queue), sh.Number) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -29,7 +30,7 @@ type Reschedule struct {
 // ReleaseUnique ends what a publish says to be unique, before its time: a job under it is stored again, under an id once the
 // one before is gone. released is whether there was anything. In Policy.MaxKeys it counts to the end of its time.
 func (s *Store) ReleaseUnique(ctx context.Context, p *Publish) (released bool, err error) {
-	if !ValidQueue(p.Queue) || p.Unique == 0 || len(p.UniqueKey) > MaxUniqueKey || p.UniqueKey == "" && !ValidCallerID(p.CallerID) {
+	if !partition.ValidQueue(p.Queue) || p.Unique == 0 || len(p.UniqueKey) > MaxUniqueKey || p.UniqueKey == "" && !ValidCallerID(p.CallerID) {
 		return false, ErrBadArgument
 	}
 	if err := s.mayRun(p.Namespace); err != nil {

@@ -15,7 +15,7 @@ import (
 type Pattern string
 
 // Valid reports whether the pattern can match a queue.
-func (p Pattern) Valid() bool { return ValidQueue(strings.ReplaceAll(string(p), "*", "-")) }
+func (p Pattern) Valid() bool { return partition.ValidQueue(strings.ReplaceAll(string(p), "*", "-")) }
 
 // Wild reports whether it may match queues that it does not name.
 func (p Pattern) Wild() bool { return strings.Contains(string(p), "*") }

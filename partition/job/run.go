@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -150,7 +151,7 @@ func (s *Store) rejectBad(b *Batch) {
 }
 
 func badJob(ns *Namespace, queue string, r Ref) error {
-	if ns == nil || r.Shard < 0 || r.Shard > maxNumber || r.Seq < 1 || !validName(queue) ||
+	if ns == nil || r.Shard < 0 || r.Shard > maxNumber || r.Seq < 1 || !partition.ValidAnyQueue(queue) ||
 		r.CallerID != "" && !ValidCallerID(r.CallerID) {
 		return ErrBadArgument
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -48,20 +49,12 @@ var (
 	ErrDue = errors.New("a tick of the schedule has come due")
 )
 
-// MaxScheduleNameLen is the length of the name of a schedule, in bytes.
-const MaxScheduleNameLen = 128
-
-// ValidScheduleName reports whether s matches ^[A-Za-z0-9-][A-Za-z0-9._-]{0,127}$.
-func ValidScheduleName(s string) bool {
-	return len(s) <= MaxScheduleNameLen && ValidOwnName(s)
-}
-
 // ScheduleShard is the shard that has the schedules of a queue, also of one that is spread: its
 // first one, which stays the same when the spread rises.
 func (n *Namespace) ScheduleShard(queue string) int { return n.Shards(queue)[0] }
 
 func (n *Namespace) scheduleShard(queue, name string) (*shard, error) {
-	if n == nil || !ValidQueue(queue) || !ValidScheduleName(name) {
+	if n == nil || !partition.ValidQueue(queue) || !partition.ValidScheduleName(name) {
 		return nil, ErrBadArgument
 	}
 	return n.shardAt(n.ScheduleShard(queue)), nil
@@ -121,7 +114,7 @@ func (s *scheduler) readSchedules(ctx context.Context, sh *shard, list []Schedul
 // 100,000 take Redis some 10 ms.
 func (s *scheduler) Schedules(ctx context.Context, ns *Namespace, queue, after string,
 	limit int) (list []Schedule, more bool, err error) {
-	if queue != "" && !ValidQueue(queue) || limit < 1 {
+	if queue != "" && !partition.ValidQueue(queue) || limit < 1 {
 		return nil, false, ErrBadArgument
 	}
 	// Reading all names takes Redis long, so lists are read one at a time, with rests: whoever
@@ -367,7 +360,7 @@ func (s *scheduler) DeleteSchedule(ctx context.Context, ns *Namespace, queue, na
 // Clock is the time of the server that has the schedules of a queue, Unix ms: not an estimate,
 // by which a tick may be due that is not.
 func (s *scheduler) Clock(ctx context.Context, ns *Namespace, queue string) (ms int64, err error) {
-	if !ValidQueue(queue) {
+	if !partition.ValidQueue(queue) {
 		return 0, ErrBadArgument
 	}
 	if err := s.mayRun(ns); err != nil {

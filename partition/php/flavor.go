@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition"
 )
 
 // Flavor is the library whose rules hold in a namespace: think3, think2 or laravel.
@@ -87,7 +87,7 @@ func (f Flavor) otherOf(key string, cluster bool) string {
 	for _, end := range []string{":delayed", ":reserved", ":notify"} {
 		queue = strings.TrimSuffix(queue, end)
 	}
-	if queue = strings.TrimSuffix(queue, after); !isBase || job.ValidOwnName(queue) {
+	if queue = strings.TrimSuffix(queue, after); !isBase || partition.ValidOwnName(queue) {
 		return ""
 	}
 	return queue

@@ -273,7 +273,7 @@ func (n *namespace) goOn(ctx context.Context, c *redis.Client, of *scan) error {
 		for _, key := range keys {
 			name := n.Flavor.queueOf(key[len(n.KeyPrefix):], n.cluster)
 			switch other := n.Flavor.otherOf(key[len(n.KeyPrefix):], n.cluster); {
-			case job.ValidOwnName(name):
+			case partition.ValidOwnName(name):
 				if n.Serves(name) && len(of.list) < maxNames {
 					of.list = append(of.list, name)
 				}

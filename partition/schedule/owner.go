@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule/cron"
 )
@@ -76,9 +77,9 @@ func ParseRegistered(text []byte) ([]Registered, error) {
 		s := &body.Schedules[i]
 		var err error
 		switch {
-		case !job.ValidOwnName(s.Queue):
+		case !partition.ValidOwnName(s.Queue):
 			err = &FieldError{"queue", s.Queue, "write the name of a queue"}
-		case !job.ValidScheduleName(s.Name):
+		case !partition.ValidScheduleName(s.Name):
 			err = &FieldError{"name", s.Name, "write a name of 1 to 128 letters, digits, dots, dashes and underscores"}
 		case s.Owner != "":
 			err = &FieldError{"owner", s.Owner, "is the one of the path"}

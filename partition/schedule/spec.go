@@ -27,6 +27,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule/cron"
 )
@@ -231,7 +232,7 @@ func (s *Spec) complete(zone zones) error {
 			times++
 		}
 	}
-	check(s.Owner == "" || job.ValidScheduleName(s.Owner), "owner", s.Owner, "write the name of an owner")
+	check(s.Owner == "" || partition.ValidScheduleName(s.Owner), "owner", s.Owner, "write the name of an owner")
 	check(times == 1, "cron", s.Cron, "write one of cron, every and at")
 	check(s.Every == 0 || s.Every >= Duration(minEvery) && s.Every <= Duration(maxEvery), "every",
 		time.Duration(s.Every), "write 1s to 87840h")
@@ -251,10 +252,10 @@ func (s *Spec) complete(zone zones) error {
 	check(s.grace() >= 0 && s.grace() <= 24*time.Hour, "grace", s.grace(), "write 0s to 24h")
 	check(s.Window >= 0, "window", time.Duration(s.Window), "write 0s, for none, or more")
 	check(s.MaxRuns >= 0, "max_runs", s.MaxRuns, "write 1 or more")
-	check(s.OnEnd == "" || job.ValidOwnName(s.OnEnd), "on_end", s.OnEnd, "write the name of a queue")
+	check(s.OnEnd == "" || partition.ValidOwnName(s.OnEnd), "on_end", s.OnEnd, "write the name of a queue")
 	check(len(s.Attributes) <= maxAttributes, "attributes", len(s.Attributes), "write 16 at most")
 	for _, name := range slices.Sorted(maps.Keys(s.Attributes)) {
-		check(len(name) <= maxAttribute && job.ValidQueue(name), "attributes", name,
+		check(len(name) <= maxAttribute && partition.ValidQueue(name), "attributes", name,
 			"a name has 1 to 128 letters, digits, dots, dashes and underscores")
 		check(!job.ReservedAttribute(name), "attributes", name, "is set by Spillway")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/mask"
 )
@@ -78,7 +79,7 @@ func notHere(name, kind, why string) *rejection {
 // queue is the namespace and the queue in the path.
 func (r *request) queue() (space jobSpace, queue string) {
 	space, queue = r.jobSpace(), r.PathValue("queue")
-	if !job.ValidQueue(queue) {
+	if !partition.ValidQueue(queue) {
 		r.fail(notFound(codeNoSuchQueue, "no name of a queue: %q", queue))
 	}
 	return space, queue

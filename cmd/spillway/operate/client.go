@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Connection are the flags that say which service a command talks to.
@@ -202,7 +201,7 @@ func (c *Connection) queue(namespace, name string) *call {
 	if name == "" {
 		return call
 	}
-	if !job.ValidQueue(name) {
+	if !partition.ValidQueue(name) {
 		call.check(misuse("%s is not the name of a queue", quote(name)))
 	}
 	return call.at("/queues/" + name)
