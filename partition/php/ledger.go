@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/partition/backend"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // How often the queues of a namespace are summed up, and how many of them.
@@ -35,39 +34,13 @@ type ledger struct {
 
 // summary never changes.
 type summary struct {
-	sum      job.Ledger
 	residual int64
-	reserved int64
+	jobs     map[string]int64 // by state
 	outcomes map[string]int64 // of the accounts
 }
 
-// Ledger sums up the queues of a namespace, the first 1,000 by name. What PHP pushed is not counted
-// anywhere, so Published is what Spillway published, and there is no law between it and the rest;
-// Audit has one. The sum is at most some seconds old.
-func (s *Store) Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error) {
-	l, err := s.summed(ctx, ns, ledgerEvery)
-	if err != nil {
-		return job.Ledger{}, err
-	}
-	return l.sum, nil
-}
-
-// Audit is how many deliveries are not accounted for, in all queues that Ledger sums up:
-// claimed = acked + nacked + requeued + buried + unfit + lapsed + leased.
-func (s *Store) Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error) {
-	l, err := s.summed(ctx, ns, 0)
-	if err != nil {
-		return 0, err
-	}
-	return l.residual, nil
-}
-
-func (s *Store) summed(ctx context.Context, ns *job.Namespace,
-	old time.Duration) (*summary, error) {
-	n := s.named(ns.Name)
-	if n == nil {
-		return nil, job.ErrNoQueue
-	}
+// summed is the sum of the queues of a namespace, the first 1,000 by name, no older than old.
+func (s *Store) summed(ctx context.Context, n *namespace, old time.Duration) (*summary, error) {
 	l := n.sums
 	l.mu.Lock() // one at a time: others want what it finds
 	defer l.mu.Unlock()
@@ -76,11 +49,11 @@ func (s *Store) summed(ctx context.Context, ns *job.Namespace,
 		return last, nil
 	}
 	began := time.Now()
-	queues, err := s.Queues(ctx, ns)
+	queues, err := s.queues(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	sum := &summary{outcomes: map[string]int64{}}
+	sum := &summary{jobs: map[string]int64{"ready": 0, "delayed": 0, "leased": 0, "dead": 0, "reserved": 0}, outcomes: map[string]int64{}}
 	for _, outcome := range outcomes {
 		sum.outcomes[outcome] = 0
 	}
@@ -91,9 +64,6 @@ func (s *Store) summed(ctx context.Context, ns *job.Namespace,
 			return nil, err
 		}
 	}
-	a := sum.outcomes
-	sum.sum.Published, sum.sum.Acked, sum.sum.Deleted = a["published"], a["acked"], a["deleted"]+a["purged"]
-	sum.sum.Died, sum.sum.Respawned = a["died"], a["respawned"]
 	l.last.Store(sum)
 	l.at, l.took = time.Now(), time.Since(began)
 	return sum, nil
@@ -121,11 +91,10 @@ func (s *Store) addUp(ctx context.Context, n *namespace, queues []string, to *su
 		}
 		for _, c := range all {
 			leased := c.leases.Val()
-			to.sum.Ready += c.ready.Val()
-			to.sum.Delayed += c.delayed.Val()
-			to.sum.Leased += leased
-			to.sum.Dead += c.dead.Val()
-			to.reserved += max(0, c.reserved.Val()-leased)
+			for state, jobs := range map[string]int64{"ready": c.ready.Val(), "delayed": c.delayed.Val(), "leased": leased,
+				"dead": c.dead.Val(), "reserved": max(0, c.reserved.Val()-leased)} {
+				to.jobs[state] += jobs
+			}
 			a := numbers(c.account.Val())
 			residual := a["claimed"] - a["acked"] - a["nacked"] - a["requeued"] - a["buried"] - a["unfit"] - a["lapsed"] - leased
 			to.residual += max(residual, -residual)

@@ -35,9 +35,7 @@ func (s *Store) sums() metric.Figures {
 			if l == nil {
 				continue
 			}
-			for state, jobs := range map[string]int64{"ready": l.sum.Ready,
-				"delayed": l.sum.Delayed, "leased": l.sum.Leased,
-				"dead": l.sum.Dead, "reserved": l.reserved} {
+			for state, jobs := range l.jobs {
 				send(phpJobs, float64(jobs), name, state)
 			}
 			for outcome, jobs := range l.outcomes {

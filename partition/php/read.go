@@ -159,6 +159,46 @@ func (s *Store) CountAll(ctx context.Context, ns *job.Namespace,
 	return all, nil
 }
 
+// Queues returns the queues of a namespace, in the order of their names: see queues.
+func (s *Store) Queues(ctx context.Context, ns *job.Namespace) ([]string, error) {
+	n, err := s.behind(ns)
+	if err != nil {
+		return nil, err
+	}
+	return s.queues(ctx, n)
+}
+
+// Ledger sums up the queues of a namespace, the first 1,000 by name. What PHP pushed is not counted
+// anywhere, so Published is what Spillway published, and there is no law between it and the rest;
+// Audit has one. The sum is at most some seconds old.
+func (s *Store) Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error) {
+	n, err := s.behind(ns)
+	if err != nil {
+		return job.Ledger{}, err
+	}
+	sum, err := s.summed(ctx, n, ledgerEvery)
+	if err != nil {
+		return job.Ledger{}, err
+	}
+	a := sum.outcomes
+	return job.Ledger{Published: a["published"], Acked: a["acked"], Deleted: a["deleted"] + a["purged"], Died: a["died"], Respawned: a["respawned"],
+		Ready: sum.jobs["ready"], Delayed: sum.jobs["delayed"], Leased: sum.jobs["leased"], Dead: sum.jobs["dead"]}, nil
+}
+
+// Audit is how many deliveries are not accounted for, in all queues that Ledger sums up:
+// claimed = acked + nacked + requeued + buried + unfit + lapsed + leased.
+func (s *Store) Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error) {
+	n, err := s.behind(ns)
+	if err != nil {
+		return 0, err
+	}
+	sum, err := s.summed(ctx, n, 0)
+	if err != nil {
+		return 0, err
+	}
+	return sum.residual, nil
+}
+
 // Forecast counts the delayed payloads that come due in each of the next steps; of all queues, the
 // first 100 by name, where queue is "".
 func (s *Store) Forecast(ctx context.Context, ns *job.Namespace, queue string,
