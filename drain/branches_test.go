@@ -19,6 +19,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // awayBranch is a store in which the namespace b is away most of the time: groups do not
@@ -102,7 +104,7 @@ func TestEveryBranchHasEachEntryOnce(t *testing.T) {
 				parent := partition.DefaultPolicy()
 				parent.Batch, parent.Linger = batch, 10*time.Millisecond
 				store, err := partition.Open(partition.Config{
-					URL: server.URL(), Prefix: "sw",
+					Backend: backendtest.Open(t, backend.Config{URL: server.URL()}), Prefix: "sw",
 					Namespaces: map[string]partition.Policy{"parent": parent, "a": partition.DefaultPolicy(), "b": partition.DefaultPolicy()},
 				}, prometheus.NewRegistry(), zap.NewNop())
 				if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // A settleSpy counts the commits and releases that are sent and those that are
@@ -71,7 +72,7 @@ func TestAFrozenMasterDelaysNoSettlementsOfTheOthers(t *testing.T) {
 	policy := partition.DefaultPolicy()
 	policy.Shards, policy.Linger = 12, 0
 	store, err := partition.Open(partition.Config{
-		URL: servers.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"games": policy},
+		Backend: backendtest.Open(t, backend.Config{URL: servers.URL()}), Prefix: "sw", Namespaces: map[string]partition.Policy{"games": policy},
 	}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

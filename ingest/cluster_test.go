@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // clusterLanes are lanes before a store on three masters. The tests stop one of them.
@@ -47,7 +48,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 	policy.Shards, policy.Capacity = clusterShards, 1_000_000
 	var err error
 	if c.store, err = partition.Open(partition.Config{
-		URL: c.servers.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy},
+		Backend: backendtest.Open(t, backend.Config{URL: c.servers.URL()}), Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy},
 	}, c.reg, zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // onRedis starts a redis-server, a store on it and a server in front.
@@ -17,7 +19,7 @@ func onRedis(t testing.TB, policy partition.Policy, edit func(*Config)) (*port, 
 	t.Helper()
 	redis := redistest.Start(t)
 	store, err := partition.Open(partition.Config{
-		URL: redis.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy},
+		Backend: backendtest.Open(t, backend.Config{URL: redis.URL()}), Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy},
 	}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

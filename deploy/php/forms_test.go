@@ -26,6 +26,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/job"
 	store "github.com/spillway-io/spillway/partition/php"
 )
@@ -180,9 +181,7 @@ func TestOursAndTheLibrarysWorkersShareAQueueThroughKills(t *testing.T) {
 
 func newMixed(t testing.TB, p *project, seed uint64) *mixed {
 	t.Helper()
-	b, err := backend.Open(backend.Config{URL: "redis://" + p.redis.Options().Addr}, prometheus.NewRegistry(), zap.NewNop())
-	must(t, err)
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: "redis://" + p.redis.Options().Addr})
 	policy := store.DefaultPolicy(store.Flavor(p.app))
 	policy.KeyPrefix = p.prefix()
 	policy.Rules = []job.Rule{{Match: job.Pattern(p.queue)}}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -41,10 +42,7 @@ type adminPort struct {
 func newControl(t testing.TB, url string) *control.Control {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	b, err := backend.Open(backend.Config{URL: url}, reg, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backendtest.Open(t, backend.Config{URL: url})
 	c := control.Open("lmstfy"+string(rune('a'+prefixes.Add(1))), reg, zap.NewNop())
 	c.Use(control.File{
 		Volatile:   []string{DefaultPool, "fast"},

@@ -40,7 +40,7 @@ func openAt(t testing.TB, url, prefix string, volatile bool, edit func(*Policy))
 
 func bufferAt(t *testing.T, url, prefix string) *partition.Store {
 	t.Helper()
-	s, err := partition.Open(partition.Config{URL: url, Prefix: prefix, Namespaces: map[string]partition.Policy{"mail": partition.DefaultPolicy()}}, prometheus.NewRegistry(), zap.NewNop())
+	s, err := partition.Open(partition.Config{Backend: backendtest.Open(t, backend.Config{URL: url}), Prefix: prefix, Namespaces: map[string]partition.Policy{"mail": partition.DefaultPolicy()}}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,21 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // history opens that of the namespace mail, as one process does.
 func history(t *testing.T, url string) *History {
 	t.Helper()
-	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b := backendtest.Open(t, backend.Config{URL: url})
 	h := NewHome("sw", "mail", 3, nil)
 	New(Config{Kind: &Kind{}, Prefix: "sw", Log: zap.NewNop()}, b).Adopt(h)
 	return h.History

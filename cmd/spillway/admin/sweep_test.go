@@ -15,6 +15,8 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
@@ -35,7 +37,7 @@ func newBacklog(tb testing.TB, namespaces ...string) *backlog {
 		p.MaxPartitions, p.Capacity, p.MaxAge, p.Linger = 1_000_000, 30, time.Hour, 0
 		policies[name] = p
 	}
-	store, err := partition.Open(partition.Config{URL: server.URL(), Prefix: "sw", Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
+	store, err := partition.Open(partition.Config{Backend: backendtest.Open(tb, backend.Config{URL: server.URL()}), Prefix: "sw", Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		tb.Fatal(err)
 	}

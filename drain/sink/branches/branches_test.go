@@ -17,6 +17,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 func batch(name string, first, n int) *sink.Batch {
@@ -228,7 +230,7 @@ func TestBranchesOnACluster(t *testing.T) {
 	policy := partition.DefaultPolicy()
 	policy.Shards = 4
 	store, err := partition.Open(partition.Config{
-		URL: cluster.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"a": policy, "b": policy},
+		Backend: backendtest.Open(t, backend.Config{URL: cluster.URL()}), Prefix: "sw", Namespaces: map[string]partition.Policy{"a": policy, "b": policy},
 	}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

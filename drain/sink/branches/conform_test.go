@@ -15,6 +15,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/sinktest"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/backend/backendtest"
 )
 
 // A target is a store with the branches a and b, on a redis-server of its own.
@@ -33,7 +35,7 @@ func startTarget(t testing.TB) *target {
 	roomy, narrow := partition.DefaultPolicy(), partition.DefaultPolicy()
 	roomy.Shards, narrow.MaxPartitions = 3, maxPartitions
 	store, err := partition.Open(partition.Config{
-		URL: server.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"a": roomy, "b": narrow},
+		Backend: backendtest.Open(t, backend.Config{URL: server.URL()}), Prefix: "sw", Namespaces: map[string]partition.Policy{"a": roomy, "b": narrow},
 	}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
