@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"io"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -46,7 +45,7 @@ func (s *Slot) Start(c Command, extra bool, input []byte, heard func(stream int,
 	p.children[m] = true
 	p.mu.Unlock()
 	var pipes sync.WaitGroup
-	for stream, file := range []*os.File{1: child.Stdout, 2: child.Stderr, 3: child.Extra} {
+	for stream, file := range []*Pipe{1: child.Stdout, 2: child.Stderr, 3: child.Extra} {
 		if file != nil {
 			pipes.Go(func() {
 				eachLine(file, func(line []byte, cut bool) { heard(stream, line, cut) })

@@ -5,6 +5,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -102,7 +103,7 @@ type Output struct {
 // end, calls Wait, and then Close.
 type Child struct {
 	Stdin                 *os.File // what it reads
-	Stdout, Stderr, Extra *os.File // what it writes; Extra is its descriptor 3, or nil
+	Stdout, Stderr, Extra *Pipe    // what it writes; Extra is its descriptor 3, or nil
 	Unread                int      // bytes of its stdin that it has not read, after Wait; Linux only
 
 	cmd   *exec.Cmd
@@ -128,7 +129,7 @@ func (c *Child) Wait() error {
 	c.Unread = unread(c.Stdin)
 	_ = c.Stdin.Close()
 	for _, f := range c.outputs() {
-		_ = f.SetReadDeadline(time.Now().Add(lateOutput))
+		_ = f.file.SetReadDeadline(time.Now().Add(lateOutput))
 	}
 	return err
 }
@@ -137,15 +138,34 @@ func (c *Child) Wait() error {
 func (c *Child) Close() {
 	_ = c.Stdin.Close()
 	for _, f := range c.outputs() {
-		_ = f.Close()
+		_ = f.file.Close()
 	}
 }
 
-func (c *Child) outputs() []*os.File {
-	if c.Extra == nil {
-		return []*os.File{c.Stdout, c.Stderr}
+func (c *Child) outputs() []*Pipe {
+	return slices.DeleteFunc([]*Pipe{c.Stdout, c.Stderr, c.Extra}, func(p *Pipe) bool { return p == nil })
+}
+
+// A Pipe is read until all that write to it are gone, and soon after the end of the process in any case.
+type Pipe struct {
+	file *os.File
+	late int // bytes that were read after the deadline
+}
+
+// pipeSize is what lies in a pipe at most that is made as ours are: pipe(7) of Linux; elsewhere it is no more.
+const pipeSize = 64 << 10
+
+// Read reads what was written before the process ended, however late this process comes to it.
+func (p *Pipe) Read(to []byte) (int, error) {
+	n, err := p.file.Read(to)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || p.late >= pipeSize {
+		return n, err
 	}
-	return []*os.File{c.Stdout, c.Stderr, c.Extra}
+	if n = readNow(p.file, to[:min(len(to), pipeSize-p.late)]); n <= 0 {
+		return 0, err
+	}
+	p.late += n
+	return n, nil
 }
 
 // Run starts the command, gives it the input, and waits for its end or that of ctx. Then no

@@ -51,6 +51,25 @@ func TestTheBeginningOfTheOutputIsKept(t *testing.T) {
 	}
 }
 
+// A busy machine may get to the pipe long after the process has ended.
+func TestWhatAProcessWroteIsReadHoweverLate(t *testing.T) {
+	t.Parallel()
+	child, err := shell(`echo done; (setsid yes) & echo late >&2`).Start(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer child.Close()
+	_ = child.Wait()
+	for _, p := range child.outputs() {
+		_ = p.file.SetReadDeadline(time.Unix(1, 0))
+	}
+	out, _ := io.ReadAll(child.Stdout)
+	errs, _ := io.ReadAll(child.Stderr)
+	if !strings.HasPrefix(string(out), "done\n") || len(out) > pipeSize || string(errs) != "late\n" {
+		t.Errorf("got %.20q, %d bytes, and %q", out, len(out), errs)
+	}
+}
+
 func TestWhatCannotBeRunWasNotStarted(t *testing.T) {
 	t.Parallel()
 	got, err := Command{Args: []string{"/no/such/program"}}.Run(t.Context())
@@ -140,7 +159,7 @@ func TestAChildInASessionOfItsOwnDoesNotHoldTheEnd(t *testing.T) {
 }
 
 // eof waits for the end of what a child writes.
-func eof(t *testing.T, f *os.File) string {
+func eof(t *testing.T, f io.Reader) string {
 	t.Helper()
 	text, err := io.ReadAll(f)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {

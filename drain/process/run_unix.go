@@ -36,28 +36,24 @@ func (c Command) Start(extra bool) (*Child, error) {
 	// Pipes of our own: those of os/exec make Wait wait for whoever still holds them.
 	child := &Child{cmd: cmd}
 	var theirs []*os.File
-	pipe := func(ours **os.File, written bool) (their *os.File, err error) {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, err
+	output := func(ours **Pipe) (their *os.File, err error) {
+		r, their, err := os.Pipe()
+		if err == nil {
+			*ours, theirs = &Pipe{file: r}, append(theirs, their)
 		}
-		if *ours, their = r, w; written {
-			*ours, their = w, r
-		}
-		theirs = append(theirs, their)
-		return their, nil
+		return their, err
 	}
-	in, err := pipe(&child.Stdin, true)
+	in, w, err := os.Pipe()
 	if err == nil {
-		cmd.Stdin = in
-		cmd.Stdout, err = pipe(&child.Stdout, false)
+		child.Stdin, cmd.Stdin, theirs = w, in, append(theirs, in)
+		cmd.Stdout, err = output(&child.Stdout)
 	}
 	if err == nil {
-		cmd.Stderr, err = pipe(&child.Stderr, false)
+		cmd.Stderr, err = output(&child.Stderr)
 	}
 	if err == nil && extra {
 		var third *os.File
-		third, err = pipe(&child.Extra, false)
+		third, err = output(&child.Extra)
 		cmd.ExtraFiles = []*os.File{third}
 	}
 	if err == nil {
@@ -95,6 +91,14 @@ func (c *Child) signal(pid int, signal syscall.Signal) {
 	if !c.ended {
 		_ = syscall.Kill(pid, signal)
 	}
+}
+
+// readNow reads what lies in a pipe, without waiting and whatever its deadline.
+func readNow(pipe *os.File, to []byte) (n int) {
+	if raw, err := pipe.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), to) })
+	}
+	return n
 }
 
 // Memory is how many bytes of the process are in memory (RSS), without those of its children; 0
