@@ -113,10 +113,10 @@ func (b *Breaker) repeats(now time.Time) bool {
 		return false
 	}
 	since := b.moving.Load()
-	if now.UnixNano()-since > int64(moveRest) && b.moving.CompareAndSwap(since, now.UnixNano()) {
+	if now.UnixNano()-since > int64(b.patience*moveRest) && b.moving.CompareAndSwap(since, now.UnixNano()) {
 		return true
 	}
-	return now.UnixNano()-b.moving.Load() < int64(moveBudget)
+	return now.UnixNano()-b.moving.Load() < int64(b.patience*moveBudget)
 }
 
 // pause waits, and reports whether the context has not ended.
