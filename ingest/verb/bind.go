@@ -167,7 +167,7 @@ func (f Field) set(v reflect.Value, text string) (want string, ok bool) {
 	return "", true
 }
 
-// Write is the reverse of Read. Values that are zero are left out.
+// Write is the reverse of Read. Values that are zero are left out where that is the default.
 func (r *Row) Write(ask any) (args, rest map[string]string, body []byte) {
 	args, rest = map[string]string{}, map[string]string{}
 	for _, f := range r.Fields {
@@ -192,8 +192,8 @@ func (r *Row) Write(ask any) (args, rest map[string]string, body []byte) {
 		}
 		if f.In != "query" {
 			rest[f.Name] = text
-		} else if !v.IsZero() {
-			args[f.Name] = text
+		} else if standard := f.Tag.Get("default"); !v.IsZero() || standard != "" && standard != "0" {
+			args[f.Name] = text // somebody asked for zero
 		}
 	}
 	return args, rest, body

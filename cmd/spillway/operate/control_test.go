@@ -169,7 +169,7 @@ func TestTheTimesOfASpecificationAskNoServiceThoseOfAScheduleDo(t *testing.T) {
 			t.Errorf("%s: exit %d, asked %s\n%s%s\nwant %s\n%s", tt.args, code, api.requests(), out, stderr, tt.asked, tt.out)
 		}
 	}
-	for _, args := range []string{"mail reports daily --count=1001", "mail reports _daily", "mail .reports daily", "a/b reports daily"} {
+	for _, args := range []string{"mail reports daily --count=0", "mail reports daily --count=1001", "mail reports _daily", "mail .reports daily", "a/b reports daily"} {
 		api := newFakeAPI(t, nil)
 		if _, stderr, code := run(t, api, append([]string{"schedules", "times"}, strings.Fields(args)...)...); code != 2 || api.requests() != "" {
 			t.Errorf("%q: exit %d, %s", args, code, stderr)
