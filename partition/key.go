@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -73,8 +74,9 @@ const (
 	MaxNamespaceLen = 64  // bytes
 	MaxPartitionLen = 128 // bytes
 
-	maxQueueLen    = 255 // bytes
-	maxScheduleLen = 128
+	maxQueueLen     = 255 // bytes
+	maxScheduleLen  = 128
+	maxAttributeLen = 128
 )
 
 // ValidNamespace reports whether s matches ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$.
@@ -99,6 +101,18 @@ func ValidOwnName(s string) bool { return ValidQueue(s) && s[0] != '_' }
 
 // ValidScheduleName reports whether s matches ^[A-Za-z0-9-][A-Za-z0-9._-]{0,127}$.
 func ValidScheduleName(s string) bool { return len(s) <= maxScheduleLen && ValidOwnName(s) }
+
+// ValidAttribute reports whether s may name an attribute of a job: 1 to 128 letters, digits, '.', '_'
+// and '-'.
+func ValidAttribute(s string) bool {
+	return validName(s, maxAttributeLen, "._-")
+}
+
+// reserved are the attributes that the service sets itself.
+var reserved = []string{"shard_index", "shard_total", "schedule", "tick", "cause", "sqs"}
+
+// ReservedAttribute reports whether the service sets an attribute itself, so that clients may not.
+func ReservedAttribute(name string) bool { return slices.Contains(reserved, name) }
 
 // validName: first are the characters beside letters and digits that may be the first.
 func validName[T string | []byte](s T, maxLen int, first string) bool {

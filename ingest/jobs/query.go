@@ -14,7 +14,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition"
 )
 
 // query is the parameters of a request. A wrong one is rejected with a code that names it. The first
@@ -142,15 +142,15 @@ func (q *query) attributes() ([]byte, *ingest.Rejection) {
 		switch {
 		case !is:
 			continue
-		case !job.ValidAttribute(name):
+		case !partition.ValidAttribute(name):
 			return nil, ingest.Reject(wire.CodeBadParameter, "the name of an attribute is 1 to 128 letters, digits, '.', '_' or '-'")
-		case job.ReservedAttribute(name) && !moved:
+		case partition.ReservedAttribute(name) && !moved:
 			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+": the service sets this one itself, take another name")
 		case !utf8.ValidString(value):
 			return nil, ingest.Reject(wire.CodeBadParameter, attribute+name+" is not UTF-8")
 		}
 		all[name] = value
-		if !job.ReservedAttribute(name) {
+		if !partition.ReservedAttribute(name) {
 			own++
 		}
 	}

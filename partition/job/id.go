@@ -1,7 +1,6 @@
 package job
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -171,20 +170,6 @@ func seedOf(namespace string) uint64 { return hashed(fnvOffset, namespace) * fnv
 
 // MaxCallerIDLen is the length of an id that a caller chooses, in bytes.
 const MaxCallerIDLen = 64
-
-// ValidAttribute reports whether s may name an attribute of a job: 1 to 128 letters, digits, '.', '_'
-// and '-'.
-func ValidAttribute(s string) bool {
-	return len(s) >= 1 && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
-		return r > 'z' || r != '.' && !idByte(byte(r)) // #nosec G115 -- below 'z'
-	})
-}
-
-// reserved are the attributes that the service sets itself.
-var reserved = []string{"shard_index", "shard_total", "schedule", "tick", "cause", "sqs"}
-
-// ReservedAttribute reports whether the service sets an attribute itself, so that clients may not.
-func ReservedAttribute(name string) bool { return slices.Contains(reserved, name) }
 
 // WithFollowUps is what jobs take of a token's rate: the follow-up that on_end asks for is one more job.
 func WithFollowUps(jobs int, onEnd string) int {

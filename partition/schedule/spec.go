@@ -255,9 +255,9 @@ func (s *Spec) complete(zone zones) error {
 	check(s.OnEnd == "" || partition.ValidOwnName(s.OnEnd), "on_end", s.OnEnd, "write the name of a queue")
 	check(len(s.Attributes) <= maxAttributes, "attributes", len(s.Attributes), "write 16 at most")
 	for _, name := range slices.Sorted(maps.Keys(s.Attributes)) {
-		check(len(name) <= maxAttribute && partition.ValidQueue(name), "attributes", name,
+		check(partition.ValidAttribute(name), "attributes", name,
 			"a name has 1 to 128 letters, digits, dots, dashes and underscores")
-		check(!job.ReservedAttribute(name), "attributes", name, "is set by Spillway")
+		check(!partition.ReservedAttribute(name), "attributes", name, "is set by Spillway")
 	}
 	for field, at := range map[string]time.Time{"at": s.At, "until": s.Until, "from": s.From} {
 		check(at.IsZero() || at.Year() >= 1970 && at.Year() < 2200, field, at, "write a time from 1970 to 2199")
