@@ -23,7 +23,6 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Prefix begins the paths of queues. Requests also come to /.
@@ -223,7 +222,7 @@ func (c *call) createQueue() (any, *failure) {
 		if err := c.set(r); err != nil || !before.Says() {
 			return err
 		}
-		if with(r.Rule) != with(before.Rule) {
+		if with(r) != with(&before) {
 			return errExists
 		}
 		*r = before
@@ -237,7 +236,8 @@ func (c *call) createQueue() (any, *failure) {
 // deleteQueue deletes the jobs of a queue and what clients said of it. A repeat finishes what was begun.
 func (c *call) deleteQueue() (any, *failure) {
 	failed := c.changeRule(func(r *control.Rule) error {
-		r.Rule, r.Gone = job.Rule{Match: r.Match}, true
+		r.Clear()
+		r.Gone = true
 		return nil
 	})
 	if failed != nil {
@@ -280,7 +280,7 @@ var standard = jobs.Defaults{TTR: 30 * time.Second, Tries: maxReceives}
 func (c *call) defaults() jobs.Defaults { return c.of.Defaults(standard) }
 
 // with is what a client's rule says, where no other does.
-func with(r job.Rule) jobs.Defaults {
+func with(r *control.Rule) jobs.Defaults {
 	return jobs.Defaults{TTR: cmp.Or(time.Duration(r.TTR), standard.TTR), Delay: time.Duration(r.Delay),
 		Tries: cmp.Or(r.Tries, standard.Tries)}
 }
@@ -347,11 +347,15 @@ func (c *call) set(r *control.Rule) error {
 	for name, value := range c.Attributes.of {
 		seconds, err := strconv.ParseUint(value, 10, 31)
 		most := uint64(maxVisibility)
-		switch span := job.Span(time.Duration(seconds) * time.Second); name { // #nosec G115 -- 31 bits
+		span := strings.TrimLeft(value, "0") // as a rule says it
+		if span != "" {
+			span += "s"
+		}
+		switch name {
 		case "VisibilityTimeout":
-			r.TTR = span
+			err = cmp.Or(err, r.TTR.UnmarshalText([]byte(span)))
 		case "DelaySeconds":
-			r.Delay, most = span, maxDelay
+			err, most = cmp.Or(err, r.Delay.UnmarshalText([]byte(span))), maxDelay
 		case "RedrivePolicy":
 			var policy redrive
 			if err = nil; value != "" {

@@ -15,7 +15,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // File is what the configuration file says about what can be made at run time, too. It
@@ -64,7 +63,7 @@ func (s *Snapshot) UnusedRules(namespace string) []*Rule { return s.unused[names
 
 // Gone reports whether a client deleted a queue, and none has made it again.
 func (s *Snapshot) Gone(namespace, queue string) bool {
-	r := Rule{Namespace: namespace, Rule: job.Rule{Match: job.Pattern(queue)}, Client: true}
+	r := clientRule(namespace, queue)
 	return s.gone[r.entry()]
 }
 
@@ -209,22 +208,6 @@ const (
 // DefaultPool is the pool of the process's own store.
 const DefaultPool = "default"
 
-// A Namespace is one of kind queue. Nothing of it changes after it was made.
-type Namespace struct {
-	Name        string
-	Pool        string // a pool that the file names; default "default"
-	Description string // at most MaxDescription bytes
-	Policy      job.Policy
-	CreatedMS   int64  // Unix ms
-	CreatedBy   string // the name of the admin token
-	FromFile    bool   // the file names it; it cannot be deleted at run time
-}
-
-// NewNamespace is a namespace with the default policy.
-func NewNamespace(name, pool, createdBy string) Namespace {
-	return Namespace{Name: name, Pool: pool, Policy: job.DefaultPolicy(), CreatedBy: createdBy}
-}
-
 // A Token admits requests to one namespace.
 type Token struct {
 	Namespace   string            `json:"-"`
@@ -275,16 +258,6 @@ func checkCommon(v *partition.Validation, description, by string) {
 	v.Check(len(description) <= MaxDescription && utf8.ValidString(description), "description", "the text",
 		"at most 512 bytes of UTF-8")
 	v.Check(len(by) <= maxBy && utf8.ValidString(by), "created_by", "the text", "at most 64 bytes of UTF-8")
-}
-
-// Validate returns a *partition.FieldError for each value outside its bounds, joined.
-func (n *Namespace) Validate() error {
-	var v partition.Validation
-	v.Check(partition.ValidNamespace(n.Name), "name", n.Name, wantName)
-	v.Check(partition.ValidNamespace(n.Pool), "pool", n.Pool, wantName)
-	v.Check(len(n.Policy.Spread) <= maxSpread, "spread", len(n.Policy.Spread), "at most 32 queues")
-	checkCommon(&v, n.Description, n.CreatedBy)
-	return errors.Join(v.Err(), n.Policy.Validate())
 }
 
 // Validate returns a *partition.FieldError for each value outside its bounds, joined.

@@ -13,6 +13,32 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
+// A Namespace is one of kind queue. Nothing of it changes after it was made.
+type Namespace struct {
+	Name        string
+	Pool        string // a pool that the file names; default "default"
+	Description string // at most MaxDescription bytes
+	Policy      job.Policy
+	CreatedMS   int64  // Unix ms
+	CreatedBy   string // the name of the admin token
+	FromFile    bool   // the file names it; it cannot be deleted at run time
+}
+
+// NewNamespace is a namespace with the default policy.
+func NewNamespace(name, pool, createdBy string) Namespace {
+	return Namespace{Name: name, Pool: pool, Policy: job.DefaultPolicy(), CreatedBy: createdBy}
+}
+
+// Validate returns a *partition.FieldError for each value outside its bounds, joined.
+func (n *Namespace) Validate() error {
+	var v partition.Validation
+	v.Check(partition.ValidNamespace(n.Name), "name", n.Name, wantName)
+	v.Check(partition.ValidNamespace(n.Pool), "pool", n.Pool, wantName)
+	v.Check(len(n.Policy.Spread) <= maxSpread, "spread", len(n.Policy.Spread), "at most 32 queues")
+	checkCommon(&v, n.Description, n.CreatedBy)
+	return errors.Join(v.Err(), n.Policy.Validate())
+}
+
 // A Rule is what holds for queues of a namespace. Rules that operators make at run time come before those of the
 // file: names before patterns, longer before shorter ones, then in the order of the alphabet. What clients say of
 // their queues comes last: it fills what no rule sets.
@@ -39,6 +65,14 @@ func (r *Rule) Validate() error {
 	v.Check(!r.Gone, "gone", r.Gone, "nothing beside it")
 	return errors.Join(v.Err(), r.Rule.Validate())
 }
+
+// clientRule is what clients say of a queue, when that is nothing.
+func clientRule(namespace, queue string) Rule {
+	return Rule{Namespace: namespace, Rule: job.Rule{Match: job.Pattern(queue)}, Client: true}
+}
+
+// Clear makes a rule say nothing.
+func (r *Rule) Clear() { r.Rule = job.Rule{Match: r.Match} }
 
 // before orders rules made at run time.
 func (r *Rule) before(other *Rule) int {
@@ -132,8 +166,8 @@ func (c *Control) PutRule(ctx context.Context, r Rule) error {
 func (c *Control) ChangeRule(ctx context.Context, namespace, queue, by string,
 	change func(*Rule) error) error {
 	return c.change(ctx, func(v view) (edit, error) {
-		r := Rule{Namespace: namespace, CreatedBy: by, Client: true}
-		r.Match = job.Pattern(queue)
+		r := clientRule(namespace, queue)
+		r.CreatedBy = by
 		if made, exists := v.entries[r.entry()].(*Rule); exists {
 			r = *made
 		}
