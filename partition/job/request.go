@@ -288,3 +288,22 @@ type Ledger struct {
 	Respawned int64 `json:"respawned"` // dead letters made ready again, since the first job
 	Kept      int64 `json:"kept"`      // of Acked: those that can still be read
 }
+
+// Totals are those since the first job, by their label.
+func (l Ledger) Totals() map[string]int64 {
+	return map[string]int64{
+		"published": l.Published,
+		"acked":     l.Acked,
+		"expired":   l.Expired,
+		"deleted":   l.Deleted,
+		"lost":      l.Lost,
+		"died":      l.Died,
+		"respawned": l.Respawned,
+	}
+}
+
+// States are how many jobs there are by state.
+func (l Ledger) States() map[string]int64 {
+	return map[string]int64{"ready": l.Ready, "prepared": l.Prepared, "delayed": l.Delayed,
+		"leased": l.Leased, "dead": l.Dead}
+}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/metric"
 )
 
@@ -25,25 +24,6 @@ func endings(o partition.Overview) map[string]int64 {
 	totals["evicted"] -= o.Purged
 	totals["purged"], totals["dead_letters_evicted"] = o.Purged, o.DeadEvicted
 	return totals
-}
-
-// jobOutcomes are the totals of a ledger by their label.
-func jobOutcomes(l job.Ledger) map[string]int64 {
-	return map[string]int64{
-		"published": l.Published,
-		"acked":     l.Acked,
-		"expired":   l.Expired,
-		"deleted":   l.Deleted,
-		"lost":      l.Lost,
-		"died":      l.Died,
-		"respawned": l.Respawned,
-	}
-}
-
-// jobStates are how many jobs there are by state.
-func jobStates(l job.Ledger) map[string]int64 {
-	return map[string]int64{"ready": l.Ready, "prepared": l.Prepared, "delayed": l.Delayed,
-		"leased": l.Leased, "dead": l.Dead}
 }
 
 // A window is the totals of the last seconds, the latest last.
@@ -184,7 +164,7 @@ func (f *figures) sendJobs(send metric.Send, namespace string) {
 		send(accountJobsTotal, float64(n), namespace, outcome)
 	}
 	send(accountKeys, float64(f.jobs.Keys), namespace)
-	for state, n := range jobStates(f.jobs) {
+	for state, n := range f.jobs.States() {
 		send(accountJobs, float64(n), namespace, state)
 	}
 }

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	maxCauses = 100    // of an answer, and one for the rest
+	maxCauses = 100 // of an answer, and one for the rest
+	maxCause  = job.MaxError
 	maxKnown  = 1000   // while they are counted: what comes then is of the rest
 	maxLooked = 20_000 // dead letters that a count looks at
 )

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 const (
@@ -57,7 +56,7 @@ func (d DeleteRequest) check() error {
 	if d.Limit < 0 || len(d.Letters) > maxSelected {
 		return badRequest("limit: want 0 or more; letters: want 1000 at most")
 	}
-	if len(d.Reason) > maxReason || len(d.Cause) > job.MaxError || d.Partition != "" && !partition.ValidPartition(d.Partition) {
+	if len(d.Reason) > maxReason || len(d.Cause) > maxCause || d.Partition != "" && !partition.ValidPartition(d.Partition) {
 		return badRequest("reason: want 512 bytes at most; cause: want 1024; partition: want a name of a partition")
 	}
 	for _, id := range d.Letters {

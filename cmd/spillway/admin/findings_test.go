@@ -204,7 +204,7 @@ func TestTheQueueWhoseJobsDieIsNamed(t *testing.T) {
 	counted(now.Add(-time.Minute), 900, 0)
 	for i, died := range []int64{900, 905} {
 		l := job.Ledger{Died: died}
-		b.note(&b.queues, "mail", reading{jobs: l, totals: jobOutcomes(l), at: now.Add(time.Duration(i-1) * time.Second)})
+		b.note(&b.queues, "mail", reading{jobs: l, totals: l.Totals(), at: now.Add(time.Duration(i-1) * time.Second)})
 	}
 	answer := func() string { return ask(s, "GET", "/api/v1/findings?namespace=mail", "127.0.0.1:8081").Body.String() }
 	if got := answer(); !strings.Contains(got, `"what":"5 jobs died`) || strings.Contains(got, "most in") || strings.Contains(got, "kept; sink") {

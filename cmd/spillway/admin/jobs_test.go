@@ -526,7 +526,7 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	v := View{Health: &fakeHealth{}, Jobs: []JobStore{spacesOf{ns: ns}}}
 	b.follow(v.Store, b.observed(v))
 	note := func(l job.Ledger, at time.Time) {
-		b.note(&b.queues, "mail", reading{jobs: l, totals: jobOutcomes(l), at: at})
+		b.note(&b.queues, "mail", reading{jobs: l, totals: l.Totals(), at: at})
 	}
 	overview := func(at time.Time) QueueOverview { return b.queueOverview(v, "", at, &judge{})[0] }
 	at := time.UnixMilli(1_763_629_675_000)

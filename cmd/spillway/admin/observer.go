@@ -198,7 +198,7 @@ func (o *observer) observed(v View) [][]observed {
 		for _, ns := range store.Namespaces() {
 			all[i+1] = append(all[i+1], observed{&o.queues, ns.Name, ns.Home, func(ctx context.Context) (reading, error) {
 				l, err := store.Ledger(ctx, ns)
-				return reading{jobs: l, totals: jobOutcomes(l), gauges: []int64{l.Ready, l.Prepared + l.Delayed + l.Leased, l.Dead}}, err
+				return reading{jobs: l, totals: l.Totals(), gauges: []int64{l.Ready, l.Prepared + l.Delayed + l.Leased, l.Dead}}, err
 			}})
 		}
 	}
