@@ -11,9 +11,71 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 )
+
+// Rule says which queues of a namespace go to which sink, and how. The figures in the
+// comments are the defaults.
+type Rule struct {
+	// Match names the queues.
+	Match job.Pattern
+	// Sink is the name of a sink.
+	Sink string
+	// Writes is how many Writes of one queue run at once in this process; 8. With MinWrites it
+	// is the most: as many run as the sink answers within Target, MinWrites at least.
+	Writes, MinWrites int
+	// Target is the response time that nine of ten Writes have at most; with MinWrites only.
+	Target time.Duration
+	// DeferFor is how long a job stays leased that the target answered with 202, or as long as
+	// the body {"defer":"1h"} says: somebody settles it later by its id. 0: 202 acks as any 2xx
+	// does. It needs a Batch of 1.
+	DeferFor time.Duration
+	// Batch is how many jobs a Write has at most; 1.
+	Batch int
+	// AcceptAll pushes jobs of PHP's that PHP's own code has to run, too: job.Job.Bound. Default
+	// false: they become dead letters.
+	AcceptAll bool
+	// BackoffBase and BackoffMax bound the full-jitter wait of a job after it failed:
+	// uniform between 0 and min(max, base·2^(attempt−1)); 1s and 10m.
+	BackoffBase, BackoffMax time.Duration
+}
+
+// DefaultRule returns the defaults of a rule, without Match and Sink.
+func DefaultRule() Rule {
+	return Rule{Writes: 8, Batch: 1, BackoffBase: time.Second, BackoffMax: 10 * time.Minute}
+}
+
+// A job is deferred for so long.
+const minDefer, maxDefer = time.Second, 24 * time.Hour
+
+// maxBatch is as many jobs as a sink's batch has entries.
+const maxBatch = partition.MaxBatch
+
+// Validate returns a *partition.FieldError for each unusable setting, joined.
+func (r Rule) Validate() error {
+	var v partition.Validation
+	v.Check(r.Match.Valid(), "match", string(r.Match),
+		"the name of a queue, in which each * stands for any characters")
+	v.Check(r.Sink != "", "sink", r.Sink, "the name of one of sinks")
+	v.Check(r.Writes >= 1 && r.Writes <= job.MaxCount, "writes", r.Writes, fmt.Sprintf("1 to %d", job.MaxCount))
+	v.Check(r.MinWrites >= 0 && r.MinWrites <= r.Writes, "writes", r.MinWrites, "no more than the most")
+	if r.MinWrites > 0 {
+		v.Check(r.Target >= time.Millisecond && r.Target <= 10*time.Minute, "target", r.Target,
+			"1ms to 10m, for writes is a range")
+	} else {
+		v.Check(r.Target == 0, "target", r.Target, "none, for writes is not a range such as 1..64")
+	}
+	v.Check(r.Batch >= 1 && r.Batch <= maxBatch, "batch", r.Batch, fmt.Sprintf("1 to %d", maxBatch))
+	v.Check(r.DeferFor == 0 || r.DeferFor >= minDefer && r.DeferFor <= maxDefer, "defer_for",
+		r.DeferFor, "1s to 24h")
+	v.Check(r.DeferFor == 0 || r.Batch == 1, "defer_for", r.DeferFor, "none, for batch is more than 1")
+	v.Check(r.BackoffBase >= time.Millisecond, "backoff", r.BackoffBase, "1ms or more")
+	v.Check(r.BackoffMax >= r.BackoffBase && r.BackoffMax <= 24*time.Hour, "backoff", r.BackoffMax,
+		"no less than the first, 24h at most")
+	return v.Err()
+}
 
 // A target pushes the queues of a namespace that go to one sink. There is no loop:
 // whatever changes, pump starts the calls that can now be made.
