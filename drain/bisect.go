@@ -46,13 +46,7 @@ func (m *bisectMemo) put(partition string, r bisectRange) {
 	if m.ranges == nil {
 		m.ranges = make(map[string]bisectRange)
 	}
-	for old := range m.ranges {
-		if len(m.ranges) < maxBisectMemo {
-			break
-		}
-		delete(m.ranges, old)
-	}
-	m.ranges[partition] = r
+	guard.Remember(m.ranges, maxBisectMemo, partition, r)
 }
 
 // take returns how many entries of a lease the search begins with, 0 for no search,

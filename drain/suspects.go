@@ -1,6 +1,10 @@
 package drain
 
-import "time"
+import (
+	"time"
+
+	"github.com/spillway-io/spillway/drain/guard"
+)
 
 const (
 	// aloneFrom is from how many failures on a partition is written alone. A failed Write
@@ -50,13 +54,7 @@ func (s *suspects) failed(group []*member) {
 }
 
 func (s *suspects) add(partition string, n int) {
-	for old := range s.failures {
-		if len(s.failures) < maxSuspects {
-			break
-		}
-		delete(s.failures, old)
-	}
-	s.failures[partition] = min(s.failures[partition]+n, maxFailures)
+	guard.Remember(s.failures, maxSuspects, partition, min(s.failures[partition]+n, maxFailures))
 }
 
 // succeeded notes that a partition's Write was accepted: a failure less. So one that

@@ -34,13 +34,13 @@ func newWriteHistory() *writeHistory {
 
 func (h *writeHistory) answered(partition string) {
 	delete(h.failing, partition)
-	remember(h.ok, partition, struct{}{})
+	Remember(h.ok, MaxHistory, partition, struct{}{})
 }
 
 // failed notes a failed Write, and reports whether the partition was not failing before.
 func (h *writeHistory) failed(partition string, f *partitionFailure) (newly bool) {
 	delete(h.ok, partition)
-	return remember(h.failing, partition, f)
+	return Remember(h.failing, MaxHistory, partition, f)
 }
 
 // failureOf is the failure of a Write that ends now.
@@ -73,14 +73,14 @@ func WordsOf(err error) string {
 	return strings.Clone(text[:end]) + "…"
 }
 
-// remember adds a partition to a list. A full list forgets any other for it.
-func remember[T any](list map[string]T, partition string, what T) (added bool) {
+// Remember adds a partition to a list of most at most. A full one forgets any other for it.
+func Remember[T any](list map[string]T, most int, partition string, what T) (added bool) {
 	if _, ok := list[partition]; ok {
 		list[partition] = what
 		return false
 	}
 	for old := range list {
-		if len(list) < MaxHistory {
+		if len(list) < most {
 			break
 		}
 		delete(list, old)
