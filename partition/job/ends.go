@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -125,25 +124,18 @@ func (m *Mover) each(ctx context.Context, chosen func(*shard) bool,
 	ask func(redis.Pipeliner, DueShard, *shard) func()) {
 	ctx, cancel := m.store.backend.Probing(ctx)
 	defer cancel()
-	s, pipes := m.store, map[redis.Cmdable]redis.Pipeliner{}
+	s, pipes := m.store, backend.Pipes{}
 	var reads []func()
 	for _, ns := range s.Namespaces() {
 		for _, sh := range ns.all() {
 			if !chosen(sh) || sh.Breaker.Suspect() {
 				continue
 			}
-			server := s.backend.ClientFor(ctx, sh.Ledger)
-			if pipes[server] == nil {
-				pipes[server] = server.Pipeline()
-			}
-			reads = append(reads, ask(pipes[server], DueShard{ns, sh.Number}, sh))
+			pipe := pipes.To(s.backend.ClientFor(ctx, sh.Ledger))
+			reads = append(reads, ask(pipe, DueShard{ns, sh.Number}, sh))
 		}
 	}
-	var running sync.WaitGroup
-	for _, pipe := range pipes {
-		running.Go(func() { _, _ = pipe.Exec(ctx) }) // each command has its own error
-	}
-	running.Wait()
+	_ = pipes.Exec(ctx) // each command has its own error
 	for _, read := range reads {
 		read()
 	}
