@@ -69,7 +69,7 @@ func (s *fakeJobs) publish(queue string, n, tries int, change ...func(*fakeJob))
 	return list
 }
 
-func (s *fakeJobs) newWakes(on func(job.WakeEvent)) Wakes {
+func (s *fakeJobs) Listen(on func(job.WakeEvent)) job.Listener {
 	w := s.NewWakes(on)
 	w.SetLatency(time.Millisecond)
 	return w

@@ -43,9 +43,8 @@ func startPush(t testing.TB, url string, policy job.Policy, rule Rule, s sink.Si
 	if err := x.promoter.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wakes := func(on func(job.WakeEvent)) Wakes { return job.NewWakes(store, on) }
 	target := Target{Namespace: "mail", Rules: []Rule{rule}, Sinks: map[string]Sink{"crm": {Sink: s, Label: "fake:"}}}
-	if x.p, err = New(DefaultConfig(), store, wakes, []Target{target}, x.metrics, log); err != nil {
+	if x.p, err = New(DefaultConfig(), store, []Target{target}, x.metrics, log); err != nil {
 		t.Fatal(err)
 	}
 	if err := x.p.Start(t.Context()); err != nil {

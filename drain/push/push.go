@@ -26,14 +26,7 @@ type Store interface {
 	Run(ctx context.Context, lane *job.Lane, batch *job.Batch)
 	Revert(ctx context.Context, lane *job.Lane) error
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
-}
-
-// Wakes is what a Pusher needs of *job.Wakes.
-type Wakes interface {
-	Want(ns *job.Namespace, shard int, queue string)
-	Unwant(ns *job.Namespace, shard int, queue string)
-	Start(ctx context.Context) error
-	Stop(ctx context.Context) error
+	Listen(on func(job.WakeEvent)) job.Listener
 }
 
 // A Pusher writes the jobs of queues to sinks, from Start to Stop. Any number of
@@ -49,7 +42,7 @@ type Wakes interface {
 type Pusher struct {
 	cfg     Config
 	store   Store
-	wakes   Wakes
+	wakes   job.Listener
 	log     *zap.Logger
 	outage  partition.OutageLog
 	spaces  []*namespace
@@ -59,10 +52,9 @@ type Pusher struct {
 	running sync.WaitGroup // everything but the Writes and calls, which end by themselves
 }
 
-// New makes a Pusher, which must be stopped even if it never starts. newWakes makes
-// the job.Wakes that calls on. Errors are *partition.FieldError, those of
+// New makes a Pusher, which must be stopped even if it never starts. Errors are *partition.FieldError, those of
 // Target.Validate, a namespace given twice and metrics that are registered already.
-func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, targets []Target,
+func New(cfg Config, store Store, targets []Target,
 	reg prometheus.Registerer, log *zap.Logger) (*Pusher, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -84,7 +76,7 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, t
 	p := &Pusher{cfg: cfg, store: store, log: log, life: guard.NewLife("push")}
 	p.outage.Log, p.outage.Level = log, zap.WarnLevel
 	p.outage.Began, p.outage.Ended = "store failing, push paused", "store serves push again"
-	p.wakes = newWakes(p.heard)
+	p.wakes = store.Listen(p.heard)
 	for _, t := range targets {
 		n := newNamespace(p, t, m)
 		p.spaces = append(p.spaces, n)

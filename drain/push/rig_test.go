@@ -53,7 +53,7 @@ func (r *rig) pusher(s sink.Sink) *Pusher {
 		sinks[name] = s
 	}
 	target := Target{Namespace: "mail", Rules: append(r.rules[:len(r.rules):len(r.rules)], r.rule), Sinks: sinks}
-	p, err := New(r.cfg, r.store, r.store.newWakes, []Target{target}, prometheus.NewRegistry(), zap.NewNop())
+	p, err := New(r.cfg, r.store, []Target{target}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		r.t.Fatal(err)
 	}

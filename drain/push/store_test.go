@@ -68,7 +68,7 @@ func TestStopBeforeStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		target := Target{Namespace: "mail", Rules: []Rule{r.rule}, Sinks: map[string]Sink{"crm": {Sink: r.sink, Label: "crm:"}}}
-		p, err := New(r.cfg, r.store, r.store.newWakes, []Target{target}, prometheus.NewRegistry(), zap.NewNop())
+		p, err := New(r.cfg, r.store, []Target{target}, prometheus.NewRegistry(), zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
 		}

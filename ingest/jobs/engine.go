@@ -39,7 +39,7 @@ type Engine struct {
 	returns sync.WaitGroup // jobs that are given back now
 	ended   chan struct{}  // closed when Stop has ended
 	hangups *hangups
-	wakes   Wakes
+	wakes   job.Listener
 	workers workers
 	awaited atomic.Int64  // requests that wait for the end of a job: an ack looks no further where there are none
 	again   time.Duration // see lookAgain
@@ -63,10 +63,9 @@ type answer struct {
 	large bool // the jobs, or those of the last answer that had any
 }
 
-// New makes an engine that is not started. newWakes gives it the wakes of the store. It
-// returns a *partition.FieldError for an unusable setting.
-func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, reg prometheus.Registerer,
-	log *zap.Logger) (*Engine, error) {
+// New makes an engine that is not started. It returns a *partition.FieldError for an unusable
+// setting.
+func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -82,7 +81,7 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 		awaits: awaits{},
 		again:  lookAgain,
 	}
-	e.wakes, e.hangups = newWakes(e.hear), newHangups(log)
+	e.wakes, e.hangups = store.Listen(e.hear), newHangups(log)
 	var err error
 	if e.metrics, err = newMetrics(reg, e); err != nil {
 		return nil, err
@@ -314,16 +313,7 @@ type Store interface {
 	Namespace(name string) *job.Namespace
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	Revert(ctx context.Context, l *job.Lane) error
-}
-
-// Wakes tells when queues have jobs again; *job.Wakes is one. A job.WakeSubscribed follows
-// each Want. Events come one at a time, on any goroutine, and under no lock that Want or
-// Unwant takes.
-type Wakes interface {
-	Want(ns *job.Namespace, shard int, queue string)
-	Unwant(ns *job.Namespace, shard int, queue string)
-	Start(ctx context.Context) error
-	Stop(ctx context.Context) error
+	Listen(on func(job.WakeEvent)) job.Listener
 }
 
 // zoned is a store over several Redis masters, in zones of slots.

@@ -212,15 +212,17 @@ func (s *fakeStore) acted(n int) int64 {
 	return int64(n)
 }
 
+func (s *fakeStore) Listen(on func(job.WakeEvent)) job.Listener {
+	s.wakes = s.NewWakes(on)
+	return s.wakes
+}
+
 // start runs an engine on a fake until the test ends.
 func start(tb testing.TB, s *fakeStore) *Engine {
 	tb.Helper()
 	cfg := DefaultConfig()
 	cfg.FlushTimeout = time.Minute // tests hold flushes, and a machine may stand still
-	e, err := New(cfg, s, func(on func(job.WakeEvent)) Wakes {
-		s.wakes = s.NewWakes(on)
-		return s.wakes
-	}, prometheus.NewRegistry(), zap.NewNop())
+	e, err := New(cfg, s, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		tb.Fatal(err)
 	}

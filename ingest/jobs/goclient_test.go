@@ -63,7 +63,7 @@ func serve(t *testing.T, policies map[string]job.Policy) string {
 		t.Fatal(err)
 	}
 	redistest.Until(t, 20*time.Second, "the store can be used", func() bool { _, err := store.Check(t.Context()); return err == nil })
-	engine, err := jobs.New(jobs.DefaultConfig(), store, func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(store, on) }, reg, log)
+	engine, err := jobs.New(jobs.DefaultConfig(), store, reg, log)
 	if err != nil {
 		t.Fatal(err)
 	}

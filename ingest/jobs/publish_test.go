@@ -228,7 +228,7 @@ func TestARepeatIsFoundBeforeItIsJudged(t *testing.T) {
 			// tight is the same service after a reload, in which everything is smaller.
 			cfg := DefaultConfig()
 			cfg.MaxEntry, cfg.MaxEntries, cfg.MaxBody = 10, 2, 100
-			e, err := New(cfg, p.store, func(on func(job.WakeEvent)) Wakes { return job.NewWakes(p.store, on) }, prometheus.NewRegistry(), zap.NewNop())
+			e, err := New(cfg, p.store, prometheus.NewRegistry(), zap.NewNop())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,7 +53,7 @@ func startLimited(t testing.TB, url string, policy job.Policy, rates job.TakeRat
 	t.Cleanup(func() { _ = promoter.Stop(context.Background()) })
 	cfg := DefaultConfig()
 	cfg.FlushTimeout = time.Minute // the patience of the backend
-	e, err := New(cfg, s, func(on func(job.WakeEvent)) Wakes { return job.NewWakes(s, on) }, prometheus.NewRegistry(), zap.NewNop())
+	e, err := New(cfg, s, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,7 @@ func openPool(t testing.TB, name string, namespaces map[string]job.Policy) (Pool
 	if _, err := store.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wakes := func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(store, on) }
-	engine, err := jobs.New(jobs.DefaultConfig(), store, wakes, prometheus.NewRegistry(), zap.NewNop())
+	engine, err := jobs.New(jobs.DefaultConfig(), store, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,8 +91,7 @@ func start(t testing.TB, edit func(*Config)) *port {
 		}
 	})
 	promoter := job.NewPromoter(p.store)
-	wakes := func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(p.store, on) }
-	if p.engine, err = jobs.New(jobs.DefaultConfig(), p.store, wakes, prometheus.NewRegistry(), zap.NewNop()); err != nil {
+	if p.engine, err = jobs.New(jobs.DefaultConfig(), p.store, prometheus.NewRegistry(), zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []interface {

@@ -93,6 +93,18 @@ type wanted struct {
 	leaving   bool // unsubscribe was sent
 }
 
+// A Listener tells when queues have jobs again, from Start to Stop. A WakeSubscribed follows each Want. Events come
+// one at a time, on any goroutine, and under no lock that Want or Unwant takes.
+type Listener interface {
+	Want(ns *Namespace, shard int, queue string)
+	Unwant(ns *Namespace, shard int, queue string)
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// Listen makes the wakes of the store.
+func (s *Store) Listen(on func(WakeEvent)) Listener { return NewWakes(s, on) }
+
 // NewWakes makes the wakes of a store. on is called for each event, one at a time, without a
 // lock; it may call Want and Unwant.
 func NewWakes(s *Store, on func(WakeEvent)) *Wakes {

@@ -55,6 +55,9 @@ type wanted struct {
 	until time.Time          // of the rest, where it is polled
 }
 
+// Listen makes the wakes of the store.
+func (s *Store) Listen(on func(job.WakeEvent)) job.Listener { return NewWakes(s, on) }
+
 // NewWakes makes the wakes of a store. on is called for each event, one at a time, without a lock;
 // it may call Want and Unwant.
 func NewWakes(s *Store, on func(job.WakeEvent)) *Wakes {

@@ -46,10 +46,10 @@ func (a *App) openPushers(g, before *generation) error {
 func (g *generation) newPusher(pool string, cfg push.Config, targets []push.Target,
 	log *zap.Logger) (*push.Pusher, error) {
 	if store := g.php[pool]; store != nil {
-		return push.New(cfg, store, phpWakes(store), targets, g.registerer(pool), log)
+		return push.New(cfg, store, targets, g.registerer(pool), log)
 	}
 	store := g.jobs[pool]
-	return push.New(cfg, store, pushWakes(store), targets, g.registerer(pool), log)
+	return push.New(cfg, store, targets, g.registerer(pool), log)
 }
 
 // pushTargets are the namespaces of a pool that have push rules, with a sink of their own

@@ -68,8 +68,7 @@ func (a *App) openJobs(g *generation) error {
 		if g.cfg.Role == "drain" {
 			continue
 		}
-		wakes := func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(store, on) }
-		if err := g.openEngine(name, store, wakes, log); err != nil {
+		if err := g.openEngine(name, store, log); err != nil {
 			return err
 		}
 	}
@@ -77,11 +76,10 @@ func (a *App) openJobs(g *generation) error {
 }
 
 // openEngine makes what serves requests about the jobs of a pool.
-func (g *generation) openEngine(pool string, store jobs.Store,
-	wakes func(func(job.WakeEvent)) jobs.Wakes, log *zap.Logger) error {
+func (g *generation) openEngine(pool string, store jobs.Store, log *zap.Logger) error {
 	settings := jobs.DefaultConfig()
 	config.CopyFields(&settings, *g.cfg)
-	e, err := jobs.New(settings, store, wakes, g.registerer(pool), log)
+	e, err := jobs.New(settings, store, g.registerer(pool), log)
 	if err == nil {
 		g.engines[pool] = e
 	}
@@ -101,8 +99,7 @@ func (a *App) openPHP(g *generation, pool string, policies map[string]php.Policy
 	if g.cfg.Role == "drain" {
 		return nil
 	}
-	wakes := func(on func(job.WakeEvent)) jobs.Wakes { return php.NewWakes(store, on) }
-	return g.openEngine(pool, store, wakes, log)
+	return g.openEngine(pool, store, log)
 }
 
 // policiesOf are those of the namespaces of kind queue in a pool.
@@ -191,15 +188,6 @@ func stopEach[T startStopper](ctx context.Context, all []T) error {
 	}
 	stopping.Wait()
 	return errors.Join(errs...)
-}
-
-// pushWakes are the wakes of a store, as push hears them.
-func pushWakes(store *job.Store) func(func(job.WakeEvent)) push.Wakes {
-	return func(on func(job.WakeEvent)) push.Wakes { return job.NewWakes(store, on) }
-}
-
-func phpWakes(store *php.Store) func(func(job.WakeEvent)) push.Wakes {
-	return func(on func(job.WakeEvent)) push.Wakes { return php.NewWakes(store, on) }
 }
 
 // queuesOf are the jobs of a namespace of kind queue; nil: it is not in use.
