@@ -88,7 +88,6 @@ const (
 	MaxSpec       = 64 << 10 // bytes of JSON
 	maxRun        = 1 << 20  // bytes of the jobs of a run
 	maxAttributes = 16
-	maxAttribute  = 128 // bytes of a name
 	minEvery      = time.Second
 	maxEvery      = 10 * 366 * 24 * time.Hour
 	maxJitter     = 24 * time.Hour
