@@ -177,10 +177,9 @@ release: deps-release ## build all that a release has, of the last commit, into 
 	PATH="$(CURDIR)/bin:$$PATH" deploy/packages/release.sh tmp/release
 
 .PHONY: test-php
-test-php: deps-php deps-test ## try PHP's queues over the libraries themselves, think-queue and Laravel, and measure beside their workers
+test-php: deps-php deps-test ## try PHP's queues over the libraries themselves, think-queue and Laravel
 	$(GO) vet -tags php ./deploy/php
 	$(GO) test -tags php -count=1 -timeout $(TESTTIMEOUT) ./deploy/php
-	$(GO) test -tags php -run '^$$' -bench . -benchtime 3x -timeout $(TESTTIMEOUT) ./deploy/php
 
 .PHONY: check
 check: lint race test ## everything a change has to pass

@@ -337,14 +337,6 @@ func TestRequestsAreWellFormed(t *testing.T) {
 	}
 }
 
-func BenchmarkAppendRequest(b *testing.B) {
-	build := newRequestBuilder(load(1, time.Second, 1), "test:80")
-	var buf []byte
-	for i := int64(0); b.Loop(); i++ {
-		buf = build.append(buf[:0], i)
-	}
-}
-
 func TestProgressIsReportedEachSecondUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	l := load(10, 3500*time.Millisecond, 1)

@@ -4,10 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"fmt"
-	"io"
-	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -102,81 +98,4 @@ func tokenConfig(limited bool) Config {
 	}
 	cfg.Tokens = map[string][]Token{"default": tokens}
 	return cfg
-}
-
-// BenchmarkAdmit measures what a token costs a request, without and with limits,
-// and compares it with a namespace without tokens.
-func BenchmarkAdmit(b *testing.B) {
-	for name, cfg := range map[string]Config{"open": DefaultConfig(), "token": tokenConfig(false), "limits": tokenConfig(true)} {
-		b.Run(name, func(b *testing.B) {
-			s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
-			if err != nil {
-				b.Fatal(err)
-			}
-			ctx := contextFor("/v1/default/com.acme.kart", "", []byte("x"))
-			ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
-			b.ReportAllocs()
-			for b.Loop() {
-				t := s.newTarget()
-				if rejected := s.admit(ctx, t); rejected != nil {
-					b.Fatal(rejected.Code)
-				}
-				if t.key.checkRate() != nil || t.key.admitPartition("com.acme.kart") != nil || t.key.charge(1) != nil {
-					b.Fatal("limited")
-				}
-				s.targets.Put(t)
-			}
-		})
-	}
-}
-
-// repeatedConn is a client that sends the same request again and again.
-type repeatedConn struct {
-	net.Conn // an unused pipe, for addresses and deadlines
-	text     []byte
-	at, left int // position in the text; how often it is still sent
-}
-
-func (c *repeatedConn) Read(p []byte) (int, error) {
-	if c.at == len(c.text) {
-		c.at = 0
-		c.left--
-	}
-	if c.left == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, c.text[c.at:])
-	c.at += n
-	return n, nil
-}
-
-func (c *repeatedConn) Write(p []byte) (int, error)      { return len(p), nil }
-func (c *repeatedConn) SetReadDeadline(time.Time) error  { return nil }
-func (c *repeatedConn) SetWriteDeadline(time.Time) error { return nil }
-
-// BenchmarkServed measures a request from its first byte to its answer, by size of
-// its body. The store answers at once.
-func BenchmarkServed(b *testing.B) {
-	s, err := New(DefaultConfig(), instantStore(), prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		b.Fatal(err)
-	}
-	s.lanes.start()
-	defer s.lanes.stop(context.Background())
-	line := strings.Repeat("x", 1000) + "\n"
-	for _, c := range []struct{ name, body string }{
-		{"60B", oneEvent}, {"8KB", string(ndjson128())}, {"20KB", strings.Repeat(line, 20)}, {"100KB", strings.Repeat(line, 100)}, {"1MB", strings.Repeat(line, 1000)},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			inner, other := net.Pipe()
-			defer other.Close()
-			text := request11("POST /v1/default/com.acme.kart", fmt.Sprintf("%sContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n", "User-Agent: bench\r\n", len(c.body)), c.body)
-			b.SetBytes(int64(len(c.body)))
-			b.ReportAllocs()
-			b.ResetTimer()
-			if err := s.http.ServeConn(&repeatedConn{Conn: inner, text: []byte(text), left: b.N}); err != nil {
-				b.Fatal(err)
-			}
-		})
-	}
 }

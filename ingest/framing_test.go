@@ -169,7 +169,7 @@ func FuzzFraming(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	for _, seed := range framingSeeds {
+	for _, seed := range connectionSeeds {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {

@@ -27,7 +27,6 @@ type seedFile struct {
 
 var (
 	connectionSeeds = seedFile{"ingest/connection_seeds_test.go", "connectionSeeds"}
-	framingSeeds    = seedFile{"ingest/framing_seeds_test.go", "framingSeeds"}
 	pathSeeds       = seedFile{"ingest/path_seeds_test.go", "pathSeeds"}
 	inflateSeeds    = seedFile{"ingest/memory/inflate_seeds_test.go", "inflateSeeds"}
 	batchSeeds      = seedFile{"ingest/wire/batch_seeds_test.go", "batchSeeds"}
@@ -52,8 +51,6 @@ func seedFiles() map[seedFile]string {
 			_, body, _ := strings.Cut(rest, "\r\n\r\n")
 			words := strings.Split(line, " ")
 			switch {
-			case c.name == "framing" || c.name == "protocols":
-				add(framingSeeds, r.send)
 			case c.name == "paths" || c.name == "names" && strings.HasSuffix(r.name, "in the path"):
 				if len(words) == 3 {
 					add(pathSeeds, words[1])

@@ -57,14 +57,6 @@ func TestBucketsHoldEachDurationWithinAnEighth(t *testing.T) {
 	}
 }
 
-func BenchmarkRecentWrites(b *testing.B) {
-	w := newRecentWrites()
-	b.ReportAllocs()
-	for b.Loop() {
-		w.took(3 * time.Millisecond)
-	}
-}
-
 func TestKindsOfDeadLettersAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -186,34 +185,6 @@ func TestAllocsOfALineAreNone(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { dst = AppendLine(dst[:0], b, 0) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", f.name, n)
 		}
-	}
-}
-
-func BenchmarkAppendLine(b *testing.B) {
-	for _, f := range forms {
-		b.Run(f.name, func(b *testing.B) {
-			batch := batchOf(f.payload)
-			dst := AppendLine(nil, batch, 0)
-			b.SetBytes(int64(len(f.payload)))
-			b.ReportAllocs()
-			for b.Loop() {
-				dst = AppendLine(dst[:0], batch, 0)
-			}
-		})
-	}
-}
-
-// A first presentation: 128 entries and their batch's id.
-func BenchmarkAppendBatch(b *testing.B) {
-	batch := batchOf()
-	for i := range partition.MaxBatch {
-		batch.Entries = append(batch.Entries, Entry{Seq: int64(i), Occurred: 1763629675100, Payload: fmt.Appendf(nil, `{"type":"obs","time":%d,"key":"[156, 90]","x":156,"y":90,"z":132,"entityleft":false}`, i)})
-	}
-	var dst []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		batch.id = ""
-		dst = AppendBatch(dst[:0], batch)
 	}
 }
 

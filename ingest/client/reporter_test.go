@@ -201,26 +201,6 @@ func TestReportDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func BenchmarkReport(b *testing.B) {
-	c := open(b, spillway.ReporterConfig{Transport: &answers{status: 204}})
-	payload := []byte(`{"text":"` + strings.Repeat("x", 190) + `"}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = c.Report("kart", payload)
-	}
-}
-
-func BenchmarkReportManyGoroutines(b *testing.B) {
-	c := open(b, spillway.ReporterConfig{Transport: &answers{status: 204}})
-	payload := []byte(`{"text":"` + strings.Repeat("x", 190) + `"}`)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			_ = c.Report("kart", payload)
-		}
-	})
-}
-
 func TestOnDropHearsOfWhatCloseDrops(t *testing.T) {
 	t.Parallel()
 	for range 30 {

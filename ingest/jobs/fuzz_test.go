@@ -64,14 +64,6 @@ func TestASettledLineAllocatesLittle(t *testing.T) {
 	}
 }
 
-func BenchmarkParseSettlement(b *testing.B) {
-	ns, line := settleLine(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		parseSettlement(ns, "q", line)
-	}
-}
-
 // FuzzQuery feeds query strings to a publish: what is accepted is within the bounds.
 func FuzzQuery(f *testing.F) {
 	ns, err := job.NewNamespace("sw", "mail", job.DefaultPolicy())

@@ -213,16 +213,3 @@ func FuzzWhatIsChangedStaysJSON(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkThreeSteps(b *testing.B) {
-	of, err := New("kart", []Step{{DropIf: &Condition{Path: "event", Equals: "ping"}}, {Remove: []string{"user.email"}}, {Mask: &Mask{Paths: []string{"user.id"}, As: "stars"}}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	var buffers Buffers
-	event := []byte(`{"event":"lap","user":{"email":"someone@example.org","id":7},"track":"bowser castle","times":[1.25,2.5,3.75],"device":"A1234","version":"3.1.4","country":"PE","session":"0ATN8Z2M3QF6Y00000G4S7W1KX"}`)
-	b.SetBytes(int64(len(event)))
-	for b.Loop() {
-		of.Apply(&buffers, event)
-	}
-}

@@ -281,17 +281,6 @@ func FuzzSplitLines(f *testing.F) {
 	})
 }
 
-func BenchmarkSplitLines128(b *testing.B) {
-	body := bytes.Repeat([]byte(`{"type":"purchase","time":88,"key":"magic_stick","charges":2}`+"\n"), 128)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		lines := SplitLines(body)
-		for _, ok := lines.Next(); ok; _, ok = lines.Next() {
-		}
-	}
-}
-
 // Values is what gjson's ForEach yields of arrays and objects, only faster.
 func TestValuesOfArraysAndObjectsAreThoseThatWereSent(t *testing.T) {
 	t.Parallel()

@@ -280,9 +280,3 @@ func TestShardPrefixesNeverChange(t *testing.T) {
 		t.Error("shard 0 depends on how many there are")
 	}
 }
-
-func BenchmarkShardPrefix(b *testing.B) {
-	for i := range b.N {
-		_ = ShardPrefix("sw", "kart", 1+i%11, 12)
-	}
-}

@@ -151,18 +151,6 @@ func TestATakeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// What a request of a token with a rate pays while the slice lasts.
-func BenchmarkTake(b *testing.B) {
-	var w window
-	l := w.limiter(partition.MaxRate, time.Hour)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, wait, err := l.Take(context.Background(), 1); wait != 0 || err != nil {
-			b.Fatal(wait, err)
-		}
-	}
-}
-
 // What is made at run time is kept in this form for ever.
 func TestTheFormOfEntries(t *testing.T) {
 	t.Parallel()

@@ -185,18 +185,6 @@ func TestALogIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// Where everything drops, each request asks once.
-func BenchmarkCountWithoutSamples(b *testing.B) {
-	n := NewLog().Of("n")
-	n.Count(Stale, ringSize, ringSize)
-	b.ReportAllocs()
-	for b.Loop() {
-		if n.CountOne(Stale, 1) {
-			n.Record(Drop{Reason: Stale, Partition: "p", Entries: 1})
-		}
-	}
-}
-
 func TestEachNamespaceHasItsOwnTotals(t *testing.T) {
 	t.Parallel()
 	l := NewLog()

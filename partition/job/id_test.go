@@ -215,15 +215,6 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-func BenchmarkID(b *testing.B) {
-	ns := namespace(b, "mail", 4)
-	memory := make([]byte, 0, 64)
-	b.ReportAllocs()
-	for b.Loop() {
-		memory = ns.AppendID(memory[:0], 3, "orders", 1_790_000_000_123_456, "")
-	}
-}
-
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{

@@ -161,19 +161,3 @@ func TestTheQueueOfOneNamespaceAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
-
-func BenchmarkQueue(b *testing.B) {
-	for _, namespaces := range []int{1, 1000} {
-		b.Run(fmt.Sprint(namespaces, " namespaces"), func(b *testing.B) {
-			q := NewQueue[*work]()
-			for i := range 100_000 {
-				pushed(&q, fmt.Sprint(i%namespaces), 1, 200)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				w := take(&q)
-				q.Push(w.namespace, w)
-			}
-		})
-	}
-}

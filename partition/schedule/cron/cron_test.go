@@ -2,7 +2,6 @@ package cron
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -287,25 +286,4 @@ func FuzzNextMovesOn(f *testing.F) {
 			at = next
 		}
 	})
-}
-
-func BenchmarkNext(b *testing.B) {
-	for _, text := range []string{"*/5 * * * *", "30 2 * * *", "0 12 29 2 1"} {
-		zone, err := Zone("Europe/Berlin")
-		if err != nil {
-			b.Fatal(err)
-		}
-		e, err := Parse(text, zone)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run(fmt.Sprint(text), func(b *testing.B) {
-			at := time.Date(2026, 1, 1, 0, 0, 0, 0, zone)
-			for b.Loop() {
-				if at = e.Next(at); at.Year() > 2200 {
-					at = time.Date(2026, 1, 1, 0, 0, 0, 0, zone)
-				}
-			}
-		})
-	}
 }
