@@ -1,10 +1,13 @@
-package deploy
+// Package ci holds .ci, the workflows and the Makefile to what they say. It imports no package of
+// ours, so go test keeps its results until one of those files changes.
+package ci
 
 import (
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -12,6 +15,39 @@ import (
 
 	"go.yaml.in/yaml/v3"
 )
+
+// root is the repository, seen from the folder tests run in.
+const root = "../.."
+
+// read is the text of a file of the repository. Also what a program reads is read here first: go test
+// does not see that.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// found are the first groups of all matches.
+func found(pattern, text string) (list []string) {
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		list = append(list, m[1])
+	}
+	return list
+}
+
+// targets is what make lists.
+func targets(t *testing.T) string {
+	t.Helper()
+	read(t, "Makefile")
+	out, err := exec.CommandContext(t.Context(), "make", "-C", root).CombinedOutput()
+	if err != nil {
+		t.Fatalf("make: %v\n%s", err, out)
+	}
+	return string(out)
+}
 
 // stubs is a folder of programs. Each writes its call to the file "calls" and
 // then runs its script.
@@ -53,14 +89,12 @@ func (s stubs) with(t *testing.T, names ...string) stubs {
 // whether the script succeeded, what it printed and which stubs it called.
 func (s stubs) run(t *testing.T, script string, env ...string) (ok bool, said, calls string) {
 	t.Helper()
-	if err := reads(); err != nil {
-		t.Fatal(err)
-	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Fatal(err)
 	}
 	words := strings.Fields(script)
+	read(t, words[0])
 	cmd := exec.CommandContext(t.Context(), bash, append([]string{filepath.Join(root, words[0])}, words[1:]...)...)
 	cmd.Env = append([]string{"PATH=" + s.dir}, env...)
 	out, err := cmd.CombinedOutput()
@@ -89,7 +123,7 @@ func TestEveryTargetOfMakeThatFindsSomethingIsRun(t *testing.T) {
 	run := append(strings.Fields(all), found(`make ([a-z-]+)`, read(t, ".ci/run"))...)
 	// The first four find nothing, and the others are nothing but other targets.
 	without := []string{"help", "run", "build", "fmt", "generate", "check", "test-all"}
-	for _, target := range found(`(?m)^  ([a-z-]+) `, output(t, "make")) {
+	for _, target := range found(`(?m)^  ([a-z-]+) `, targets(t)) {
 		if !slices.Contains(run, target) && !slices.Contains(without, target) && !strings.HasPrefix(target, "deps-") {
 			t.Errorf("neither .ci/run nor make test-all runs make %s", target)
 		}
@@ -285,7 +319,7 @@ func steps(t *testing.T) map[string][]step {
 
 func TestWorkflowsRunWhatExists(t *testing.T) {
 	t.Parallel()
-	help := output(t, "make")
+	help := targets(t)
 	for file, list := range steps(t) {
 		for _, s := range list {
 			for _, target := range found(`\bmake ([a-z-]+)`, s.Run) {
