@@ -309,22 +309,6 @@ func releasingAnUnknownClaimKeepsTheAttempt(b *bench) {
 	b.same("attempt", b.lease("kart", 1, time.Hour).Attempt, 4)
 }
 
-func evictedWhileLeasedIsReclaimed(b *bench) {
-	b.open(nil)
-	b.produce("kart", b.entries(10))
-	l := b.lease("kart", 2, time.Hour)
-	b.same("evicted", b.produce("kart", b.entries(6)).Evicted, 6)
-	b.ledgerIs(partition.Ledger{Accepted: 16, Evicted: 6, Buffered: 10})
-	b.delivered(l, l.From, l.Cuts[0])
-	b.ledgerIs(partition.Ledger{Accepted: 16, Delivered: 4, Evicted: 2, Buffered: 10})
-	b.delivered(l, l.Cuts[0], l.To)
-	b.ledgerIs(partition.Ledger{Accepted: 16, Delivered: 8, Buffered: 8})
-	o, err := b.store.Overview(b.Context(), b.ns)
-	b.is("overview", err, nil)
-	b.same("reclaimed", o.Reclaimed, 6)
-	b.same("what is left", texts(b.lease("kart", 9, time.Hour)), "[9 10 11 12 13 14 15 16]")
-}
-
 func atMostOnceLeasesToo(b *bench) {
 	b.open(func(p *partition.Policy) { p.Delivery, p.Linger = partition.AtMostOnce, 0 })
 	b.produce("kart", b.entries(6))
@@ -355,21 +339,6 @@ func whatTheSinkTookIsDelivered(b *bench) {
 	b.ns.Policy.MaxAge = time.Second // as another process has it, so all are stale
 	b.same("expired", b.claim("kart", 1, time.Hour).Expired, 9)
 	b.ledgerIs(partition.Ledger{Accepted: 13, Delivered: 3, Evicted: 1, Expired: 9})
-}
-
-func nothingStaleIsLeased(b *bench) {
-	b.open(func(p *partition.Policy) { p.MaxAge, p.Linger = time.Minute, 0 })
-	b.produce("kart", b.aged(4, time.Minute+time.Second))
-	b.produce("kart", b.entries(2))
-	c := b.claim("kart", 1, time.Hour)
-	if c.Lease == nil {
-		b.Fatal("no lease")
-	}
-	b.same("claim", []any{c.Expired, texts(c.Lease)}, []any{4, "[5 6]"})
-	b.produce("old", b.aged(4, time.Hour))
-	c = b.claim("old", 1, time.Hour)
-	b.same("all stale", []any{c.Expired, c.Lease == nil}, []any{4, true})
-	b.ledgerIs(partition.Ledger{Accepted: 10, Expired: 8, Buffered: 2})
 }
 
 func malformedEntriesExpire(b *bench) {

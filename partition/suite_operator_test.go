@@ -89,19 +89,6 @@ func aPurgeLeavesLeasesAlone(b *bench) {
 	b.ledgerIs(partition.Ledger{Accepted: 18, Delivered: 4, Evicted: 12, Buffered: 2})
 }
 
-// What a sink accepted of a batch that failed in part is delivered, although it is purged.
-func aPurgeKnowsWhatTheSinkTook(b *bench) {
-	b.open(nil)
-	b.produce("kart", b.entries(6))
-	l := b.lease("kart", 1, time.Hour)
-	b.is("release", b.release(&partition.Release{Lease: l, Attempt: 1, Done: []bool{true, false, true, false}}), nil)
-	b.same("purge", b.purge(partition.PurgeRequest{Limit: 2}), partition.PurgeResult{Entries: 2, Partitions: 1})
-	b.ledgerIs(partition.Ledger{Accepted: 6, Delivered: 1, Evicted: 1, Buffered: 4})
-	b.same("the rest", b.purge(partition.PurgeRequest{}), partition.PurgeResult{Entries: 4, Partitions: 1, Complete: true})
-	b.ledgerIs(partition.Ledger{Accepted: 6, Delivered: 2, Evicted: 4})
-	b.purged(6)
-}
-
 // letter is a dead letter as the drain writes it.
 func letter(name string, seq int64, payload string) []byte {
 	return fmt.Appendf(nil, `{"namespace":"default","partition":%q,"seq":%d,"ts":1763629675100,"id":"order-%d","batch":"b","attempt":2,%s,"reason":"rejected","error":"422 no such lap","detail":"more"}`+"\n",

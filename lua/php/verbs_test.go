@@ -64,59 +64,6 @@ func TestAPublishTakesObjectsOnly(t *testing.T) {
 	})
 }
 
-// The attempts of a payload that a claim did not find are counted where its caller did.
-func TestAttemptsThatAClaimDidNotFindAreCountedOnce(t *testing.T) {
-	on(t, func(t *testing.T, q *queue) {
-		behind := fmt.Sprintf(`{"attempts":%d,"id":"x"}`, q.flavor.first+9)
-		without, broken := `{"id":"y"}`, `{"id":z}`
-		q.phpPush(behind, without, broken)
-		jobs := q.claim(3)
-		for _, j := range jobs {
-			q.same("attempts of "+j.payload, j.before, -1)
-		}
-		counts := []any{jobs[0].seq, "digits", 13, jobs[1].seq, "append", q.flavor.first, jobs[2].seq, "unreadable", 0}
-		q.same("counted", q.settle(counts...), []int{6, 6, 3})
-		q.same("again", q.settle(counts...), []int{6, 6, 0})
-		q.same("the payload as it was", q.get(jobs[0].seq)[4], behind)
-		q.same("no digits there", q.settle(jobs[0].seq, "digits", 2), []int{6})
-		q.same("the reason", q.get(jobs[2].seq)[3:], []any{"unreadable", broken})
-		q.same("given back", q.settle(jobs[0].seq, "release", 0, jobs[1].seq, "nack", 0), []int{1, 1})
-		q.same("ready", q.ready(), []string{strings.Replace(behind, fmt.Sprint(q.flavor.first+9), fmt.Sprint(q.flavor.first+10), 1),
-			fmt.Sprintf(`{"id":"y","attempts":%d}`, q.flavor.first+1)})
-		dead := q.claim(1)[0].seq
-		q.settle(dead, "digits", 13)
-		q.settle(dead, "exhaust", 0)
-		q.respawn("respawn", 1, 1)
-		q.same("as new", q.ready()[1], fmt.Sprintf(`{"attempts":%d,"id":"x"}`, q.flavor.first))
-		q.exact()
-	})
-}
-
-// A claim whose caller died before it had counted counts nothing.
-func TestAnUncountedClaimGoesBackAsItWas(t *testing.T) {
-	on(t, func(t *testing.T, q *queue) {
-		behind := `{"attempts":9,"id":"x"}`
-		q.phpPush(behind)
-		q.past(q.claim(1)...)
-		q.same("lapsed", q.claim(1)[0].payload, behind)
-		q.same("wrong digits", q.settle(q.total("seq"), "digits", 3), []int{0})
-		q.exact()
-	})
-}
-
-// What PHP let lapse is counted as it goes back; where its digits are not found, the caller does that.
-func TestAPHPReservationThatLapsedIsCountedByTheCaller(t *testing.T) {
-	onEach(t, []flavor{think2}, func(t *testing.T, q *queue) {
-		q.do("zadd", q.base+":reserved", 1, `{"attempts":9,"id":"x"}`)
-		q.push(0, q.jobs(2)...)
-		got := q.claim(1)
-		q.same("claimed", []any{len(got), got[0].before, got[1].before}, []any{2, -2, 1})
-		q.same("counted", q.settle(got[0].seq, "digits", 13, got[0].seq, "release", 0), []int{6, 1})
-		q.same("ready", q.ready(), []string{q.job(1), `{"attempts":10,"id":"x"}`})
-		q.exact()
-	})
-}
-
 func TestACallThatHasRead64KiBSaysWhatItDidNotLookAt(t *testing.T) {
 	on(t, func(t *testing.T, q *queue) {
 		var calls []any
