@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,13 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/partition/clocktest"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 func TestURLsThatAreUsable(t *testing.T) {
@@ -278,5 +282,157 @@ func TestShardPrefixesNeverChange(t *testing.T) {
 	}
 	if ShardPrefix("sw", "kart", 0, 1) != ShardPrefix("sw", "kart", 0, 9) {
 		t.Error("shard 0 depends on how many there are")
+	}
+}
+
+func TestClockIsUnknownAtFirst(t *testing.T) {
+	t.Parallel()
+	var c Clock
+	if _, ok := c.Now(); ok {
+		t.Error("a clock that saw no reply knows the time")
+	}
+}
+
+func TestClockFollowsTheStore(t *testing.T) {
+	t.Parallel()
+	ms := time.Millisecond
+	for name, row := range map[string]struct {
+		sent, received time.Duration // of a second reply, after the first
+		store          int64         // what it said
+		want           int64         // what the clock reads when it came, ±1
+	}{
+		"a reply that agrees":                  {100 * ms, 101 * ms, 5101, 5101},
+		"a slow reply that agrees":             {100 * ms, 900 * ms, 5300, 5900},
+		"a slow reply that disagrees a little": {100 * ms, 110 * ms, 5099, 5109},
+		"the store is ahead":                   {100 * ms, 101 * ms, 9000, 9000},
+		"the store is far ahead, slowly":       {100 * ms, 300 * ms, 9000, 9000},
+		"the store stepped back":               {100 * ms, 101 * ms, 2000, 2001},
+		"the store stepped back, slowly":       {100 * ms, 300 * ms, 2000, 2200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var c Clock
+				began := time.Now()
+				c.Observe(began, began, 5000)
+				clocktest.Pass(row.sent)
+				sent := time.Now()
+				clocktest.Pass(row.received - row.sent)
+				c.Observe(sent, time.Now(), row.store)
+				got, ok := c.Now()
+				if !ok || got < row.want-1 || got > row.want+1 {
+					t.Errorf("reads %d, want %d", got, row.want)
+				}
+				clocktest.Pass(time.Hour)
+				if later, _ := c.Now(); later != got+time.Hour.Milliseconds() {
+					t.Errorf("an hour later it reads %d more", later-got)
+				}
+			})
+		})
+	}
+}
+
+// Whatever the replies, the clock is never further off than the last round trip took.
+func TestClockStaysWithinTheUncertaintyOfItsReplies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c Clock
+		began := time.Now()
+		store := func() int64 { return time.Since(began).Milliseconds() + 1_700_000_000_000 }
+		for i := range 500 {
+			sent := time.Now()
+			there := time.Duration(i*7919%40) * time.Millisecond
+			back := time.Duration(i*104729%40) * time.Millisecond
+			clocktest.Pass(there)
+			said := store()
+			clocktest.Pass(back)
+			c.Observe(sent, time.Now(), said)
+			if got, _ := c.Now(); got < store()-there.Milliseconds()-back.Milliseconds()-1 || got > store()+there.Milliseconds()+back.Milliseconds()+1 {
+				t.Fatalf("reply %d: off by %d ms after %v there and %v back", i, got-store(), there, back)
+			}
+		}
+	})
+}
+
+func TestReadsOfATenantLeaveRoomForOthersAndForOperators(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rejected := prometheus.NewCounter(prometheus.CounterOpts{})
+		l := NewReadLimit(4, time.Second, rejected)
+		hold := make(chan struct{})
+		greedy := share.As(t.Context(), "greedy")
+		results := make(chan error, 200)
+		for range 200 {
+			go func() { results <- l.Do(greedy, func() error { <-hold; return nil }) }()
+		}
+		synctest.Wait()
+		if len(results) != 200-131 { // three run and 128 wait
+			t.Errorf("%d of 200 are rejected at once", len(results))
+		}
+		for _, ctx := range []context.Context{share.As(t.Context(), "calm"), t.Context()} {
+			began := time.Now()
+			if err := l.Do(ctx, func() error { return nil }); err != nil || time.Since(began) > 0 {
+				t.Errorf("a read of another: %v, after %v", err, time.Since(began))
+			}
+		}
+		clocktest.Pass(time.Second) // virtual: nobody waits for longer
+		close(hold)
+		synctest.Wait()
+		read := 0
+		for range 200 {
+			if err := <-results; err == nil {
+				read++
+			} else if !errors.Is(err, ErrTooManyReads) || !errors.Is(err, ErrUnavailable) {
+				t.Error(err)
+			}
+		}
+		if read != 3 {
+			t.Errorf("%d reads ran, want three", read)
+		}
+	})
+}
+
+// Two servers, and calls and commands for both at once.
+func TestCallsAndPipelinesGoToTheBackendOfTheirShards(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	var both [2]*Backend
+	for i := range both {
+		b, err := Open(Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		both[i] = b
+	}
+	near, far := both[0], both[1]
+	script := &lua.Script{Name: "put", Source: "redis.call('SET', KEYS[1], 1) return {tonumber(redis.call('TIME')[1]) * 1000}"}
+	put := func(breaker *Breaker, key string) *Call {
+		c := NewCall(script, breaker, []string{key})
+		c.WithText()
+		return c
+	}
+	near.Run(ctx, near.In, []*Call{put(near.NewBreaker("l"), "a"), put(far.NewBreaker("l"), "b"), put(nil, "c")})
+	near.RunDurably(ctx, near.In, []*Call{put(far.NewBreaker("l"), "d")})
+	for i, want := range [][]string{{"a", "c"}, {"b", "d"}} {
+		keys := both[i].Out.Keys(ctx, "*").Val()
+		if slices.Sort(keys); !slices.Equal(keys, want) {
+			t.Errorf("server %d has %q, want %q", i, keys, want)
+		}
+		if _, known := both[i].Now(); !known {
+			t.Errorf("the time of server %d was not taken from its answers", i)
+		}
+	}
+
+	pipes := Pipes{}
+	a, b := pipes.To(near.Out).Get(ctx, "a"), pipes.To(far.Out).Get(ctx, "b")
+	none := pipes.To(far.Out).Get(ctx, "a")
+	if err := pipes.Exec(ctx); err != nil || a.Val() != "1" || b.Val() != "1" || !errors.Is(none.Err(), redis.Nil) {
+		t.Errorf("%v, %v, %v, %v", err, a, b, none)
+	}
+	_ = far.Close()
+	a, b = pipes.To(near.Out).Get(ctx, "a"), pipes.To(far.Out).Get(ctx, "b")
+	if err := pipes.Exec(ctx); err == nil || a.Val() != "1" || b.Err() == nil {
+		t.Errorf("one away: %v, %v, %v", err, a, b)
 	}
 }

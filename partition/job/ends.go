@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
