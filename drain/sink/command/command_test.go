@@ -171,16 +171,3 @@ func TestTheCommandComesFromNewAlone(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkWrite(b *testing.B) {
-	payloads := make([]string, 128)
-	for i := range payloads {
-		payloads[i] = `{"type":"obs","time":-817,"key":"[156, 90]","x":156,"y":90,"z":132,"entityleft":false}`
-	}
-	batches := []*sink.Batch{batch(payloads...)}
-	s := newSink(b, "/bin/cat")
-	b.ReportAllocs()
-	for b.Loop() {
-		must(b, s.Write(b.Context(), batches))
-	}
-}

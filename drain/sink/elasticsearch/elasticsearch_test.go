@@ -363,18 +363,3 @@ func write(from int64) []*sink.Batch {
 	}
 	return w
 }
-
-// BenchmarkWrite is the sink alone: the server reads the body and takes everything.
-func BenchmarkWrite(b *testing.B) {
-	c := newCluster(b)
-	c.set(answering(200, `{"errors":false,"items":[`+strings.TrimSuffix(strings.Repeat(`{"create":{"status":201}},`, 5000), ",")+`]}`))
-	s := c.sink(b)
-	w := write(1)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := s.Write(b.Context(), w); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.N)*5000/b.Elapsed().Seconds(), "entries/s")
-}

@@ -297,21 +297,6 @@ func wrongMode(text string) string {
 	return fmt.Sprintf("sink file:///a?…: mode: %q is not usable: want an octal number from 0600 to 0666 that lets the owner read and write", text)
 }
 
-func BenchmarkWrite(b *testing.B) {
-	payloads := make([]string, 128)
-	for i := range payloads {
-		payloads[i] = `{"type":"obs","time":-817,"key":"[156, 90]","x":156,"y":90,"z":132,"entityleft":false}`
-	}
-	s := newSink(b, filepath.Join(b.TempDir(), "events.ndjson"), "max_size=64MB")
-	must(b, s.Open(b.Context()))
-	defer s.Close(b.Context())
-	batches := []*sink.Batch{batch(1, payloads...)}
-	b.ReportAllocs()
-	for b.Loop() {
-		must(b, s.Write(b.Context(), batches))
-	}
-}
-
 func TestCheckFindsWhatNoRetryMends(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -187,20 +187,6 @@ func TestURLsWithMoreThanASchemeAreErrors(t *testing.T) {
 	}
 }
 
-func BenchmarkWrite(b *testing.B) {
-	payloads := make([]string, 128)
-	for i := range payloads {
-		payloads[i] = `{"type":"obs","time":-817,"key":"[156, 90]","x":156,"y":90,"z":132,"entityleft":false}`
-	}
-	s, batches := NewWriter(discard{}), []*sink.Batch{batch(payloads...)}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := s.Write(b.Context(), batches); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }

@@ -125,27 +125,6 @@ func TestOnlyOneBatchACallIsTaken(t *testing.T) {
 	}
 }
 
-func BenchmarkWrite(b *testing.B) {
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
-	defer srv.Close()
-	payloads := make([]string, 128)
-	for i := range payloads {
-		payloads[i] = `{"type":"obs","time":-817,"key":"[156, 90]","x":156,"y":90,"z":132,"entityleft":false}`
-	}
-	batches := []*sink.Batch{batch(payloads...)}
-	for _, query := range []string{"", "?gzip=1"} {
-		b.Run("128"+query, func(b *testing.B) {
-			s := newSink(b, srv.URL+query)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := s.Write(b.Context(), batches); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // FuzzNew holds a usable URL to what it promises: an http URL without user and
 // password to send to, and no literal address that is rejected.
 func FuzzNew(f *testing.F) {
