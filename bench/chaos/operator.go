@@ -40,7 +40,7 @@ func limitRules() string {
 var verbs = []struct{ path, body string }{
 	{"dead/respawn", `{"confirm":1000000}`},
 	{"dead/delete", `{"confirm":1000000}`},
-	{"purge", `{"confirm":1000000,"state":"all"}`},
+	{"purge", `{"confirm":1000000,"all":true}`},
 }
 
 // operate pauses deliveries and a queue for a while, and meanwhile acts on jobs. Servers and Redis may
@@ -50,7 +50,8 @@ func operate(ctx context.Context, r *setup, f planned) error {
 	const buffer = "/api/v1/namespaces/" + bufferNamespace
 	verb := verbs[int(f.at/time.Millisecond)%len(verbs)]
 	const queues = "/api/v1/namespaces/" + queueNamespace + "/queues/"
-	pause := r.act(queues+pausedQueue+"/pause", "{}")
+	const pauses, ofQueue = "/api/v1/namespaces/" + queueNamespace, `{"part":"` + pausedQueue + `"}`
+	pause := r.act(pauses+"/pause", ofQueue)
 	paused := check.Pause{Partition: pausedQueue, From: time.Now()}
 	err := errors.Join(pause, r.act(buffer+"/pause", "{}"), r.act(queues+operatedQueue+"/"+verb.path, verb.body))
 	rig.Sleep(ctx, f.lasts)
@@ -59,7 +60,7 @@ func operate(ctx context.Context, r *setup, f planned) error {
 		r.queuePauses = append(r.queuePauses, paused)
 		r.mu.Unlock()
 	}
-	for r.act(queues+pausedQueue+"/resume", "{}") != nil && rig.Sleep(ctx, 100*time.Millisecond) {
+	for r.act(pauses+"/resume", ofQueue) != nil && rig.Sleep(ctx, 100*time.Millisecond) {
 	}
 	for r.act(buffer+"/resume", "{}") != nil && rig.Sleep(ctx, 100*time.Millisecond) {
 	}
@@ -87,8 +88,9 @@ func pausePartition(ctx context.Context, r *setup, f planned) error {
 	end := time.Now().Add(f.lasts)
 	n := int(f.at / time.Millisecond)
 	paused := check.Pause{Partition: r.plan.partitions[n/8%len(r.plan.partitions)]}
-	pause := "/api/v1/namespaces/" + bufferNamespace + "/partitions/" + paused.Partition
-	err := r.act(pause+"/pause", "{}")
+	const buffer = "/api/v1/namespaces/" + bufferNamespace
+	part := `{"part":"` + paused.Partition + `"}`
+	err := r.act(buffer+"/pause", part)
 	if err == nil {
 		paused.From = time.Now()
 	}
@@ -107,7 +109,7 @@ func pausePartition(ctx context.Context, r *setup, f planned) error {
 		r.pauses = append(r.pauses, paused)
 		r.mu.Unlock()
 	}
-	for r.act(pause+"/resume", "{}") != nil && rig.Sleep(ctx, 100*time.Millisecond) {
+	for r.act(buffer+"/resume", part) != nil && rig.Sleep(ctx, 100*time.Millisecond) {
 	}
 	return err
 }

@@ -86,7 +86,8 @@ func (r *Row) Read(args map[string]string, at func(in, name string) string, body
 				return nil, f.wrong(want)
 			}
 		} else if required {
-			return nil, f.wrong("")
+			want, _ := f.among("")
+			return nil, f.wrong(want)
 		}
 	}
 	return ask.Interface(), nil
@@ -97,9 +98,10 @@ var names = map[string]struct {
 	valid func(string) bool
 	code  wire.Code
 }{
-	"queue":    {partition.ValidQueue[string], wire.CodeBadQueue},
-	"schedule": {partition.ValidScheduleName, wire.CodeBadName},
-	"owner":    {partition.ValidScheduleName, wire.CodeBadName},
+	"queue":     {partition.ValidQueue[string], wire.CodeBadQueue},
+	"schedule":  {partition.ValidScheduleName, wire.CodeBadName},
+	"owner":     {partition.ValidScheduleName, wire.CodeBadName},
+	"partition": {partition.ValidPartition[string], wire.CodeBadPartition},
 }
 
 // wrong rejects a value of a field. Without what it wants the code says that, if it is of the field.

@@ -35,8 +35,8 @@ type Queues interface {
 
 // controls is of, of a verb of Control. none is what the command says of an empty list.
 func controls[Q, A any](name, role, route, command, help, text, none string, do func(context.Context, *Control, *Q) (A, error)) *Row {
-	r := of(name, role, route, command, help, text, func(ctx context.Context, c *Call, q *Q) (A, error) { return do(ctx, c.Control, q) })
-	r.None, r.controls = none, true
+	r := New(name, role, route, command, help, text, func(ctx context.Context, c *Call, q *Q) (A, error) { return do(ctx, c.Control, q) })
+	r.None, r.Root, r.JSON = none, true, true
 	return r
 }
 
@@ -140,7 +140,7 @@ var Controls = []*Row{
 		"${namespace}: made; nobody can use it before it has a token: spillway token create ${namespace}", "", createNamespace),
 	controls("delete_namespace", "admin", "POST /control/namespaces/{namespace}/delete", "ns rm",
 		"Delete a namespace and its tokens. One with jobs needs --force, which counts them and asks.",
-		"${namespace}: deleted, with ${jobs job}", "", removeNamespace).confirms("delete them, those that arrive meanwhile, and the namespace with its tokens", ""),
+		"${namespace}: deleted, with ${jobs job}", "", removeNamespace).Confirms("delete them, those that arrive meanwhile, and the namespace with its tokens", ""),
 	controls("tokens", "viewer", "GET /control/namespaces/{namespace}/tokens", "token ls",
 		"List the tokens of a namespace of kind queue.",
 		"tokens -> NAME ${name}|PRODUCE ${produce}|CONSUME ${consume}|REQUESTS ${requests}|STORED AS ${stored}|MADE ${made}|"+

@@ -203,10 +203,8 @@ func (q *deadJobs) act(c *Call, verb job.DeadVerb) (*job.DeadAct, error) {
 		}
 		a.Named = append(a.Named, ref)
 	}
-	for _, most := range []int64{int64(q.Limit), q.Confirm} {
-		if most > 0 {
-			a.Limit = int(min(most, int64(a.Limit)))
-		}
+	if most := q.Most(int64(q.Limit)); most > 0 {
+		a.Limit = int(min(most, int64(a.Limit)))
 	}
 	return a, nil
 }
@@ -263,20 +261,20 @@ func respawnDead(ctx context.Context, c *Call, q *respawn) (acted, error) {
 const oneJob = "/queues/{queue}/jobs/{job}"
 
 var jobRows = []*Row{
-	of("promote_job", "operator", "POST "+oneJob+"/promote", "jobs promote",
-		"Make delayed jobs ready now, by id.", "${queue}/${job}: ${state}", promote).confirms("make them ready now", ""),
-	of("commit_job", "operator", "POST "+oneJob+"/commit", "jobs commit",
-		"Commit prepared jobs in place of their publisher.", "${queue}/${job}: ${result}", decide("committed")).confirms("commit them", "").free(),
-	of("rollback_job", "operator", "POST "+oneJob+"/rollback", "jobs rollback",
-		"Delete prepared jobs in place of their publisher.", "${queue}/${job}: ${result}", decide("rolled_back")).confirms("roll them back", "").free(),
-	of("delete_job", "operator", "POST "+oneJob+"/delete", "jobs rm",
-		"Delete jobs by id, in whatever state.", "${queue}/${job}: ${state}", deleteJob).confirms("delete them", "").ofAdmin(),
-	of("respawn_jobs", "operator", "POST /queues/{queue}/dead/respawn", "jobs respawn",
+	New("promote_job", "operator", "POST "+oneJob+"/promote", "jobs promote",
+		"Make delayed jobs ready now, by id.", "${queue}/${job}: ${state}", promote).Confirms("make them ready now", ""),
+	New("commit_job", "operator", "POST "+oneJob+"/commit", "jobs commit",
+		"Commit prepared jobs in place of their publisher.", "${queue}/${job}: ${result}", decide("committed")).Confirms("commit them", "").free(),
+	New("rollback_job", "operator", "POST "+oneJob+"/rollback", "jobs rollback",
+		"Delete prepared jobs in place of their publisher.", "${queue}/${job}: ${result}", decide("rolled_back")).Confirms("roll them back", "").free(),
+	New("delete_job", "operator", "POST "+oneJob+"/delete", "jobs rm",
+		"Delete jobs by id, in whatever state.", "${queue}/${job}: ${state}", deleteJob).Confirms("delete them", "").ofAdmin(),
+	New("respawn_jobs", "operator", "POST /queues/{queue}/dead/respawn", "jobs respawn",
 		"Make dead letters of a queue ready again, each for one try more.", "${queue}: made ready ${jobs dead letter}", respawnDead).
-		confirms("make them ready", "no such job is dead: spillway jobs get says in which state one is").ofAdmin(),
-	of("delete_dead_jobs", "operator", "POST /queues/{queue}/dead/delete", "jobs rm-dead",
-		"Delete dead letters of a queue.", "${queue}: deleted ${jobs dead letter}", deleteDead).confirms("delete them", "").ofAdmin(),
-	of("purge_jobs", "operator", "POST /queues/{queue}/purge", "jobs purge",
+		Confirms("make them ready", "no such job is dead: spillway jobs get says in which state one is").ofAdmin(),
+	New("delete_dead_jobs", "operator", "POST /queues/{queue}/dead/delete", "jobs rm-dead",
+		"Delete dead letters of a queue.", "${queue}: deleted ${jobs dead letter}", deleteDead).Confirms("delete them", "").ofAdmin(),
+	New("purge_jobs", "operator", "POST /queues/{queue}/purge", "jobs purge",
 		"Delete the ready jobs of a queue, or all.", "${queue}: deleted ${jobs job}", purgeJobs).
-		confirms("delete them, with those that arrive meanwhile", "${others} more are delayed, leased or dead: --all is for those, too").ofAdmin(),
+		Confirms("delete them, with those that arrive meanwhile", "${others} more are delayed, leased or dead: --all is for those, too").ofAdmin(),
 }

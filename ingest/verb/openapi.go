@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,8 +16,9 @@ type object map[string]any
 // Mark is the line of a port's openapi.yaml that stands for the paths of the table.
 const Mark = "  # the table of verbs\n"
 
-// Describe puts the paths of the table into the openapi.yaml of the data port, or of the admin port.
-func Describe(document []byte, admin bool) []byte {
+// Describe puts the paths of the table into the openapi.yaml of the data port, or of the admin port with
+// its own rows.
+func Describe(document []byte, admin bool, own ...*Row) []byte {
 	var lines bytes.Buffer
 	paths := map[string]object{}
 	add := func(path string, r *Row) {
@@ -25,16 +27,11 @@ func Describe(document []byte, admin bool) []byte {
 		}
 		paths[path][strings.ToLower(r.Method())] = r.operation(admin)
 	}
-	for _, r := range Rows {
+	for _, r := range slices.Concat(Rows, own) {
 		if !admin && !r.Admin {
 			add("/v1/{namespace}"+r.DataPath(), r)
 		} else if admin && r.Role != "" {
-			add("/api/v1/namespaces/{namespace}"+r.Path(), r)
-		}
-	}
-	for _, r := range Controls {
-		if admin {
-			add("/api/v1"+r.Path(), r)
+			add(r.URL(), r)
 		}
 	}
 	for path, methods := range paths {
@@ -49,22 +46,24 @@ func reference(to string) object { return object{"$ref": "#/components/" + to} }
 func content(schema any) object { return object{"application/json": object{"schema": schema}} }
 
 func (r *Row) operation(admin bool) object {
-	of := object{"operationId": r.Name, "summary": r.Help, "tags": []string{"queues"}, "responses": object{
+	of := object{"operationId": r.Name, "summary": r.Help, "responses": object{
 		"200": object{"description": "Done.", "content": content(schemaOf(r.answer))},
 		"4XX": object{"description": "Rejected, with a code and a message."},
 	}}
-	params := []object{reference("parameters/namespace")}
-	if r.controls {
-		params = []object{}
-		of["tags"] = []string{"control"}
-		if r.Acts() {
-			of["requestBody"] = object{"required": true, "content": content(schemaOf(r.ask))}
-		}
+	params := []object{}
+	if !r.Root {
+		params = append(params, reference("parameters/namespace"))
+	}
+	if !r.Admin && !r.Root {
+		of["tags"] = []string{"queues"}
+	}
+	if r.JSON && r.Acts() {
+		of["requestBody"] = object{"required": true, "content": content(schemaOf(r.ask))}
 	}
 	for _, f := range r.Fields {
 		schema := described(f.StructField)
 		_, required := f.Tag.Lookup("required")
-		if r.controls && f.In == "query" {
+		if r.JSON && f.In == "query" {
 			continue // of the body
 		} else if f.In == "body" {
 			of["requestBody"] = object{"required": true, "content": content(reference("schemas/" + f.Tag.Get("schema")))}
@@ -117,6 +116,10 @@ func schemaOf(t reflect.Type) object {
 			}
 		}
 		return object{"type": "object", "properties": keys}
+	case reflect.Interface:
+		return object{}
+	case reflect.Float32, reflect.Float64:
+		return object{"type": "number"}
 	case reflect.Bool:
 		return object{"type": "boolean"}
 	case reflect.String:

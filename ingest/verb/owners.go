@@ -87,12 +87,12 @@ func deregisterOwner(ctx context.Context, c *Call, q *deregister) (deregistered,
 }
 
 var ownerRows = []*Row{
-	of("owners", "viewer", "GET /owners", "schedules owners",
+	New("owners", "viewer", "GET /owners", "schedules owners",
 		"List the services that registered schedules, and whether they live.",
 		"owners -> OWNER ${owner}|STATE ${state}|VERSION ${version}|UNTIL ${until_ms}|>SCHEDULES ${owns}", listOwners),
-	of("owner", "viewer", "GET /owners/{owner}", "", "A service, and its schedules.", "", getOwner),
-	of("register", "", "PUT /owners/{owner}", "",
+	New("owner", "viewer", "GET /owners/{owner}", "", "A service, and its schedules.", "", getOwner),
+	New("register", "", "PUT /owners/{owner}", "",
 		"Register a service with all its schedules, which fire while it sends heartbeats.", "", registerOwner).publishes(),
-	of("deregister", "", "DELETE /owners/{owner}", "", "End a registration. The schedules stay and do not fire.", "", deregisterOwner),
-	of("heartbeat", "", "POST /owners/{owner}/heartbeat", "", "Say that a service lives.", "", heartbeat),
+	New("deregister", "", "DELETE /owners/{owner}", "", "End a registration. The schedules stay and do not fire.", "", deregisterOwner),
+	New("heartbeat", "", "POST /owners/{owner}/heartbeat", "", "Say that a service lives.", "", heartbeat),
 }

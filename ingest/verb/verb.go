@@ -38,24 +38,28 @@ type Row struct {
 	Help    string
 	// Text is what the command prints: a sentence in which ${state} is a part of the answer or a name in
 	// the path, and ${accepted job} a number of them. With bars it is a table of names and values; after
-	// "schedules -> ", one that has a line for each of these.
+	// "schedules -> ", one that has a line for each of these. Of several such tables, each after a line
+	// feed, it is the first whose list the answer has.
 	Text      string
-	None      string // what the command says where a list is empty, or a count 0
+	Said      string // what the command says beside it
+	None      string // what it says where a list is empty, or a count 0
 	Confirm   string // what a person agrees to
 	Admin     bool   // it is of the admin port alone
 	Free      bool   // it takes nothing off the rate of a token
 	Masked    bool   // the answer has payloads, whose fields the admin port masks
 	Publishes bool   // it counts as a publish against the limits of lmstfy's tokens
 
+	Root bool // its path on the admin port is below /api/v1, with what it names itself
+	JSON bool // what it asks is the body of a POST, with the JSON keys of its struct
+
 	Fields      []Field // of what it asks
-	controls    bool    // it is one of Controls
 	schedules   bool    // its Store is one of Schedules
 	ask, answer reflect.Type
 	do          func(context.Context, *Call, any) (any, error)
 }
 
-// of makes a row of a function, which has the types of what it asks and answers.
-func of[Q, A any](name, role, route, command, help, text string, do func(context.Context, *Call, *Q) (A, error)) *Row {
+// New makes a row of a function, which has the types of what it asks and answers.
+func New[Q, A any](name, role, route, command, help, text string, do func(context.Context, *Call, *Q) (A, error)) *Row {
 	r := &Row{Name: name, Role: role, Route: route, Command: command, Help: help, Text: text}
 	r.ask, r.answer = reflect.TypeFor[Q](), reflect.TypeFor[A]()
 	for _, f := range reflect.VisibleFields(r.ask) {
@@ -67,7 +71,8 @@ func of[Q, A any](name, role, route, command, help, text string, do func(context
 	return r
 }
 
-func (r *Row) confirms(what, none string) *Row {
+// Confirms says what a person agrees to, and what there is to say where there is nothing to do.
+func (r *Row) Confirms(what, none string) *Row {
 	r.Confirm, r.None = what, none
 	return r
 }
@@ -82,8 +87,27 @@ func (r *Row) free() *Row {
 	return r
 }
 
-func (r *Row) masked() *Row {
+// Masks is of rows whose answers have payloads.
+func (r *Row) Masks() *Row {
 	r.Masked = true
+	return r
+}
+
+// Says is what the command says beside a list, and in place of an empty one.
+func (r *Row) Says(beside, none string) *Row {
+	r.Said, r.None = beside, none
+	return r
+}
+
+// InJSON is of rows that ask for JSON, in a body.
+func (r *Row) InJSON() *Row {
+	r.JSON = true
+	return r
+}
+
+// OfPort is of rows whose path is below /api/v1.
+func (r *Row) OfPort() *Row {
+	r.Root = true
 	return r
 }
 
@@ -145,6 +169,14 @@ type Approval struct {
 // Approved is the approval of what embeds it.
 func (a *Approval) Approved() *Approval { return a }
 
+// Most is the lower one of a limit, 0 for none, and what was confirmed.
+func (a *Approval) Most(limit int64) int64 {
+	if a.Confirm > 0 && (limit == 0 || a.Confirm < limit) {
+		return a.Confirm
+	}
+	return limit
+}
+
 // ErrMore is that of an act on more than was confirmed.
 var ErrMore = errors.New("there are more by now than were confirmed: ask with dry_run again")
 
@@ -164,6 +196,14 @@ func (r *Row) Method() string {
 
 // Path of the route below a namespace of the admin port.
 func (r *Row) Path() string { return r.Route[len(r.Method())+1:] }
+
+// URL is the path on the admin port.
+func (r *Row) URL() string {
+	if r.Root {
+		return "/api/v1" + r.Path()
+	}
+	return "/api/v1/namespaces/{namespace}" + r.Path()
+}
 
 // DataPath is that of the data port, where a queue stands alone, and what is of none begins with _.
 func (r *Row) DataPath() string {

@@ -191,20 +191,20 @@ func TestWritesAreJSONOfThisOriginAndShort(t *testing.T) {
 		{"no type", pause, "{}", []string{"Content-Type", ""}, 415, "unsupported_type"},
 		{"JSON with a charset", pause, "{}", []string{"Content-Type", "Application/JSON; charset=utf-8"}, 503, "store_unavailable"},
 		{"too long", pause, big, nil, 413, "body_too_large"},
-		{"an unknown key", pause, `{"resaon":"x"}`, nil, 400, `unknown field \"resaon\"`},
+		{"an unknown key", pause, `{"resaon":"x"}`, nil, 400, `\"resaon\": the parameters of this route are`},
 		{"no object", pause, `[]`, nil, 400, "bad_request"},
 		{"nothing", pause, ``, nil, 400, "send {}"},
 		{"two values", pause, `{}{}`, nil, 400, "more than one"},
 		{"no JSON", pause, `{reason:1}`, nil, 400, "bad_request"},
 		{"a long reason", pause, `{"reason":"` + strings.Repeat("x", 513) + `"}`, nil, 400, "512 bytes"},
-		{"a partition without a name", "/api/v1/namespaces/default/partitions/%3Cscript%3E/pause", `{}`, nil, 404, "no_such_partition"},
+		{"a partition without a name", pause, `{"part":"<script>"}`, nil, 404, "no_such_partition"},
 		{"no namespace", "/api/v1/namespaces/other/pause", `{}`, nil, 404, "no_such_namespace"},
-		{"resume that says something", "/api/v1/namespaces/default/resume", `{"partition":"p"}`, nil, 400, "unknown field"},
+		{"resume that says something", "/api/v1/namespaces/default/resume", `{"reason":"p"}`, nil, 400, "the parameters of this route are"},
 		{"a purge of everything, unconfirmed", "/api/v1/namespaces/default/purge", `{}`, nil, 400, "dry_run"},
-		{"a purge of nothing", "/api/v1/namespaces/default/purge", `{"confirm":0}`, nil, 400, "1 or more"},
-		{"a misspelt limit", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_then_ms":5}`, nil, 400, "unknown field"},
-		{"a negative age", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_than_ms":-5}`, nil, 400, "0 or more"},
-		{"an age beyond time", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_than_ms":9223372036854775807}`, nil, 400, "a year"},
+		{"a purge of nothing", "/api/v1/namespaces/default/purge", `{"confirm":0}`, nil, 400, "from 1 to"},
+		{"a misspelt limit", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_then":"5m"}`, nil, 400, "the parameters of this route are"},
+		{"a negative age", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_than":"-5s"}`, nil, 400, "from 1ms to 8760h"},
+		{"an age beyond time", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_than":"8761h"}`, nil, 400, "from 1ms to 8760h"},
 		{"a purge that the store rejects", "/api/v1/namespaces/default/purge", `{"confirm":5}`, nil, 503, "store_unavailable"},
 		{"a reload that fails", "/api/v1/reload", `{}`, nil, 400, `line 1: no\nline 2: neither`},
 	} {
@@ -242,7 +242,7 @@ func TestTheTrailHasEveryActAndItsResult(t *testing.T) {
 	for range maxActs + 10 {
 		s.record(&request{}, Act{Action: "pause"}, nil)
 	}
-	if n := strings.Count(send(s, "GET", "/api/v1/audit", "viewer", "").Body.String(), `"at_ms"`); n != maxActs {
+	if n := strings.Count(send(s, "GET", "/api/v1/audit?limit=1000", "viewer", "").Body.String(), `"at_ms"`); n != maxActs {
 		t.Errorf("%d acts are kept", n)
 	}
 }
@@ -273,12 +273,11 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 	const ofBuffer, ofQueue = "/api/v1/namespaces/{namespace}/", "/api/v1/namespaces/{namespace}/queues/{queue}/"
 	const ofSchedule, acts = ofQueue + "schedules/{schedule}/", "put, delete, pause, trigger and backfill schedules"
 	phrases := map[string]string{
-		"/api/v1/reload": "reload", ofBuffer + "pause": "pause", ofBuffer + "resume": "resume", ofBuffer + "partitions/{partition}/pause": "pause",
-		ofBuffer + "partitions/{partition}/resume": "resume", ofBuffer + "purge": "purge entries", ofBuffer + "dead/replay": "replay dead letters",
+		"/api/v1/reload": "reload", ofBuffer + "pause": "pause", ofBuffer + "resume": "resume", ofBuffer + "purge": "purge entries", ofBuffer + "dead/replay": "replay dead letters",
 		ofBuffer + "dead/delete": "delete dead letters", ofQueue + "jobs/{job}/delete": "publish, promote, respawn, delete and purge jobs",
 		ofQueue + "jobs/{job}/commit": "commit and roll back prepared jobs", ofQueue + "jobs/{job}/rollback": "commit and roll back prepared jobs", ofQueue + "dead/respawn": "publish, promote, respawn, delete and purge jobs",
 		strings.TrimSuffix(ofSchedule, "/"): acts, ofSchedule + "pause": acts, ofSchedule + "resume": acts, ofSchedule + "trigger": acts, ofSchedule + "backfill": acts,
-		ofQueue + "jobs": "publish, promote, respawn, delete and purge jobs", ofQueue + "pause": "pause", ofQueue + "resume": "pause", ofQueue + "jobs/{job}/promote": "publish, promote, respawn, delete and purge jobs",
+		ofQueue + "jobs": "publish, promote, respawn, delete and purge jobs", ofQueue + "jobs/{job}/promote": "publish, promote, respawn, delete and purge jobs",
 		ofQueue + "dead/delete": "publish, promote, respawn, delete and purge jobs", ofQueue + "purge": "publish, promote, respawn, delete and purge jobs",
 	}
 	for _, rt := range setupRoles(nil).routes() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 )
@@ -13,37 +14,12 @@ import (
 // which complete: false asks for.
 const actTimeout = 90 * time.Second
 
-// PurgeRequest says which entries to drop, the oldest first.
-type PurgeRequest struct {
-	Partition   string `json:"partition,omitempty"`     // empty: all of the namespace
-	OlderThanMS int64  `json:"older_than_ms,omitempty"` // 0: whatever the age
-	Limit       int64  `json:"limit,omitempty"`         // 0: no limit
-	Approval
-}
-
-// Approval is how a write that cannot be undone is asked for: first how much it would
-// take, then not more than that.
-type Approval struct {
-	DryRun  bool   `json:"dry_run,omitempty"`
-	Confirm *int64 `json:"confirm,omitempty"`
-}
-
-func (a Approval) check() error {
-	switch {
-	case !a.DryRun && a.Confirm == nil:
-		return badRequest("send dry_run: true, and then confirm: the count that it answers")
-	case a.Confirm != nil && *a.Confirm < 1:
-		return badRequest("confirm: want the count of a dry run, 1 or more")
-	}
-	return nil
-}
-
-// bound is the lower one of a limit, 0 for none, and what was confirmed.
-func (a Approval) bound(limit int64) int64 {
-	if a.Confirm != nil && (limit == 0 || *a.Confirm < limit) {
-		return *a.Confirm
-	}
-	return limit
+// purge says which entries to drop, the oldest first.
+type purge struct {
+	Partition string        `arg:"" optional:"" help:"Only this partition."`
+	OlderThan time.Duration `placeholder:"DURATION" bounds:"1ms..8760h" help:"Only entries older than this, such as 10m. Without it, of any age."`
+	Limit     int64         `placeholder:"N" bounds:"1..9007199254740991" help:"At most this many entries. Without it, all that match."`
+	verb.Approval
 }
 
 // Purged is what a purge dropped, or would drop.
@@ -51,23 +27,24 @@ type Purged struct {
 	DryRun     bool  `json:"dry_run"`
 	Entries    int64 `json:"entries"`
 	Partitions int64 `json:"partitions"`
-	Leased     int64 `json:"leased"` // partitions left alone
-	Complete   bool  `json:"complete"`
+	Leased     int64 `json:"leased" help:"Partitions that are being delivered, and were left alone."`
+	Complete   bool  `json:"complete" help:"No more match."`
 }
 
-// exclusively runs one purge, replay or delete at a time, unless there is a mistake in the
-// request: of a second one that is sent by mistake the first would not know.
-func (s *Server) exclusively(r *request, act func(context.Context) (any, error)) (any, error) {
-	if r.err != nil {
-		return nil, r.err
-	}
+// Count is how many entries it was.
+func (p Purged) Count() int64 { return p.Entries }
+
+// exclusively runs one purge, replay or delete at a time: of a second one that is sent by mistake the
+// first would not know.
+func (s *Server) exclusively(r *request, act func() (any, error)) (any, error) {
 	if !s.acts.TryLock() {
 		return nil, conflict("a purge, replay or delete is under way in this process: wait for its end")
 	}
 	defer s.acts.Unlock()
-	ctx, cancel := s.acting(r, actTimeout)
+	var cancel context.CancelFunc
+	r.ctx, cancel = s.acting(r, actTimeout)
 	defer cancel()
-	return act(ctx)
+	return act()
 }
 
 // inTime is the error of an act, but none where its time ended first: the answer says that it
@@ -86,38 +63,23 @@ func (s *Server) AfterAct(f func()) {
 	f()
 }
 
-func (s *Server) purge(r *request) (any, error) {
-	var body PurgeRequest
+func (s *Server) purge(r *request, q *purge) (Purged, error) {
 	ns := r.namespace()
-	r.decode(&body)
-	r.fail(body.check())
-	if body.Partition != "" && !partition.ValidPartition(body.Partition) {
-		r.bad("partition: no name of a partition")
+	if r.err != nil {
+		return Purged{}, r.err
 	}
-	if body.OlderThanMS < 0 || body.Limit < 0 || body.OlderThanMS > int64(365*24*time.Hour/time.Millisecond) {
-		r.bad("older_than_ms and limit: want 0 or more, and a year at most")
-	}
-	ask := partition.PurgeRequest{
-		Partition: body.Partition,
-		OlderThan: time.Duration(body.OlderThanMS) * time.Millisecond,
-		Limit:     body.bound(body.Limit),
-		DryRun:    body.DryRun,
-	}
-	return s.exclusively(r, func(ctx context.Context) (any, error) {
-		done, err := r.view.Store.Purge(ctx, ns, ask)
-		if !body.DryRun {
-			s.record(r, Act{
-				Action:    "purge",
-				Namespace: ns.Name,
-				Partition: body.Partition,
-				Entries:   &done.Entries,
-				Detail: fmt.Sprintf("older than %s, confirmed %d, partitions %d, left alone %d",
-					ask.OlderThan, *body.Confirm, done.Partitions, done.Leased),
-			}, err)
-			r.view.notePurged(ns.Name, body.Partition, r.who.name, done.Entries)
-		}
-		return Purged{body.DryRun, done.Entries, done.Partitions, done.Leased, done.Complete}, err
+	done, err := r.view.Store.Purge(r.ctx, ns, partition.PurgeRequest{
+		Partition: q.Partition,
+		OlderThan: q.OlderThan,
+		Limit:     q.Most(q.Limit),
+		DryRun:    q.DryRun,
 	})
+	r.act.Partition = q.Partition
+	r.act.Detail = fmt.Sprintf("older than %s, confirmed %d, partitions %d, left alone %d", q.OlderThan, q.Confirm, done.Partitions, done.Leased)
+	if !q.DryRun {
+		r.view.notePurged(ns.Name, q.Partition, r.who.name, done.Entries)
+	}
+	return Purged{q.DryRun, done.Entries, done.Partitions, done.Leased, done.Complete}, err
 }
 
 // notePurged adds a purge to the samples of what was dropped.

@@ -24,11 +24,14 @@ import (
 // A request is one HTTP request, what runs while it is answered, and who sends it.
 type request struct {
 	*http.Request
-	view View
-	who  identity
-	body []byte          // of a write
-	ctx  context.Context // bounds what is read or changed for it
-	err  error           // the first mistake in it: a handler reads all it needs, and then looks once
+	server *Server
+	view   View
+	who    identity
+	body   []byte          // of a write
+	ctx    context.Context // bounds what is read or changed for it
+	masks  []string        // the keys whose values the answer may not have
+	act    Act             // what the audit trail says, beside the verb and what the path names
+	err    error           // the first mistake in it
 }
 
 func (r *request) fail(err error) { r.err = cmp.Or(r.err, err) }
@@ -84,15 +87,6 @@ func noNamespace(name string) error {
 	return notFound(wire.CodeNoSuchNamespace, "there is no namespace %q", name)
 }
 
-// partition is the one in the path.
-func (r *request) partition() string {
-	name := r.PathValue("partition")
-	if !partition.ValidPartition(name) {
-		r.fail(notFound(wire.CodeNoSuchPartition, "no name of a partition: %q", name))
-	}
-	return name
-}
-
 // param is a parameter of the query.
 func (r *request) param(key string) string { return r.URL.Query().Get(key) }
 
@@ -104,28 +98,6 @@ func (r *request) flag(key string) bool {
 		r.bad("%s: want 1 or 0", key)
 	}
 	return on
-}
-
-// number is a whole number in the query from low to high, or standard where absent.
-func (r *request) number(key string, standard, low, high int) int {
-	text := r.param(key)
-	if text == "" {
-		return standard
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < low || n > high {
-		r.bad("%s: want a number from %d to %d", key, low, high)
-	}
-	return n
-}
-
-// descending is the order that the query asks for, or standard.
-func (r *request) descending(standard bool) bool {
-	text := r.param("order")
-	if text != "" && text != "asc" && text != "desc" {
-		r.bad("order: want asc or desc")
-	}
-	return text == "desc" || text == "" && standard
 }
 
 // maxBody is the longest body of a write, in bytes.

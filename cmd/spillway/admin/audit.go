@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -20,13 +21,13 @@ type Act struct {
 	AtMS      int64  `json:"at_ms"`
 	Name      string `json:"name"`
 	Role      string `json:"role"`
-	Action    string `json:"action"` // as openapi.yaml lists them
+	Action    string `json:"action" help:"The operationId of a verb, or reload or access_log."`
 	Namespace string `json:"namespace,omitempty"`
 	Partition string `json:"partition,omitempty"`
 	Queue     string `json:"queue,omitempty"`
 	Detail    string `json:"detail"`
-	Result    string `json:"result"`            // ok, or the error
-	Entries   *int64 `json:"entries,omitempty"` // or jobs
+	Result    string `json:"result" help:"ok, or the error."`
+	Entries   *int64 `json:"entries,omitempty" help:"How many entries or jobs."`
 }
 
 // auditLog is the audit trail of this process. The log has each act, too, and keeps it for longer.
@@ -66,10 +67,10 @@ func (l *auditLog) add(who identity, a Act, err error) Act {
 	a.AtMS = time.Now().UnixMilli()
 	a.Name = who.name
 	a.Role = who.role.String()
-	a.Result = "ok"
-	if err != nil {
+	if a.Result == "" && err != nil {
 		a.Result = err.Error()
 	}
+	a.Result = cmp.Or(a.Result, "ok")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.acts = append(l.acts, a); len(l.acts) > maxActs {
@@ -78,13 +79,21 @@ func (l *auditLog) add(who identity, a Act, err error) Act {
 	return a
 }
 
-// auditTrail lists the acts, the newest first.
-func (s *Server) auditTrail(*request) (any, error) {
+type auditQuery struct {
+	Limit int `default:"50" bounds:"1..1000" help:"Acts to list, at most 1000."`
+}
+
+// Acts is the audit trail.
+type Acts struct {
+	Acts []Act `json:"acts" help:"The newest first."`
+}
+
+func (s *Server) auditTrail(_ *request, q *auditQuery) (Acts, error) {
 	s.audit.mu.Lock()
 	defer s.audit.mu.Unlock()
-	list := append([]Act{}, s.audit.acts...)
+	list := append([]Act{}, s.audit.acts[max(0, len(s.audit.acts)-q.Limit):]...)
 	slices.Reverse(list)
-	return map[string]any{"acts": list}, nil
+	return Acts{list}, nil
 }
 
 // A Reload reads the configuration again and returns the settings that changed. After an

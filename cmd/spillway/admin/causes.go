@@ -21,19 +21,19 @@ const (
 
 // A DeadCause is why dead letters are dead, and how many are for that.
 type DeadCause struct {
-	Cause   string `json:"cause"` // see cause.Fold; empty: the rest of them
+	Cause   string `json:"cause" help:"See cause.Fold; empty: the rest of them."`
 	Count   int64  `json:"count"`
-	FirstMS int64  `json:"first_ms"` // when the first and the last of them died
+	FirstMS int64  `json:"first_ms" help:"When the first and the last of them died."`
 	LastMS  int64  `json:"last_ms"`
-	Example string `json:"example"` // what was said of the last one
-	ID      string `json:"id"`      // of the same
+	Example string `json:"example" help:"What was said of the last one."`
+	ID      string `json:"id" help:"Of the same."`
 }
 
 // DeadCauses are the causes of dead letters, those of most first.
 type DeadCauses struct {
 	Causes   []DeadCause `json:"causes"`
-	Looked   int         `json:"looked"`   // dead letters that were counted: the newest of a queue, or of the first shards
-	Complete bool        `json:"complete"` // these are all
+	Looked   int         `json:"looked" help:"Dead letters that were counted: the newest of a queue, or of the first shards."`
+	Complete bool        `json:"complete" help:"These are all."`
 }
 
 // causes counts dead letters by cause.
@@ -59,7 +59,7 @@ func (c *causes) add(name, example, id string, at int64) {
 }
 
 // answer has the causes of most, and the others as one. A count that its time ended is one of some.
-func (c *causes) answer(ctx context.Context, complete bool, err error) (any, error) {
+func (c *causes) answer(ctx context.Context, complete bool, err error) (*DeadCauses, error) {
 	list := []DeadCause{}
 	rest := c.known[""]
 	delete(c.known, "")
@@ -83,7 +83,7 @@ func (c *causes) answer(ctx context.Context, complete bool, err error) (any, err
 	if rest != nil {
 		list = append(list, *rest)
 	}
-	return DeadCauses{list, c.looked, complete && err == nil}, inTime(ctx, err)
+	return &DeadCauses{list, c.looked, complete && err == nil}, inTime(ctx, err)
 }
 
 // causeOfJob is the cause of a dead job, and what was said of it, without what masks hide.
@@ -107,11 +107,7 @@ func causeOfLetter(l partition.Letter, masks []string) (name, said string) {
 func causeOf(said string) string { return cmp.Or(cause.Fold(said), "unknown") }
 
 // letterCauses counts the dead letters of a namespace of partitions.
-func (s *Server) letterCauses(r *request) (any, error) {
-	ns := r.namespace()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (s *Server) letterCauses(r *request, ns *partition.Namespace) (*DeadCauses, error) {
 	c, cursor := causes{known: map[string]*DeadCause{}}, ""
 	for {
 		page, err := paced(r.ctx, s.observer.counts, func() (partition.DeadPage, error) {
@@ -127,23 +123,16 @@ func (s *Server) letterCauses(r *request) (any, error) {
 	}
 }
 
-// jobCauses counts the newest dead letters of a queue.
-func (s *Server) jobCauses(r *request) (any, error) {
-	space, queue := r.queue()
-	if r.err != nil {
-		return nil, r.err
-	}
-	_, total, err := space.store.Dead(r.ctx, space.ns, queue, maxDeadOffset, 1)
-	c, left := causes{known: map[string]*DeadCause{}}, int(total)-maxLooked
-	if err == nil {
-		err = s.eachDead(r.ctx, space, queue, max(0, left), func(list []job.Job) (int, error) {
-			for i := range list {
-				name, said := causeOfJob(&list[i], r.view.MaskFields)
-				c.add(name, said, list[i].ID, list[i].At)
-			}
-			return 0, nil
-		})
-	}
+// jobCauses counts the newest of the dead letters of a queue.
+func (s *Server) jobCauses(r *request, space jobSpace, queue string, total int) (*DeadCauses, error) {
+	c, left := causes{known: map[string]*DeadCause{}}, total-maxLooked
+	err := s.eachDead(r.ctx, space, queue, max(0, left), func(list []job.Job) (int, error) {
+		for i := range list {
+			name, said := causeOfJob(&list[i], r.view.MaskFields)
+			c.add(name, said, list[i].ID, list[i].At)
+		}
+		return 0, nil
+	})
 	return c.answer(r.ctx, left <= 0, err)
 }
 

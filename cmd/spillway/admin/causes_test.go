@@ -37,7 +37,7 @@ func TestDeadJobsAreCountedAndRespawnedByCause(t *testing.T) {
 	}
 	q.buryFor("out", errors...)
 	var got DeadCauses
-	q.ask("GET", "/queues/out/dead/causes", "", &got)
+	q.ask("GET", "/queues/out/dead?by=cause", "", &got)
 	const missing, timeout = `order # not found, of ***`, "dial tcp #:#: timeout after #"
 	if want := "195 " + missing + "; 50 " + timeout + "; 5 buried; 250 true"; got.counted() != want {
 		t.Fatalf("got %s, want %s", got.counted(), want)
@@ -62,7 +62,7 @@ func TestDeadJobsAreCountedAndRespawnedByCause(t *testing.T) {
 			t.Errorf("%s %s: got %d %s, want %s", act.route, act.body, w.Code, w.Body, act.want)
 		}
 	}
-	if q.ask("GET", "/queues/out/dead/causes", "", &got); got.counted() != "75 "+missing+"; 75 true" {
+	if q.ask("GET", "/queues/out/dead?by=cause", "", &got); got.counted() != "75 "+missing+"; 75 true" {
 		t.Errorf("then: %s", got.counted())
 	}
 	ledger, err := q.store.Ledger(t.Context(), q.ns)
@@ -73,7 +73,7 @@ func TestDeadJobsAreCountedAndRespawnedByCause(t *testing.T) {
 		t.Errorf("the trail: %s", w.Body)
 	}
 
-	q.rejected("GET", "/queues/out/dead/causes", "viewer", "", http.StatusForbidden, "operator")
+	q.rejected("GET", "/queues/out/dead?by=cause", "viewer", "", http.StatusForbidden, "operator")
 	q.rejected("POST", "/queues/out/dead/respawn", "operator", body("x", `"reason":"buried","dry_run":true`), http.StatusBadRequest, "cause selects")
 	q.rejected("POST", "/queues/out/dead/respawn", "operator", body("x", `"ids":["x"],"dry_run":true`), http.StatusBadRequest, "cause selects")
 	q.rejected("POST", "/queues/out/dead/respawn", "operator", body(strings.Repeat("x", job.MaxError+1), `"dry_run":true`), http.StatusBadRequest, "cause is")
@@ -104,14 +104,14 @@ func TestDeadJobsOfSeveralShardsAreOfOneCause(t *testing.T) {
 		}
 	}
 	var got DeadCauses
-	if q.ask("GET", "/queues/out/dead/causes", "", &got); got.counted() != "225 a #; 225 b #; 450 true" {
+	if q.ask("GET", "/queues/out/dead?by=cause", "", &got); got.counted() != "225 a #; 225 b #; 450 true" {
 		t.Fatal(got.counted())
 	}
 	var done actedJobs
 	if q.ask("POST", "/queues/out/dead/respawn", `{"cause":"b #","confirm":225}`, &done); done.Jobs != 225 || !done.Complete {
 		t.Errorf("got %+v", done)
 	}
-	if q.ask("GET", "/queues/out/dead/causes", "", &got); got.counted() != "225 a #; 225 true" {
+	if q.ask("GET", "/queues/out/dead?by=cause", "", &got); got.counted() != "225 a #; 225 true" {
 		t.Error(got.counted())
 	}
 }
@@ -128,14 +128,14 @@ func TestDeadLettersAreCountedReplayedAndDeletedByCause(t *testing.T) {
 		a.buryFor(t, fmt.Sprintf("p%06d", i), "rejected", said)
 	}
 	var got DeadCauses
-	a.get(t, "/dead/causes", &got)
+	a.get(t, "/dead?by=cause", &got)
 	if want := "20 #: no lap #, of ***; 20 no lap #, token: ***; 20 rejected; 60 true"; got.counted() != want || got.Causes[0].Example == "" || !letterID.MatchString(got.Causes[0].ID) || got.Causes[0].LastMS == 0 {
 		t.Fatalf("got %s %+v, want %s", got.counted(), got.Causes[0], want)
 	}
 	var replayed Replayed
 	var deleted Deleted
 	selected, _ := json.Marshal(got.Causes[0].Cause)
-	if a.post(t, "/dead/replay", fmt.Sprintf(`{"cause":%s,"dry_run":true}`, selected), &replayed); replayed.Letters != 20 {
+	if a.post(t, "/dead/replay", fmt.Sprintf(`{"cause":%s,"dry_run":true}`, selected), &replayed); replayed.Replayed != 20 {
 		t.Errorf("the dry run: %+v", replayed)
 	}
 	if a.post(t, "/dead/replay", fmt.Sprintf(`{"cause":%s,"confirm":20,"per_second":1000}`, selected), &replayed); replayed.Replayed != 20 || !replayed.Complete {
@@ -144,13 +144,13 @@ func TestDeadLettersAreCountedReplayedAndDeletedByCause(t *testing.T) {
 	if a.post(t, "/dead/delete", `{"cause":"rejected","confirm":20}`, &deleted); deleted.Deleted != 20 || !deleted.Complete {
 		t.Errorf("the delete: %+v", deleted)
 	}
-	if a.get(t, "/dead/causes", &got); got.counted() != "20 no lap #, token: ***; 20 true" {
+	if a.get(t, "/dead?by=cause", &got); got.counted() != "20 no lap #, token: ***; 20 true" {
 		t.Errorf("then: %s", got.counted())
 	}
 	if w := send(a.Server, "GET", "/api/v1/audit", "viewer", ""); !strings.Contains(w.Body.String(), `confirmed 20, cause \"#: no lap #, of ***\"`) {
 		t.Errorf("the trail: %s", w.Body)
 	}
-	if w := send(a.Server, "GET", "/api/v1/namespaces/default/dead/causes", "viewer", ""); w.Code != http.StatusForbidden {
+	if w := send(a.Server, "GET", "/api/v1/namespaces/default/dead?by=cause", "viewer", ""); w.Code != http.StatusForbidden {
 		t.Errorf("a viewer: %d", w.Code)
 	}
 }
@@ -162,7 +162,7 @@ func TestACauseBeyondAHundredIsOneOfTheRest(t *testing.T) {
 		c.add(strings.Repeat("y", 1+i), "said", fmt.Sprint(i), int64(i+1))
 	}
 	answer, err := c.answer(t.Context(), true, nil)
-	got := answer.(DeadCauses).Causes
+	got := answer.Causes
 	if err != nil || len(got) != maxCauses+1 || got[maxCauses].Cause != "" || got[maxCauses].Count != 2 {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -180,8 +180,7 @@ func TestCausesBeyondAHundredAreOne(t *testing.T) {
 	for range 9 {
 		c.add("x", "last", "id", 9000)
 	}
-	answer, err := c.answer(t.Context(), true, nil)
-	got := answer.(DeadCauses)
+	got, err := c.answer(t.Context(), true, nil)
 	if err != nil || len(got.Causes) != maxCauses+1 || len(c.known) > maxKnown || got.Looked != 5010 || !got.Complete {
 		t.Fatalf("%d causes, %d known, %d looked at, %v", len(got.Causes), len(c.known), got.Looked, err)
 	}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"errors"
 
 	"github.com/spillway-io/spillway/ingest/verb"
@@ -25,7 +24,7 @@ func (s *Server) control(r *request, row *verb.Row) (any, error) {
 	if r.view.Control == nil {
 		return nil, errFixed
 	}
-	c, ask := &verb.Control{Control: r.view.Control, By: r.who.name}, row.Ask()
+	c := &verb.Control{Control: r.view.Control, By: r.who.name}
 	if name := r.PathValue("namespace"); name != "" {
 		c.Of = c.Snapshot().Namespace(name)
 		switch {
@@ -37,28 +36,18 @@ func (s *Server) control(r *request, row *verb.Row) (any, error) {
 			return nil, notFound(wire.CodeNoSuchNamespace, "there is no namespace %q of kind queue", name)
 		}
 	}
-	if row.Acts() {
-		if of, ok := ask.(interface{ Default() }); ok {
-			of.Default()
-		}
-		r.decode(ask)
-	}
-	if of, ok := ask.(interface{ Check() error }); ok {
-		if err := of.Check(); err != nil {
-			r.bad("%v", err)
-		}
-	}
+	ask := r.read(row)
 	if r.err != nil {
 		return nil, r.err
 	}
-	act := func(ctx context.Context) (any, error) {
-		answer, err := row.Do(ctx, &verb.Call{Control: c}, ask)
+	act := func() (any, error) {
+		answer, err := row.Do(r.ctx, &verb.Call{Control: c}, ask)
 		return answer, s.controlled(r, row.Name, c, err)
 	}
 	if row.Confirm != "" {
 		return s.exclusively(r, act)
 	}
-	return act(r.ctx)
+	return act()
 }
 
 // controlled is the error that answers a verb. If that acted, it is recorded.

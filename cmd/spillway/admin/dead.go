@@ -18,25 +18,36 @@ const (
 
 // Letter is a dead letter without its payload.
 type Letter struct {
-	Letter     string `json:"letter"` // 16 hex digits, of its bytes
+	Letter     string `json:"letter" help:"16 hex digits, of its bytes."`
 	Shard      int    `json:"shard"`
-	Partition  string `json:"partition"` // empty: unreadable
+	Partition  string `json:"partition" help:"Empty: unreadable."`
 	Seq        int64  `json:"seq"`
 	ID         string `json:"id,omitempty"`
 	OccurredMS int64  `json:"occurred_at_ms"`
 	DeadAtMS   int64  `json:"dead_at_ms"`
 	Reason     string `json:"reason"`
-	Detail     string `json:"detail,omitempty"` // what the sink said
+	Detail     string `json:"detail,omitempty" help:"What the sink said."`
 	Attempt    int    `json:"attempt"`
-	Bytes      int    `json:"bytes"` // of its payload
+	Bytes      int    `json:"bytes" help:"Of its payload."`
 }
 
-// LetterList is a page of dead letters.
+type listLetters struct {
+	By        *string `enum:"cause" placeholder:"cause" help:"cause: count them by cause instead, those of most first. A cause is what was said, with # for each word that has a digit in it."`
+	Reason    string  `placeholder:"REASON" help:"Only those with this reason."`
+	Partition string  `placeholder:"NAME" help:"Only those of this partition."`
+	ID        string  `placeholder:"ID" help:"Only those of the entry with this id."`
+	Cause     string  `placeholder:"CAUSE" help:"Only those of this cause, as --by cause prints it."`
+	Limit     int     `default:"50" bounds:"1..500" help:"Letters to list, at most 500."`
+	After     string  `placeholder:"NEXT" help:"Go on where a list ended."`
+}
+
+// LetterList is a page of dead letters, or their causes.
 type LetterList struct {
-	Total   int64    `json:"total"` // of the namespace, whatever the filter
+	Total   int64    `json:"total" help:"Of the namespace, whatever the filter."`
 	Bytes   int64    `json:"bytes"`
 	Letters []Letter `json:"letters"`
-	Cursor  string   `json:"cursor"` // of the next page; empty after the last
+	Next    string   `json:"next" help:"The after of the next page; empty after the last."`
+	*DeadCauses
 }
 
 // LetterPayload is a dead letter with its payload.
@@ -74,26 +85,33 @@ func payloadOfLetter(l partition.Letter) []byte {
 	return l.Payload
 }
 
-func (s *Server) dead(r *request) (any, error) {
+func (s *Server) dead(r *request, q *listLetters) (list LetterList, err error) {
 	ns := r.namespace()
-	limit := r.number("limit", 50, 1, letterPage)
-	masks := s.masks(r)
 	if r.err != nil {
-		return nil, r.err
+		return list, r.err
 	}
 	o, err := r.view.Store.Overview(r.ctx, ns)
 	if err != nil {
-		return nil, err
+		return list, err
 	}
-	list := LetterList{Total: o.DeadLetters, Bytes: o.DeadBytes}
-	chosen, id := DeleteRequest{Reason: r.param("reason"), Partition: r.param("partition"), Cause: r.param("cause")}, r.param("id")
-	has := func(l partition.Letter) bool {
-		return chosen.has(l, r.view.MaskFields) && (id == "" || id == l.EntryID)
+	list = LetterList{Total: o.DeadLetters, Bytes: o.DeadBytes, Letters: []Letter{}}
+	if q.By != nil {
+		list.DeadCauses, err = s.letterCauses(r, ns)
+		return list, err
 	}
-	if chosen.Reason+chosen.Partition+chosen.Cause+id == "" {
-		has = nil
+	var has func(partition.Letter) bool
+	if chosen := (letters{Partition: q.Partition}); q.Reason+q.Partition+q.Cause+q.ID != "" {
+		if q.Reason != "" {
+			chosen.Reason = &q.Reason
+		}
+		if q.Cause != "" {
+			chosen.Cause = &q.Cause
+		}
+		has = func(l partition.Letter) bool {
+			return chosen.has(l, r.view.MaskFields) && (q.ID == "" || q.ID == l.EntryID)
+		}
 	}
-	list.Letters, list.Cursor, err = filterLetters(r.ctx, r.view.Store, ns, has, masks, r.param("cursor"), limit)
+	list.Letters, list.Next, err = filterLetters(r.ctx, r.view.Store, ns, has, r.masks, q.After, q.Limit)
 	return list, err
 }
 
@@ -106,7 +124,7 @@ func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, ha
 	cursor, offset, _ := strings.Cut(cursor, "+")
 	skip, err := strconv.Atoi(offset)
 	if offset != "" && (err != nil || skip < 0) {
-		return nil, "", badRequest("cursor: want that of the page before, or none")
+		return nil, "", badRequest("after: want the next of the page before, or none")
 	}
 	size := letterPage
 	if has == nil && skip == 0 {
@@ -138,16 +156,18 @@ var (
 	letterID    = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
 
-func (s *Server) letter(r *request) (any, error) {
+type ofLetter struct {
+	Letter string `arg:"" help:"The letter, as dead ls names it."`
+}
+
+func (s *Server) letter(r *request, q *ofLetter) (LetterPayload, error) {
 	ns := r.namespace()
-	masks := s.masks(r)
-	id := r.PathValue("letter")
-	if !letterID.MatchString(id) {
+	if !letterID.MatchString(q.Letter) {
 		r.fail(errNoLetter)
 	}
 	if r.err != nil {
-		return nil, r.err
+		return LetterPayload{}, r.err
 	}
-	l, err := r.view.Store.DeadLetter(r.ctx, ns, id)
-	return LetterPayload{letterOf(l, masks), payloadOf(payloadOfLetter(l), masks).Shown}, err
+	l, err := r.view.Store.DeadLetter(r.ctx, ns, q.Letter)
+	return LetterPayload{letterOf(l, r.masks), payloadOf(payloadOfLetter(l), r.masks).Shown}, err
 }

@@ -1,94 +1,120 @@
 package admin
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/partition"
 )
 
 const (
-	maxSelected     = 1000 // letters by id in one request
-	replayPerSecond = 100  // unless the request says another rate
-	maxPerSecond    = 1000
-	letterChunk     = 64 // letters that are replayed or deleted at once
-	maxErrors       = 5  // of an answer
+	maxSelected = 1000 // letters by id in one request
+	letterChunk = 64   // letters that are replayed or deleted at once
+	maxErrors   = 5    // of an answer
 )
 
-// DeleteRequest says which dead letters to delete. Each field narrows the choice.
-type DeleteRequest struct {
-	Letters   []string `json:"letters,omitempty"` // default: all
-	Reason    string   `json:"reason,omitempty"`
-	Cause     string   `json:"cause,omitempty"` // of DeadCauses, or what was said of one
-	Partition string   `json:"partition,omitempty"`
-	Limit     int64    `json:"limit,omitempty"` // 0: no limit
-	Approval
+// letters says which dead letters an act is for. Each field narrows the choice.
+type letters struct {
+	Letters   []string `arg:"" optional:"" help:"Letters, as dead ls names them. Without any, all that the flags select."`
+	Reason    *string  `placeholder:"REASON" help:"Only those with this reason."`
+	Cause     *string  `placeholder:"CAUSE" help:"Only those of this cause, as dead ls --by cause prints it, or of what one of them says."`
+	Partition string   `placeholder:"NAME" help:"Only those of this partition."`
+	Limit     int64    `placeholder:"N" bounds:"1..9007199254740991" help:"At most this many. Without it, all that match."`
+	verb.Approval
 }
 
-// ReplayRequest says which dead letters to produce again.
-type ReplayRequest struct {
-	DeleteRequest
-	PerSecond int `json:"per_second,omitempty"` // default 100
+type replay struct {
+	letters
+	PerSecond int `default:"100" bounds:"1..1000" help:"Letters per second."`
 }
 
 // Replayed is what a replay did, or would do.
 type Replayed struct {
 	DryRun   bool     `json:"dry_run"`
-	Letters  int64    `json:"letters"`  // that it took on
-	Replayed int64    `json:"replayed"` // whose entries are in their partitions
-	Failed   int64    `json:"failed"`   // which are kept
-	Errors   []string `json:"errors"`   // the first different ones
-	Complete bool     `json:"complete"` // no letter is left that matches
+	Replayed int64    `json:"replayed" help:"Letters whose entries are in their partitions."`
+	Failed   int64    `json:"failed" help:"Letters that are kept."`
+	Errors   []string `json:"errors" help:"The first different ones."`
+	Complete bool     `json:"complete" help:"No letter is left that matches."`
 }
+
+// Count is how many letters it was.
+func (a Replayed) Count() int64 { return a.Replayed }
+
+// Partial reports whether letters are left.
+func (a Replayed) Partial() bool { return !a.Complete }
 
 // Deleted is what a delete did, or would do.
 type Deleted struct {
 	DryRun   bool  `json:"dry_run"`
-	Letters  int64 `json:"letters"`
 	Deleted  int64 `json:"deleted"`
-	Complete bool  `json:"complete"`
+	Complete bool  `json:"complete" help:"No letter is left that matches."`
 }
 
-func (d DeleteRequest) check() error {
-	if d.Limit < 0 || len(d.Letters) > maxSelected {
-		return badRequest("limit: want 0 or more; letters: want 1000 at most")
+// Count is how many letters it was.
+func (a Deleted) Count() int64 { return a.Deleted }
+
+// Partial reports whether letters are left.
+func (a Deleted) Partial() bool { return !a.Complete }
+
+// Detail is what they selected.
+func (q *letters) Detail() string {
+	detail := fmt.Sprintf("confirmed %d", q.Confirm)
+	if q.Reason != nil {
+		detail += ", reason " + *q.Reason
 	}
-	if len(d.Reason) > maxReason || len(d.Cause) > maxCause || d.Partition != "" && !partition.ValidPartition(d.Partition) {
-		return badRequest("reason: want 512 bytes at most; cause: want 1024; partition: want a name of a partition")
+	if q.Cause != nil {
+		detail += fmt.Sprintf(", cause %.64q", *q.Cause)
 	}
-	for _, id := range d.Letters {
+	if q.Letters != nil {
+		detail += fmt.Sprintf(", %d by id", len(q.Letters))
+	}
+	return detail
+}
+
+func (q *letters) check() error {
+	if len(q.Letters) > maxSelected {
+		return badRequest("letters: want 1000 at most")
+	}
+	if q.Reason != nil && len(*q.Reason) > maxReason || q.Cause != nil && len(*q.Cause) > maxCause {
+		return badRequest("reason: want 512 bytes at most; cause: want 1024")
+	}
+	for _, id := range q.Letters {
 		if !letterID.MatchString(id) {
 			return badRequest("letters: want ids of 16 hex digits")
 		}
 	}
-	return d.Approval.check()
+	return nil
 }
 
-func (d DeleteRequest) has(l partition.Letter, masks []string) bool {
-	if d.Cause != "" {
-		if of, _ := causeOfLetter(l, masks); of != causeOf(d.Cause) {
+func (q *letters) has(l partition.Letter, masks []string) bool {
+	if q.Cause != nil {
+		if of, _ := causeOfLetter(l, masks); of != causeOf(*q.Cause) {
 			return false
 		}
 	}
-	return (d.Reason == "" || d.Reason == l.Reason) && (d.Partition == "" || d.Partition == l.Partition) &&
-		(d.Letters == nil || slices.Contains(d.Letters, l.ID))
+	return (q.Reason == nil || *q.Reason == l.Reason) && (q.Partition == "" || q.Partition == l.Partition) &&
+		(q.Letters == nil || slices.Contains(q.Letters, l.ID))
 }
 
 // each hands the letters that match to act, up to letterChunk at once, and not more than
 // were confirmed; a dry run only counts them. It returns how many there were, and whether there is
 // none left. act returns false to end it.
-func (d DeleteRequest) each(ctx context.Context, v View, ns *partition.Namespace,
-	act func([]partition.Letter) (on bool, err error)) (taken int64, complete bool, err error) {
-	most, cursor := d.bound(d.Limit), ""
+func (q *letters) each(r *request, act func(*partition.Namespace, []partition.Letter) (on bool, err error)) (taken int64, complete bool, err error) {
+	ns := r.namespace()
+	r.fail(q.check())
+	if r.act.Partition = q.Partition; r.err != nil {
+		return 0, false, r.err
+	}
+	most, cursor := q.Most(q.Limit), ""
 	for {
-		page, err := v.Store.DeadLetters(ctx, ns, cursor, letterPage)
+		page, err := r.view.Store.DeadLetters(r.ctx, ns, cursor, letterPage)
 		if err != nil {
 			return taken, false, err
 		}
-		chosen := slices.DeleteFunc(page.Letters, func(l partition.Letter) bool { return !d.has(l, v.MaskFields) })
+		chosen := slices.DeleteFunc(page.Letters, func(l partition.Letter) bool { return !q.has(l, r.view.MaskFields) })
 		for len(chosen) > 0 {
 			n := min(len(chosen), letterChunk)
 			if most > 0 {
@@ -98,8 +124,8 @@ func (d DeleteRequest) each(ctx context.Context, v View, ns *partition.Namespace
 				return taken, false, nil
 			}
 			taken += int64(n)
-			if !d.DryRun {
-				if on, err := act(chosen[:n]); !on {
+			if !q.DryRun {
+				if on, err := act(ns, chosen[:n]); !on {
 					return taken, false, err
 				}
 			}
@@ -111,65 +137,46 @@ func (d DeleteRequest) each(ctx context.Context, v View, ns *partition.Namespace
 	}
 }
 
-func (s *Server) deleteDead(r *request) (any, error) {
-	var body DeleteRequest
-	ns := r.namespace()
-	r.decode(&body)
-	r.fail(body.check())
-	return s.exclusively(r, func(ctx context.Context) (any, error) {
-		answer := Deleted{DryRun: body.DryRun}
-		var err error
-		answer.Letters, answer.Complete, err = body.each(ctx, r.view, ns,
-			func(letters []partition.Letter) (bool, error) {
-				n, err := r.view.Store.Discard(ctx, ns, letters)
-				answer.Deleted += int64(n)
-				return err == nil, err
-			})
-		s.actedOnDead(r, "delete_dead", ns, body, answer.Deleted, err)
-		return answer, inTime(ctx, err)
+func (s *Server) deleteDead(r *request, q *letters) (answer Deleted, err error) {
+	answer.DryRun = q.DryRun
+	found, complete, err := q.each(r, func(ns *partition.Namespace, letters []partition.Letter) (bool, error) {
+		n, err := r.view.Store.Discard(r.ctx, ns, letters)
+		answer.Deleted += int64(n)
+		return err == nil, err
 	})
+	if answer.Complete = complete; q.DryRun {
+		answer.Deleted = found
+	}
+	return answer, err
 }
 
-func (s *Server) replay(r *request) (any, error) {
-	body := ReplayRequest{PerSecond: replayPerSecond}
-	ns := r.namespace()
-	r.decode(&body)
-	r.fail(body.check())
-	if body.PerSecond < 1 || body.PerSecond > maxPerSecond {
-		r.bad("per_second: want 1 to 1000")
-	}
-	return s.exclusively(r, func(ctx context.Context) (any, error) {
-		answer := Replayed{DryRun: body.DryRun, Errors: []string{}}
-		began := time.Now()
-		found, complete, err := body.each(ctx, r.view, ns,
-			func(letters []partition.Letter) (bool, error) {
-				slices.Reverse(letters) // the oldest first, as the entries of a partition were; pages come newest first
-				for len(letters) > 0 {
-					// A tenth of a second's letters at once, so that the rate is even.
-					n := min(len(letters), max(1, body.PerSecond/10))
-					due := began.Add(time.Duration(answer.Letters) * time.Second / time.Duration(body.PerSecond))
-					if !guard.Sleep(ctx, time.Until(due)) {
-						return false, nil
-					}
-					answer.Letters += int64(n)
-					if !answer.count(r.view.Store.Replay(ctx, ns, letters[:n])) {
-						return false, nil
-					}
-					letters = letters[n:]
-				}
-				return true, nil
-			})
-		if body.DryRun {
-			answer.Letters = found
+func (s *Server) replay(r *request, q *replay) (Replayed, error) {
+	answer := Replayed{DryRun: q.DryRun, Errors: []string{}}
+	began := time.Now()
+	found, complete, err := q.each(r, func(ns *partition.Namespace, letters []partition.Letter) (bool, error) {
+		slices.Reverse(letters) // the oldest first, as the entries of a partition were; pages come newest first
+		for len(letters) > 0 {
+			// A tenth of a second's letters at once, so that the rate is even.
+			n := min(len(letters), max(1, q.PerSecond/10))
+			due := began.Add(time.Duration(answer.Replayed+answer.Failed) * time.Second / time.Duration(q.PerSecond))
+			if !guard.Sleep(r.ctx, time.Until(due)) {
+				return false, nil
+			}
+			if !answer.count(r.view.Store.Replay(r.ctx, ns, letters[:n])) {
+				return false, nil
+			}
+			letters = letters[n:]
 		}
-		answer.Complete = complete && answer.Failed == 0
-		failure := err
-		if failure == nil && answer.Failed > 0 {
-			failure = fmt.Errorf("%d failed: %s", answer.Failed, answer.Errors[0])
-		}
-		s.actedOnDead(r, "replay", ns, body.DeleteRequest, answer.Replayed, failure)
-		return answer, inTime(ctx, err)
+		return true, nil
 	})
+	if q.DryRun {
+		answer.Replayed = found
+	}
+	answer.Complete = complete && answer.Failed == 0
+	if answer.Failed > 0 {
+		r.act.Result = fmt.Sprintf("%d failed: %s", answer.Failed, answer.Errors[0])
+	}
+	return answer, err
 }
 
 // count adds the outcomes of some letters. It is false where every one failed.
@@ -186,29 +193,4 @@ func (a *Replayed) count(outcomes []partition.ReplayOutcome) (some bool) {
 		}
 	}
 	return some
-}
-
-// actedOnDead records an act on dead letters.
-func (s *Server) actedOnDead(r *request, action string, ns *partition.Namespace, d DeleteRequest,
-	done int64, err error) {
-	if d.DryRun {
-		return
-	}
-	detail := fmt.Sprintf("confirmed %d", *d.Confirm)
-	if d.Reason != "" {
-		detail += ", reason " + d.Reason
-	}
-	if d.Cause != "" {
-		detail += fmt.Sprintf(", cause %.64q", d.Cause)
-	}
-	if d.Letters != nil {
-		detail += fmt.Sprintf(", %d by id", len(d.Letters))
-	}
-	s.record(r, Act{
-		Action:    action,
-		Namespace: ns.Name,
-		Partition: d.Partition,
-		Detail:    detail,
-		Entries:   &done,
-	}, err)
 }

@@ -38,33 +38,40 @@ type Deliveries struct {
 	DropTotal
 }
 
-func (s *Server) drops(r *request) (any, error) {
-	reason := drops.Reason(r.param("reason"))
+// sampled says which samples.
+type sampled struct {
+	only
+	ID        string `help:"The client's id of an entry."`
+	Partition string `help:"Only those of this partition."`
+	Limit     int    `default:"100" bounds:"1..1000" help:"Samples to list."`
+}
+
+type dropsQuery struct {
+	sampled
+	Reason string `help:"Only those with this reason, such as evicted."`
+}
+
+func (s *Server) drops(r *request, q *dropsQuery) (Drops, error) {
+	reason := drops.Reason(q.Reason)
 	if reason != "" && !slices.Contains(drops.Reasons(), reason) {
 		r.bad("reason: want one of %s", joinReasons())
 	}
-	list, totals := r.samples(reason)
+	list, totals := q.samples(r, reason)
 	delete(totals, string(drops.Delivered))
 	return Drops{list, totals}, r.err
 }
 
-func (s *Server) deliveries(r *request) (any, error) {
-	list, totals := r.samples(drops.Delivered)
+func (s *Server) deliveries(r *request, q *sampled) (Deliveries, error) {
+	list, totals := q.samples(r, drops.Delivered)
 	return Deliveries{list, totals[string(drops.Delivered)]}, r.err
 }
 
-// samples are those that the parameters select, and the totals by reason.
-func (r *request) samples(reason drops.Reason) ([]Drop, map[string]DropTotal) {
-	query := drops.Query{
-		Namespace: r.param("namespace"),
-		Reason:    reason,
-		Partition: r.param("partition"),
-		ID:        r.param("id"),
+// samples are those that are selected, and the totals by reason.
+func (q *sampled) samples(r *request, reason drops.Reason) ([]Drop, map[string]DropTotal) {
+	if q.Namespace != "" {
+		r.buffer(q.Namespace)
 	}
-	if query.Namespace != "" {
-		r.buffer(query.Namespace)
-	}
-	query.Limit = r.number("limit", 100, 1, 1000)
+	query := drops.Query{Namespace: q.Namespace, Reason: reason, Partition: q.Partition, ID: q.ID, Limit: q.Limit}
 	list, totals := []Drop{}, map[string]DropTotal{}
 	for _, d := range r.view.Drops.Recent(query) {
 		list = append(list, Drop{

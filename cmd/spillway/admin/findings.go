@@ -40,11 +40,11 @@ func (l Level) Rank() int { return slices.Index([]Level{OK, Notice, Risk, Loss},
 // A Finding is something that a person should know of.
 type Finding struct {
 	Level     Level  `json:"level"`
-	Namespace string `json:"namespace,omitempty"` // absent: of the whole service
-	Partition string `json:"partition,omitempty"` // that makes most of it
-	Queue     string `json:"queue,omitempty"`     // the same
+	Namespace string `json:"namespace,omitempty" help:"Absent: of the whole service."`
+	Partition string `json:"partition,omitempty" help:"That makes most of it."`
+	Queue     string `json:"queue,omitempty" help:"The same."`
 	What      string `json:"what"`
-	SinceMS   int64  `json:"since_ms,omitempty"` // absent: not known
+	SinceMS   int64  `json:"since_ms,omitempty" help:"Absent: not known."`
 	Why       string `json:"why,omitempty"`
 	Do        string `json:"do,omitempty"`
 	Command   string `json:"command,omitempty"`
@@ -74,19 +74,21 @@ func (f Finding) Text() string {
 // Findings are the answer to the question whether data is lost, whose, and why.
 type Findings struct {
 	NowMS    int64     `json:"now_ms"`
-	Level    Level     `json:"level"` // of the worst
+	Level    Level     `json:"level" help:"Of the worst."`
 	Headline string    `json:"headline"`
-	Findings []Finding `json:"findings"` // the worst first
+	Findings []Finding `json:"findings" help:"The worst first."`
 }
 
-func (s *Server) findings(r *request) (any, error) {
-	o, err := s.look(r)
-	if err != nil {
-		return nil, err
-	}
+type findingsQuery struct {
+	only
+	audited
+}
+
+func (s *Server) findings(r *request, q *findingsQuery) (Findings, error) {
+	o, err := s.overview(r, &q.only)
 	found := o.Findings
-	if !r.flag("audit") {
-		return found, r.err
+	if err != nil || !q.Audit {
+		return found, err
 	}
 	var names []string
 	for _, n := range o.Namespaces {
@@ -98,7 +100,7 @@ func (s *Server) findings(r *request) (any, error) {
 	for _, namespace := range names {
 		n, err := s.residual(r, namespace)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
 		if *n != 0 {
 			found.Findings = append(found.Findings, Finding{Level: Loss, Namespace: namespace,

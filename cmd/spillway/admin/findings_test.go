@@ -238,7 +238,7 @@ func TestTheFindingsAreOfTheStoreAndOfWhatWasAskedFor(t *testing.T) {
 	if got := answer("?namespace=nowhere"); !strings.Contains(got, "no_such_namespace") {
 		t.Errorf("an unknown namespace: %s", got)
 	}
-	if got := answer("?audit=2"); !strings.Contains(got, "bad_request") {
+	if got := answer("?audit=2"); !strings.Contains(got, "audit is 1 or 0") {
 		t.Errorf("a wrong flag: %s", got)
 	}
 	health.warns = []string{"r:1: its memory is full"}
@@ -399,11 +399,11 @@ func TestAPausedQueueIsFoundWhoeverPausedIt(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	q.ask("POST", "/queues/out/resume", `{}`, &PauseState{})
+	q.ask("POST", "/resume", `{"part":"out"}`, &PauseState{})
 	if got := answer(); strings.Contains(got, "paused") {
 		t.Errorf("after a resume by this process: %s", got)
 	}
-	q.ask("POST", "/queues/in/pause", `{}`, &PauseState{})
+	q.ask("POST", "/pause", `{"part":"in"}`, &PauseState{})
 	if got := answer(); !strings.Contains(got, `"level":"notice","namespace":"mail","queue":"in","what":"queue in is paused (by `) {
 		t.Errorf("after a pause by this process: %s", got)
 	}

@@ -11,7 +11,7 @@ import (
 // History is the answer about a range of time.
 type History struct {
 	StepMS int64             `json:"step_ms"`
-	FromMS int64             `json:"from_ms"` // time of the first point
+	FromMS int64             `json:"from_ms" help:"Time of the first point."`
 	Points int               `json:"points"`
 	Series map[string]series `json:"series"`
 }
@@ -25,8 +25,8 @@ const perMinute = 60
 const notKnown = -1
 
 // historyOf is that of a namespace, or of all buffers.
-func (s *Server) historyOf(r *request) (any, error) {
-	name, wanted := r.param("namespace"), []observed{}
+func (s *Server) historyOf(r *request, q *only) (History, error) {
+	name, wanted := q.Namespace, []observed{}
 	for i, pool := range s.observer.observed(r.view) {
 		for _, ns := range pool {
 			if ns.name == name || name == "" && i == 0 {
@@ -35,10 +35,7 @@ func (s *Server) historyOf(r *request) (any, error) {
 		}
 	}
 	if len(wanted) == 0 && name != "" {
-		r.fail(noNamespace(name))
-	}
-	if r.err != nil {
-		return nil, r.err
+		return History{}, noNamespace(name)
 	}
 	return paced(r.ctx, s.observer.counts, func() (History, error) { return readHistory(r.ctx, wanted, s.observer.now()) })
 }

@@ -80,7 +80,7 @@ func TestDeliveriesAreSampledBesideDrops(t *testing.T) {
 	for path, want := range map[string]string{
 		"deliveries?id=e2":              `{"deliveries":[{"at_ms":1001,"namespace":"default","partition":"p","id":"e2","reason":"delivered","entries":1}],"total":2,"sampled":2}`,
 		"deliveries?namespace=other":    `{"error":"no_such_namespace"`,
-		"deliveries?limit=0":            `{"error":"bad_request"`,
+		"deliveries?limit=0":            `{"error":"bad_limit"`,
 		"drops?namespace=default&id=e1": `{"drops":[],"reasons":{}}`,
 		"drops?reason=delivered":        `{"error":"bad_request"`,
 	} {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/mask"
 )
@@ -76,27 +75,6 @@ func notHere(name, kind, why string) *rejection {
 	return notFound(wire.CodeNoSuchRoute, "the namespace %q is of kind %s%s", name, kind, why)
 }
 
-// queue is the namespace and the queue in the path.
-func (r *request) queue() (space jobSpace, queue string) {
-	space, queue = r.jobSpace(), r.PathValue("queue")
-	if !partition.ValidQueue(queue) {
-		r.fail(notFound(codeNoSuchQueue, "no name of a queue: %q", queue))
-	}
-	return space, queue
-}
-
-// job is the namespace, the queue and the job in the path.
-func (r *request) job() (space jobSpace, queue string, ref job.Ref) {
-	if space, queue = r.queue(); r.err != nil {
-		return space, queue, ref
-	}
-	ref, ok := space.ns.ParseID(queue, r.PathValue("job"))
-	if !ok {
-		r.fail(notFound(wire.CodeNoSuchJob, "this is the id of no job of the queue"))
-	}
-	return space, queue, ref
-}
-
 // codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is
 // rejected.
 const codeNoSuchQueue wire.Code = "no_such_queue"
@@ -104,16 +82,12 @@ const codeNoSuchQueue wire.Code = "no_such_queue"
 // QueueAccount is the answer about a namespace of kind queue.
 type QueueAccount struct {
 	Namespace string     `json:"namespace"`
-	Kind      string     `json:"kind"` // queue
+	Kind      string     `json:"kind" help:"Queue."`
 	Ledger    job.Ledger `json:"ledger"`
-	Residual  *int64     `json:"residual,omitempty"` // as for buffers
+	Residual  *int64     `json:"residual,omitempty" help:"As for buffers."`
 }
 
-func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
-	audit := r.flag("audit")
-	if r.err != nil {
-		return nil, r.err
-	}
+func (s *Server) queueAccount(r *request, audit bool, space jobSpace) (any, error) {
 	ledger, err := space.store.Ledger(r.ctx, space.ns)
 	if err != nil {
 		return nil, err
@@ -194,20 +168,20 @@ func policySettings(ns *job.Namespace) []Setting {
 type Job struct {
 	ID          string          `json:"job"`
 	Queue       string          `json:"queue"`
-	Class       string          `json:"class,omitempty"`   // that PHP runs; absent: it is no job of PHP's
-	State       string          `json:"state"`             // ready, prepared, delayed, leased, dead or acked
-	AtMS        int64           `json:"at_ms"`             // when it comes due, its lease ends, it died or was acked; 0: ready
-	Reason      string          `json:"reason,omitempty"`  // why it died, or is delayed (concurrency); absent: another state, or unknown
-	Attempt     *int            `json:"attempt,omitempty"` // how often it was claimed; absent: unknown, of a dead job
-	Tries       int             `json:"tries"`             // how often it is claimed at most
+	Class       string          `json:"class,omitempty" help:"That PHP runs; absent: it is no job of PHP's."`
+	State       string          `json:"state" help:"Ready, prepared, delayed, leased, dead or acked."`
+	AtMS        int64           `json:"at_ms" help:"When it comes due, its lease ends, it died or was acked; 0: ready."`
+	Reason      string          `json:"reason,omitempty" help:"Why it died, or is delayed (concurrency); absent: another state, or unknown."`
+	Attempt     *int            `json:"attempt,omitempty" help:"How often it was claimed; absent: unknown, of a dead job."`
+	Tries       int             `json:"tries" help:"How often it is claimed at most."`
 	PublishedMS int64           `json:"published_at_ms"`
-	ExpiresMS   int64           `json:"expires_at_ms"` // 0: never, as a dead one
-	AgeMS       int64           `json:"age_ms"`        // since its publish
+	ExpiresMS   int64           `json:"expires_at_ms" help:"0: never, as a dead one."`
+	AgeMS       int64           `json:"age_ms" help:"Since its publish."`
 	Attributes  json.RawMessage `json:"attributes,omitempty"`
-	Errors      []job.Failure   `json:"errors,omitempty"`   // why attempts failed, the newest first: the last three
-	Progress    *int            `json:"progress,omitempty"` // percent, that its attempt said last
-	Note        string          `json:"note,omitempty"`     // and beside it
-	Result      json.RawMessage `json:"result,omitempty"`   // what its ack said
+	Errors      []job.Failure   `json:"errors,omitempty" help:"Why attempts failed, the newest first: the last three."`
+	Progress    *int            `json:"progress,omitempty" help:"Percent, that its attempt said last."`
+	Note        string          `json:"note,omitempty" help:"And beside it."`
+	Result      json.RawMessage `json:"result,omitempty" help:"What its ack said."`
 	Payload
 }
 
@@ -250,25 +224,45 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 	return shown
 }
 
-// peekJob shows the job that a claim would get next. It stays where it is.
-func (s *Server) peekJob(r *request) (any, error) {
-	space, queue := r.queue()
-	masks := s.masks(r)
-	if r.err != nil {
-		return nil, r.err
-	}
-	j, err := space.store.Peek(r.ctx, space.ns, queue)
-	return jobOf(j, job.Ready, masks), err
+type ofQueue struct {
+	Queue string `arg:"" help:"The queue."`
 }
 
-func (s *Server) getJob(r *request) (any, error) {
-	space, queue, ref := r.job()
-	masks := s.masks(r)
+// peekJob shows the job that a claim would get next. It stays where it is.
+func (s *Server) peekJob(r *request, q *ofQueue) (Job, error) {
+	space := r.jobSpace()
 	if r.err != nil {
-		return nil, r.err
+		return Job{}, r.err
 	}
-	j, state, err := space.store.Get(r.ctx, space.ns, queue, ref)
-	return jobOf(j, state, masks), err
+	j, err := space.store.Peek(r.ctx, space.ns, q.Queue)
+	return jobOf(j, job.Ready, r.masks), err
+}
+
+type ofJob struct {
+	ofQueue
+	Job string `arg:"" help:"Id of the job, which may be gone where its trace is kept."`
+}
+
+// ref is the job.
+func (q *ofJob) ref(r *request) (jobSpace, job.Ref) {
+	space := r.jobSpace()
+	if r.err != nil {
+		return space, job.Ref{}
+	}
+	ref, ok := space.ns.ParseID(q.Queue, q.Job)
+	if !ok {
+		r.fail(notFound(wire.CodeNoSuchJob, "this is the id of no job of the queue"))
+	}
+	return space, ref
+}
+
+func (s *Server) getJob(r *request, q *ofJob) (Job, error) {
+	space, ref := q.ref(r)
+	if r.err != nil {
+		return Job{}, r.err
+	}
+	j, state, err := space.store.Get(r.ctx, space.ns, q.Queue, ref)
+	return jobOf(j, state, r.masks), err
 }
 
 // Trace is what happened to a job, the oldest event first. It holds no payload, but errors may quote it.
@@ -276,24 +270,23 @@ type Trace struct {
 	Events []job.TraceEvent `json:"events"`
 }
 
-func (s *Server) traceOf(r *request) (any, error) {
-	space, queue, ref := r.job()
-	masks := s.masks(r)
+func (s *Server) traceOf(r *request, q *ofJob) (Trace, error) {
+	space, ref := q.ref(r)
 	if r.err != nil {
-		return nil, r.err
+		return Trace{}, r.err
 	}
 	of, err := job.As[job.Traces](space.store)
 	if err != nil {
-		return nil, err
+		return Trace{}, err
 	}
-	events, err := of.Trace(r.ctx, space.ns, queue, ref)
-	if len(masks) == 0 || !slices.ContainsFunc(events, func(e job.TraceEvent) bool { return e.Error != "" }) {
+	events, err := of.Trace(r.ctx, space.ns, q.Queue, ref)
+	if len(r.masks) == 0 || !slices.ContainsFunc(events, func(e job.TraceEvent) bool { return e.Error != "" }) {
 		return Trace{events}, err
 	}
-	j, _, gone := space.store.Get(r.ctx, space.ns, queue, ref)
+	j, _, gone := space.store.Get(r.ctx, space.ns, q.Queue, ref)
 	for i := range events {
 		if e := &events[i]; gone == nil {
-			e.Error = mask.Quote(e.Error, j.Payload, masks)
+			e.Error = mask.Quote(e.Error, j.Payload, r.masks)
 		} else if e.Error != "" {
 			e.Error = "***" // nobody knows what it quotes
 		}
@@ -301,71 +294,77 @@ func (s *Server) traceOf(r *request) (any, error) {
 	return Trace{events}, err
 }
 
-// DeadJobs is a page of the dead letters of a queue, the oldest first.
+const maxDeadJobs = 100
+
+type deadJobs struct {
+	ofQueue
+	By     *string `enum:"cause" placeholder:"cause" help:"cause: count them by cause instead, those of most first. A cause is what was said, with # for each word that has a digit in it."`
+	Limit  int     `default:"20" bounds:"1..100" help:"Dead letters to list, at most 100."`
+	Offset int     `bounds:"0..1000000000" help:"Dead letters to pass over."`
+}
+
+// DeadJobs is a page of the dead letters of a queue, the oldest first, or their causes.
 type DeadJobs struct {
 	Total int64 `json:"total"`
 	Jobs  []Job `json:"jobs"`
+	*DeadCauses
 }
 
-const (
-	maxDeadJobs   = 100
-	maxDeadOffset = 1_000_000_000
-)
-
-func (s *Server) deadJobs(r *request) (any, error) {
-	space, queue := r.queue()
-	masks := s.masks(r)
-	limit := r.number("limit", 20, 1, maxDeadJobs)
-	offset := r.number("offset", 0, 0, maxDeadOffset)
+func (s *Server) deadJobs(r *request, q *deadJobs) (answer DeadJobs, err error) {
+	space := r.jobSpace()
 	if r.err != nil {
-		return nil, r.err
+		return answer, r.err
 	}
-	list, total, err := space.store.Dead(r.ctx, space.ns, queue, offset, limit)
-	if err != nil {
-		return nil, err
+	list, total, err := space.store.Dead(r.ctx, space.ns, q.Queue, q.Offset, q.Limit)
+	answer = DeadJobs{Total: total, Jobs: []Job{}}
+	if q.By != nil && err == nil {
+		answer.DeadCauses, err = s.jobCauses(r, space, q.Queue, int(total))
+		return answer, err
 	}
-	answer := DeadJobs{Total: total, Jobs: []Job{}}
 	for _, j := range list {
-		answer.Jobs = append(answer.Jobs, jobOf(j, job.Dead, masks))
+		answer.Jobs = append(answer.Jobs, jobOf(j, job.Dead, r.masks))
 	}
-	return answer, nil
+	return answer, err
 }
 
 // JobPage is a page of the jobs of a queue.
 type JobPage = job.Page
 
+type listJobs struct {
+	ofQueue
+	State string `required:"" enum:"ready,prepared,delayed,leased,dead,acked" help:"The jobs in this state; acked ones where a rule keeps them."`
+	Limit int    `default:"100" bounds:"1..1000" help:"Jobs to list."`
+	After string `help:"Go on where a list ended."`
+}
+
 // listJobs shows a page of the jobs of a queue that are in a state, without payloads.
-func (s *Server) listJobs(r *request) (any, error) {
-	space, queue := r.queue()
-	masks := s.masks(r)
-	l := job.List{
-		Queue: queue,
-		State: job.StateOf(r.param("state")),
-		Limit: r.number("limit", 100, 1, job.MaxListed),
-		After: r.param("after"),
-		Data:  len(masks) > 0, // errors may quote them
-	}
-	if l.State == job.Gone {
-		r.bad("state: want ready, prepared, delayed, leased, dead or acked")
-	}
+func (s *Server) listJobs(r *request, q *listJobs) (page JobPage, err error) {
+	space := r.jobSpace()
 	if r.err != nil {
-		return nil, r.err
+		return page, r.err
+	}
+	l := job.List{
+		Queue: q.Queue,
+		State: job.StateOf(q.State),
+		Limit: q.Limit,
+		After: q.After,
+		Data:  len(r.masks) > 0, // errors may quote them
 	}
 	of, err := job.As[job.Lists](space.store)
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	list, next, err := of.List(r.ctx, space.ns, l)
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	l.Data = false
-	page := job.ListedPage(l, list, next)
+	page = job.ListedPage(l, list, next)
 	for i := range page.Jobs {
 		p := &page.Jobs[i]
-		p.Error = mask.Quote(p.Error, list[i].Payload, masks)
-		p.Note = mask.Quote(p.Note, list[i].Payload, masks)
-		p.Result = resultOf(list[i].Result, list[i].Payload, masks)
+		p.Error = mask.Quote(p.Error, list[i].Payload, r.masks)
+		p.Note = mask.Quote(p.Note, list[i].Payload, r.masks)
+		p.Result = resultOf(list[i].Result, list[i].Payload, r.masks)
 	}
 	return page, nil
 }

@@ -161,31 +161,31 @@ func TestQueuesAreListedWithTheirJobsInAnyOrder(t *testing.T) {
 		t.Errorf("one queue: %+v", row)
 	}
 	var paused PauseState
-	if q.ask("POST", "/queues/c.dead/pause", `{"reason":"no mail"}`, &paused); paused.Paused == nil {
+	if q.ask("POST", "/pause", `{"part":"c.dead","reason":"no mail"}`, &paused); paused.Paused == nil {
 		t.Errorf("pause: %+v", paused)
 	}
 	if q.ask("GET", "/queues/c.dead", "", &row); row.Paused == nil || row.Paused.Reason != "no mail" {
 		t.Errorf("a paused queue: %+v", row)
 	}
-	q.rejected("POST", "/queues/c.dead/resume", "operator", "{}", 200, `{"paused":null,"was_paused":true}`)
-	q.rejected("POST", "/queues/c.dead/resume", "operator", "{}", 200, `{"paused":null}`)
+	q.rejected("POST", "/resume", "operator", `{"part":"c.dead"}`, 200, `{"paused":null,"was_paused":true}`)
+	q.rejected("POST", "/resume", "operator", `{"part":"c.dead"}`, 200, `{"paused":null}`)
 	if got := send(q.Server, "GET", "/api/v1/audit", "viewer", "").Body.String(); strings.Count(got, "it was not paused") != 1 {
 		t.Errorf("the trail: %s", got)
 	}
 	var due Forecast
-	if q.ask("GET", "/queues/a/forecast?step_ms=3600000&steps=2", "", &due); due.Due[0]+due.Due[1] != 1 {
+	if q.ask("GET", "/queues/a/forecast?step=1h&steps=2", "", &due); due.Due[0]+due.Due[1] != 1 {
 		t.Errorf("forecast: %+v", due)
 	}
-	if q.ask("GET", "/forecast?step_ms=3600000&steps=2", "", &due); due.Due[0]+due.Due[1] != 1 {
+	if q.ask("GET", "/forecast?step=1h&steps=2", "", &due); due.Due[0]+due.Due[1] != 1 {
 		t.Errorf("forecast of the namespace: %+v", due)
 	}
 	for path, want := range map[string]string{
-		"/queues?sort=x": "sort: want", "/queues?order=up": "order: want", "/queues?limit=0": "limit: want", "/queues?limit=1025": "limit", "/queues?offset=-1": "offset",
-		"/queues?search=" + strings.Repeat("x", 256): "search: want", "/forecast?steps=289": "steps: want", "/forecast?step_ms=1": "step_ms: want",
+		"/queues?sort=x": "sort is queue or", "/queues?order=up": "order is", "/queues?limit=0": "limit is a number", "/queues?limit=1025": "limit", "/queues?offset=-1": "offset",
+		"/queues?search=" + strings.Repeat("x", 256): "search: want", "/forecast?steps=289": "steps is a number", "/forecast?step=1ms": "step is a duration",
 	} {
 		q.rejected("GET", path, "viewer", "", 400, want)
 	}
-	q.rejected("GET", "/queues/a%2Fb", "viewer", "", 404, "no_such_queue")
+	q.rejected("GET", "/queues/a%2Fb", "viewer", "", 400, "bad_queue")
 	q.rejected("GET", "/partitions", "viewer", "", 404, `is of kind queue: its routes are below /queues`)
 	for _, path := range []string{"drops", "deliveries"} {
 		if w := send(q.Server, "GET", "/api/v1/"+path+"?namespace=mail", "viewer", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "is of kind queue: its routes") {
@@ -695,6 +695,6 @@ func TestJobsOfAQueueAreListedByState(t *testing.T) {
 		t.Errorf("got %+v", late)
 	}
 	q.rejected("GET", "/queues/late/jobs?state=ready&after="+first.Next, "operator", "", 400, "after is not")
-	q.rejected("GET", "/queues/q/jobs", "operator", "", 400, "state: want")
+	q.rejected("GET", "/queues/q/jobs", "operator", "", 400, "state is ready or prepared")
 	q.rejected("GET", "/queues/q/jobs?state=ready", "viewer", "", 403, "forbidden")
 }

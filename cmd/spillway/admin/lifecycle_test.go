@@ -113,7 +113,7 @@ func TestAdminRoutes(t *testing.T) {
 		{"GET", "/api/v1/namespaces/default", 200, ledger + unpaused + `}`},
 		{"GET", "/api/v1/namespaces/default?audit=0", 200, ledger + unpaused + `}`},
 		{"GET", "/api/v1/namespaces/default?audit=1", 200, ledger + unpaused + `,"residual":0}`},
-		{"GET", "/api/v1/namespaces/default?audit=often", 400, `{"error":"bad_request","message":"audit: want 1 or 0"}`},
+		{"GET", "/api/v1/namespaces/default?audit=often", 400, `{"error":"bad_parameter","message":"audit is 1 or 0"}`},
 		{"GET", "/api/v1/namespaces/kart", 404, `{"error":"no_such_namespace","message":"there is no namespace \"kart\""}`},
 		{"GET", "/debug/pprof/", 200, "<html>"},
 		{"GET", "/debug/pprof/symbol", 200, "num_symbols"},

@@ -29,8 +29,8 @@ type Info struct {
 	Store       StoreState `json:"store"`
 	You         You        `json:"you"`
 	MaskFields  []string   `json:"mask_fields"`
-	Namespaces  []string   `json:"namespaces"` // of partitions
-	Queues      []string   `json:"queues"`     // namespaces of kind queue
+	Namespaces  []string   `json:"namespaces" help:"Of partitions."`
+	Queues      []string   `json:"queues" help:"Namespaces of kind queue."`
 }
 
 // You is who asks.
@@ -39,7 +39,7 @@ type You struct {
 	Role string `json:"role"`
 }
 
-func (s *Server) info(r *request) (any, error) {
+func (s *Server) info(r *request, _ *struct{}) (Info, error) {
 	i := Info{
 		Build:       s.cfg.Build,
 		Role:        r.view.Role,
@@ -74,8 +74,8 @@ func (s *Server) readyz(r *request) (any, error) {
 	store := s.store(r.view)
 	answer := struct {
 		Status   string   `json:"status"`
-		Degraded []string `json:"degraded,omitempty"` // codes of what the store cannot do now
-		Warnings []string `json:"warnings,omitempty"` // only operators use this port, so they may name details of the store
+		Degraded []string `json:"degraded,omitempty" help:"Codes of what the store cannot do now."`
+		Warnings []string `json:"warnings,omitempty" help:"Only operators use this port, so they may name details of the store."`
 	}{Status: "ok", Degraded: store.Degraded}
 	var j judge
 	j.store(store)
@@ -88,7 +88,12 @@ func (s *Server) readyz(r *request) (any, error) {
 	return answer, nil
 }
 
-func (s *Server) namespaces(r *request) (any, error) {
+// NamespaceList is every namespace.
+type NamespaceList struct {
+	Namespaces []json.RawMessage `json:"namespaces" help:"Name, kind and settings of each."`
+}
+
+func (s *Server) namespaces(r *request, _ *struct{}) (NamespaceList, error) {
 	list := []json.RawMessage{}
 	for _, ns := range r.view.Store.Namespaces() {
 		list = append(list, namespaceJSON(ns.Name, kindBuffer, r.view.Settings[ns.Name]))
@@ -96,7 +101,7 @@ func (s *Server) namespaces(r *request) (any, error) {
 	for _, space := range r.view.jobSpaces() {
 		list = append(list, namespaceJSON(space.ns.Name, kindOf(space.ns), policySettings(space.ns)))
 	}
-	return map[string]any{"namespaces": list}, nil
+	return NamespaceList{list}, nil
 }
 
 // namespaceJSON is the name of a namespace, its kind and its settings, under the keys of the
@@ -126,7 +131,7 @@ type Account struct {
 type account struct {
 	Namespace string `json:"namespace"`
 	partition.Overview
-	OverdueMS        int64  `json:"overdue_ms"` // of the partition that has been due for longest
+	OverdueMS        int64  `json:"overdue_ms" help:"Of the partition that has been due for longest."`
 	Paused           *Pause `json:"paused"`
 	PausedPartitions int64  `json:"paused_partitions"`
 }
@@ -135,11 +140,20 @@ func accountOf(ns *partition.Namespace, o partition.Overview) account {
 	return account{ns.Name, o, o.Overdue.Milliseconds(), pauseOf(o.Paused), o.PausedPartitions}
 }
 
-func (s *Server) account(r *request) (any, error) {
+type audited struct {
+	Audit bool `help:"Count every entry or job, too: residual is the difference to the ledger."`
+}
+
+type ofNamespace struct {
+	Namespace string `help:"Its name."`
+	audited
+}
+
+func (s *Server) account(r *request, q *ofNamespace) (any, error) {
 	if space, ok := r.view.jobSpace(r.PathValue("namespace")); ok {
-		return s.queueAccount(r, space)
+		return s.queueAccount(r, q.Audit, space)
 	}
-	ns, audit := r.namespace(), r.flag("audit")
+	ns := r.namespace()
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -148,7 +162,7 @@ func (s *Server) account(r *request) (any, error) {
 		return nil, err
 	}
 	answer := Account{account: accountOf(ns, o)}
-	if audit {
+	if q.Audit {
 		answer.Residual, err = s.residual(r, ns.Name)
 	}
 	return answer, err

@@ -13,13 +13,13 @@ import (
 
 // StoreState is the store as this process sees it.
 type StoreState struct {
-	Mode     string   `json:"mode"` // embedded, redis, sentinel or cluster
-	URL      string   `json:"url"`  // without its password
+	Mode     string   `json:"mode" help:"Embedded, redis, sentinel or cluster."`
+	URL      string   `json:"url" help:"Without its password."`
 	Ready    bool     `json:"ready"`
 	Error    string   `json:"error"`
-	Degraded []string `json:"degraded"` // codes of what it cannot do now: store_full
+	Degraded []string `json:"degraded" help:"Codes of what it cannot do now: store_full."`
 	Warnings []string `json:"warnings"`
-	RTTMS    *float64 `json:"rtt_ms"` // of the last read of an account
+	RTTMS    *float64 `json:"rtt_ms" help:"Of the last read of an account."`
 	Version  string   `json:"redis_version"`
 }
 
@@ -34,9 +34,9 @@ type Pause struct {
 type Sink struct {
 	Label          string   `json:"label"`
 	Type           string   `json:"type"`
-	State          string   `json:"state"` // open, opening, failing, tripped or paused
+	State          string   `json:"state" help:"Open, opening, failing, tripped or paused."`
 	FailingSinceMS *int64   `json:"failing_since_ms"`
-	P50MS          *float64 `json:"p50_ms"` // of a write in the last minute
+	P50MS          *float64 `json:"p50_ms" help:"Of a write in the last minute."`
 	P99MS          *float64 `json:"p99_ms"`
 	WritesPerS     float64  `json:"writes_per_s"`
 	Retries        int64    `json:"retries"`
@@ -44,9 +44,9 @@ type Sink struct {
 	LastErrorAtMS  *int64   `json:"last_error_at_ms"`
 	InFlight       int      `json:"in_flight"`
 	Concurrency    int      `json:"concurrency"`
-	CoalescerFill  *float64 `json:"coalescer_fill"`  // 0 to 1
-	Waiting        *int64   `json:"waiting"`         // ready, delayed and leased jobs of queues that are pushed to it, where it fails; null: not counted, or none are
-	Queue          string   `json:"queue,omitempty"` // that has most of them
+	CoalescerFill  *float64 `json:"coalescer_fill" help:"0 to 1."`
+	Waiting        *int64   `json:"waiting" help:"Ready, delayed and leased jobs of queues that are pushed to it, where it fails; null: not counted, or none are."`
+	Queue          string   `json:"queue,omitempty" help:"That has most of them."`
 }
 
 // NamespaceOverview is one namespace in the overview. Ledger, buffered, partitions, dead
@@ -54,12 +54,12 @@ type Sink struct {
 type NamespaceOverview struct {
 	account
 	Buffered    int64              `json:"buffered"`
-	OldestAgeMS *int64             `json:"oldest_age_ms"` // of the last sweep
+	OldestAgeMS *int64             `json:"oldest_age_ms" help:"Of the last sweep."`
 	MaxAgeMS    int64              `json:"max_age_ms"`
 	Capacity    int                `json:"capacity"`
-	Residual    *int64             `json:"residual"`   // always null here: an audit counts every partition
-	ReadAtMS    int64              `json:"read_at_ms"` // 0: not read yet
-	Rates       map[string]float32 `json:"rates"`      // a second; those that are not known are absent
+	Residual    *int64             `json:"residual" help:"Always null here: an audit counts every partition."`
+	ReadAtMS    int64              `json:"read_at_ms" help:"0: not read yet."`
+	Rates       map[string]float32 `json:"rates" help:"A second; those that are not known are absent."`
 	Sinks       []Sink             `json:"sinks"`
 	Shards      int                `json:"shards"`
 }
@@ -69,8 +69,8 @@ type Overview struct {
 	NowMS      int64               `json:"now_ms"`
 	Store      StoreState          `json:"store"`
 	Role       string              `json:"role"`
-	Namespaces []NamespaceOverview `json:"namespaces"` // of partitions
-	Queues     []QueueOverview     `json:"queues"`     // namespaces of kind queue
+	Namespaces []NamespaceOverview `json:"namespaces" help:"Of partitions."`
+	Queues     []QueueOverview     `json:"queues" help:"Namespaces of kind queue."`
 	Findings   Findings            `json:"findings"`
 	Near       Near                `json:"near"`
 	Workers    struct {
@@ -85,23 +85,24 @@ type Overview struct {
 
 // Near are the shares from which something is near its limit.
 type Near struct {
-	MaxAge float64 `json:"max_age"` // of the oldest entry
-	Full   float64 `json:"full"`    // of jobs, or of a partition
+	MaxAge float64 `json:"max_age" help:"Of the oldest entry."`
+	Full   float64 `json:"full" help:"Of jobs, or of a partition."`
 }
 
 // rateSpan is the number of seconds that rates are the mean of.
 const rateSpan = 5
 
-func (s *Server) overview(r *request) (any, error) { return s.look(r) }
+// only is of verbs that look at one namespace, or at all.
+type only struct {
+	Namespace string `help:"Only this one."`
+}
 
-// look is the overview, and what is found in it.
-func (s *Server) look(r *request) (o Overview, err error) {
-	only := r.param("namespace")
-	if only != "" && !r.view.has(only) {
-		return o, noNamespace(only)
+func (s *Server) overview(r *request, q *only) (o Overview, err error) {
+	if q.Namespace != "" && !r.view.has(q.Namespace) {
+		return o, noNamespace(q.Namespace)
 	}
 	s.observer.watch()
-	return s.judge(r.view, only), nil
+	return s.judge(r.view, q.Namespace), nil
 }
 
 // has reports whether there is a namespace of that name, of any kind.

@@ -13,8 +13,8 @@ import (
 // PartitionRow is a partition in the table.
 type PartitionRow struct {
 	partition.Stats
-	Fill        float64 `json:"fill"`   // 0 to 1
-	Paused      bool    `json:"paused"` // by itself; a namespace's pause is not repeated here
+	Fill        float64 `json:"fill" help:"0 to 1."`
+	Paused      bool    `json:"paused" help:"By itself; a namespace's pause is not repeated here."`
 	OldestAgeMS int64   `json:"oldest_age_ms"`
 	In          float32 `json:"in_per_s"`
 	Out         float32 `json:"out_per_s"`
@@ -26,11 +26,11 @@ type PartitionRow struct {
 
 // SweepState says how fresh the table is.
 type SweepState struct {
-	Complete      bool   `json:"complete"` // every partition was read at least once
+	Complete      bool   `json:"complete" help:"Every partition was read at least once."`
 	CompletedAtMS *int64 `json:"completed_at_ms"`
-	TookMS        int64  `json:"took_ms"` // of the last complete pass
+	TookMS        int64  `json:"took_ms" help:"Of the last complete pass."`
 	Known         int    `json:"known"`
-	LeftOut       int    `json:"left_out"` // partitions of the running pass that memory is bounded for
+	LeftOut       int    `json:"left_out" help:"Partitions of the running pass that memory is bounded for."`
 }
 
 // PartitionSums are over all rows that a filter selects.
@@ -54,27 +54,24 @@ type PartitionList struct {
 // firstTick is how long the first look for a while waits for the sweep.
 const firstTick = time.Second
 
-func (s *Server) partitions(r *request) (any, error) {
+type listPartitions struct {
+	Sort   string `enum:"trouble,oldest_age,depth,fill,in,out,evicted,expired,last_error,due,partition" default:"oldest_age" help:"The column of the order."`
+	Order  string `enum:"desc,asc" default:"desc" help:"desc or asc."`
+	Limit  int    `default:"100" bounds:"1..1000" help:"Partitions to list."`
+	Offset int    `bounds:"0..200000" help:"Partitions to pass over."`
+	Q      string `help:"Only those whose name has this in it."`
+	Paused bool   `help:"Only paused ones."`
+}
+
+func (s *Server) partitions(r *request, q *listPartitions) (list PartitionList, err error) {
 	ns := r.namespace()
-	o := order{"oldest_age", r.descending(true)}
-	if column := r.param("sort"); column == "oldest" { // the contract's word
-		o.column = "oldest_age"
-	} else if column != "" {
-		o.column = column
-	}
-	if _, known := columns[o.column]; !known {
-		r.bad("sort: want trouble, oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition")
-	}
-	limit := r.number("limit", 100, 1, 1000)
-	offset := r.number("offset", 0, 0, maxRows)
-	pausedOnly := r.flag("paused")
 	if r.err != nil {
-		return nil, r.err
+		return list, r.err
 	}
 	s.observer.watch()
 	s.observer.awaitFirst(r.Context(), ns.Name)
-	list := s.observer.list(ns.Name, o, offset, limit, func(row *row) bool {
-		return (!pausedOnly || row.paused) && strings.Contains(row.Partition, r.param("q"))
+	list = s.observer.list(ns.Name, order{q.Sort, q.Order == "desc"}, q.Offset, q.Limit, func(row *row) bool {
+		return (!q.Paused || row.paused) && strings.Contains(row.Partition, q.Q)
 	})
 	for i := range list.Partitions {
 		row := &list.Partitions[i]
@@ -161,21 +158,21 @@ func (r *row) json(now int64) PartitionRow {
 }
 
 // partitionNow reads one partition now. Its rates are those of the sweep.
-func (s *Server) partitionNow(r *request) (any, error) {
-	ns, name := r.namespace(), r.partition()
+func (s *Server) partitionNow(r *request, q *ofPartition) (answer PartitionRow, err error) {
+	ns := r.namespace()
 	if r.err != nil {
-		return nil, r.err
+		return answer, r.err
 	}
-	list, err := r.view.Store.Describe(r.ctx, ns, []string{name})
+	list, err := r.view.Store.Describe(r.ctx, ns, []string{q.Partition})
 	if err == nil && len(list) == 0 {
 		err = partition.ErrNoPartition
 	}
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
 	s.observer.watch()
-	answer := s.observer.fresh(ns.Name, list[0]).json(s.observer.now().UnixMilli())
-	answer.LastError = r.view.lastError(ns.Name, name)
+	answer = s.observer.fresh(ns.Name, list[0]).json(s.observer.now().UnixMilli())
+	answer.LastError = r.view.lastError(ns.Name, q.Partition)
 	return answer, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spillway-io/spillway/cmd/spillway/human"
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -13,17 +14,22 @@ import (
 // PausedPart is a pause and what it stops.
 type PausedPart struct {
 	Namespace string `json:"namespace"`
-	Partition string `json:"partition,omitempty"` // absent: the whole namespace, or a queue
+	Partition string `json:"partition,omitempty" help:"Absent: the whole namespace, or a queue."`
 	Queue     string `json:"queue,omitempty"`
 	Pause
 }
 
-func (s *Server) pauses(r *request) (any, error) {
+// PausedParts is all that is paused.
+type PausedParts struct {
+	Pauses []PausedPart `json:"pauses"`
+}
+
+func (s *Server) pauses(r *request, _ *struct{}) (answer PausedParts, err error) {
 	list := []PausedPart{}
 	for _, ns := range r.view.Store.Namespaces() {
 		parts, err := r.view.Store.Pauses(r.ctx, ns)
 		if err != nil {
-			return nil, err
+			return answer, err
 		}
 		for _, p := range parts {
 			list = append(list, PausedPart{
@@ -36,7 +42,7 @@ func (s *Server) pauses(r *request) (any, error) {
 	for _, space := range r.view.jobSpaces() {
 		queues, err := s.observer.queuePauses(r.ctx, space)
 		if err != nil {
-			return nil, err
+			return answer, err
 		}
 		for _, q := range queues {
 			list = append(list, PausedPart{
@@ -46,57 +52,120 @@ func (s *Server) pauses(r *request) (any, error) {
 			})
 		}
 	}
-	return map[string]any{"pauses": list}, nil
+	return PausedParts{list}, nil
 }
 
-// setQueuePause stops the claims of the queue in the path, or resumes them.
-func (s *Server) setQueuePause(action string) func(*request) (any, error) {
-	return func(r *request) (any, error) {
-		space, queue := r.queue()
-		reason := r.reason()
-		if r.err != nil {
-			return nil, r.err
-		}
-		answer := PauseState{}
-		of, err := job.As[job.Pauses](space.store)
-		if err != nil {
-			return nil, err
-		}
-		if action == "pause" {
-			err = of.Pause(r.ctx, space.ns, queue, partition.Pause{
-				By:     r.who.name,
-				Reason: reason,
-			})
-		} else {
-			answer.Was, err = of.Resume(r.ctx, space.ns, queue)
-			reason = resumed(answer.Was, err)
-		}
-		s.record(r, Act{
-			Action:    action,
-			Namespace: space.ns.Name,
-			Queue:     queue,
-			Detail:    reason,
-		}, err)
-		if err != nil {
-			return nil, err
-		}
-		answer.Paused, err = s.observer.pauseOf(r.ctx, space, queue)
-		return answer, err
-	}
+// part is a partition, or a queue: in a namespace there are only the ones or the others.
+type part struct {
+	Part string `arg:"" optional:"" name:"partition-or-queue" help:"Only this partition or queue, which need not have entries or jobs yet. Queues are paused one by one."`
+}
+
+type pause struct {
+	part
+	Reason string `placeholder:"TEXT" help:"Why, for those who see the pause later."`
 }
 
 // PauseState is the answer to a change of a pause: how the store has it now.
 type PauseState struct {
 	Paused *Pause `json:"paused"`
-	Was    bool   `json:"was_paused,omitempty"` // a resume ended a pause
+	Was    bool   `json:"was_paused,omitempty" help:"A resume ended a pause."`
+	Empty  bool   `json:"empty,omitempty" help:"The partition or queue has nothing now: its name may be a misspelt one."`
 }
 
-// resumed is what the audit log says of a resume.
-func resumed(was bool, err error) string {
-	if !was && err == nil {
-		return "it was not paused"
+// pause stops the delivery of a partition, or of the whole namespace, or the claims of a queue.
+func (s *Server) pause(r *request, q *pause) (answer PauseState, err error) {
+	if len(q.Reason) > maxReason {
+		r.bad("reason: want 512 bytes at most")
 	}
-	return ""
+	p := partition.Pause{By: r.who.name, Reason: q.Reason}
+	r.act.Detail = q.Reason
+	space, ns := r.pausable(q.Part)
+	switch {
+	case r.err != nil:
+		return answer, r.err
+	case ns == nil:
+		var of job.Pauses
+		if of, err = job.As[job.Pauses](space.store); err == nil {
+			err = of.Pause(r.ctx, space.ns, q.Part, p)
+		}
+	default:
+		err = r.view.Store.Pause(r.ctx, ns, q.Part, p)
+	}
+	if err == nil {
+		r.act.Result = "ok"
+		answer.Paused, answer.Empty, err = s.pausedNow(r, space, ns, q.Part)
+	}
+	return answer, err
+}
+
+// resume ends a pause. Where nothing is paused it changes nothing.
+func (s *Server) resume(r *request, q *part) (answer PauseState, err error) {
+	space, ns := r.pausable(q.Part)
+	switch {
+	case r.err != nil:
+		return answer, r.err
+	case ns == nil:
+		var of job.Pauses
+		if of, err = job.As[job.Pauses](space.store); err == nil {
+			answer.Was, err = of.Resume(r.ctx, space.ns, q.Part)
+		}
+	default:
+		answer.Was, err = r.view.Store.Resume(r.ctx, ns, q.Part)
+	}
+	if err != nil {
+		return answer, err
+	}
+	if r.act.Result = "ok"; !answer.Was {
+		r.act.Detail = "it was not paused"
+	}
+	answer.Paused, answer.Empty, err = s.pausedNow(r, space, ns, q.Part)
+	return answer, err
+}
+
+// pausable is the namespace in the path, that of queues if ns is nil, where a part of it can be paused.
+func (r *request) pausable(part string) (space jobSpace, ns *partition.Namespace) {
+	name := r.PathValue("namespace")
+	space, queues := r.view.jobSpace(name)
+	switch {
+	case queues && part == "":
+		r.fail(notHere(name, kindQueue, ": pause one of its queues, spillway pause NAMESPACE QUEUE"))
+	case queues && !partition.ValidQueue(part):
+		r.fail(notFound(codeNoSuchQueue, "no name of a queue: %q", part))
+	case queues:
+		r.act.Queue = part
+	case part != "" && !partition.ValidPartition(part):
+		r.fail(notFound(wire.CodeNoSuchPartition, "no name of a partition: %q", part))
+	default:
+		r.act.Partition = part
+		ns = r.namespace()
+	}
+	return space, ns
+}
+
+// pausedNow is how the store has a pause after a change, and whether it is known that it stops nothing.
+func (s *Server) pausedNow(r *request, space jobSpace, ns *partition.Namespace, part string) (paused *Pause, empty bool, err error) {
+	if ns == nil {
+		if paused, err = s.observer.pauseOf(r.ctx, space, part); err != nil {
+			return nil, false, err
+		}
+		rows, err := space.countQueues(r.ctx, part)
+		return paused, err == nil && rows[0].none(), nil
+	}
+	parts, err := r.view.Store.Pauses(r.ctx, ns)
+	if err != nil {
+		return nil, false, err
+	}
+	s.observer.notePauses(ns.Name, parts)
+	for _, p := range parts {
+		if p.Partition == part {
+			paused = pauseOf(&p.Pause)
+		}
+	}
+	if part == "" {
+		return paused, false, nil
+	}
+	stats, err := r.view.Store.Describe(r.ctx, ns, []string{part})
+	return paused, err == nil && len(stats) == 0, nil
 }
 
 // queuePauses reads which queues of a namespace are paused, and notes it.
@@ -199,70 +268,3 @@ func (o *observer) notePauses(namespace string, parts []partition.PausedPart) {
 
 // maxReason is the longest reason of a pause, in bytes.
 const maxReason = 512
-
-// reason reads the body of a pause.
-func (r *request) reason() string {
-	var body struct {
-		Reason string `json:"reason"`
-	}
-	if r.decode(&body); len(body.Reason) > maxReason {
-		r.bad("reason: want 512 bytes at most")
-	}
-	return body.Reason
-}
-
-// pause stops the delivery of the partition in the path, or of the whole namespace.
-func (s *Server) pause(r *request) (any, error) {
-	ns, name := r.part()
-	reason := r.reason()
-	if r.err != nil {
-		return nil, r.err
-	}
-	err := r.view.Store.Pause(r.ctx, ns, name, partition.Pause{By: r.who.name, Reason: reason})
-	s.record(r, Act{Action: "pause", Namespace: ns.Name, Partition: name, Detail: reason}, err)
-	return s.pausedNow(r, ns, name, false, err)
-}
-
-// resume ends a pause. Where nothing is paused it changes nothing.
-func (s *Server) resume(r *request) (any, error) {
-	ns, name := r.part()
-	if r.empty(); r.err != nil {
-		return nil, r.err
-	}
-	was, err := r.view.Store.Resume(r.ctx, ns, name)
-	s.record(r, Act{Action: "resume", Namespace: ns.Name, Partition: name, Detail: resumed(was, err)}, err)
-	return s.pausedNow(r, ns, name, was, err)
-}
-
-// pausedNow is the answer to a change without an error.
-func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string, was bool,
-	err error) (any, error) {
-	var parts []partition.PausedPart
-	if err == nil {
-		parts, err = r.view.Store.Pauses(r.ctx, ns)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.observer.notePauses(ns.Name, parts)
-	answer := PauseState{Was: was}
-	for _, p := range parts {
-		if p.Partition == name {
-			answer.Paused = pauseOf(&p.Pause)
-		}
-	}
-	return answer, nil
-}
-
-// part is the namespace in the path, and the partition where it has one.
-func (r *request) part() (ns *partition.Namespace, name string) {
-	space := r.PathValue("namespace")
-	if _, queues := r.view.jobSpace(space); queues {
-		r.fail(notHere(space, kindQueue, ": pause one of its queues, spillway pause NAMESPACE QUEUE"))
-	}
-	ns = r.namespace()
-	if r.PathValue("partition") != "" {
-		name = r.partition()
-	}
-	return ns, name
-}

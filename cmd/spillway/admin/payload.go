@@ -23,29 +23,29 @@ type Peek struct {
 	Entries []Entry `json:"entries"`
 }
 
-func (s *Server) peek(r *request) (any, error) {
+type ofPartition struct {
+	Partition string `arg:"" help:"The partition."`
+}
+
+type peek struct {
+	ofPartition
+	Limit int    `default:"20" bounds:"1..128" help:"Entries to print, at most 128."`
+	From  string `enum:"oldest,newest" default:"oldest" help:"oldest, which are delivered next, or newest."`
+}
+
+func (s *Server) peek(r *request, q *peek) (answer Peek, err error) {
 	ns := r.namespace()
-	name := r.partition()
-	masks := s.masks(r)
-	ask := partition.PeekRequest{Limit: r.number("limit", 20, 1, 128)}
-	switch r.param("from") {
-	case "", "oldest":
-	case "newest":
-		ask.FromNewest = true
-	default:
-		r.bad("from: want oldest or newest")
-	}
 	if r.err != nil {
-		return nil, r.err
+		return answer, r.err
 	}
-	found, err := r.view.Store.Peek(r.ctx, ns, name, ask)
+	found, err := r.view.Store.Peek(r.ctx, ns, q.Partition, partition.PeekRequest{Limit: q.Limit, FromNewest: q.From == "newest"})
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
-	answer := Peek{Depth: found.Depth, Entries: []Entry{}}
+	answer = Peek{Depth: found.Depth, Entries: []Entry{}}
 	now := s.observer.now().UnixMilli()
 	for _, e := range found.Entries {
-		answer.Entries = append(answer.Entries, entryOf(e, masks, now))
+		answer.Entries = append(answer.Entries, entryOf(e, r.masks, now))
 	}
 	return answer, nil
 }
@@ -56,7 +56,7 @@ const maxShown = 32 << 10
 // Payload is what an entry holds: Data where it is JSON, else Text where it is UTF-8, else
 // Base64. Cut ones are never Data.
 type Payload struct {
-	Bytes int `json:"bytes"` // of the whole
+	Bytes int `json:"bytes" help:"Of the whole."`
 	Shown
 }
 
@@ -70,9 +70,9 @@ type Shown struct {
 
 // Entry is an entry in a partition.
 type Entry struct {
-	Seq        int64  `json:"seq"` // 0: the partition's hash is lost
+	Seq        int64  `json:"seq" help:"0: the partition's hash is lost."`
 	ID         string `json:"id,omitempty"`
-	OccurredMS int64  `json:"occurred_at_ms"` // 0: something other than Spillway wrote it
+	OccurredMS int64  `json:"occurred_at_ms" help:"0: something other than Spillway wrote it."`
 	AgeMS      int64  `json:"age_ms"`
 	Payload
 }

@@ -204,7 +204,7 @@ func TestTheCausesOfDeadLettersOfPHPBeginWithTheirClass(t *testing.T) {
 	die(t, store, strings.Repeat("L", 300), 30)
 	var jobs DeadJobs
 	var got DeadCauses
-	for path, to := range map[string]any{"?limit=1": &jobs, "/causes": &got} {
+	for path, to := range map[string]any{"?limit=1": &jobs, "?by=cause": &got} {
 		w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead"+path, "operator", "")
 		if err := json.Unmarshal(w.Body.Bytes(), to); err != nil || w.Code != http.StatusOK || strings.Contains(w.Body.String(), "canary") {
 			t.Fatalf("%v: %d %.300s", err, w.Code, w.Body)
@@ -222,7 +222,7 @@ func TestTheCausesOfDeadLettersOfPHPBeginWithTheirClass(t *testing.T) {
 	if jobs.Total != 1080 || jobs.Jobs[0].Class != `App\Jobs\Old` || jobs.Jobs[0].Attempt == nil || *jobs.Jobs[0].Attempt != 1 {
 		t.Errorf("got %+v", jobs)
 	}
-	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead/causes", "viewer", ""); w.Code != http.StatusForbidden {
+	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead?by=cause", "viewer", ""); w.Code != http.StatusForbidden {
 		t.Errorf("a viewer: %d", w.Code)
 	}
 	if w := send(s, "POST", "/api/v1/namespaces/shop/queues/mail/dead/respawn", "operator", `{"cause":"App: buried","dry_run":true}`); w.Code != http.StatusNotFound {
@@ -234,7 +234,7 @@ func TestAClassIsMaskedWithTheKeysThatNameIt(t *testing.T) {
 	t.Parallel()
 	s, store := phpShop(t, "password", "JOB")
 	die(t, store, `App\Jobs\Mail`, 2)
-	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead/causes", "operator", ""); !strings.Contains(w.Body.String(), `"cause":"***: buried","count":2`) {
+	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead?by=cause", "operator", ""); !strings.Contains(w.Body.String(), `"cause":"***: buried","count":2`) {
 		t.Errorf("got %s", w.Body)
 	}
 	if w := send(s, "GET", "/api/v1/namespaces/shop/queues/mail/dead", "operator", ""); !strings.Contains(w.Body.String(), `"class":"***"`) {

@@ -10,16 +10,16 @@ import (
 // the sinks are of this process.
 type QueueOverview struct {
 	Namespace        string             `json:"namespace"`
-	Kind             string             `json:"kind"` // queue or php
+	Kind             string             `json:"kind" help:"Queue or php."`
 	Ledger           job.Ledger         `json:"ledger"`
-	Jobs             int64              `json:"jobs"` // ready, delayed, leased and dead
+	Jobs             int64              `json:"jobs" help:"Ready, delayed, leased and dead."`
 	MaxJobs          int64              `json:"max_jobs"`
-	Queues           *int64             `json:"queues"`              // null: not counted yet
-	OldestReadyAgeMS *int64             `json:"oldest_ready_age_ms"` // null: no job is ready, or not counted yet
-	ReadAtMS         int64              `json:"read_at_ms"`          // 0: not read yet
-	Rates            map[string]float32 `json:"rates"`               // a second, by outcome; empty where not known
-	Sinks            []Sink             `json:"sinks"`               // that its jobs are pushed to
-	Largest          *LargestQueue      `json:"largest"`             // null: not counted
+	Queues           *int64             `json:"queues" help:"Null: not counted yet."`
+	OldestReadyAgeMS *int64             `json:"oldest_ready_age_ms" help:"Null: no job is ready, or not counted yet."`
+	ReadAtMS         int64              `json:"read_at_ms" help:"0: not read yet."`
+	Rates            map[string]float32 `json:"rates" help:"A second, by outcome; empty where not known."`
+	Sinks            []Sink             `json:"sinks" help:"That its jobs are pushed to."`
+	Largest          *LargestQueue      `json:"largest" help:"Null: not counted."`
 	// Schedules is null where they are not counted yet; ticks are of this process.
 	Schedules *job.ScheduleTotals `json:"schedules"`
 	Outbox    OutboxState         `json:"outbox"`
@@ -34,7 +34,7 @@ type LargestQueue struct {
 // OutboxState is the follow-ups of jobs that ended which are not in their queues yet.
 type OutboxState struct {
 	Jobs        int64 `json:"jobs"`
-	OldestAgeMS int64 `json:"oldest_age_ms"` // 0: none waits
+	OldestAgeMS int64 `json:"oldest_age_ms" help:"0: none waits."`
 }
 
 // queueOverview is what is known of the namespaces of kind queue, of all or of one; j judges them.

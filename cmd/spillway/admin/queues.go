@@ -16,11 +16,11 @@ import (
 type QueueList struct {
 	NowMS   int64      `json:"now_ms"`
 	ReadMS  int64      `json:"read_at_ms"`
-	Total   int        `json:"total"`    // queues that match
-	LeftOut int        `json:"left_out"` // of them, beyond the first 1,024 by name
+	Total   int        `json:"total" help:"Queues that match."`
+	LeftOut int        `json:"left_out" help:"Of them, beyond the first 1,024 by name."`
 	Queues  []QueueRow `json:"queues"`
-	Names   []string   `json:"names,omitempty"`  // with names=1, instead of queues: they are not counted
-	Unread  bool       `json:"unread,omitempty"` // there are queues whose names were not read: beyond 100,000
+	Names   []string   `json:"names,omitempty" help:"With names=1, instead of queues: they are not counted."`
+	Unread  bool       `json:"unread,omitempty" help:"There are queues whose names were not read: beyond 100,000."`
 }
 
 // QueueRow is the jobs of one queue. Where the shards hold too many jobs to tell those that
@@ -30,12 +30,12 @@ type QueueRow struct {
 	Ready            int64  `json:"ready"`
 	Delayed          *int64 `json:"delayed"`
 	Leased           *int64 `json:"leased"`
-	Pending          int64  `json:"pending"` // delayed + leased
+	Pending          int64  `json:"pending" help:"Delayed + leased."`
 	Dead             int64  `json:"dead"`
-	Reserved         int64  `json:"reserved,omitempty"`  // of PHP's: held by its own workers
-	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms"` // since the publish of the first ready job; null: none is ready
-	Acked            *int64 `json:"acked,omitempty"`     // that it keeps; absent: it keeps none
-	Paused           *Pause `json:"paused,omitempty"`    // of one queue alone
+	Reserved         int64  `json:"reserved,omitempty" help:"Of PHP's: held by its own workers."`
+	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms" help:"Since the publish of the first ready job; null: none is ready."`
+	Acked            *int64 `json:"acked,omitempty" help:"That it keeps; absent: it keeps none."`
+	Paused           *Pause `json:"paused,omitempty" help:"Of one queue alone."`
 }
 
 func queueRow(c queueCounts, now int64) QueueRow {
@@ -57,36 +57,34 @@ func queueRow(c queueCounts, now int64) QueueRow {
 	return row
 }
 
-const (
-	maxListedQueues  = 1024
-	maxSearch        = 255 // bytes
-	maxForecastSteps = 288
-)
+const maxSearch = 255 // bytes
 
-func (s *Server) queueList(r *request) (any, error) {
+type listQueues struct {
+	Search string `help:"Only those whose name has this in it; at most 255 bytes."`
+	Sort   string `enum:"queue,ready,delayed,leased,dead,oldest_ready_age" default:"queue" help:"The column of the order."`
+	Order  string `enum:",asc,desc" help:"asc or desc; default desc, but asc of queue."`
+	Limit  int    `default:"100" bounds:"1..1024" help:"Queues to list."`
+	Offset int    `bounds:"0..1024" help:"Queues to pass over."`
+	Names  bool   `help:"Names only: they are not counted."`
+}
+
+func (s *Server) queueList(r *request, q *listQueues) (answer QueueList, err error) {
 	space := r.jobSpace()
-	limit, offset := r.number("limit", 100, 1, maxListedQueues), r.number("offset", 0, 0, countedQueues)
-	column, search := cmp.Or(r.param("sort"), "queue"), r.param("search")
-	if _, known := queueColumns[column]; !known {
-		r.bad("sort: want queue, ready, delayed, leased, dead or oldest_ready_age")
-	}
-	descending := r.descending(column != "queue")
-	if len(search) > maxSearch {
+	if len(q.Search) > maxSearch {
 		r.bad("search: want 255 bytes at most")
 	}
-	justNames := r.flag("names")
 	if r.err != nil {
-		return nil, r.err
+		return answer, r.err
 	}
-	if justNames {
-		return s.queueNames(r, space, search, offset, limit)
+	if q.Names {
+		return s.queueNames(r, space, q)
 	}
-	t, err := s.observer.table(r.ctx, space, search)
+	t, err := s.observer.table(r.ctx, space, q.Search)
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
-	rows, now := t.sorted(column, descending), time.Now().UnixMilli()
-	answer := QueueList{
+	rows, now := t.sorted(q.Sort, q.Order == "desc" || q.Order == "" && q.Sort != "queue"), time.Now().UnixMilli()
+	answer = QueueList{
 		NowMS:   now,
 		ReadMS:  t.at.UnixMilli(),
 		Total:   t.total,
@@ -94,26 +92,26 @@ func (s *Server) queueList(r *request) (any, error) {
 		Unread:  t.unread,
 		Queues:  []QueueRow{},
 	}
-	rows = rows[min(offset, len(rows)):]
-	for _, row := range rows[:min(limit, len(rows))] {
+	rows = rows[min(q.Offset, len(rows)):]
+	for _, row := range rows[:min(q.Limit, len(rows))] {
 		answer.Queues = append(answer.Queues, queueRow(row, now))
 	}
 	return answer, nil
 }
 
 // queueNames is a page of the names that have a text in them, in their order.
-func (s *Server) queueNames(r *request, space jobSpace, search string, offset, limit int) (any, error) {
+func (s *Server) queueNames(r *request, space jobSpace, q *listQueues) (answer QueueList, err error) {
 	all, err := s.observer.namesOf(r.ctx, space, time.Now())
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
 	now := time.Now().UnixMilli()
-	answer := QueueList{NowMS: now, ReadMS: all.at.UnixMilli(), Queues: []QueueRow{}, Unread: all.unread()}
+	answer = QueueList{NowMS: now, ReadMS: all.at.UnixMilli(), Queues: []QueueRow{}, Unread: all.unread()}
 	for _, name := range all.names {
-		if !strings.Contains(name, search) {
+		if !strings.Contains(name, q.Search) {
 			continue
 		}
-		if answer.Total >= offset && len(answer.Names) < limit {
+		if answer.Total >= q.Offset && len(answer.Names) < q.Limit {
 			answer.Names = append(answer.Names, name)
 		}
 		answer.Total++
@@ -174,61 +172,57 @@ func (o *observer) readNames(ctx context.Context, space jobSpace, since time.Tim
 
 // queueNow counts the jobs of one queue. A queue without jobs has none; it does not exist apart
 // from them.
-func (s *Server) queueNow(r *request) (any, error) {
-	space, queue := r.queue()
-	counts, err := s.count(r, space, queue)
-	if err != nil {
-		return nil, err
-	}
-	row := queueRow(counts, time.Now().UnixMilli())
-	row.Paused, err = s.observer.pauseOf(r.ctx, space, queue)
-	return row, err
-}
-
-// count counts the jobs of a queue, unless there is a mistake in the request.
-func (s *Server) count(r *request, space jobSpace, queue string) (queueCounts, error) {
+func (s *Server) queueNow(r *request, q *ofQueue) (row QueueRow, err error) {
+	space := r.jobSpace()
 	if r.err != nil {
-		return queueCounts{}, r.err
+		return row, r.err
 	}
-	rows, err := paced(r.ctx, s.observer.single, func() ([]queueCounts,
-		error) {
-		return space.countQueues(r.ctx, queue)
-	})
+	rows, err := paced(r.ctx, s.observer.single, func() ([]queueCounts, error) { return space.countQueues(r.ctx, q.Queue) })
 	if err != nil {
-		return queueCounts{}, err
+		return row, err
 	}
-	return rows[0], nil
+	row = queueRow(rows[0], time.Now().UnixMilli())
+	row.Paused, err = s.observer.pauseOf(r.ctx, space, q.Queue)
+	return row, err
 }
 
 // Forecast is how many delayed jobs, and ticks of schedules, come due when.
 type Forecast struct {
 	NowMS       int64   `json:"now_ms"`
 	StepMS      int64   `json:"step_ms"`
-	Due         []int64 `json:"due"`          // in each step from now on; the first has those that are due already, too
-	Scheduled   []int64 `json:"scheduled"`    // ticks of schedules in each step
-	ScheduledBy string  `json:"scheduled_by"` // how they were counted: ticks, estimate or next
+	Due         []int64 `json:"due" help:"In each step from now on; the first has those that are due already, too."`
+	Scheduled   []int64 `json:"scheduled" help:"Ticks of schedules in each step."`
+	ScheduledBy string  `json:"scheduled_by" help:"How they were counted: ticks, estimate or next."`
 }
 
-// forecast is that of a queue, or of the namespace where the path has none.
-func (s *Server) forecast(r *request) (any, error) {
-	space, queue := r.jobSpace(), ""
-	if r.PathValue("queue") != "" {
-		space, queue = r.queue()
+type forecast struct {
+	Step  time.Duration `default:"10m" bounds:"1s..8760h" help:"Length of a step."`
+	Steps int           `default:"144" bounds:"1..288" help:"Number of steps."`
+}
+
+type queueForecast struct {
+	ofQueue
+	forecast
+}
+
+func (s *Server) queueForecast(r *request, q *queueForecast) (Forecast, error) {
+	return q.of(r, q.Queue)
+}
+
+func (s *Server) forecast(r *request, q *forecast) (Forecast, error) { return q.of(r, "") }
+
+// of is that of a queue, or of the namespace.
+func (q *forecast) of(r *request, queue string) (answer Forecast, err error) {
+	space := r.jobSpace()
+	if answer.StepMS = q.Step.Milliseconds(); r.err != nil {
+		return answer, r.err
 	}
-	answer := Forecast{StepMS: int64(r.number("step_ms", 600_000, 1000,
-		int(365*24*time.Hour/time.Millisecond)))}
-	steps := r.number("steps", 144, 1, maxForecastSteps)
-	if r.err != nil {
-		return nil, r.err
-	}
-	step := time.Duration(answer.StepMS) * time.Millisecond
-	var err error
-	answer.Due, err = paced(r.ctx, s.observer.counts, func() ([]int64, error) {
-		return space.store.Forecast(r.ctx, space.ns, queue, step, steps)
+	answer.Due, err = paced(r.ctx, r.server.observer.counts, func() ([]int64, error) {
+		return space.store.Forecast(r.ctx, space.ns, queue, q.Step, q.Steps)
 	})
 	if err == nil {
 		answer.Scheduled, answer.ScheduledBy, err = schedule.Forecast(r.ctx, space.store, space.ns,
-			queue, step, steps)
+			queue, q.Step, q.Steps)
 	}
 	answer.NowMS = time.Now().UnixMilli()
 	return answer, err
@@ -373,6 +367,11 @@ func (t *queueTable) dying(since *queueTable) (queue string) {
 		}
 	}
 	return queue
+}
+
+// none reports whether a queue has no jobs, not even acked ones.
+func (q *queueCounts) none() bool {
+	return q.jobs()+q.Reserved == 0 && (q.acked == nil || *q.acked == 0)
 }
 
 func (q *queueCounts) jobs() int64 { return q.Ready + q.Pending + q.Dead }

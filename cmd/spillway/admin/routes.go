@@ -35,46 +35,7 @@ func (s *Server) routes() []route {
 		{"GET /{$}", Viewer, page},
 		{"GET /console/", Viewer, page},
 		{"GET /api/v1/openapi.yaml", Viewer, served(http.HandlerFunc(serveOpenAPI))},
-		{"GET /api/v1/info", Viewer, s.info},
-		{"GET /api/v1/overview", Viewer, s.overview},
-		{"GET /api/v1/findings", Viewer, s.findings},
-		{"GET /api/v1/history", Viewer, s.historyOf},
-		{"GET /api/v1/drops", Viewer, s.drops},
-		{"GET /api/v1/deliveries", Viewer, s.deliveries},
-		{"GET /api/v1/pauses", Viewer, s.pauses},
-		{"GET /api/v1/audit", Viewer, s.auditTrail},
 		{"POST /api/v1/reload", Admin, s.reload},
-		{"GET /api/v1/namespaces", Viewer, s.namespaces},
-		{"GET /api/v1/namespaces/{namespace}", Viewer, s.account},
-		{"GET /api/v1/namespaces/{namespace}/partitions", Viewer, s.partitions},
-		{"GET /api/v1/namespaces/{namespace}/partitions/{partition}", Viewer, s.partitionNow},
-		{"GET /api/v1/namespaces/{namespace}/partitions/{partition}/peek", Operator, s.peek},
-		{"POST /api/v1/namespaces/{namespace}/pause", Operator, s.pause},
-		{"POST /api/v1/namespaces/{namespace}/resume", Operator, s.resume},
-		{"POST /api/v1/namespaces/{namespace}/partitions/{partition}/pause", Operator, s.pause},
-		{"POST /api/v1/namespaces/{namespace}/partitions/{partition}/resume", Operator, s.resume},
-		{"POST /api/v1/namespaces/{namespace}/purge", Admin, s.purge},
-		{"GET /api/v1/namespaces/{namespace}/dead", Operator, s.dead},
-		{"GET /api/v1/namespaces/{namespace}/dead/causes", Operator, s.letterCauses},
-		{"GET /api/v1/namespaces/{namespace}/dead/{letter}", Operator, s.letter},
-		{"POST /api/v1/namespaces/{namespace}/dead/replay", Operator, s.replay},
-		{"POST /api/v1/namespaces/{namespace}/dead/delete", Admin, s.deleteDead},
-		{"GET /api/v1/namespaces/{namespace}/tail", Operator, s.tail},
-		{"GET /api/v1/namespaces/{namespace}/queues", Viewer, s.queueList},
-		{"GET /api/v1/namespaces/{namespace}/forecast", Viewer, s.forecast},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}", Viewer, s.queueNow},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/forecast", Viewer, s.forecast},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/peek", Operator, s.peekJob},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/jobs", Operator, s.listJobs},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}", Operator, s.getJob},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/trace", Viewer, s.traceOf},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs", Operator, s.publishJobs},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/dead", Operator, s.deadJobs},
-		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/dead/causes", Operator, s.jobCauses},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/pause", Operator, s.setQueuePause("pause")},
-		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/resume", Operator, s.setQueuePause("resume")},
-		{"GET /api/v1/namespaces/{namespace}/workers", Viewer, s.workers},
-		{"POST /api/v1/namespaces/{namespace}/workers/restart", Operator, s.restartWorkers},
 		// pprof's cmdline is not served: flags may hold a password.
 		{"GET /debug/pprof/", Admin, served(limitSeconds(pprof.Index))},
 		{"GET /debug/pprof/profile", Admin, served(limitSeconds(pprof.Profile))},
@@ -110,7 +71,7 @@ func (s *Server) handler() http.Handler {
 
 func (s *Server) dispatch(w http.ResponseWriter, hr *http.Request, routes map[string]route) {
 	from := hr.Context().Value(senderKey{}).(sender)
-	r := &request{Request: hr, view: from.view, who: from.who}
+	r := &request{Request: hr, server: s, view: from.view, who: from.who}
 	if crossSite(hr) {
 		writeError(w, errCrossOrigin)
 		return
@@ -179,7 +140,7 @@ func limitSeconds(next http.HandlerFunc) http.Handler {
 //go:embed openapi.yaml
 var written []byte
 
-var openapi = verb.Describe(written, true)
+var openapi = verb.Describe(written, true, slices.Concat(own, verb.Controls)...)
 
 func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")

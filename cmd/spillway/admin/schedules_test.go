@@ -54,7 +54,7 @@ func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
 	}
 	expect(200, "canary", "GET", one+"?unmasked=1", "admin", "")
 	expect(200, `"state":"paused","changed":true,"rev":2`, "POST", one+"/pause", "operator", "{}")
-	expect(200, `"accepted":1,"ids":["`, "POST", one+"/trigger", "operator", "")
+	expect(200, `"accepted":1,"ids":["`, "POST", one+"/trigger", "operator", "{}")
 	expect(200, `{"next":["2026-10-25T02:30:00+02:00","2026-10-26T02:30:00+01:00"]}`, "GET", one+"/times?count=2&from=2026-10-24T12:00:00Z", "viewer", "")
 	for _, query := range []string{"count=0", "count=1001", "from=tomorrow", "from=0001-01-01T00:00:00Z"} {
 		expect(400, "bad_"+query[:strings.Index(query, "=")], "GET", one+"/times?"+query, "viewer", "")

@@ -50,15 +50,14 @@ type tailing struct {
 
 // tail streams samples of the newest entries. It reads the store, so it sees what any
 // process takes in.
-func (s *Server) tail(r *request) (any, error) {
+func (s *Server) tail(r *request, q *tailQuery) (http.Handler, error) {
 	r.namespace()
-	t := &tailing{s: s, r: r, partition: r.param("partition"), seen: map[string]int64{}}
-	if t.partition != "" && !partition.ValidPartition(t.partition) {
-		r.bad("partition: no name of a partition")
-	}
-	s.masks(r)
-	t.unmasked, t.lines = r.flag("unmasked"), r.number("per_second", 10, 1, 50)
-	return t, r.err
+	return &tailing{s: s, r: r, unmasked: r.flag("unmasked"), lines: q.PerSecond, partition: q.Partition, seen: map[string]int64{}}, r.err
+}
+
+type tailQuery struct {
+	Partition string `help:"Only this partition."`
+	PerSecond int    `default:"10" bounds:"1..50" help:"Lines a second, at most."`
 }
 
 // ServeHTTP answers with the lines, unless too many tails run.

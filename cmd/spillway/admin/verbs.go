@@ -13,68 +13,26 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// verbs are the routes of the table of verbs.
+// verbs are the routes of the table of verbs, and of the verbs of this port.
 func (s *Server) verbs() (all []route) {
-	for _, row := range verb.Rows {
-		var needs Role
-		if needs.UnmarshalText([]byte(row.Role)) != nil {
-			continue // it is of the data port alone
+	add := func(rows []*verb.Row, answer func(*request, *verb.Row) (any, error)) {
+		for _, row := range rows {
+			var needs Role
+			if needs.UnmarshalText([]byte(row.Role)) == nil { // else it is of the data port alone
+				all = append(all, route{row.Method() + " " + row.URL(), needs, func(r *request) (any, error) { return answer(r, row) }})
+			}
 		}
-		all = append(all, route{row.Method() + " /api/v1/namespaces/{namespace}" + row.Path(), needs,
-			func(r *request) (any, error) { return s.verb(r, row) }})
 	}
-	for _, row := range verb.Controls {
-		var needs Role
-		_ = needs.UnmarshalText([]byte(row.Role)) // every one has a role
-		all = append(all, route{row.Method() + " /api/v1" + row.Path(), needs,
-			func(r *request) (any, error) { return s.control(r, row) }})
-	}
+	add(own, func(r *request, row *verb.Row) (any, error) { return s.verb(r, row, &verb.Call{}) })
+	add(verb.Rows, s.ofQueues)
+	add(verb.Controls, s.control)
 	return all
 }
 
-// verb answers a verb of the table.
-func (s *Server) verb(r *request, row *verb.Row) (any, error) {
-	space, masks, args := r.jobSpace(), []string(nil), map[string]string{}
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		r.bad("query: %v", err)
-	}
-	for name, values := range query {
-		if args[name] = values[0]; len(values) > 1 {
-			r.bad("%s: it is given twice", name)
-		}
-	}
-	if len(r.body) > 0 && !row.HasBody() {
-		var object map[string]json.RawMessage
-		r.decode(&object)
-		for name, value := range object {
-			if _, twice := args[name]; twice {
-				r.bad("%s: it is given twice", name)
-			}
-			text := ""
-			if json.Unmarshal(value, &text) != nil {
-				text = string(value)
-			}
-			args[name] = text
-		}
-	}
-	if row.Masked {
-		masks = s.masks(r)
-		delete(args, "unmasked")
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	ask, err := row.Read(args, func(in, name string) string {
-		if in == "header" {
-			return r.Header.Get(name)
-		}
-		return r.PathValue(name)
-	}, r.body)
-	if err != nil {
-		return nil, err
-	}
-	c := &verb.Call{
+// ofQueues answers a verb of the table.
+func (s *Server) ofQueues(r *request, row *verb.Row) (any, error) {
+	space := r.jobSpace()
+	return s.verb(r, row, &verb.Call{
 		Namespace: space.ns,
 		Store:     space.store,
 		Limits:    r.view.Limits,
@@ -87,31 +45,109 @@ func (s *Server) verb(r *request, row *verb.Row) (any, error) {
 		ByCause: func(ctx context.Context, a *job.DeadAct, cause string) (int, error) {
 			return s.actByCause(ctx, a, space, causeOf(cause), r.view.MaskFields)
 		},
-		Mask: func(payload json.RawMessage) json.RawMessage { return payloadOf(payload, masks).Data },
+		Mask: func(payload json.RawMessage) json.RawMessage { return payloadOf(payload, r.masks).Data },
+	})
+}
+
+// read makes what a verb asks.
+func (r *request) read(row *verb.Row) (ask any) {
+	if row.JSON {
+		ask = row.Ask()
+		if of, ok := ask.(interface{ Default() }); ok && row.Acts() {
+			of.Default()
+		}
+		if row.Acts() {
+			r.decode(ask)
+		}
+		if of, ok := ask.(interface{ Check() error }); ok {
+			if err := of.Check(); err != nil {
+				r.bad("%v", err)
+			}
+		}
+		return ask
+	}
+	args := r.args(row)
+	if r.masks = r.view.MaskFields; row.Masked {
+		r.masks = r.server.masks(r)
+		delete(args, "unmasked")
+	}
+	ask, err := row.Read(args, func(in, name string) string {
+		if in == "header" {
+			return r.Header.Get(name)
+		}
+		return r.PathValue(name)
+	}, r.body)
+	r.fail(err)
+	return ask
+}
+
+// args are the parameters, with those in the body.
+func (r *request) args(row *verb.Row) map[string]string {
+	args := map[string]string{}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		r.bad("query: %v", err)
+	}
+	for name, values := range query {
+		if args[name] = values[0]; len(values) > 1 {
+			r.bad("%s: it is given twice", name)
+		}
+	}
+	if row.HasBody() || len(r.body) == 0 && (r.Method != http.MethodPost || len(args) > 0) {
+		return args
+	}
+	var object map[string]json.RawMessage
+	r.decode(&object)
+	for name, value := range object {
+		if _, twice := args[name]; twice {
+			r.bad("%s: it is given twice", name)
+		}
+		text := ""
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value)
+		}
+		args[name] = text
+	}
+	return args
+}
+
+// verb answers a verb. Those that count first run alone.
+func (s *Server) verb(r *request, row *verb.Row, c *verb.Call) (any, error) {
+	ask := r.read(row)
+	if r.err != nil {
+		return nil, r.err
 	}
 	a, counts := ask.(interface{ Approved() *verb.Approval })
+	acts := row.Acts() && (!counts || !a.Approved().DryRun)
+	do := func() (any, error) { return s.do(r, row, c, ask, acts) }
 	switch {
-	case !row.Acts(), counts && a.Approved().DryRun:
-		answer, err := row.Do(r.ctx, c, ask)
-		return answer, endedInTime(r.ctx, answer, err)
-	case !counts:
-		return s.verbAct(r.ctx, r, row, c, ask)
+	case !counts || !acts:
+		return do()
 	case a.Approved().Confirm == 0:
 		return nil, badRequest("send dry_run=1, and then confirm= the count that it answers")
 	}
-	return s.exclusively(r, func(ctx context.Context) (any, error) { return s.verbAct(ctx, r, row, c, ask) })
+	return s.exclusively(r, do)
 }
 
-// verbAct does what changes something, and records it.
-func (s *Server) verbAct(ctx context.Context, r *request, row *verb.Row, c *verb.Call, ask any) (any, error) {
-	answer, err := row.Do(ctx, c, ask)
+// do does a verb. An act is recorded, unless it was refused.
+func (s *Server) do(r *request, row *verb.Row, c *verb.Call, ask any, acts bool) (any, error) {
+	answer, err := row.Do(context.WithValue(r.ctx, requestKey{}, r), c, ask)
+	if !acts {
+		return answer, endedInTime(r.ctx, answer, err)
+	}
 	if rejected := jobRejection(err); rejected != nil {
 		if rejected.status == http.StatusBadRequest || rejected.status == http.StatusRequestEntityTooLarge || isAny(err, verb.ErrMore, job.ErrOtherKind) {
 			return nil, rejected // it is no act
 		}
 		err = rejected // whose words the trail has
+	} else if errors.As(err, &rejected) {
+		return nil, err
 	}
-	act := Act{Action: row.Name, Namespace: c.Namespace.Name, Queue: r.PathValue("queue")}
+	act := r.act
+	act.Action, act.Namespace = row.Name, r.PathValue("namespace")
+	if act.Queue == "" {
+		act.Queue = r.PathValue("queue")
+	}
 	if of, ok := ask.(interface{ Detail() string }); ok {
 		act.Detail = of.Detail()
 	}
@@ -119,7 +155,7 @@ func (s *Server) verbAct(ctx context.Context, r *request, row *verb.Row, c *verb
 		act.Entries = new(of.Count())
 	}
 	s.record(r, act, err)
-	return answer, endedInTime(ctx, answer, err)
+	return answer, endedInTime(r.ctx, answer, err)
 }
 
 // endedInTime is inTime, where the answer can say that it is not complete.

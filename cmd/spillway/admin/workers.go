@@ -17,12 +17,12 @@ type Restarting interface {
 }
 
 // workers lists those that claimed through this process.
-func (s *Server) workers(r *request) (any, error) {
+func (s *Server) workers(r *request, _ *struct{}) (WorkerList, error) {
 	space := r.jobSpace()
-	if r.err != nil {
-		return nil, r.err
-	}
 	list := WorkerList{Workers: []jobs.Worker{}}
+	if r.err != nil {
+		return list, r.err
+	}
 	if r.view.Workers != nil {
 		list.Workers = r.view.Workers(space.ns.Name)
 	}
@@ -31,20 +31,20 @@ func (s *Server) workers(r *request) (any, error) {
 
 // restartWorkers tells the workers of a PHP application to restart after their jobs: PHP's own, and
 // those of spillway work.
-func (s *Server) restartWorkers(r *request) (any, error) {
+func (s *Server) restartWorkers(r *request, _ *struct{}) (told Told, err error) {
 	space := r.jobSpace()
-	if r.empty(); r.err != nil {
-		return nil, r.err
+	if r.err != nil {
+		return told, r.err
 	}
 	of, ok := space.store.(Restarting)
 	if !ok {
-		return nil, notHere(space.ns.Name, kindOf(space.ns),
+		return told, notHere(space.ns.Name, kindOf(space.ns),
 			", whose workers have no restart signal: send them SIGTERM, or SIGHUP")
 	}
-	err := of.Restart(r.ctx, space.ns.Name)
-	s.record(r, Act{Action: "restart_workers", Namespace: space.ns.Name}, err)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]string{"state": "told"}, nil
+	return Told{"told"}, of.Restart(r.ctx, space.ns.Name)
+}
+
+// Told is the answer about workers that were told to restart.
+type Told struct {
+	State string `json:"state"`
 }

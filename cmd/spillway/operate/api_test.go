@@ -86,25 +86,11 @@ func run(t *testing.T, api *fakeAPI, args ...string) (stdout, stderr string, cod
 // runWith runs a command with an input.
 func runWith(t *testing.T, api *fakeAPI, input string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	var c struct {
-		Commands `embed:""`
-		Token    Nouns `cmd:""` // part of `spillway token`
-	}
-	c.Commands, c.Token.Plugins = New(), Verbs("token")
-	parser, err := kong.New(&c, kong.Name("spillway"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	if api != nil {
 		args = append(args, "--admin="+api.URL)
 	}
-	k, err := parser.Parse(args)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out, failed bytes.Buffer
-	k.BindTo(t.Context(), (*context.Context)(nil))
-	err = k.Run(Streams{In: strings.NewReader(input), Out: &out, Err: &failed})
+	err := parse(t, args...).Run(Streams{In: strings.NewReader(input), Out: &out, Err: &failed})
 	if err != nil {
 		code = 1
 		if exit := kong.ExitCoder(nil); errors.As(err, &exit) {
@@ -119,6 +105,26 @@ func runWith(t *testing.T, api *fakeAPI, input string, args ...string) (stdout, 
 		text = strings.ReplaceAll(text, api.URL, "http://127.0.0.1:8081")
 	}
 	return text, failed.String(), code
+}
+
+// parse reads a command line.
+func parse(t *testing.T, args ...string) *kong.Context {
+	t.Helper()
+	var c struct {
+		Commands `embed:""`
+		Token    Nouns `cmd:""` // part of `spillway token`
+	}
+	c.Commands, c.Token.Plugins = New(), Verbs("token")
+	parser, err := kong.New(&c, kong.Name("spillway"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.BindTo(t.Context(), (*context.Context)(nil))
+	return k
 }
 
 // goldens is for one test at a time.

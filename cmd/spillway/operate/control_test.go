@@ -134,8 +134,8 @@ func TestABackfillIsCountedAndConfirmedFirst(t *testing.T) {
 		code                              int
 	}{
 		{"--yes", `{"dry_run":true,"ticks":2,"jobs":8}`, "reports/daily: 2 ticks, published 6 jobs\n", "found 8 jobs", counted + "\n" + confirmed, 0},
-		{"--dry-run", `{"dry_run":true,"ticks":2,"jobs":8}`, "reports: nothing was changed\n", "found 8 jobs", counted, 0},
-		{"--yes", `{"dry_run":true,"ticks":0}`, "reports: nothing was changed\n", "found 0 jobs", counted, 0},
+		{"--dry-run", `{"dry_run":true,"ticks":2,"jobs":8}`, "reports/daily: nothing was changed\n", "found 8 jobs", counted, 0},
+		{"--yes", `{"dry_run":true,"ticks":0}`, "reports/daily: nothing was changed\n", "found 0 ticks", counted, 0},
 		{"--output=text", `{"dry_run":true,"ticks":2,"jobs":8}`, "", "add --yes to publish them (8)", counted, 2},
 	} {
 		api := newFakeAPI(t, map[string]string{route: `{"ticks":2,"accepted":6}`})

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 )
 
@@ -19,21 +20,18 @@ import (
 // tag, so none but those of [Connection] is a setting with an environment
 // variable: a purge is never confirmed by the environment.
 type Commands struct {
+	kong.Plugins `group:"Operate a running service:"`
+
 	Top        Top        `cmd:"" group:"Operate a running service:" help:"Show what is lost, whose and why, and the rates of namespaces and partitions, live."`
 	Ls         Ls         `cmd:"" group:"Operate a running service:" help:"List partitions by age, depth or drops, or the namespaces."`
-	Peek       Peek       `cmd:"" group:"Operate a running service:" help:"Print waiting entries of a partition. They stay where they are."`
 	Tail       Tail       `cmd:"" group:"Operate a running service:" help:"Print a sample of the entries that arrive, until interrupted."`
-	Pause      Pause      `cmd:"" group:"Operate a running service:" help:"Stop delivery of a namespace or partition, or the claims of a queue. Entries and jobs are still taken in, evicted and expired."`
-	Resume     Resume     `cmd:"" group:"Operate a running service:" help:"End a pause."`
-	Purge      Purge      `cmd:"" group:"Operate a running service:" help:"Delete waiting entries of a namespace or partition. It counts them first and asks."`
-	Dead       Dead       `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
+	Dead       Nouns      `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
 	Jobs       Jobs       `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
-	Workers    Workers    `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
+	Workers    Nouns      `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
 	Schedules  Schedules  `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
 	Rules      Nouns      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates, limits, defaults."`
 	Drops      Drops      `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`
 	Deliveries Deliveries `cmd:"" group:"Operate a running service:" help:"Say when and where entries were delivered, from samples."`
-	Audit      Audit      `cmd:"" group:"Operate a running service:" help:"List who paused, purged, replayed and reloaded what, and when."`
 	Reload     Reload     `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
 	Ns         Nouns      `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
 

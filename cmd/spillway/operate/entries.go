@@ -12,48 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
-
-// Peek prints entries of a partition without taking them.
-type Peek struct {
-	command `embed:""`
-
-	Namespace string `arg:"" help:"Namespace of the partition."`
-	Partition string `arg:"" help:"The partition."`
-	Limit     int    `default:"20" help:"Entries to print, at most 128."`
-	Newest    bool   `help:"The newest entries instead of the oldest, which are delivered next."`
-	Unmasked  bool   `help:"Show the values of masked fields. Needs the role admin."`
-}
-
-// Run prints the entries, the oldest first.
-func (c *Peek) Run(ctx context.Context, s Streams) error {
-	from := "oldest"
-	if c.Newest {
-		from = "newest"
-	}
-	var answer admin.Peek
-	call := c.partition(c.Namespace, c.Partition).named("partition",
-		c.Partition).at("/peek").limit(c.Limit, 128).set("from", from).on("unmasked", c.Unmasked)
-	if done, err := c.read(ctx, s, call, &answer); done {
-		return err
-	}
-	t := newTable(">SEQ", ">AGE", "ID", ">BYTES", "DATA")
-	for _, e := range answer.Entries {
-		t.add(
-			digits(e.Seq),
-			human.Since(e.AgeMS),
-			cmp.Or(e.ID, "-"),
-			digits(e.Bytes),
-			body(&e.Shown),
-		)
-	}
-	if err := t.print(s.Out); err != nil {
-		return err
-	}
-	return s.tell("%d of %s", len(answer.Entries), human.Some(answer.Depth, "waiting entry",
-		"waiting entries"))
-}
 
 // Tail prints a sample of the entries that arrive.
 type Tail struct {

@@ -18,10 +18,6 @@ type Jobs struct {
 	kong.Plugins
 	Ls       JobsLs       `cmd:"" help:"List the namespaces of kind queue, the queues of one with their jobs, or the jobs of one that are in a state."`
 	Stat     JobsStat     `cmd:"" help:"Print the ledger of a namespace, or the jobs of one queue by state."`
-	Peek     JobsPeek     `cmd:"" help:"Print the job that a worker would get next. It stays where it is."`
-	Get      JobsGet      `cmd:"" help:"Print one job, in whatever state."`
-	Trace    JobsTrace    `cmd:"" help:"Print what happened to a job, where a rule with keep_trace keeps it."`
-	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first, or count them by cause."`
 	Publish  JobsPublish  `cmd:"" help:"Publish the lines of stdin, each of which is JSON and becomes a job, and print their ids."`
 	Move     JobsMove     `cmd:"" help:"Move the ready jobs of a queue into another, of any namespace and kind, also from and to PHP's, each with all that it has: attributes, id, on_end, ttl. What it had in hand when it ended comes again after a minute, and is moved once."`
 	Forecast JobsForecast `cmd:"" help:"Print how many delayed jobs and ticks of schedules come due when."`
@@ -274,8 +270,7 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 		return misuse("step: want 1s or more; steps: want 1 to 288")
 	}
 	var answer admin.Forecast
-	call := c.queue(c.Namespace, c.Queue).at("/forecast").set("step_ms",
-		digits(c.Step.Milliseconds())).set("steps", digits(c.Steps))
+	call := c.queue(c.Namespace, c.Queue).at("/forecast").set("step", c.Step.String()).set("steps", digits(c.Steps))
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
@@ -306,42 +301,4 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 var countedBy = map[string]string{
 	schedule.ByEstimate: "; some ticks are estimated",
 	schedule.ByNext:     "; of each schedule only the next tick, as there are too many schedules",
-}
-
-// JobsDead lists dead letters.
-type JobsDead struct {
-	command `embed:""`
-
-	Namespace string `arg:"" help:"The namespace."`
-	Queue     string `arg:"" help:"The queue."`
-	Limit     int    `default:"20" help:"Dead letters to list, at most 100."`
-	Offset    int    `default:"0" help:"Dead letters to pass over."`
-	Unmasked  bool   `help:"Show the values of masked fields. Needs the role admin."`
-	byCause   `embed:""`
-}
-
-// Run prints the list.
-func (c *JobsDead) Run(ctx context.Context, s Streams) error {
-	if c.By != nil {
-		return c.causes(ctx, s, c.oneQueue(c.Namespace, c.Queue).at("/dead/causes"))
-	}
-	if c.Limit < 1 || c.Limit > 100 || c.Offset < 0 {
-		return misuse("limit: want 1 to 100; offset: want 0 or more")
-	}
-	var answer admin.DeadJobs
-	call := c.oneQueue(c.Namespace, c.Queue).at("/dead").limit(c.Limit,
-		100).set("offset", digits(c.Offset)).on("unmasked", c.Unmasked)
-	if done, err := c.read(ctx, s, call, &answer); done {
-		return err
-	}
-	t := newTable("JOB", "DIED", "REASON", "ERROR", "PUBLISHED", ">ATTEMPT", ">BYTES", "DATA")
-	for _, j := range answer.Jobs {
-		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"),
-			cmp.Or(lastError(&j), "-"), clock(j.PublishedMS),
-			attemptText(j.State, j.Attempt, j.Tries), digits(j.Bytes), body(&j.Shown))
-	}
-	if err := t.print(s.Out); err != nil {
-		return err
-	}
-	return s.tell("%d of %s", len(answer.Jobs), human.Some(answer.Total, "dead letter", "dead letters"))
 }

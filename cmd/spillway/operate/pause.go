@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,75 +10,6 @@ import (
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
-
-// Pause stops the delivery of a namespace or partition, or the claims of a queue.
-type Pause struct {
-	command `embed:""`
-
-	Namespace string `arg:"" help:"The namespace."`
-	Part      string `arg:"" optional:"" name:"partition-or-queue" help:"Only this partition or queue, which need not have entries or jobs yet. Queues are paused one by one."`
-	Reason    string `placeholder:"TEXT" help:"Why, for those who see the pause later."`
-}
-
-// Resume ends a pause.
-type Resume struct {
-	command `embed:""`
-
-	Namespace string `arg:"" help:"The namespace."`
-	Part      string `arg:"" optional:"" name:"partition-or-queue" help:"The partition or queue, if only that is paused."`
-}
-
-// Run pauses.
-func (c *Pause) Run(ctx context.Context, s Streams) error {
-	return c.setPause(ctx, s, c.Namespace, c.Part, "/pause", map[string]string{"reason": c.Reason})
-}
-
-// Run resumes.
-func (c *Resume) Run(ctx context.Context, s Streams) error {
-	return c.setPause(ctx, s, c.Namespace, c.Part, "/resume", map[string]string{})
-}
-
-func (c *command) setPause(ctx context.Context, s Streams, namespace, part, act string,
-	body any) error {
-	of, ofQueue := c.partition, false
-	if err := of(namespace, part).err; err == nil && part != "" {
-		_, queues, err := c.kinds(ctx)
-		if err != nil {
-			return err
-		}
-		if ofQueue = slices.Contains(queues, namespace); ofQueue {
-			of = c.oneQueue
-		}
-	}
-	var answer admin.PauseState
-	raw, err := of(namespace, part).at(act).post(ctx, body, &answer)
-	if err != nil {
-		return err
-	}
-	text := "delivery was not paused"
-	switch {
-	case answer.Paused != nil:
-		text = "delivery is " + escape(answer.Paused.Text(time.Now().UnixMilli()))
-	case answer.Was:
-		text = "delivery is not paused"
-	}
-	if err := c.print(s, raw, scope(namespace, part)+": "+text); err != nil ||
-		c.Output == "json" || answer.Paused == nil || part == "" {
-		return err
-	}
-	// It may be a misspelt name. The pause is done, so no other failure is one of it.
-	var now admin.QueueRow
-	_, err = of(namespace, part).get(ctx, &now)
-	switch {
-	case ofQueue && err == nil && noJobs(&now):
-		_, err = fmt.Fprintln(s.Out, "it has no jobs now; a pause waits for its first one")
-		return err
-	case answered(err).code == noSuchPartition:
-		_, err = fmt.Fprintln(s.Out, "it has no entries now; a pause waits for its first one")
-		return err
-	}
-	return nil
-}
 
 // scope names a namespace, or a partition of it.
 func scope(namespace, partition string) string {

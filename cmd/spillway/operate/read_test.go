@@ -25,22 +25,22 @@ func ioPipe(t *testing.T) (io.Reader, io.Writer) {
 
 func TestEntriesAndLettersArePrintedAsTables(t *testing.T) {
 	t.Parallel()
-	const letters = `{"total":3,"bytes":2048,"cursor":"next","letters":[
+	const letters = `{"total":3,"bytes":2048,"next":"next","letters":[
 		{"letter":"0123456789abcdef","shard":0,"partition":"eu-1","seq":7,"id":"e\u202e7","dead_at_ms":1700000000000,"reason":"rejected","detail":"400: no \u001b[31mlap","attempt":1,"bytes":9}]}`
+	const causes = `{"total":20000,"letters":[],"looked":20000,"complete":false,"causes":[{"cause":"#: no lap # \u001b[2J","count":19000,"first_ms":1700000000000,"last_ms":1700000005000,"example":"422: no lap 7","id":"0123456789abcdef"},
+			{"cause":"","count":1000,"first_ms":1700000001000,"last_ms":1700000002000,"example":"x","id":"0123456789abcdee"}]}`
 	const letterOf = `{"letter":"0123456789abcdef","partition":"eu-1","seq":7,"dead_at_ms":1700000000000,"reason":"rejected","detail":"400","attempt":1,"bytes":9,"data":{"lap": 3}}`
 	api := newFakeAPI(t, map[string]string{
 		"GET /api/v1/namespaces/kart/partitions/eu-1/peek": `{"depth":3,"entries":[
 			{"seq":1,"age_ms":1500,"bytes":9,"data":{"lap": 3, "name":"\u001b[2J` + "\u202e" + `"}},{"seq":2,"id":"e2","age_ms":900,"bytes":5,"text":"a\u0007b"},{"seq":3,"age_ms":1,"bytes":40000,"base64":"AAEC","cut":true}]}`,
-		"GET /api/v1/namespaces/kart/dead": letters, "GET /api/v1/namespaces/kart/dead/0123456789abcdef": letterOf,
-		"GET /api/v1/namespaces/kart/dead/causes": `{"looked":20000,"complete":false,"causes":[{"cause":"#: no lap # \u001b[2J","count":19000,"first_ms":1700000000000,"last_ms":1700000005000,"example":"422: no lap 7","id":"0123456789abcdef"},
-			{"cause":"","count":1000,"first_ms":1700000001000,"last_ms":1700000002000,"example":"x","id":"0123456789abcdee"}]}`,
+		"GET /api/v1/namespaces/kart/dead": letters, "GET /api/v1/namespaces/chess/dead": causes, "GET /api/v1/namespaces/kart/dead/0123456789abcdef": letterOf,
 		"GET /api/v1/drops": `{"drops":[{"at_ms":1700000000000,"namespace":"kart","partition":"eu-1","id":"e7","reason":"evicted","age_ms":61000,"entries":1},
 			{"at_ms":1700000000000,"namespace":"kart","partition":"eu-1","reason":"novel","entries":12,"detail":"x"}],"reasons":{"evicted":{"total":550,"sampled":128},"novel":{"total":12,"sampled":1}}}`,
 		"GET /api/v1/audit": `{"acts":[{"at_ms":1700000000000,"name":"alice","role":"admin","action":"purge","namespace":"kart","partition":"eu-1","detail":"older_than_ms=60000","result":"ok","entries":7},
 			{"at_ms":1700000000000,"name":"bob","role":"admin","action":"reload","detail":"","result":"bad\u001b[2J"}]}`,
 	})
 	for name, args := range map[string][]string{
-		"peek": {"peek", "kart", "eu-1", "--newest", "--limit=3"}, "dead-ls": {"dead", "ls", "kart", "--reason=rejected"}, "dead-by-cause": {"dead", "ls", "kart", "--by=cause"},
+		"peek": {"peek", "kart", "eu-1", "--from=newest", "--limit=3"}, "dead-ls": {"dead", "ls", "kart", "--reason=rejected"}, "dead-by-cause": {"dead", "ls", "chess", "--by=cause"},
 		"dead-show": {"dead", "show", "kart", "0123456789abcdef"}, "drops": {"drops", "--limit=5"}, "audit": {"audit"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -81,9 +81,8 @@ func TestAPurgeAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	keyboard, program := openTerminal(t)
 	api := newFakeAPI(t, map[string]string{"POST /api/v1/namespaces/kart/purge": `{"entries":7,"partitions":1,"complete":true}`})
-	c := Purge{acting: acting{command: command{Connection: Connection{Admin: api.URL, Timeout: 10 * time.Second}, output: output{Output: "text"}}}, Namespace: "kart"}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(t.Context(), Streams{In: program, Out: program, Err: program}) }()
+	k, ended := parse(t, "purge", "kart", "--admin="+api.URL), make(chan error, 1)
+	go func() { ended <- k.Run(Streams{In: program, Out: program, Err: program}) }()
 	readUntil(t, keyboard, "Type 7 to delete them: ")
 	if _, err := keyboard.WriteString("7\n"); err != nil {
 		t.Fatal(err)

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +21,7 @@ import (
 	"github.com/tidwall/gjson"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/human"
 	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/partition/schedule"
@@ -25,10 +29,14 @@ import (
 
 // New returns the commands, with those of the table of verbs.
 func New() (c Commands) {
-	c.Jobs.Plugins, c.Schedules.Plugins = Verbs("jobs"), Verbs("schedules")
+	c.Plugins, c.Jobs.Plugins, c.Schedules.Plugins = Verbs(""), Verbs("jobs"), Verbs("schedules")
+	c.Dead.Plugins, c.Workers.Plugins = Verbs("dead"), Verbs("workers")
 	c.Rules.Plugins, c.Ns.Plugins, c.AdminToken.Plugins = Verbs("rules"), Verbs("ns"), Verbs("admin-token")
 	return c
 }
+
+// Nouns has the commands of a noun in the table of verbs.
+type Nouns struct{ kong.Plugins }
 
 // Schedules has the commands for schedules.
 type Schedules struct {
@@ -74,13 +82,16 @@ func asJSON(text []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// Verbs are the commands of a noun in the table.
+// Verbs are the commands of a noun in the table, or those of none.
 func Verbs(noun string) kong.Plugins {
 	var fields []reflect.StructField
 	var commands []verbCommand
-	for _, row := range slices.Concat(verb.Rows, verb.Controls) {
-		name, is := strings.CutPrefix(row.Command, noun+" ")
-		if !is {
+	for _, row := range slices.Concat(verb.Rows, admin.Rows(), verb.Controls) {
+		of, name, two := strings.Cut(row.Command, " ")
+		if !two {
+			of, name = "", row.Command
+		}
+		if of != noun || name == "" {
 			continue
 		}
 		fields = append(fields, reflect.StructField{
@@ -89,7 +100,7 @@ func Verbs(noun string) kong.Plugins {
 			Tag:  reflect.StructTag(`cmd:"" name:"` + name + `" help:` + strconv.Quote(row.Help)),
 		})
 		c := verbCommand{Of: &inNamespace{}, Ask: row.Ask(), row: row}
-		if slices.Contains(verb.Controls, row) {
+		if row.Root {
 			c.Of = nil
 		}
 		if _, counts := c.Ask.(approved); counts {
@@ -108,7 +119,7 @@ func Verbs(noun string) kong.Plugins {
 	return kong.Plugins{all.Interface()}
 }
 
-// inNamespace is of verbs of a namespace that has its store.
+// inNamespace is of verbs of a namespace.
 type inNamespace struct {
 	Namespace string `arg:"" help:"The namespace."`
 }
@@ -133,13 +144,15 @@ type verbCommand struct {
 	Ask  any `embed:""`
 	More any `embed:""`
 	row  *verb.Row
-	path map[string]string // names in it, and headers
+	said map[string]string // names in the path, headers and parameters
 }
 
 // Run asks, and prints the answer.
 func (c *verbCommand) Run(ctx context.Context, s Streams, k *kong.Context) error {
-	if c.Of == nil {
-		return c.control(ctx, s, k)
+	for _, f := range k.Flags() {
+		if bounds := f.Tag.Get("bounds"); f.Set && f.Target.IsZero() && bounds != "" && bounds[0] != '0' {
+			return misuse("%s: want %s, or leave the flag out", f.Name, bounds)
+		}
 	}
 	switch more := c.More.(type) {
 	case *agreement:
@@ -170,7 +183,10 @@ func (c *verbCommand) once(ctx context.Context, s Streams) error {
 	return c.show(s, answer)
 }
 
-// confirmed counts, asks, and does as many as were agreed to.
+// counts is the first number in the text of a row, and what it is of.
+var counts = regexp.MustCompile(`\$\{(\w+) ([^}]+)\}`)
+
+// confirmed counts, asks, and does as many as were agreed to, unless the service says that there are no more.
 func (c *verbCommand) confirmed(ctx context.Context, s Streams, more *agreement) error {
 	a := c.Ask.(approved).Approved()
 	only := a.DryRun
@@ -179,42 +195,83 @@ func (c *verbCommand) confirmed(ctx context.Context, s Streams, more *agreement)
 	if err != nil {
 		return err
 	}
-	n := gjson.GetBytes(found, "jobs").Int()
-	_ = s.tell("%s: found %s", c.path["queue"], human.Some(n, "job", "jobs"))
+	to, of := gjson.ParseBytes(found), []string{"", "jobs", "job"}
+	if !to.Get("jobs").Exists() {
+		of = counts.FindStringSubmatch(c.row.Text)
+	}
+	n := to.Get(of[1]).Int()
+	whom, _, _ := strings.Cut(c.row.Text, ": ")
+	whom = c.fill(whom, to, "", " ")
+	_ = s.tell("%s: found %s", whom, some(n, of[2]))
 	if n == 0 && c.row.None != "" {
-		_ = s.tell("%s", c.fill(c.row.None, gjson.ParseBytes(found), "0", " "))
+		_ = s.tell("%s", c.fill(c.row.None, to, "0", " "))
 	}
-	if n == 0 || only {
-		return c.print(s, found, c.path["queue"]+": nothing was changed")
+	if only || n == 0 && !c.row.JSON {
+		return c.print(s, found, whom+": nothing was changed")
 	}
-	if err := more.ask(ctx, s, n, c.row.Confirm); err != nil {
-		return err
+	if n > 0 {
+		if err := more.ask(ctx, s, n, c.row.Confirm); err != nil {
+			return err
+		}
 	}
-	done := map[string]any{}
-	for left, total := n, int64(0); left > 0; {
+	done, left := map[string]any{}, n
+	for {
 		*a = verb.Approval{Confirm: left}
 		answer, err := c.send(ctx)
+		if err != nil && left < n {
+			err = fmt.Errorf("after %s: %w", some(n-left, of[2]), err)
+		}
 		if err != nil {
 			return err
 		}
 		_ = json.Unmarshal(answer, &done) // which exchange did before
-		part := gjson.GetBytes(answer, "jobs").Int()
-		if part == 0 && total == 0 {
+		part := gjson.GetBytes(answer, of[1])
+		left -= part.Int()
+		if done[of[1]] = n - left; !part.Exists() {
+			left = 0
+		}
+		if left <= 0 || part.Int() == 0 || done["complete"] == true || gjson.GetBytes(answer, "failed").Int() > 0 {
 			break
 		}
-		left, total = left-part, total+part
-		if done["jobs"] = total; part == 0 || done["complete"] == true {
-			break
-		}
+		_ = s.tell("%d of %d so far", n-left, n)
 	}
 	answer, _ := json.Marshal(done) // it was JSON
-	return c.show(s, answer)
+	if err := c.show(s, answer); err != nil {
+		return err
+	}
+	switch failed := gjson.GetBytes(answer, "failed").Int(); {
+	case failed > 0:
+		return fmt.Errorf("%s failed and are kept: %s", some(failed, of[2]), escape(gjson.GetBytes(answer, "errors.0").String()))
+	case left > 0:
+		return s.tell("%d of those that were counted are left: they are in use, or gone, or time was short. Run it again to see", left)
+	case done["complete"] == false && c.said["limit"] == "":
+		return s.tell("more match now; they are still there")
+	}
+	return nil
 }
 
 // send asks the admin port.
 func (c *verbCommand) send(ctx context.Context) (answer json.RawMessage, err error) {
 	args, path, body := c.row.Write(c.Ask)
-	if c.path = path; body != nil {
+	if in, ok := c.Of.(*inNamespace); ok {
+		path["namespace"] = in.Namespace
+	}
+	c.said = maps.Clone(path)
+	maps.Copy(c.said, args)
+	call := c.call(os.Expand(strings.ReplaceAll(c.row.URL(), "{", "${"), func(name string) string { return url.PathEscape(path[name]) }))
+	if name, ok := c.said["namespace"]; ok {
+		call.check(validNamespace(name))
+	}
+	if c.row.JSON {
+		if of, ok := c.Ask.(interface{ Check() error }); ok && of.Check() != nil {
+			call.check(misuse("%w", of.Check()))
+		}
+		if !c.row.Acts() {
+			return call.get(ctx, new(any))
+		}
+		return call.post(ctx, c.Ask, new(any))
+	}
+	if body != nil {
 		if body, err = asJSON(body); err != nil {
 			return nil, err
 		}
@@ -222,7 +279,6 @@ func (c *verbCommand) send(ctx context.Context) (answer json.RawMessage, err err
 	if _, err = c.row.Read(args, func(_, name string) string { return path[name] }, body); err != nil {
 		return nil, misuse("%w", err)
 	}
-	call := c.namespace(c.Of.(*inNamespace).Namespace).at(c.route())
 	if call.err != nil {
 		return nil, call.err
 	}
@@ -248,26 +304,49 @@ func (c *verbCommand) send(ctx context.Context) (answer json.RawMessage, err err
 	return call.exchange(ctx, c.row.Method(), call.target(), body, header, timeout, new(any))
 }
 
-// route is the path of the row with its names.
-func (c *verbCommand) route() string {
-	return os.Expand(strings.ReplaceAll(c.row.Path(), "{", "${"), func(name string) string { return c.path[name] })
-}
-
 // show prints an answer as its row says.
 func (c *verbCommand) show(s Streams, answer json.RawMessage) error {
-	list, text, isList := strings.Cut(c.row.Text, " -> ")
-	columns := strings.Split(cmp.Or(text, list), "|")
 	said := gjson.ParseBytes(answer)
-	switch {
-	case c.Output == "json":
+	if replaced := said.Get("replaced"); replaced.Exists() && c.row.JSON {
+		_ = s.tell("it replaced %s", escape(replaced.Raw))
+	}
+	if err := c.printed(s, answer, said); err != nil || c.Output == "json" {
+		return err
+	}
+	for _, rule := range said.Get("rules").Array() {
+		if why := rule.Get("unused").String(); why != "" {
+			_ = s.tell("%s does not count: %s", escape(rule.Get("match").String()), escape(why))
+		}
+	}
+	if said.Get("token").String() != "" && c.row.JSON {
+		return s.tell("The client sends the token (Authorization: Bearer). It is not shown again.")
+	}
+	if c.row.Said != "" {
+		return s.tell("%s", c.fill(c.row.Said, said, "", " "))
+	}
+	return nil
+}
+
+func (c *verbCommand) printed(s Streams, answer json.RawMessage, said gjson.Result) error {
+	if c.Output == "json" {
 		return printJSON(s.Out, answer)
-	case isList:
+	}
+	var list, text string
+	isList := false
+	for one := range strings.SplitSeq(c.row.Text, "\n") {
+		if list, text, isList = strings.Cut(one, " -> "); isList && said.Get(list).Exists() {
+			break
+		}
+	}
+	columns := strings.Split(cmp.Or(text, list), "|")
+	if isList {
 		return c.showList(s, list, columns, said)
-	case len(columns) > 1:
+	}
+	if len(columns) > 1 {
 		var lines []string
 		for _, line := range columns {
-			name, text, _ := strings.Cut(line, " ")
-			if text = c.fill(text, said, "", "  "); text != "" {
+			name, text, _ := strings.Cut(line, " $")
+			if text = c.fill("$"+text, said, "", "  "); text != "" {
 				lines = append(lines, name, text)
 			}
 		}
@@ -280,7 +359,7 @@ func (c *verbCommand) show(s Streams, answer json.RawMessage) error {
 // showList prints a table, whose columns begin with their titles.
 func (c *verbCommand) showList(s Streams, key string, columns []string, answer gjson.Result) error {
 	list, next := answer.Get(key).Array(), answer.Get("next").String()
-	if len(list) == 0 && next == "" {
+	if len(list) == 0 && next == "" && c.row.Said == "" {
 		return s.tell("%s", cmp.Or(c.fill(c.row.None, answer, "", ""), "no "+key))
 	}
 	t := newTable()
@@ -314,14 +393,20 @@ func (c *verbCommand) fill(text string, answer gjson.Result, missing, apart stri
 			missing = other
 		}
 		switch {
+		case name == "of":
+			said = scoped(answer, c.said)
 		case derived[name] != nil:
 			said = derived[name](answer)
 		case or && value.Raw == "0":
 			said = ""
-		case !value.Exists() && c.path[name] != "":
-			said = c.path[name]
+		case !value.Exists() && c.said[name] != "":
+			said = c.said[name]
 		case counts:
-			said = human.Some(value.Int(), noun, noun+"s")
+			said = some(value.Int(), noun)
+		case strings.HasSuffix(name, "age_ms"):
+			said = human.Since(value.Int())
+		case value.IsObject():
+			said = compact(json.RawMessage(value.Raw))
 		case strings.HasSuffix(name, "_ms"):
 			said = clock(value.Int())
 		case value.IsArray():
@@ -333,4 +418,13 @@ func (c *verbCommand) fill(text string, answer gjson.Result, missing, apart stri
 		}
 		return cmp.Or(escape(said), missing)
 	})
+}
+
+// some is 1 entry, or 2 entries.
+func some(n int64, of string) string {
+	many := of + "s"
+	if stem, ends := strings.CutSuffix(of, "y"); ends {
+		many = stem + "ies"
+	}
+	return human.Some(n, of, many)
 }

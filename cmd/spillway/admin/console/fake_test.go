@@ -131,7 +131,7 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = f.history(now)
 	case route == "drops":
 		answer = object{"drops": f.drops, "reasons": object{"evicted": object{"total": 81_233, "sampled": 128}, "expired": object{"total": 512, "sampled": 128}}}
-	case parts[len(parts)-1] == "causes":
+	case r.URL.Query().Get("by") == "cause":
 		looked := 0
 		for _, c := range f.causes {
 			looked += c["count"].(int)
@@ -144,7 +144,7 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 	case len(parts) == 3 && parts[2] == "partitions":
 		answer = f.page(r, now)
 	case len(parts) == 3 && parts[2] == "dead":
-		answer = object{"total": len(f.dead), "bytes": 1000, "letters": f.dead, "cursor": ""}
+		answer = object{"total": len(f.dead), "bytes": 1000, "letters": f.dead, "next": ""}
 	case len(parts) == 3 && parts[2] == "queues" && r.URL.Query().Get("names") == "1":
 		names := []any{}
 		for _, row := range f.rows {
@@ -237,7 +237,7 @@ func (f *fake) write(w http.ResponseWriter, r *http.Request, route string) {
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	body["path"] = route
 	f.writes = append(f.writes, body)
-	answer := object{"dry_run": body["dry_run"] == true, "entries": 1234, "partitions": 3, "leased": 1, "complete": true, "letters": 12, "jobs": 12, "replayed": 12, "deleted": 12, "failed": 0, "paused": nil}
+	answer := object{"dry_run": body["dry_run"] == true, "entries": 1234, "partitions": 3, "leased": 1, "complete": true, "jobs": 12, "replayed": 12, "deleted": 12, "failed": 0, "paused": nil}
 	if f.reject != nil && body["dry_run"] != true {
 		w.WriteHeader(http.StatusConflict)
 		answer = f.reject

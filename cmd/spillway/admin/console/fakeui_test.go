@@ -156,7 +156,7 @@ func TestAPurgeTakesTheExactCount(t *testing.T) {
 	until(t, page, "the dialog is closed", `!document.querySelector("dialog")`)
 	last := locked(f, func() object { return f.writes[len(f.writes)-1] })
 	got, _ := json.Marshal(last)
-	if want := `{"confirm":1234,"older_than_ms":90000,"partition":"kart-0","path":"namespaces/game/purge"}`; string(got) != want {
+	if want := `{"confirm":1234,"older_than":"90s","partition":"kart-0","path":"namespaces/game/purge"}`; string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

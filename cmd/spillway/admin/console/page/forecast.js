@@ -50,12 +50,12 @@ export class Forecast extends Component {
     const { queue } = this.state;
     const of = (name, query) => get(path("namespaces", this.props.namespace, ...(name ? ["queues", name] : []), "forecast"), query, { signal: asked.signal });
     try {
-      const answer = await of(queue, { step_ms: step, steps: (24 * hour) / step });
+      const answer = await of(queue, { step: `${step}ms`, steps: (24 * hour) / step });
       const times = answer.due.map((_, i) => (answer.now_ms + i * step) / 1000);
       this.setState({ history: { times, series: { due: answer.due, scheduled: answer.scheduled } }, by: answer.scheduled_by, error: "" });
       const { names, total } = await this.queues(asked.signal);
       const rows = [];
-      for (const name of names) rows.push({ name, ...(await of(name, { step_ms: hour, steps: 24 })) }); // the server takes one at a time
+      for (const name of names) rows.push({ name, ...(await of(name, { step: `${hour}ms`, steps: 24 })) }); // the server takes one at a time
       this.setState({ rows: rows.filter((r) => sum(r.due) + sum(r.scheduled) > 0), total });
     } catch (err) {
       if (err.name !== "AbortError") this.setState({ error: err.message });

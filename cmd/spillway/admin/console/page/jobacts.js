@@ -137,8 +137,8 @@ export const pause = (namespace, queue, done) => asked({
   title: `Pause ${visible(queue)}`, verb: "Pause", did: `${visible(queue)} is paused`, done,
   text: "No job of it is claimed until somebody resumes it, also after restarts. Jobs are still published, and leases go on.",
   fields: [{ name: "reason", label: "Reason, for those who come after you", type: "text", value: "" }],
-  route: path("namespaces", namespace, "queues", queue, "pause"),
-  body: ({ reason }) => ({ reason }),
+  route: path("namespaces", namespace, "pause"),
+  body: ({ reason }) => ({ part: queue, reason }),
   command: ({ reason }) => `spillway pause ${[namespace, queue].map(quoted).join(" ")}${reason && ` --reason ${quoted(reason)}`}`,
 });
 
@@ -146,6 +146,7 @@ export const pause = (namespace, queue, done) => asked({
 export const resume = (namespace, queue, done) => asked({
   title: `Resume ${visible(queue)}`, verb: "Resume", did: `${visible(queue)} is claimed again`, done,
   text: "Its jobs are claimed again, also by those who wait for them.",
-  route: path("namespaces", namespace, "queues", queue, "resume"),
+  route: path("namespaces", namespace, "resume"),
+  body: () => ({ part: queue }),
   command: () => `spillway resume ${[namespace, queue].map(quoted).join(" ")}`,
 });

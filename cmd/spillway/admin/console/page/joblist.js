@@ -52,7 +52,7 @@ export class JobList extends Component {
     const { namespace, queue, part } = this.props;
     if (part !== "dead" || forbidden("operator")) return;
     try {
-      this.setState({ causes: await get(path("namespaces", namespace, "queues", queue, "dead", "causes")) });
+      this.setState({ causes: await get(path("namespaces", namespace, "queues", queue, "dead"), { by: "cause" }) });
     } catch {} // the list says what is wrong
   }
 

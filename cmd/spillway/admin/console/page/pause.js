@@ -11,12 +11,10 @@ export function pauseText(pause, now) {
 }
 
 const what = (namespace, partition) => visible(partition ? `${namespace}/${partition}` : namespace);
-const route = (namespace, partition, verb) =>
-  (partition ? path("namespaces", namespace, "partitions", partition, verb) : path("namespaces", namespace, verb));
 
 async function write(verb, namespace, partition, body, done) {
   try {
-    await post(route(namespace, partition, verb), body);
+    await post(path("namespaces", namespace, verb), { ...body, ...(partition && { part: partition }) });
     notice(done, "info");
     await refresh();
     return true;

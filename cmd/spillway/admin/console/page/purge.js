@@ -11,7 +11,7 @@ export function purge(namespace, partition = "") {
   const what = visible(partition ? `partition ${partition} of ${namespace}` : `namespace ${namespace}`);
   const select = (values) => ({
     ...(partition && { partition }),
-    ...(Number(values.older) > 0 && { older_than_ms: Math.round(Number(values.older) * 1000) }),
+    ...(Number(values.older) > 0 && { older_than: `${Number(values.older)}s` }),
     ...(Number(values.limit) > 0 && { limit: Math.floor(Number(values.limit)) }),
   });
   set({ confirm: {

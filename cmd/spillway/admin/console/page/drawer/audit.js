@@ -18,7 +18,7 @@ export class Audit extends Component {
   async ask() {
     let change;
     try {
-      change = { acts: (await get("audit")).acts ?? [], error: "" };
+      change = { acts: (await get("audit", { limit: 1000 })).acts ?? [], error: "" };
     } catch (err) {
       change = { error: err.message };
     }

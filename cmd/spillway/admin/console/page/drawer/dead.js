@@ -30,18 +30,18 @@ export class Dead extends Component {
     return namespaceOf(this.props.drawer, this.props.names, "dead_letters");
   }
 
-  // A cursor asks for the letters after those shown.
-  async ask(cursor = "") {
+  // after asks for the letters after those shown.
+  async ask(after = "") {
     const why = forbidden("operator");
     if (why) return this.setState({ answer: null, letters: [], error: why });
     const asked = (this.asked = {});
     let change;
     try {
       const route = path("namespaces", this.namespace(), "dead");
-      const causes = cursor ? this.state.causes : await get(route + "/causes");
+      const causes = after ? this.state.causes : await get(route, { by: "cause" });
       const cause = causes.causes.some((c) => c.cause === this.state.cause) ? this.state.cause : ""; // all of it may be gone
-      const answer = await get(route, { limit: 50, cursor, cause, partition: this.props.drawer.partition });
-      change = { answer, causes, cause, letters: cursor ? [...this.state.letters, ...answer.letters] : answer.letters ?? [], error: "" };
+      const answer = await get(route, { limit: 50, after, cause, partition: this.props.drawer.partition });
+      change = { answer, causes, cause, letters: after ? [...this.state.letters, ...answer.letters] : answer.letters ?? [], error: "" };
     } catch (err) {
       change = { error: err.message };
     }
@@ -79,11 +79,11 @@ export class Dead extends Component {
       ${answer && html`<div class="bar"><span class="muted">${count(answer.total)} ${answer.total === 1 ? "letter" : "letters"}, ${bytes(answer.bytes)}</span>
           ${letters.length > 0 && html`<${Action} needs="operator" onAct=${() => replay(namespace, selection, done)}>Replay these …<//>
           <${Action} needs="admin" kind="danger" onAct=${() => remove(namespace, selection, done)}>Delete these …<//>`}</div>
-        ${letters.length === 0 && !answer.cursor && html`<p class="muted">No dead letter${cause || drawer.partition ? " matches" : ` of ${visible(namespace)}`}.</p>`}`}
+        ${letters.length === 0 && !answer.next && html`<p class="muted">No dead letter${cause || drawer.partition ? " matches" : ` of ${visible(namespace)}`}.</p>`}`}
       <${Elsewhere} namespace=${namespace} />
       <ol class="entries">${letters.map((l) => html`<${Letter} key=${l.letter} l=${l} payload=${open[l.letter]} pretty=${pretty} onInspect=${() => this.inspect(l.letter)}
         onReplay=${() => replay(namespace, { letters: [l.letter] }, done)} onRemove=${() => remove(namespace, { letters: [l.letter] }, done)} />`)}</ol>
-      ${answer?.cursor && html`<button type="button" onClick=${() => this.ask(answer.cursor)}>Show more</button>`}`;
+      ${answer?.next && html`<button type="button" onClick=${() => this.ask(answer.next)}>Show more</button>`}`;
   }
 }
 

@@ -18,7 +18,7 @@ export function replay(namespace, selection, done) {
     verb: "Replay",
     async count() {
       const dry = await post(route, { ...selection, dry_run: true });
-      return { n: dry.letters, text: dry.letters ? `${letters(dry.letters)} match.` : "Nothing matches." };
+      return { n: dry.replayed, text: dry.replayed ? `${letters(dry.replayed)} match.` : "Nothing matches." };
     },
     async act({ rate }, confirm) {
       const got = await post(route, { ...selection, per_second: Math.max(1, Math.floor(Number(rate)) || 100), confirm });
@@ -41,7 +41,7 @@ export function remove(namespace, selection, done) {
     verb: "Delete",
     async count() {
       const dry = await post(route, { ...selection, dry_run: true });
-      return { n: dry.letters, text: dry.letters ? `${letters(dry.letters)} match.` : "Nothing matches." };
+      return { n: dry.deleted, text: dry.deleted ? `${letters(dry.deleted)} match.` : "Nothing matches." };
     },
     async act(_, confirm) {
       const got = await post(route, { ...selection, confirm });

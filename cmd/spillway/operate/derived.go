@@ -1,0 +1,169 @@
+package operate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/human"
+)
+
+// derived are the cells that are made of more than one part of a line, or written otherwise.
+var derived = map[string]func(line gjson.Result) string{
+	"at": func(line gjson.Result) string {
+		return time.UnixMilli(line.Get("at_ms").Int()).UTC().Format("2006-01-02T15:04:05.000Z")
+	},
+	"memory":        func(line gjson.Result) string { return fmt.Sprintf("%d MiB", line.Get("memory").Int()>>20) },
+	"outcome":       outcome,
+	"why":           why,
+	"delivery":      delivery,
+	"left_alone":    leftAlone,
+	"counted":       counted,
+	"data":          data,
+	"happened":      happened,
+	"state_since":   stateSince,
+	"attempt_of":    func(line gjson.Result) string { return attemptOf(line, false) },
+	"next_attempt":  func(line gjson.Result) string { return attemptOf(line, true) },
+	"progress_note": func(line gjson.Result) string { j := jobIn(line); return progressText(j.Progress, j.Note) },
+	"published_since": func(line gjson.Result) string {
+		return clock(line.Get("published_at_ms").Int()) + ", " + human.Since(line.Get("age_ms").Int()) + " ago"
+	},
+	"expires": expires,
+	"made": func(line gjson.Result) string {
+		if line.Get("from_file").Bool() {
+			return "in the file"
+		}
+		return time.UnixMilli(line.Get("created_at_ms").Int()).UTC().Format("2006-01-02")
+	},
+	"requests": func(line gjson.Result) string {
+		l := line.Get("limit")
+		if !l.IsObject() {
+			return ""
+		}
+		return fmt.Sprintf("read %d, write %d in %ds", l.Get("read").Int(), l.Get("write").Int(), l.Get("interval").Int())
+	},
+	"stored": func(line gjson.Result) string {
+		if line.Get("readable").Bool() {
+			return "text"
+		}
+		return "hash"
+	},
+}
+
+// scoped names the namespace that an act was on, or a part of it.
+func scoped(line gjson.Result, path map[string]string) string {
+	part := cmp.Or(line.Get("partition").String(), line.Get("queue").String(), path["part"], path["partition"])
+	return cmp.Or(scope(cmp.Or(line.Get("namespace").String(), path["namespace"]), part), "-")
+}
+
+func outcome(act gjson.Result) string {
+	if act.Get("result").String() == "ok" {
+		return "ok"
+	}
+	return "failed"
+}
+
+// why is an error, of several lines for a reload, or the detail of an act.
+func why(act gjson.Result) string {
+	if outcome(act) == "failed" {
+		return strings.ReplaceAll(act.Get("result").String(), "\n", "; ")
+	}
+	return act.Get("detail").String()
+}
+
+func delivery(of gjson.Result) string {
+	var answer admin.PauseState
+	_ = json.Unmarshal([]byte(of.Raw), &answer) // it was JSON
+	text := "was not paused"
+	switch {
+	case answer.Paused != nil && answer.Empty:
+		return "is " + answer.Paused.Text(time.Now().UnixMilli()) + "; it has no entries or jobs now, a pause waits for its first one"
+	case answer.Paused != nil:
+		text = "is " + answer.Paused.Text(time.Now().UnixMilli())
+	case answer.Was:
+		text = "is not paused"
+	}
+	return text
+}
+
+func leftAlone(purged gjson.Result) string {
+	n := purged.Get("leased").Int()
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s being delivered, left alone", human.Some(n, "partition is", "partitions are"))
+}
+
+// counted says how many dead letters there are, and how many of them are listed or counted by cause.
+func counted(list gjson.Result) string {
+	looked := list.Get("looked")
+	switch {
+	case !looked.Exists():
+		return fmt.Sprintf("%d of %s", list.Get("jobs.#").Int()+list.Get("letters.#").Int(), human.Some(list.Get("total").Int(), "dead letter", "dead letters"))
+	case !list.Get("complete").Bool():
+		return fmt.Sprintf("of %d dead letters; there are more", looked.Int())
+	}
+	return "of " + human.Some(looked.Int(), "dead letter", "dead letters")
+}
+
+func data(line gjson.Result) string {
+	var shown admin.Shown
+	_ = json.Unmarshal([]byte(line.Raw), &shown) // it was JSON
+	return body(&shown)
+}
+
+// happened are the details of an event of a trace.
+func happened(event gjson.Result) string {
+	var details []string
+	if sink := event.Get("sink").String(); sink != "" {
+		details = append(details, sink, event.Get("outcome").String(), "in "+human.Since(event.Get("ms").Int()))
+	}
+	if status := event.Get("status").Int(); status > 0 {
+		details = append(details, "with "+digits(status))
+	}
+	return strings.Join(append(details, cmp.Or(event.Get("error").String(), event.Get("reason").String())), " ")
+}
+
+func jobIn(line gjson.Result) (j admin.Job) {
+	_ = json.Unmarshal([]byte(line.Raw), &j) // it was JSON
+	return j
+}
+
+func stateSince(line gjson.Result) string {
+	j := jobIn(line)
+	text := j.State
+	if words, ok := map[string]string{"delayed": "delayed until ",
+		"prepared": "prepared until ", "leased": "leased until ", "dead": "dead since ", "acked": "acked at "}[j.State]; ok {
+		text = words + clock(j.AtMS)
+	}
+	if j.Reason != "" {
+		text += ", " + j.Reason
+	}
+	return text
+}
+
+// attemptOf is the attempt that a job is at, or the next one where it waits; "" where the other is.
+func attemptOf(line gjson.Result, next bool) string {
+	j := jobIn(line)
+	if waits(j.State) != next {
+		return ""
+	}
+	return attemptText(j.State, j.Attempt, j.Tries)
+}
+
+// expires is when a job does, unless it has no ttl any more.
+func expires(line gjson.Result) string {
+	j := jobIn(line)
+	switch {
+	case j.State == "dead", j.State == "acked":
+		return ""
+	case j.ExpiresMS > 0:
+		return clock(j.ExpiresMS)
+	}
+	return "never"
+}
