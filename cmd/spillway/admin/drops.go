@@ -40,10 +40,10 @@ type Deliveries struct {
 
 // sampled says which samples.
 type sampled struct {
-	only
-	ID        string `help:"The client's id of an entry."`
-	Partition string `help:"Only those of this partition."`
-	Limit     int    `default:"100" bounds:"1..1000" help:"Samples to list."`
+	Namespace string `arg:"" optional:"" help:"The namespace; all without it."`
+	ID        string `placeholder:"ID" help:"Where is my event? Its id, as the client sent it."`
+	Partition string `placeholder:"NAME" help:"Only those of this partition."`
+	Limit     int    `default:"100" bounds:"1..1000" help:"Samples to list, at most 1000."`
 }
 
 type dropsQuery struct {

@@ -145,7 +145,7 @@ type audited struct {
 }
 
 type ofNamespace struct {
-	Namespace string `help:"Its name."`
+	Namespace string `arg:"" help:"The namespace."`
 	audited
 }
 

@@ -18,6 +18,20 @@ var derived = map[string]func(line gjson.Result) string{
 	"at": func(line gjson.Result) string {
 		return time.UnixMilli(line.Get("at_ms").Int()).UTC().Format("2006-01-02T15:04:05.000Z")
 	},
+	"paused_by": func(queue gjson.Result) string {
+		var of admin.QueueRow
+		if _ = json.Unmarshal([]byte(queue.Raw), &of); of.Paused == nil { // it was JSON
+			return ""
+		}
+		return of.Paused.Text(time.Now().UnixMilli())
+	},
+	"no_jobs": func(queue gjson.Result) string {
+		var of admin.QueueRow
+		if _ = json.Unmarshal([]byte(queue.Raw), &of); !noJobs(&of) { // it was JSON
+			return ""
+		}
+		return "the queue has no jobs: spillway jobs ls NAMESPACE has those that do"
+	},
 	"memory":        func(line gjson.Result) string { return fmt.Sprintf("%d MiB", line.Get("memory").Int()>>20) },
 	"outcome":       outcome,
 	"why":           why,

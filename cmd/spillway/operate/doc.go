@@ -22,18 +22,17 @@ import (
 type Commands struct {
 	kong.Plugins `group:"Operate a running service:"`
 
-	Top        Top        `cmd:"" group:"Operate a running service:" help:"Show what is lost, whose and why, and the rates of namespaces and partitions, live."`
-	Ls         Ls         `cmd:"" group:"Operate a running service:" help:"List partitions by age, depth or drops, or the namespaces."`
-	Tail       Tail       `cmd:"" group:"Operate a running service:" help:"Print a sample of the entries that arrive, until interrupted."`
-	Dead       Nouns      `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
-	Jobs       Jobs       `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
-	Workers    Nouns      `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
-	Schedules  Schedules  `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
-	Rules      Nouns      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates, limits, defaults."`
-	Drops      Drops      `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`
-	Deliveries Deliveries `cmd:"" group:"Operate a running service:" help:"Say when and where entries were delivered, from samples."`
-	Reload     Reload     `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
-	Ns         Nouns      `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
+	Top       Top       `cmd:"" group:"Operate a running service:" help:"Show what is lost, whose and why, and the rates of namespaces and partitions, live."`
+	Ls        Ls        `cmd:"" group:"Operate a running service:" help:"List partitions by age, depth or drops, or the namespaces."`
+	Tail      Tail      `cmd:"" group:"Operate a running service:" help:"Print a sample of the entries that arrive, until interrupted."`
+	Dead      Nouns     `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
+	Jobs      Jobs      `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
+	Workers   Nouns     `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
+	Schedules Schedules `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
+	Rules     Nouns     `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates, limits, defaults."`
+	Drops     Drops     `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`
+	Reload    Reload    `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
+	Ns        Nouns     `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
 
 	AdminToken Nouns `cmd:"" group:"Operate a running service:" help:"Make, list and revoke tokens of the admin port at run time."`
 

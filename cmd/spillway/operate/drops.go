@@ -24,37 +24,6 @@ type Drops struct {
 	Limit     int    `default:"100" help:"Drops to list, at most 1000."`
 }
 
-// Deliveries says where entries are that no sink lacks.
-type Deliveries struct {
-	command `embed:""`
-
-	Namespace string `arg:"" optional:"" help:"The namespace; all without it."`
-	ID        string `placeholder:"ID" help:"Where is my event? Its id, as the client sent it."`
-	Partition string `placeholder:"NAME" help:"Only those of this partition."`
-	Limit     int    `default:"100" help:"Deliveries to list, at most 1000."`
-}
-
-// Run prints the samples.
-func (c *Deliveries) Run(ctx context.Context, s Streams) error {
-	var answer admin.Deliveries
-	if done, err := c.read(ctx, s, c.samples("/api/v1/deliveries", c.Namespace, c.Partition,
-		c.ID, c.Limit), &answer); done {
-		return err
-	}
-	text := "No sampled delivery matches. It may wait (spillway ls), be dropped (spillway drops), be of another process, or not be in the sample."
-	if len(answer.Deliveries) > 0 {
-		text = strings.Join(dropTable(answer.Deliveries).lines(), "\n")
-	}
-	_, err := fmt.Fprintf(s.Out, "%s\n\nSince the process started, %s delivered. Of each namespace the last 128 are sampled, at most 100 "+
-		"a second.\n", text, human.Some(answer.Total, "entry was", "entries were"))
-	return err
-}
-
-// samples is the call of a route of samples.
-func (c *command) samples(path, namespace, partition, id string, limit int) *call {
-	return c.call(path).of(namespace).limit(limit, 1000).set("partition", partition).set("id", id)
-}
-
 func dropTable(list []admin.Drop) *table {
 	t := newTable("WHEN", "NAMESPACE", "PARTITION", "ID", "REASON", ">AGE", ">ENTRIES", "DETAIL")
 	for _, d := range list {
@@ -110,8 +79,7 @@ var reasonTexts = map[string]string{
 // Run prints the samples.
 func (c *Drops) Run(ctx context.Context, s Streams) error {
 	var answer admin.Drops
-	if done, err := c.read(ctx, s, c.samples("/api/v1/drops", c.Namespace, c.Partition,
-		c.ID, c.Limit).set("reason", c.Reason), &answer); done {
+	if done, err := c.read(ctx, s, c.call("/api/v1/drops").of(c.Namespace).limit(c.Limit, 1000).set("partition", c.Partition).set("id", c.ID).set("reason", c.Reason), &answer); done {
 		return err
 	}
 	if len(answer.Drops) > 0 {

@@ -17,7 +17,6 @@ import (
 type Jobs struct {
 	kong.Plugins
 	Ls       JobsLs       `cmd:"" help:"List the namespaces of kind queue, the queues of one with their jobs, or the jobs of one that are in a state."`
-	Stat     JobsStat     `cmd:"" help:"Print the ledger of a namespace, or the jobs of one queue by state."`
 	Publish  JobsPublish  `cmd:"" help:"Publish the lines of stdin, each of which is JSON and becomes a job, and print their ids."`
 	Move     JobsMove     `cmd:"" help:"Move the ready jobs of a queue into another, of any namespace and kind, also from and to PHP's, each with all that it has: attributes, id, on_end, ttl. What it had in hand when it ended comes again after a minute, and is moved once."`
 	Forecast JobsForecast `cmd:"" help:"Print how many delayed jobs and ticks of schedules come due when."`
@@ -160,98 +159,6 @@ func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {
 		return s.tell("the service has no namespace of kind queue")
 	}
 	return jobsTable(&o).print(s.Out)
-}
-
-// JobsStat prints figures.
-type JobsStat struct {
-	command `embed:""`
-
-	Namespace string `arg:"" help:"The namespace."`
-	Queue     string `arg:"" optional:"" help:"The queue; without it, the ledger of the namespace."`
-	Audit     bool   `help:"Count every job, too, and compare with the ledger. It costs the store a read of every queue."`
-}
-
-// Run prints them.
-func (c *JobsStat) Run(ctx context.Context, s Streams) error {
-	if c.Queue != "" && c.Audit {
-		return misuse("audit: it is of a namespace: leave the queue out")
-	}
-	var answer struct {
-		admin.QueueRow
-		admin.QueueAccount
-	}
-	if done, err := c.read(ctx, s, c.queue(c.Namespace, c.Queue).on("audit", c.Audit),
-		&answer); done {
-		return err
-	}
-	if c.Queue != "" {
-		cells, reserved, delivery := states(&answer.QueueRow), "", ""
-		if answer.QueueRow.Paused != nil {
-			delivery = escape(answer.QueueRow.Paused.Text(time.Now().UnixMilli()))
-		}
-		if answer.Reserved > 0 {
-			reserved = digits(answer.Reserved)
-		}
-		if noJobs(&answer.QueueRow) {
-			_ = s.tell("the queue has no jobs: spillway jobs ls %s has those that do", c.Namespace)
-		}
-		return details(
-			"queue",
-			c.Queue,
-			"ready",
-			cells[0],
-			"delayed",
-			cells[1],
-			"leased",
-			cells[2],
-			"held by PHP",
-			reserved,
-			"dead",
-			cells[3],
-			"acked and kept",
-			digitsOr(answer.Acked, ""),
-			"oldest ready",
-			cells[4],
-			"delivery",
-			delivery,
-		).print(s.Out)
-	}
-	l, kept := answer.Ledger, ""
-	if l.Kept > 0 {
-		kept = digits(l.Kept)
-	}
-	return details(
-		"namespace",
-		c.Namespace,
-		"published",
-		digits(l.Published),
-		"acked",
-		digits(l.Acked),
-		"expired",
-		digits(l.Expired),
-		"deleted",
-		digits(l.Deleted),
-		"lost",
-		digits(l.Lost),
-		"dead",
-		digits(l.Dead),
-		"ready",
-		digits(l.Ready),
-		"prepared",
-		digits(l.Prepared),
-		"delayed",
-		digits(l.Delayed),
-		"leased",
-		digits(l.Leased),
-		"died",
-		digits(l.Died),
-		"respawned",
-		digits(l.Respawned),
-		"acked and kept",
-		kept,
-		"residual",
-		digitsOr(answer.Residual, ""),
-	).print(s.Out)
 }
 
 // JobsForecast prints when delayed jobs and ticks come due.

@@ -78,8 +78,8 @@ func TestAnUnknownIDIsExplained(t *testing.T) {
 		"GET /api/v1/drops":      `{"drops":[],"reasons":{}}`,
 		"GET /api/v1/deliveries": `{"deliveries":[{"at_ms":1700000000000,"namespace":"kart","partition":"eu-1","id":"e7","reason":"delivered","entries":1}],"total":9,"sampled":1}`,
 	})
-	if out, _, code := run(t, api, "deliveries", "kart", "--id=e7"); code != 0 || !strings.Contains(out, "2023-11-14T22:13:20Z  kart       eu-1       e7  delivered") ||
-		!strings.Contains(out, "\nSince the process started, 9 entries were delivered.") || !strings.Contains(api.requests(), "deliveries?id=e7&limit=100&namespace=kart") {
+	if out, stderr, code := run(t, api, "deliveries", "kart", "--id=e7"); code != 0 || !strings.Contains(out, "2023-11-14T22:13:20Z  kart       eu-1       e7  delivered") ||
+		!strings.Contains(stderr, "since the process started, 9 entries were delivered") || !strings.Contains(api.requests(), "deliveries?id=e7&limit=100&namespace=kart") {
 		t.Errorf("deliveries: exit %d, %s", code, out)
 	}
 	out, _, code := run(t, api, "drops", "--id=e7\x1b")

@@ -321,8 +321,8 @@ func (c *verbCommand) show(s Streams, answer json.RawMessage) error {
 	if said.Get("token").String() != "" && c.row.JSON {
 		return s.tell("The client sends the token (Authorization: Bearer). It is not shown again.")
 	}
-	if c.row.Said != "" {
-		return s.tell("%s", c.fill(c.row.Said, said, "", " "))
+	if text := c.fill(c.row.Said, said, "", " "); text != "" {
+		return s.tell("%s", text)
 	}
 	return nil
 }
@@ -403,6 +403,7 @@ func (c *verbCommand) fill(text string, answer gjson.Result, missing, apart stri
 			said = c.said[name]
 		case counts:
 			said = some(value.Int(), noun)
+		case value.Type == gjson.Null:
 		case strings.HasSuffix(name, "age_ms"):
 			said = human.Since(value.Int())
 		case value.IsObject():
