@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
-	"github.com/spillway-io/spillway/partition/schedule"
 	"github.com/spillway-io/spillway/partition/share"
 )
 
@@ -211,41 +209,6 @@ func (a *api) delete(c *call) *ingest.Rejection {
 		return c.Answer(200, jsonType, []byte("{\"state\":\"deleted\"}\n"))
 	}
 	return ingest.Reject(wire.CodeNoSuchJob, "")
-}
-
-// forecast counts the delayed jobs that come due in each of the next steps, and the ticks of
-// schedules. Each list ends with the last step that has any: those of an empty queue are empty.
-func (a *api) forecast(c *call) *ingest.Rejection {
-	step := c.duration("step", 10*time.Minute, time.Second, 30*24*time.Hour)
-	steps := c.number("steps", 144, 1, 1000)
-	return a.reading(c, false, func(ctx context.Context) (any, error) {
-		due, err := a.store.Forecast(ctx, c.namespace, c.queue(), step, steps)
-		if err != nil {
-			return nil, err
-		}
-		scheduled, by, err := schedule.Forecast(ctx, a.store, c.namespace, c.queue(), step, steps)
-		if err != nil {
-			return nil, err
-		}
-		dst := strconv.AppendInt([]byte(`{"step_ms":`), step.Milliseconds(), 10)
-		dst = appendSteps(append(dst, `,"due":[`...), due)
-		dst = appendSteps(append(dst, `],"scheduled":[`...), scheduled)
-		return append(append(append(dst, `],"scheduled_by":"`...), by...), `"}`...), nil
-	})
-}
-
-// appendSteps appends the counts of steps up to the last that is not 0.
-func appendSteps(dst []byte, counts []int64) []byte {
-	for len(counts) > 0 && counts[len(counts)-1] == 0 {
-		counts = counts[:len(counts)-1]
-	}
-	for i, n := range counts {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendInt(dst, n, 10)
-	}
-	return dst
 }
 
 // purge deletes jobs of a queue.

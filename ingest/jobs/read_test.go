@@ -88,7 +88,7 @@ func TestAForecastEndsWithTheLastStepThatHasAny(t *testing.T) {
 	p := served(t, nil, nil)
 	for due, want := range map[string][]int64{"": nil, "0,3": {0, 3}, "1": {1, 0, 0}} {
 		p.store.With(func() { p.store.due, p.store.ticks = want, want })
-		if r := p.do("GET", "/v1/mail/q/forecast", ""); r.status != 200 || r.raw != `{"step_ms":600000,"due":[`+due+`],"scheduled":[`+due+`],"scheduled_by":"next"}`+"\n" {
+		if r := p.do("GET", "/v1/mail/q/forecast", ""); r.status != 200 || r.raw != `{"now_ms":5000,"step_ms":600000,"due":[`+due+`],"scheduled":[`+due+`],"scheduled_by":"next"}`+"\n" {
 			t.Errorf("%v: got %d %s", want, r.status, r.raw)
 		}
 	}
@@ -103,7 +103,7 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 		{"GET", "/v1/mail/q", `{"namespace":"mail","queue":"q","ready":3,"pending":5,"dead":2,"oldest_age_ms":1000}`},
 		{"GET", "/v1/mail/q/jobs/" + id, `{"queue":"q","id":"` + id + `","attempt":0,"tries":25,"published_ms":5000,"data":"/3g=","state":"ready"}`},
 		{"GET", "/v1/mail/q/peek", `{"queue":"q","id":"` + id + `","attempt":0,"tries":25,"published_ms":5000,"data":"/3g=","state":"ready"}`},
-		{"GET", "/v1/mail/q/forecast?step=1h&steps=3", `{"step_ms":3600000,"due":[],"scheduled":[],"scheduled_by":"next"}`},
+		{"GET", "/v1/mail/q/forecast?step=1h&steps=3", `{"now_ms":5000,"step_ms":3600000,"due":[],"scheduled":[],"scheduled_by":"next"}`},
 		{"DELETE", "/v1/mail/q/jobs/" + id, `{"state":"deleted"}`},
 		{"DELETE", "/v1/mail/q/jobs/" + id, ``},
 		{"DELETE", "/v1/mail/q?state=ready", `{"deleted":1,"complete":true}`},

@@ -43,7 +43,6 @@ var routes = []route{
 	{"take", "POST", "take", []string{"count", "ttr", "wait", "on_end", "text"}, limited(reads, (*api).claim)},
 	{"settle", "POST", "settle", nil, (*api).settle},
 	{"peek", "GET", "peek", []string{"text"}, (*api).peek},
-	{"forecast", "GET", "forecast", []string{"step", "steps"}, (*api).forecast},
 	{"dead", "POST", "dead", []string{"do", "limit", "ttl", "reason", "error", "age", "after"}, (*api).dead},
 	{"list_dead", "GET", "dead", []string{"limit", "offset"}, (*api).listDead},
 	{"list_jobs", "GET", "jobs", []string{"state", "limit", "after", "data"}, (*api).list},
@@ -106,7 +105,8 @@ func cold(row *verb.Row) func(*api, *call) *ingest.Rejection {
 				}
 				return nil
 			},
-			Mask: func(payload json.RawMessage) json.RawMessage { return payload },
+			Paced: func(_ context.Context, read func() error) error { return read() },
+			Mask:  func(payload json.RawMessage) json.RawMessage { return payload },
 		}
 		created := false
 		run := a.reading

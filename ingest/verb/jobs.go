@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 type ofJob struct {
@@ -258,9 +259,63 @@ func respawnDead(ctx context.Context, c *Call, q *respawn) (acted, error) {
 	return q.do(ctx, c, a)
 }
 
+type forecast struct {
+	Step  time.Duration `default:"10m" bounds:"1s..720h" help:"Length of a step."`
+	Steps int           `default:"144" bounds:"1..1000" help:"Number of steps."`
+}
+
+type queueForecast struct {
+	ofQueue
+	forecast
+}
+
+// Forecast is how many delayed jobs, and ticks of schedules, come due when.
+type Forecast struct {
+	NowMS       int64   `json:"now_ms"`
+	StepMS      int64   `json:"step_ms"`
+	Due         []int64 `json:"due" help:"Jobs in each step from now on, up to the last that has any; the first has those that are due already, too."`
+	Scheduled   []int64 `json:"scheduled" help:"Ticks of active schedules in the same way, jitter left out."`
+	ScheduledBy string  `json:"scheduled_by" help:"How they were counted: ticks, each one; estimate, the later ones of some cron expressions by the rate of the earlier ones; next, of more than 10,000 schedules the next tick of each alone."`
+}
+
+func forecastQueue(ctx context.Context, c *Call, q *queueForecast) (Forecast, error) {
+	return q.of(ctx, c, q.Queue)
+}
+
+func forecastAll(ctx context.Context, c *Call, q *forecast) (Forecast, error) {
+	return q.of(ctx, c, "")
+}
+
+// of is that of a queue, or of the namespace.
+func (q *forecast) of(ctx context.Context, c *Call, queue string) (answer Forecast, err error) {
+	answer.NowMS, _ = c.Store.Now()
+	answer.StepMS = q.Step.Milliseconds()
+	err = c.Paced(ctx, func() (err error) {
+		answer.Due, err = c.Store.Forecast(ctx, c.Namespace, queue, q.Step, q.Steps)
+		return err
+	})
+	if err == nil {
+		answer.Scheduled, answer.ScheduledBy, err = schedule.Forecast(ctx, c.Store, c.Namespace, queue, q.Step, q.Steps)
+	}
+	answer.Due, answer.Scheduled = upToLast(answer.Due), upToLast(answer.Scheduled)
+	return answer, err
+}
+
+// upToLast are the counts of steps up to the last that has any.
+func upToLast(counts []int64) []int64 {
+	n := len(counts)
+	for n > 0 && counts[n-1] == 0 {
+		n--
+	}
+	return append([]int64{}, counts[:n]...)
+}
+
 const oneJob = "/queues/{queue}/jobs/{job}"
 
 var jobRows = []*Row{
+	New("namespace_forecast", "viewer", "GET /forecast", "", "When delayed jobs and ticks of schedules of a namespace come due.", "", forecastAll).ofAdmin(),
+	New("forecast", "viewer", "GET /queues/{queue}/forecast", "",
+		"How many delayed jobs, and ticks of schedules, come due in each of the next steps.", "", forecastQueue),
 	New("promote_job", "operator", "POST "+oneJob+"/promote", "jobs promote",
 		"Make delayed jobs ready now, by id.", "${queue}/${job}: ${state}", promote).Confirms("make them ready now", ""),
 	New("commit_job", "operator", "POST "+oneJob+"/commit", "jobs commit",

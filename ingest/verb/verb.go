@@ -24,6 +24,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
@@ -139,6 +140,9 @@ type Call struct {
 	Control   *Control                              // of Controls, which have this alone
 	schedules Schedules                             // the Store of a verb of schedules
 
+	// Paced does what reads much, on the admin port in turn with others.
+	Paced func(ctx context.Context, read func() error) error
+
 	// Of rows of the admin port alone: counts, at an operator's pace, and acts on dead letters of a cause.
 	Counts  func(ctx context.Context, queue string) (job.Counts, error)
 	ByCause func(ctx context.Context, a *job.DeadAct, cause string) (int, error)
@@ -150,6 +154,7 @@ type Store interface {
 	Run(ctx context.Context, l *job.Lane, b *job.Batch)
 	ActOnDead(ctx context.Context, a *job.DeadAct) (done int, err error)
 	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (deleted int64, err error)
+	Forecast(ctx context.Context, ns *job.Namespace, queue string, step time.Duration, n int) ([]int64, error)
 	Now() (ms int64, ok bool)
 }
 

@@ -87,12 +87,9 @@ func noNamespace(name string) error {
 	return notFound(wire.CodeNoSuchNamespace, "there is no namespace %q", name)
 }
 
-// param is a parameter of the query.
-func (r *request) param(key string) string { return r.URL.Query().Get(key) }
-
 // flag is a parameter of the query that is 1 or 0, or absent.
 func (r *request) flag(key string) bool {
-	text := r.param(key)
+	text := r.URL.Query().Get(key)
 	on, err := strconv.ParseBool(text)
 	if text != "" && err != nil {
 		r.bad("%s: want 1 or 0", key)

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-
-	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // QueueList is a page of the queues of a namespace.
@@ -184,48 +182,6 @@ func (s *Server) queueNow(r *request, q *ofQueue) (row QueueRow, err error) {
 	row = queueRow(rows[0], time.Now().UnixMilli())
 	row.Paused, err = s.observer.pauseOf(r.ctx, space, q.Queue)
 	return row, err
-}
-
-// Forecast is how many delayed jobs, and ticks of schedules, come due when.
-type Forecast struct {
-	NowMS       int64   `json:"now_ms"`
-	StepMS      int64   `json:"step_ms"`
-	Due         []int64 `json:"due" help:"In each step from now on; the first has those that are due already, too."`
-	Scheduled   []int64 `json:"scheduled" help:"Ticks of schedules in each step."`
-	ScheduledBy string  `json:"scheduled_by" help:"How they were counted: ticks, estimate or next."`
-}
-
-type forecast struct {
-	Step  time.Duration `default:"10m" bounds:"1s..8760h" help:"Length of a step."`
-	Steps int           `default:"144" bounds:"1..288" help:"Number of steps."`
-}
-
-type queueForecast struct {
-	ofQueue
-	forecast
-}
-
-func (s *Server) queueForecast(r *request, q *queueForecast) (Forecast, error) {
-	return q.of(r, q.Queue)
-}
-
-func (s *Server) forecast(r *request, q *forecast) (Forecast, error) { return q.of(r, "") }
-
-// of is that of a queue, or of the namespace.
-func (q *forecast) of(r *request, queue string) (answer Forecast, err error) {
-	space := r.jobSpace()
-	if answer.StepMS = q.Step.Milliseconds(); r.err != nil {
-		return answer, r.err
-	}
-	answer.Due, err = paced(r.ctx, r.server.observer.counts, func() ([]int64, error) {
-		return space.store.Forecast(r.ctx, space.ns, queue, q.Step, q.Steps)
-	})
-	if err == nil {
-		answer.Scheduled, answer.ScheduledBy, err = schedule.Forecast(r.ctx, space.store, space.ns,
-			queue, q.Step, q.Steps)
-	}
-	answer.NowMS = time.Now().UnixMilli()
-	return answer, err
 }
 
 const (

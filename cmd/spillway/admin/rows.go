@@ -79,8 +79,6 @@ var own = []*verb.Row{
 		"queue ${queue}|ready ${ready}|delayed ${delayed}|leased ${leased}|delayed or leased ${pending}|held by PHP ${reserved or }|dead ${dead}|acked and kept ${acked}|"+
 			"oldest ready ${oldest_ready_age_ms}|delivery ${paused_by}",
 		(*Server).queueNow).Says("${no_jobs or }", ""),
-	ofPort("namespace_forecast", "viewer", "GET /forecast", "", "When delayed jobs and ticks of schedules of a namespace come due.", "", (*Server).forecast),
-	ofPort("forecast", "viewer", "GET /queues/{queue}/forecast", "", "The same of one queue.", "", (*Server).queueForecast),
 	ofPort("peek_job", "operator", "GET /queues/{queue}/peek", "jobs peek", "Print the job that a worker would get next. It stays where it is.",
 		details, (*Server).peekJob).Masks(),
 	ofPort("jobs", "operator", "GET /queues/{queue}/jobs", "", "The jobs of a queue that are in a state, without payloads.", "", (*Server).listJobs).Masks(),

@@ -39,6 +39,10 @@ func (s *Server) ofQueues(r *request, row *verb.Row) (any, error) {
 		By:        r.who.name,
 		Affords:   func(int) bool { return true },
 		Spend:     func(int) error { return nil },
+		Paced: func(ctx context.Context, read func() error) error {
+			_, err := paced(ctx, s.observer.counts, func() (struct{}, error) { return struct{}{}, read() })
+			return err
+		},
 		Counts: func(ctx context.Context, queue string) (job.Counts, error) {
 			return paced(ctx, s.observer.single, func() (job.Counts, error) { return space.store.Counts(ctx, space.ns, queue) })
 		},

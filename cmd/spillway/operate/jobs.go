@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/human"
+	"github.com/spillway-io/spillway/ingest/verb"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -168,15 +169,15 @@ type JobsForecast struct {
 	Namespace string        `arg:"" help:"The namespace."`
 	Queue     string        `arg:"" optional:"" help:"The queue; without it, all of the namespace."`
 	Step      time.Duration `default:"10m" help:"Length of a step, 1s or more."`
-	Steps     int           `default:"24" help:"Number of steps, at most 288."`
+	Steps     int           `default:"24" help:"Number of steps, at most 1000."`
 }
 
 // Run prints a line a step that has any.
 func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
-	if c.Step < time.Second || c.Steps < 1 || c.Steps > 288 {
-		return misuse("step: want 1s or more; steps: want 1 to 288")
+	if c.Step < time.Second || c.Steps < 1 || c.Steps > 1000 {
+		return misuse("step: want 1s or more; steps: want 1 to 1000")
 	}
-	var answer admin.Forecast
+	var answer verb.Forecast
 	call := c.queue(c.Namespace, c.Queue).at("/forecast").set("step", c.Step.String()).set("steps", digits(c.Steps))
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
@@ -184,11 +185,14 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	t := newTable("FROM", "IN", ">JOBS", ">TICKS")
 	jobs := int64(0)
 	ticks := int64(0)
-	for i, n := range answer.Due {
-		scheduled := int64(0)
-		if i < len(answer.Scheduled) {
-			scheduled = answer.Scheduled[i]
+	at := func(list []int64, i int) int64 {
+		if i < len(list) { // it ends with the last step that has any
+			return list[i]
 		}
+		return 0
+	}
+	for i := range c.Steps {
+		n, scheduled := at(answer.Due, i), at(answer.Scheduled, i)
 		if jobs, ticks = jobs+n, ticks+scheduled; n+scheduled > 0 {
 			t.add(clock(answer.NowMS+int64(i)*answer.StepMS),
 				human.Since(int64(i)*answer.StepMS)+" to "+human.Since(int64(i+1)*answer.StepMS), digits(n), digits(scheduled))
@@ -200,7 +204,7 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 		}
 	}
 	return s.tell("%s and %s come due within %s%s", human.Some(jobs, "delayed job", "delayed jobs"),
-		human.Some(ticks, "tick of a schedule", "ticks of schedules"), human.Since(int64(len(answer.Due))*answer.StepMS),
+		human.Some(ticks, "tick of a schedule", "ticks of schedules"), human.Since(int64(c.Steps)*answer.StepMS),
 		countedBy[answer.ScheduledBy])
 }
 

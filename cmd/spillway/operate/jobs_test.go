@@ -68,7 +68,7 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		{"jobs dead mail php", "JOB  DIED", "0 of 7 dead letters", ""},
 		{"jobs dead mail why --by cause", "COUNT FIRST LAST CAUSE ID OF THE LAST WHICH SAID 7 2025-11-20T09:06:55Z 2025-11-20T09:07:55Z timeout after # " + jobID + " timeout after 3s", "of 7 dead letters\n", "/queues/why/dead?by=cause"},
 		{"jobs forecast mail out --step=1m --steps=4", "2025-11-20T09:07:55Z 0ms to 1m 0 1 2025-11-20T09:08:55Z 1m to 2m 5 0 2025-11-20T09:10:55Z 3m to 4m 2 3", "7 delayed jobs and 4 ticks of schedules come due within 4m; of each", "step=1m0s&steps=4"},
-		{"jobs forecast mail", "", "0 delayed jobs and 0 ticks of schedules come due within 10m\n", ""},
+		{"jobs forecast mail", "", "0 delayed jobs and 0 ticks of schedules come due within 4h\n", ""},
 		{"jobs peek mail out -o json", `"job":"` + jobID, "", ""},
 		{"ls --namespaces", "NAMESPACE  PUBLISHED/s", "", ""},
 	} {

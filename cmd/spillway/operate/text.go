@@ -81,18 +81,6 @@ func sinceOr(ms *int64, missing string) string {
 	return human.Since(*ms)
 }
 
-func size(bytes int64) string {
-	switch {
-	case bytes < 1<<10:
-		return fmt.Sprintf("%d B", bytes)
-	case bytes < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
-	case bytes < 1<<30:
-		return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
-}
-
 func digits[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
 // digitsOr is digits of a number that may be missing.

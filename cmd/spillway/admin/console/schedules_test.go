@@ -19,7 +19,8 @@ import (
 // forecast has a delayed job in each step, and ticks each fourth.
 func forecast(now int64, query url.Values) object {
 	steps, _ := strconv.Atoi(query.Get("steps"))
-	step, _ := strconv.Atoi(query.Get("step_ms"))
+	length, _ := time.ParseDuration(query.Get("step"))
+	step := length.Milliseconds()
 	due, scheduled := make([]int, steps), make([]int, steps)
 	for i := range steps {
 		due[i] = 20 + i*7%30

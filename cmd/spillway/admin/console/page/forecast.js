@@ -51,8 +51,9 @@ export class Forecast extends Component {
     const of = (name, query) => get(path("namespaces", this.props.namespace, ...(name ? ["queues", name] : []), "forecast"), query, { signal: asked.signal });
     try {
       const answer = await of(queue, { step: `${step}ms`, steps: (24 * hour) / step });
-      const times = answer.due.map((_, i) => (answer.now_ms + i * step) / 1000);
-      this.setState({ history: { times, series: { due: answer.due, scheduled: answer.scheduled } }, by: answer.scheduled_by, error: "" });
+      const times = Array.from({ length: (24 * hour) / step }, (_, i) => (answer.now_ms + i * step) / 1000);
+      const each = (list) => times.map((_, i) => list[i] ?? 0); // a list ends with the last step that has any
+      this.setState({ history: { times, series: { due: each(answer.due), scheduled: each(answer.scheduled) } }, by: answer.scheduled_by, error: "" });
       const { names, total } = await this.queues(asked.signal);
       const rows = [];
       for (const name of names) rows.push({ name, ...(await of(name, { step: `${hour}ms`, steps: 24 })) }); // the server takes one at a time
