@@ -119,15 +119,11 @@ func ask(ctx context.Context, network, addr, line string) (string, error) {
 	}
 	buf := make([]byte, 64)
 	n, err := c.Read(buf)
-	if n == 0 && !isTimeout(err) {
+	var late net.Error
+	if n == 0 && !(errors.As(err, &late) && late.Timeout()) {
 		return "closed", nil
 	}
 	return string(buf[:n]), nil
-}
-
-func isTimeout(err error) bool {
-	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout()
 }
 
 // speaksTLS reports whether a server answers a TLS handshake, whatever its certificate.

@@ -264,7 +264,9 @@ func (s *Spec) complete(zone zones) error {
 	if wrong != nil {
 		return wrong
 	}
-	s.payload = cmpBytes(s.Data, "null")
+	if s.payload = s.Data; len(s.payload) == 0 {
+		s.payload = []byte("null")
+	}
 	if s.Base64 != nil {
 		var err error
 		if s.payload, err = base64.StdEncoding.DecodeString(*s.Base64); err != nil {
@@ -275,13 +277,6 @@ func (s *Spec) complete(zone zones) error {
 		return &FieldError{"shards", strconv.Itoa(s.Shards), "the jobs of a run have 1 MiB together at most"}
 	}
 	return s.setTicks(zone)
-}
-
-func cmpBytes(text []byte, otherwise string) []byte {
-	if len(text) > 0 {
-		return text
-	}
-	return []byte(otherwise)
 }
 
 // setTicks makes the function of the times.

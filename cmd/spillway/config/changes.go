@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -102,18 +103,11 @@ func settingChanges(at string, before, after any, except []string) (changes []Ch
 		old, new = s.shown(), now[i].shown()
 		text := at + s.Key()
 		if old != new {
-			text += fmt.Sprintf(": %s → %s", orNone(old), orNone(new))
+			text += fmt.Sprintf(": %s → %s", cmp.Or(old, "none"), cmp.Or(new, "none"))
 		}
 		changes = append(changes, Change{at + s.Key(), text, ReloadRuleOf(s.Key())})
 	}
 	return changes
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
 }
 
 // structChanges compares a namespace of either kind.
