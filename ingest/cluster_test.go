@@ -49,7 +49,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 	policy.Shards, policy.Capacity = clusterShards, 1_000_000
 	var err error
 	if c.store, err = partition.Open(partition.Config{
-		Backend: backendtest.Open(t, backend.Config{URL: c.servers.URL()}), Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy},
+		URL: c.servers.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy},
 	}, c.reg, zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}

@@ -268,11 +268,14 @@ func TestWhatOnlyQueuesHaveIsNoRouteOfPHPs(t *testing.T) {
 	s, store := phpShop(t)
 	job := "/queues/mail/jobs/" + store.Namespace("shop").ID(0, "mail", 1, "")
 	for _, route := range []string{"GET /schedules", "GET /owners", "GET /queues/mail/jobs?state=ready", "GET " + job + "/trace",
-		"POST " + job + "/promote", "POST " + job + "/commit", "POST /queues/mail/pause", "POST /queues/mail/resume"} {
+		"POST " + job + "/promote", "POST " + job + "/commit", "POST /pause", "POST /resume"} {
 		method, path, _ := strings.Cut(route, " ")
 		body := ""
 		if method == "POST" {
 			body = "{}"
+		}
+		if path == "/pause" || path == "/resume" {
+			body = `{"part":"mail"}`
 		}
 		if w := send(s, method, "/api/v1/namespaces/shop"+path, "operator", body); w.Code != 404 || !strings.Contains(w.Body.String(), "queues of PHP's have no") {
 			t.Errorf("%s: got %d %s", route, w.Code, w.Body)

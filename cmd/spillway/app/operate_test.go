@@ -149,7 +149,7 @@ func TestAnOperatorActsOnARunningService(t *testing.T) {
 		stdout, stderr string // that the output contains
 	}{
 		{"peek default kart-7", 0, `{"lap":1,"email":"***"}`, "3 of 3 waiting entries"},
-		{"peek default kart-7 --unmasked --newest --limit=1", 0, entry, "1 of 3 waiting entries"},
+		{"peek default kart-7 --unmasked --from newest --limit=1", 0, entry, "1 of 3 waiting entries"},
 		{"peek default kart-9", 1, "", "no_such_partition"},
 		{"pause default kart-7 --reason=moving", 0, "default/kart-7: delivery is paused (by ", ""},
 		{"ls --paused", 0, "kart-7", ""},
