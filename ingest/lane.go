@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,8 +36,7 @@ type lane struct {
 	closed bool
 	away   map[string]*int // parts that are in the lane for large ones, by partition
 
-	anyAway  atomic.Int32 // length of away
-	flushing atomic.Int64 // Unix ns when the flush began that is under way; 0: none is
+	anyAway atomic.Int32 // length of away
 
 	// The rest belongs to the lane's goroutine.
 	waiting share.Queue[*part]
@@ -214,8 +212,6 @@ func (l *lane) produce() {
 			}
 		}
 	}()
-	l.flushing.Store(time.Now().UnixNano())
-	defer l.flushing.Store(0)
 	l.store.Produce(ctx, l.flush.groups)
 	for _, g := range l.flush.groups {
 		if errors.Is(g.Err, partition.ErrBroken) {
@@ -225,32 +221,6 @@ func (l *lane) produce() {
 			})
 		}
 	}
-}
-
-// stuckAfter is how long a flush takes at least for the lane to be stuck, and stuckEvery how often
-// somebody looks whether it is.
-const (
-	stuckAfter = 400 * time.Millisecond
-	stuckEvery = 50 * time.Millisecond
-)
-
-// rejectUnreachable rejects what waits behind a flush that is stuck, where its shard cannot be
-// reached: it would be rejected after that flush anyway, and until then those who sent it, and
-// wait, could send nothing for other shards.
-func (l *lane) rejectUnreachable(now time.Time) {
-	if began := l.flushing.Load(); began == 0 || now.UnixNano()-began < int64(stuckAfter) {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.queue = slices.DeleteFunc(l.queue, func(p *part) bool {
-		ns := p.request.namespace
-		if !ns.Unreachable(p.name[len(ns.Name)+1:]) {
-			return false
-		}
-		l.complete(p, partition.ErrUnreachable)
-		return true
-	})
 }
 
 // complete gives a part its result. Afterwards the part may belong to another

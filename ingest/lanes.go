@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
-	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/share"
 )
 
@@ -30,15 +29,13 @@ type lanes struct {
 	abort   context.CancelFunc
 	running sync.WaitGroup
 	slow    sync.WaitGroup // those for large parts
-	ctx     context.Context
-	looking sync.WaitGroup // who looks for lanes that are stuck
 }
 
 // newLanes makes lanes that are not started.
 func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger) *lanes {
 	ctx, abort := context.WithCancel(context.Background())
 	zones := max(1, store.Zones()) // 0: every namespace is a mount's
-	ls := &lanes{ctx: ctx, zones: zones, seed: maphash.MakeSeed(), abort: abort}
+	ls := &lanes{zones: zones, seed: maphash.MakeSeed(), abort: abort}
 	logLimit := &rate.Sometimes{First: 3, Interval: 10 * time.Second}
 	newLane := func(i, maxBytes int) *lane {
 		l := &lane{
@@ -75,24 +72,11 @@ func (ls *lanes) start() {
 	for _, l := range ls.large {
 		ls.slow.Go(l.run)
 	}
-	ls.looking.Go(ls.lookForStuck)
-}
-
-func (ls *lanes) lookForStuck() {
-	lifecycle.Every(ls.ctx, stuckEvery, func() {
-		now := time.Now()
-		for _, of := range [][]*lane{ls.all, ls.large} {
-			for _, l := range of {
-				l.rejectUnreachable(now)
-			}
-		}
-	})
 }
 
 // stop flushes what is queued and waits for the lanes to end. When ctx ends
 // first, it rejects what is left. Parts that are put afterwards are rejected.
 func (ls *lanes) stop(ctx context.Context) error {
-	defer ls.looking.Wait()
 	defer ls.abort()
 	defer context.AfterFunc(ctx, ls.abort)()
 	for _, l := range ls.all {

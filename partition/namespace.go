@@ -103,17 +103,6 @@ func (n *Namespace) Shards() int {
 	return len(n.home.Shards())
 }
 
-// Unreachable reports whether calls for a partition are rejected at once, because its shard cannot
-// be reached. Where that is not known it asks in the background.
-func (n *Namespace) Unreachable(partition string) bool {
-	if n.store == nil {
-		return false
-	}
-	b := n.shardOf(partition).Breaker
-	b.Question()
-	return !b.Allow()
-}
-
 func (n *Namespace) shardOf(partition string) *shard {
 	return own(n.home.Of(partition))
 }

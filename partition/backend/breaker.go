@@ -90,7 +90,7 @@ func (b *Breaker) answered(err error) {
 	}
 }
 
-// silent asks whether the server is there, if no call was answered for silentFor.
+// silent asks in the background whether the server is there, if no call was answered for silentFor.
 func (b *Breaker) silent() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,19 +101,6 @@ func (b *Breaker) silent() {
 		b.silence.Reset(left)
 		return
 	}
-	b.question()
-}
-
-// Question asks in the background whether the server is there, and opens the breaker if it is not:
-// for a caller that would send to it, and cannot yet.
-func (b *Breaker) Question() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.question()
-}
-
-// question is Question. The breaker is locked.
-func (b *Breaker) question() {
 	if b.asking || !b.Allow() { // an open one is probed anyway
 		return
 	}
