@@ -77,7 +77,6 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 	}
 	p.forget()
 	s.produces.Put(p)
-	s.produceAlert.observe(groups)
 }
 
 // keepsOrder reports whether a group may still run: no later one of its partition was answered.

@@ -11,14 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
-
-	"github.com/spillway-io/spillway/partition/clocktest"
 )
 
 // TestScriptsThatRanAfterARedirectAreNotCalledUnexecuted: the old owner of a
@@ -168,29 +164,3 @@ func TestRates(t *testing.T) {
 }
 
 // Whoever can write to Redis chooses these texts.
-
-func TestFailingProducesAreLoggedOnceWhenTheyBeginAndOnceWhenTheyEnd(t *testing.T) {
-	t.Parallel()
-	for _, cause := range []error{ErrFull, fmt.Errorf("%w: %w", ErrUnknown, ErrUnconfirmed)} {
-		synctest.Test(t, func(t *testing.T) {
-			core, lines := observer.New(zap.InfoLevel)
-			alert := newProduceAlert(zap.New(core))
-			good, bad := []*Group{{}}, []*Group{{}, {Err: cause}}
-			alert.observe(good)
-			for range 100 {
-				alert.observe(bad)
-				clocktest.Pass(time.Second)
-				alert.observe(good) // some still pass
-			}
-			if n := lines.Len(); n != 1 {
-				t.Fatalf("%v: %d lines while it lasts, want 1", cause, n)
-			}
-			clocktest.Pass(quietTime)
-			alert.observe(good)
-			alert.observe(good)
-			if all := lines.All(); len(all) != 2 || all[1].Message != "produces work again" {
-				t.Errorf("%v: %+v", cause, all)
-			}
-		})
-	}
-}

@@ -18,21 +18,20 @@ import (
 // state that matters, so any number of processes may share one Redis. It is safe for
 // concurrent use. Open and Close are the life of its connections.
 type Store struct {
-	verbs        // what its Namespaces can do too, see stores.go
-	backend      *backend.Backend
-	prefix       string
-	namespaces   map[string]*Namespace
-	firstZone    int // zones of the stores before this one, see Join
-	metrics      *metrics
-	log          *zap.Logger
-	space        *space.Space
-	homes        []*space.Home // of all namespaces
-	produces     sync.Pool     // of *produceRun
-	stats        backend.ReadLimit
-	ledgerReads  backend.ReadLimit
-	pace         *backend.Pace
-	produceAlert *produceAlert
-	close        func() error // the backend, where it is this Store's own
+	verbs       // what its Namespaces can do too, see stores.go
+	backend     *backend.Backend
+	prefix      string
+	namespaces  map[string]*Namespace
+	firstZone   int // zones of the stores before this one, see Join
+	metrics     *metrics
+	log         *zap.Logger
+	space       *space.Space
+	homes       []*space.Home // of all namespaces
+	produces    sync.Pool     // of *produceRun
+	stats       backend.ReadLimit
+	ledgerReads backend.ReadLimit
+	pace        *backend.Pace
+	close       func() error // the backend, where it is this Store's own
 }
 
 // Open makes a Store. It does not connect: while Redis is down, operations return
@@ -45,12 +44,11 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		return nil, Wrong("namespaces", "none", "at least one")
 	}
 	s := &Store{
-		prefix:       cfg.Prefix,
-		namespaces:   map[string]*Namespace{},
-		log:          log,
-		close:        func() error { return nil },
-		produceAlert: newProduceAlert(log),
-		pace:         backend.NewPace(),
+		prefix:     cfg.Prefix,
+		namespaces: map[string]*Namespace{},
+		log:        log,
+		close:      func() error { return nil },
+		pace:       backend.NewPace(),
 	}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
