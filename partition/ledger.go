@@ -66,11 +66,11 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (o Overview, err er
 	if err != nil {
 		return Overview{}, err
 	}
-	for _, r := range s.readShards(ctx, shards) {
+	all := s.readShards(ctx, shards)
+	for _, r := range all {
 		if r.err != nil {
 			return Overview{}, r.err
 		}
-		o.add(r.field)
 		o.DeadLetters += r.dead
 		if r.dead > 0 { // after an operator deleted the list, the ledger still has its old size
 			o.DeadBytes += r.field("dead_bytes")
@@ -83,39 +83,26 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (o Overview, err er
 			o.Overdue = max(o.Overdue, time.Duration(now-r.due)*time.Millisecond)
 		}
 	}
-	o.Ledger.Buffered = o.Ledger.stored()
-	return o, nil
-}
-
-// add counts the ledger of a shard.
-func (o *Overview) add(field func(string) int64) {
-	l := ledgerOf(field)
-	o.Ledger.Accepted += l.Accepted
-	o.Ledger.Delivered += l.Delivered
-	o.Ledger.Evicted += l.Evicted
-	o.Ledger.Expired += l.Expired
-	o.Ledger.Dead += l.Dead
-	o.Ledger.Lost += l.Lost
-	o.Reclaimed += field("reclaimed")
-	o.Purged += field("purged")
-	o.DeadEvicted += field("dead_evicted")
-}
-
-// ledgerOf is the account of one shard, from the fields of its ledger.
-func ledgerOf(field func(string) int64) Ledger {
-	return Ledger{
-		Accepted:  field("accepted"),
-		Delivered: field("delivered"),
-		Evicted:   field("evicted") - field("reclaimed"),
-		Expired:   field("expired"),
-		Dead:      field("dead"),
-		Lost:      field("lost"),
+	sum := func(field string) (n int64) {
+		for _, r := range all {
+			n += r.field(field)
+		}
+		return n
 	}
-}
-
-// stored is how many entries the totals say are stored.
-func (l Ledger) stored() int64 {
-	return l.Accepted - l.Delivered - l.Evicted - l.Expired - l.Dead - l.Lost
+	o.Reclaimed = sum("reclaimed")
+	o.Purged = sum("purged")
+	o.DeadEvicted = sum("dead_evicted")
+	l := Ledger{
+		Accepted:  sum("accepted"),
+		Delivered: sum("delivered"),
+		Evicted:   sum("evicted") - o.Reclaimed,
+		Expired:   sum("expired"),
+		Dead:      sum("dead"),
+		Lost:      sum("lost"),
+	}
+	l.Buffered = l.Accepted - l.Delivered - l.Evicted - l.Expired - l.Dead - l.Lost
+	o.Ledger = l
+	return o, nil
 }
 
 // A shardReading is what one shard holds.

@@ -20,48 +20,30 @@ func (s *inspector) Ledger(ctx context.Context, ns *Namespace) (total Ledger, er
 		return Ledger{}, err
 	}
 	for _, c := range calls {
-		var l Ledger
 		for _, field := range []*int64{
-			&l.Published,
-			&l.Acked,
-			&l.Expired,
-			&l.Deleted,
-			&l.Lost,
-			&l.Dead,
-			&l.Died,
-			&l.Respawned,
-			&l.Delayed,
-			&l.Leased,
-			&l.Keys,
-			&l.Prepared,
-			&l.Kept,
+			&total.Published,
+			&total.Acked,
+			&total.Expired,
+			&total.Deleted,
+			&total.Lost,
+			&total.Dead,
+			&total.Died,
+			&total.Respawned,
+			&total.Delayed,
+			&total.Leased,
+			&total.Keys,
+			&total.Prepared,
+			&total.Kept,
 		} {
-			*field = c.Rest.Int()
+			*field += c.Rest.Int()
 		}
 		if c.Rest.Broken {
 			return Ledger{}, c.Misread()
 		}
-		l.Ready = l.Published - l.Acked - l.Expired - l.Deleted - l.Lost - l.Dead - l.Prepared - l.Delayed - l.Leased
-		total.add(l)
 	}
+	l := &total
+	l.Ready = l.Published - l.Acked - l.Expired - l.Deleted - l.Lost - l.Dead - l.Prepared - l.Delayed - l.Leased
 	return total, nil
-}
-
-func (l *Ledger) add(o Ledger) {
-	l.Published += o.Published
-	l.Acked += o.Acked
-	l.Expired += o.Expired
-	l.Deleted += o.Deleted
-	l.Lost += o.Lost
-	l.Dead += o.Dead
-	l.Ready += o.Ready
-	l.Prepared += o.Prepared
-	l.Delayed += o.Delayed
-	l.Leased += o.Leased
-	l.Died += o.Died
-	l.Respawned += o.Respawned
-	l.Keys += o.Keys
-	l.Kept += o.Kept
 }
 
 // Audit counts the jobs that are stored and returns how many more the ledger has:
