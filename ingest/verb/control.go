@@ -29,7 +29,7 @@ type Queues interface {
 	Jobs(ctx context.Context) (int64, error)
 	// Schedules is how many it has.
 	Schedules(ctx context.Context) (int64, error)
-	// Purge deletes all jobs and schedules.
+	// Purge deletes all jobs.
 	Purge(ctx context.Context) (deleted int64, err error)
 }
 

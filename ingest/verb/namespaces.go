@@ -139,10 +139,9 @@ func removeNamespace(ctx context.Context, c *Control, q *deleteNamespace) (answe
 	err = c.DeleteNamespace(ctx, c.Namespace, func(ctx context.Context) (err error) { // no job comes any more
 		if q.Force {
 			answer.Jobs, err = c.Jobs.Purge(ctx)
+			return err
 		}
-		if err == nil {
-			_, err = c.left(ctx, false)
-		}
+		_, err = c.left(ctx, false)
 		return err
 	})
 	return answer, err

@@ -37,43 +37,12 @@ func (s *inspector) Purge(ctx context.Context, ns *Namespace, queue string,
 		state = "all"
 	}
 	for _, number := range ns.Shards(queue) {
-		if sh := ns.shardAt(number); all {
+		sh := ns.shardAt(number)
+		if all {
 			if err := s.dropKept(ctx, sh, queue); err != nil {
-				return 0, err
+				return deleted, err
 			}
 		}
-	}
-	return s.purge(ctx, ns, ns.Shards(queue), queue, state)
-}
-
-// PurgeAll deletes all jobs of a namespace, and the follow-ups that are on their way. It
-// returns how many, also beside an error.
-func (s *inspector) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err error) {
-	queues, err := s.Queues(ctx, ns)
-	for _, queue := range queues {
-		n, err := s.Purge(ctx, ns, queue, true)
-		if deleted += n; err != nil {
-			return deleted, err
-		}
-	}
-	if err != nil {
-		return deleted, err
-	}
-	var all []int
-	for _, sh := range ns.all() {
-		all = append(all, sh.Number)
-		if err := s.dropAllKept(ctx, sh); err != nil {
-			return deleted, err
-		}
-	}
-	n, err := s.purge(ctx, ns, all, outbox, "all")
-	return deleted + n, err
-}
-
-func (s *inspector) purge(ctx context.Context, ns *Namespace, shards []int,
-	queue, state string) (deleted int64, err error) {
-	for _, number := range shards {
-		sh := ns.shardAt(number)
 		for more := true; more; {
 			c := backend.NewCall(luajob.Purge, sh.Breaker, sh.allOf(queue), queue, state, purgePage)
 			c.Spare = &sh.ends
@@ -89,6 +58,19 @@ func (s *inspector) purge(ctx context.Context, ns *Namespace, shards []int,
 		}
 	}
 	return deleted, nil
+}
+
+// PurgeAll deletes all jobs of a namespace that is being deleted, and takes no new ones: what else it has goes with
+// its keys. It returns how many, also beside an error.
+func (s *inspector) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err error) {
+	queues, err := s.Queues(ctx, ns)
+	for _, queue := range queues {
+		n, err := s.Purge(ctx, ns, queue, true)
+		if deleted += n; err != nil {
+			return deleted, err
+		}
+	}
+	return deleted, err
 }
 
 // paced runs one call of work that goes through many jobs.

@@ -198,21 +198,6 @@ func (s *core) dropKept(ctx context.Context, sh *shard, queue string) error {
 	}
 }
 
-// dropAllKept forgets all acked jobs that a shard keeps.
-func (s *core) dropAllKept(ctx context.Context, sh *shard) error {
-	for {
-		names, err := s.keptQueues(ctx, sh, "+inf")
-		if err != nil || len(names) == 0 {
-			return err
-		}
-		for _, queue := range names {
-			if err := s.dropKept(ctx, sh, queue); err != nil {
-				return err
-			}
-		}
-	}
-}
-
 // auditDue counts the references of a shard, and reports whether some are missing twice in a
 // row: jobs that move meanwhile make single counts wrong.
 func (e *Expirer) auditDue(ctx context.Context, sh *shard, queues []string) bool {

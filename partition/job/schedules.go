@@ -372,20 +372,19 @@ func (s *scheduler) Clock(ctx context.Context, ns *Namespace, queue string) (ms 
 	return c.Now, c.Err
 }
 
-// CountSchedules is how many schedules a namespace has, and how many of them are active.
-func (s *scheduler) CountSchedules(ctx context.Context, ns *Namespace) (all, active int64, err error) {
+// CountSchedules is how many schedules a namespace has.
+func (s *scheduler) CountSchedules(ctx context.Context, ns *Namespace) (n int64, err error) {
 	err = s.reads.Do(ctx, func() error {
 		for _, sh := range ns.all() {
-			pipe := s.backend.ClientFor(ctx, sh.Ledger).Pipeline()
-			states, due := pipe.HLen(ctx, sh.states), pipe.ZCard(ctx, sh.due)
-			if _, err := pipe.Exec(ctx); err != nil {
+			here, err := s.backend.Background.HLen(ctx, sh.states).Result()
+			if err != nil {
 				return backend.Classify(err)
 			}
-			all, active = all+states.Val(), active+due.Val()
+			n += here
 		}
 		return nil
 	})
-	return all, active, err
+	return n, err
 }
 
 var triggerErrors = map[int64]error{

@@ -214,14 +214,10 @@ func (q queues) Jobs(ctx context.Context) (int64, error) {
 
 // Schedules implements verb.Queues.
 func (q queues) Schedules(ctx context.Context) (int64, error) {
-	all, _, err := q.store.CountSchedules(ctx, q.ns)
-	return all, err
+	return q.store.CountSchedules(ctx, q.ns)
 }
 
-// Purge implements verb.Queues. The schedules go first: they publish jobs.
+// Purge implements verb.Queues.
 func (q queues) Purge(ctx context.Context) (deleted int64, err error) {
-	if _, err := q.store.DeleteSchedules(ctx, q.ns); err != nil {
-		return 0, err
-	}
 	return q.store.PurgeAll(ctx, q.ns)
 }
