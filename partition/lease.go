@@ -104,7 +104,7 @@ func (verbs) Claim(ctx context.Context, requests []ClaimRequest,
 		}
 	}
 	for err == nil && len(claims) > 0 {
-		packs := backend.RunPacks(ctx, planClaims(claims), func(c *backend.Call,
+		packs := backend.RunPacks(ctx, backend.Join(claims, joinsClaims), func(c *backend.Call,
 			items []*ClaimResult) {
 			fillClaims(c, items, lease)
 		},
@@ -118,28 +118,13 @@ func (verbs) Claim(ctx context.Context, requests []ClaimRequest,
 	return results
 }
 
-// planClaims puts claims into calls: as many as fit, of one shard and one MaxBatches.
-func planClaims(claims []*ClaimResult) []backend.Pack[*ClaimResult] {
-	var packs []backend.Pack[*ClaimResult]
-next:
-	for _, c := range claims {
-		for i := len(packs) - 1; i >= 0; i-- {
-			first := packs[i].Items[0]
-			if first.MaxBatches == c.MaxBatches && first.shard() == c.shard() &&
-				len(packs[i].Items) < maxCallLeases {
-				packs[i].Items = append(packs[i].Items, c)
-				continue next
-			}
-		}
-		packs = append(packs, backend.Pack[*ClaimResult]{Call: &backend.Call{}, Items: []*ClaimResult{c}})
-	}
-	return packs
+// joinsClaims reports whether a claim goes into the call of others: as many as fit, of one shard and one MaxBatches.
+func joinsClaims(others []*ClaimResult, c *ClaimResult) bool {
+	return others[0].MaxBatches == c.MaxBatches && others[0].at == c.at && len(others) < maxCallLeases
 }
 
-func (c *ClaimResult) shard() *shard { return c.at }
-
 func fillClaims(c *backend.Call, claims []*ClaimResult, lease time.Duration) {
-	ns, sh := claims[0].Namespace, claims[0].shard()
+	ns, sh := claims[0].Namespace, claims[0].at
 	c.Begin(lua.Claim, sh.Breaker, 2+2*len(claims))
 	c.Args = append(c.Args, sh.ready, sh.Ledger)
 	for _, claim := range claims {
@@ -177,7 +162,7 @@ func (s *Store) claimed(pack backend.Pack[*ClaimResult], until time.Time) (left 
 		}
 	}
 	if pack.Err == nil {
-		pack.Items[0].shard().claimed.Store(int64(len(pack.Answer.Raw)))
+		pack.Items[0].at.claimed.Store(int64(len(pack.Answer.Raw)))
 	}
 	return left
 }

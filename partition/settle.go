@@ -72,13 +72,17 @@ func (verbs) Settle(ctx context.Context, commits []*Commit, releases []*Release)
 	default:
 		return
 	}
+	var all []settlement
 	for _, c := range commits {
 		if len(c.DeadLetters) > 0 {
 			c.stamp(s.backend.Now())
 		}
+		all = append(all, c)
 	}
-	packs := planSettlements(planSettlements(nil, commits), releases)
-	packs = backend.RunPacks(ctx, packs, fillSettlements,
+	for _, r := range releases {
+		all = append(all, r)
+	}
+	packs := backend.RunPacks(ctx, backend.Join(all, joins), fillSettlements,
 		func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
 	for _, pack := range packs {
 		for _, t := range pack.Items {
@@ -170,40 +174,30 @@ func (l *Lease) shard() *shard {
 	return l.at
 }
 
-// planSettlements adds calls for items, which are of one kind, to packs: those of a
-// shard share a call until it is full. A partition that comes twice, because one
-// of the two has lost its lease, is in two calls.
-func planSettlements[T settlement](packs []backend.Pack[settlement],
-	items []T) []backend.Pack[settlement] {
-	first := len(packs)
-	var letters []int // bytes of dead letters in each job, from first on
-next:
-	for _, t := range items {
-		bytes := t.letterBytes()
-		for i := len(packs) - 1; i >= first; i-- {
-			others := packs[i].Items
-			if others[0].lease().shard() != t.lease().shard() {
-				continue
-			}
-			twice := false
-			for _, other := range others {
-				twice = twice || other.lease().Partition == t.lease().Partition
-			}
-			if twice || len(others) >= maxCallLeases || letters[i-first]+bytes > maxLetterBytes {
-				break
-			}
-			packs[i].Items = append(packs[i].Items, t)
-			letters[i-first] += bytes
-			continue next
-		}
-		packs = append(packs, backend.Pack[settlement]{Call: &backend.Call{}, Items: []settlement{t}})
-		letters = append(letters, bytes)
+// joins reports whether a settlement goes into the call of others: those of a kind and a shard share one until
+// it is full. A partition that comes twice, because one of the two has lost its lease, is in two calls.
+func joins(others []settlement, t settlement) bool {
+	first := others[0]
+	if isRelease(first) != isRelease(t) || first.lease().shard() != t.lease().shard() || len(others) >= maxCallLeases {
+		return false
 	}
-	return packs
+	bytes := t.letterBytes()
+	for _, other := range others {
+		if other.lease().Partition == t.lease().Partition {
+			return false
+		}
+		bytes += other.letterBytes()
+	}
+	return bytes <= maxLetterBytes
+}
+
+func isRelease(t settlement) bool {
+	_, release := t.(*Release)
+	return release
 }
 
 func fillSettlements(c *backend.Call, items []settlement) {
-	if _, release := items[0].(*Release); release {
+	if isRelease(items[0]) {
 		fillReleases(c, items)
 	} else {
 		fillCommits(c, items)

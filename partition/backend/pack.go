@@ -14,6 +14,21 @@ type Pack[T any] struct {
 	Items []T
 }
 
+// Join puts items, in order, into packs: each into the last one that it joins, or into another.
+func Join[T any](items []T, joins func(others []T, item T) bool) (packs []Pack[T]) {
+next:
+	for _, item := range items {
+		for i := range slices.Backward(packs) {
+			if joins(packs[i].Items, item) {
+				packs[i].Items = append(packs[i].Items, item)
+				continue next
+			}
+		}
+		packs = append(packs, Pack[T]{Call: &Call{}, Items: []T{item}})
+	}
+	return packs
+}
+
 // RunPacks fills the calls of packs and runs them. While a cluster moves a slot, it rejects a call
 // whose keys are not all on one of the two masters (TRYAGAIN), although most items could be served.
 // So these items run again one by one. What is rejected even so is repeated for as long as its shard
