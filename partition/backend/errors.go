@@ -49,6 +49,17 @@ func Wrap(class, cause error) error { return &storeError{class, cause} }
 func (e *storeError) Error() string   { return e.class.Error() + ": " + e.cause.Error() }
 func (e *storeError) Unwrap() []error { return []error{e.class, e.cause} }
 
+// Permanence is ErrIncompatible or ErrBroken for an error that is one of them, and a person has to mend; else nil. It
+// decides whether an error gets a new line in the log: the text may hold a port number that differs each time.
+func Permanence(err error) error {
+	for _, class := range []error{ErrIncompatible, ErrBroken} {
+		if errors.Is(err, class) {
+			return class
+		}
+	}
+	return nil
+}
+
 // notExecuted are the beginnings of Redis errors after which a script did not run, or
 // did not get beyond its reads, for certain: Redis checks the server's state before the
 // first write, and the scripts write only after all their reads.

@@ -237,19 +237,9 @@ func (c *Control) note(err error) {
 	switch {
 	case err == nil && before != nil:
 		c.log.Info("control document readable again")
-	case err != nil && (before == nil || class(before) != class(err)):
+	case err != nil && (before == nil || backend.Permanence(before) != backend.Permanence(err)):
 		c.log.Warn("control document not read, what was read last stays in use", zap.Error(err))
 	}
-}
-
-// class is the class of an error that decides whether it is a new one.
-func class(err error) error {
-	for _, class := range []error{backend.ErrIncompatible, backend.ErrBroken} {
-		if errors.Is(err, class) {
-			return class
-		}
-	}
-	return nil
 }
 
 type metrics struct {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Pool asks whether one pool can be used.
@@ -14,7 +15,7 @@ type Pool struct {
 	Name  string
 	Ask   []Checker // one or more
 	texts string    // what was said of it last, while it cannot be used; empty: it can
-	class error     // errorClass of that
+	class error     // backend.Permanence of that
 }
 
 // Pools are the Check of all pools as one. A pool that cannot be used makes the service
@@ -50,8 +51,8 @@ func (p *Pools) Check(ctx context.Context) (warnings []string, err error) {
 			continue
 		case first && errors.Is(e, partition.ErrIncompatible):
 			return nil, fmt.Errorf("pool %s: %w", pool.Name, e)
-		case pool.texts == "" || pool.class != errorClass(e): // else the text may differ in a port number alone
-			pool.texts, pool.class = e.Error(), errorClass(e)
+		case pool.texts == "" || pool.class != backend.Permanence(e): // else the text may differ in a port number alone
+			pool.texts, pool.class = e.Error(), backend.Permanence(e)
 		}
 		if err == nil {
 			err = fmt.Errorf("pool %s: %w", pool.Name, errs[i])

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/lifecycle"
 	"github.com/spillway-io/spillway/partition/metric"
 )
@@ -157,19 +158,8 @@ func (w *Watch) check(ctx context.Context) error {
 	switch {
 	case err == nil && before != nil:
 		w.log.Info("store ready", zap.Duration("after", time.Since(w.unusable)))
-	case err != nil && (before == nil || before == ErrStarting || errorClass(before) != errorClass(err)):
+	case err != nil && (before == nil || before == ErrStarting || backend.Permanence(before) != backend.Permanence(err)):
 		w.log.Error("store unusable, checked again every second", zap.Error(err))
 	}
 	return err
-}
-
-// errorClass decides whether an error gets a new line in the log. Its text may
-// hold a port number that differs each time, so texts are not compared.
-func errorClass(err error) error {
-	for _, c := range []error{partition.ErrIncompatible, partition.ErrBroken} {
-		if errors.Is(err, c) {
-			return c
-		}
-	}
-	return nil
 }
