@@ -12,19 +12,19 @@ import (
 
 // A Letter is a dead letter: what is kept of an entry that its sink rejected for good.
 type Letter struct {
-	ID        string // 16 hex digits, of the SHA-256 of Raw
-	Shard     int    // whose list it is in
+	ID        string `json:"-"` // 16 hex digits, of the SHA-256 of Raw
+	Shard     int    `json:"-"` // whose list it is in
 	Partition string // where the entry was; empty where the letter is unreadable
 	Seq       int64  // the entry's sequence
-	EntryID   string // the client's id of the entry; empty: none
-	Occurred  int64  // when the event happened, Unix ms
-	DeadAt    int64  // when it was dead-lettered, Unix ms; 0: it is unreadable
+	EntryID   string `json:"id"`      // the client's id of the entry; empty: none
+	Occurred  int64  `json:"ts"`      // when the event happened, Unix ms
+	DeadAt    int64  `json:"dead_at"` // when it was dead-lettered, Unix ms; 0: it is unreadable
 	Reason    string // why; ReasonUnreadable for a value that is no dead letter
 	Error     string // what the sink said
 	Detail    string // more of it, as the receiver's answer; empty: none
 	Attempt   int    // how often the entry had been presented
-	Payload   []byte // as it was sent; of JSON without the white space around it and its line breaks
-	Raw       []byte // the stored bytes
+	Payload   []byte `json:"-"` // as it was sent; of JSON without the white space around it and its line breaks
+	Raw       []byte `json:"-"` // the stored bytes
 
 	place int64 // how many older ones there were when it was read
 }
@@ -41,18 +41,10 @@ func letterID(raw []byte) string {
 
 // letterLine is a letter as the drain writes it: sink.AppendDeadLine.
 type letterLine struct {
-	Partition string
-	Seq       int64
-	TS        int64
-	ID        string
-	Attempt   int
-	Data      json.RawMessage
-	Text      *string
-	Base64    *string
-	Reason    string
-	Error     string
-	Detail    string
-	DeadAt    int64 `json:"dead_at"`
+	Letter
+	Data   json.RawMessage
+	Text   *string
+	Base64 *string
 }
 
 // stampLetter adds the time to a letter, in ms of the store's clock. Other bytes than a JSON
@@ -70,8 +62,8 @@ func stampLetter(letter []byte, now int64) []byte {
 func parseLetter(shard int, raw []byte) Letter {
 	l := Letter{ID: letterID(raw), Shard: shard, Reason: ReasonUnreadable, Raw: raw}
 	var line letterLine
-	if json.Unmarshal(raw, &line) != nil || !ValidPartition(line.Partition) || line.ID != "" &&
-		!ValidID(line.ID) {
+	if json.Unmarshal(raw, &line) != nil || !ValidPartition(line.Partition) || line.EntryID != "" &&
+		!ValidID(line.EntryID) {
 		return l
 	}
 	payload := []byte(line.Data)
@@ -86,15 +78,7 @@ func parseLetter(shard int, raw []byte) Letter {
 	case payload == nil:
 		return l
 	}
-	l.Partition = line.Partition
-	l.Seq = line.Seq
-	l.EntryID = line.ID
-	l.Occurred = line.TS
-	l.DeadAt = line.DeadAt
-	l.Reason = line.Reason
-	l.Error = line.Error
-	l.Detail = line.Detail
-	l.Attempt = line.Attempt
-	l.Payload = payload
-	return l
+	found := line.Letter
+	found.ID, found.Shard, found.Payload, found.Raw = l.ID, shard, payload, raw
+	return found
 }
