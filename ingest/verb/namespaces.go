@@ -123,8 +123,7 @@ type deletedNamespace struct {
 	Jobs   int64 `json:"jobs" help:"Jobs that were deleted with it; with dry_run, that it has."`
 }
 
-// removeNamespace deletes a namespace that has no jobs, or deletes its jobs, too. Each job is counted
-// in the ledger, which stays in Redis.
+// removeNamespace deletes a namespace that has no jobs and no schedules, or deletes these, too.
 func removeNamespace(ctx context.Context, c *Control, q *deleteNamespace) (answer deletedNamespace, err error) {
 	switch {
 	case c.Of.FromFile:

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,9 +133,17 @@ func TestNamespacesAndTokensAtRunTime(t *testing.T) {
 	if out, err := p.run(p.a, "ns", "rm", "mail"); err == nil || !strings.Contains(out, "it has 1 job:") {
 		t.Errorf("deleted with a job: %s", out)
 	}
+	hourly := filepath.Join(t.TempDir(), "hourly.json")
+	if err := os.WriteFile(hourly, []byte(`{"every":"1h"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.must(p.b, "schedules", "put", "mail", "q", "hourly", "-f", hourly)
 	if out := p.must(p.b, "ns", "rm", "mail", "--force", "--yes"); !strings.Contains(out, "deleted, with 1 job") {
 		t.Errorf("got %s", out)
 	}
+	// Its schedules went with it: what has the name next is empty.
+	p.must(p.b, "ns", "create", "mail", "--shards=2")
+	p.must(p.b, "ns", "rm", "mail", "--yes")
 	// A change is everywhere after about 0.3 s, not at once.
 	eventually(t, "the first process knows it too", func() bool { return !strings.Contains(p.must(p.a, "ns", "ls"), "mail") })
 }
