@@ -49,7 +49,7 @@ func (p *sdkProtocol) reject(_ *Server, ctx *fasthttp.RequestCtx, t *target, r *
 	case wire.CodeRateLimited:
 		f.Message = "the write key has used its rate: send fewer events, or raise its rate"
 	}
-	status, text := p.adapter.Failure(nil, f)
+	status, text := p.adapter.Failure(f)
 	answerSDK(ctx, p.adapter, f.Request, status, text)
 }
 
@@ -97,7 +97,7 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target,
 	if rejected := r.rejectUnstored(); rejected != nil {
 		return to, rejected
 	}
-	status, text := adapter.Answer(nil, protocol.Answer{
+	status, text := adapter.Answer(protocol.Answer{
 		Request:  about,
 		Notes:    batch.Notes,
 		Count:    r.count,

@@ -7,7 +7,7 @@
 //	err = batch.Each(adapter.Paths(), maxEntry, func(event protocol.Event, why wire.Reason) bool {
 //		…
 //	})
-//	status, text := adapter.Answer(nil, answer)
+//	status, text := adapter.Answer(answer)
 //
 // What it returns are views of the body, or of memory that the next event has: copy what must
 // outlive it. DESIGN.md says how the protocols map to ours.
@@ -55,10 +55,10 @@ type Adapter interface {
 	// Paths are where an event names its partition when its namespace does not say; nil:
 	// Open knows the partition.
 	Paths() Paths
-	// Answer appends what the SDK expects once its events were judged, and returns the status.
-	Answer(dst []byte, a Answer) (status int, text []byte)
-	// Failure appends what the SDK expects when its request is rejected, and returns the status.
-	Failure(dst []byte, f Failure) (status int, text []byte)
+	// Answer is what the SDK expects once its events were judged, and its status.
+	Answer(a Answer) (status int, text []byte)
+	// Failure is what the SDK expects when its request is rejected, and its status.
+	Failure(f Failure) (status int, text []byte)
 }
 
 // HeaderKeyed is the part of an Adapter whose key is in a header, and whose events say their

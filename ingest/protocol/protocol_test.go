@@ -141,12 +141,12 @@ func check(t *testing.T, adapter protocol.Adapter, calls []string, body []byte) 
 		}
 	}
 	for _, a := range []protocol.Answer{{}, {Accepted: 1}, {Results: []wire.Result{{Index: 3, Disposition: wire.Drop, Reason: wire.ReasonStale}, {Index: 4, Disposition: wire.Warning}, {Index: 5, Disposition: wire.Drop, Reason: wire.ReasonStale}}}} {
-		if status, text := adapter.Answer(nil, a); !wire.ValidJSON(text) || status != 200 && status != 400 {
+		if status, text := adapter.Answer(a); !wire.ValidJSON(text) || status != 200 && status != 400 {
 			t.Errorf("%d %s", status, text)
 		}
 	}
 	for _, status := range []int{400, 401, 429, 503} {
-		if _, text := adapter.Failure(nil, protocol.Failure{Code: wire.CodeBadJSON, Status: status, Message: string(body)}); !wire.ValidJSON(text) {
+		if _, text := adapter.Failure(protocol.Failure{Code: wire.CodeBadJSON, Status: status, Message: string(body)}); !wire.ValidJSON(text) {
 			t.Errorf("%d %s", status, text)
 		}
 	}

@@ -2,8 +2,9 @@
 package amplitude
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
-	"strconv"
 
 	"github.com/tidwall/gjson"
 
@@ -43,66 +44,44 @@ func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
 // Paths are the game's, the app's, then the platform.
 func (Adapter) Paths() protocol.Paths { return paths }
 
-// blamed is the field of an event that an answer names for a reason.
-func blamed(why wire.Reason) string {
-	switch why {
-	case wire.ReasonStale, wire.ReasonBadTS:
-		return "time"
-	case wire.ReasonBadItem:
-		return "event_type"
-	}
-	return "event_properties" // too large
+// indexes are those of the events that an answer blames, by field.
+type indexes struct {
+	Time       []int `json:"time,omitempty"`
+	Properties []int `json:"event_properties,omitempty"`
+	Type       []int `json:"event_type,omitempty"`
 }
 
 // Answer is 400 only if every event was dropped. The SDKs send again what a 400 does
 // not list, so a 400 beside stored events would double these.
-func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
+func (Adapter) Answer(a protocol.Answer) (int, []byte) {
 	if !a.AllDropped() {
-		dst = strconv.AppendInt(append(dst, `{"code":200,"events_ingested":`...), int64(a.Accepted), 10)
-		dst = strconv.AppendInt(append(dst, `,"payload_size_bytes":`...), int64(a.Bytes), 10)
-		dst = strconv.AppendInt(append(dst, `,"server_upload_time":`...), a.Received, 10)
-		return http.StatusOK, append(dst, '}')
+		return http.StatusOK, fmt.Appendf(nil, `{"code":200,"events_ingested":%d,"payload_size_bytes":%d,"server_upload_time":%d}`,
+			a.Accepted, a.Bytes, a.Received)
 	}
-	dst = append(dst, `{"code":400,"error":"Invalid events: not JSON objects, too large, too old, or without a time in milliseconds","missing_field":null`...)
-	dst = append(dst, `,"events_with_invalid_fields":{`...)
-	first := true
-	for _, field := range []string{"time", "event_properties"} {
-		dst, first = appendIndexes(dst, field, a.Results, first)
-	}
-	dst, _ = appendIndexes(append(dst, `},"events_with_missing_fields":{`...), "event_type", a.Results, true)
-	return http.StatusBadRequest, append(dst, `},"silenced_events":[]}`...)
-}
-
-// appendIndexes appends "field":[indexes] of the results that blame a field, if any.
-func appendIndexes(dst []byte, field string, results []wire.Result, first bool) ([]byte, bool) {
-	none := true
-	for _, r := range results {
-		if r.Disposition != wire.Drop || blamed(r.Reason) != field {
-			continue
-		}
+	var invalid, missing indexes
+	for _, r := range a.Results {
 		switch {
-		case !none:
-			dst = append(dst, ',')
-		case first:
-			dst = append(append(append(dst, '"'), field...), `":[`...)
-		default:
-			dst = append(append(append(dst, `,"`...), field...), `":[`...)
+		case r.Disposition != wire.Drop:
+		case r.Reason == wire.ReasonStale || r.Reason == wire.ReasonBadTS:
+			invalid.Time = append(invalid.Time, r.Index)
+		case r.Reason == wire.ReasonBadItem:
+			missing.Type = append(missing.Type, r.Index)
+		default: // too large
+			invalid.Properties = append(invalid.Properties, r.Index)
 		}
-		dst, none = strconv.AppendInt(dst, int64(r.Index), 10), false
 	}
-	if none {
-		return dst, first
-	}
-	return append(dst, ']'), false
+	ofInvalid, _ := json.Marshal(invalid) // of numbers it cannot fail
+	ofMissing, _ := json.Marshal(missing)
+	return http.StatusBadRequest, fmt.Appendf(nil, `{"code":400,"error":"Invalid events: not JSON objects, too large, too old, or without a time in milliseconds",`+
+		`"missing_field":null,"events_with_invalid_fields":%s,"events_with_missing_fields":%s,"silenced_events":[]}`, ofInvalid, ofMissing)
 }
 
 // Failure has its status in the body, because the SDKs read it there.
-func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+func (Adapter) Failure(f protocol.Failure) (int, []byte) {
 	if f.Code == wire.CodeUnauthorized {
 		f.Status, f.Message = http.StatusBadRequest, "Invalid API key" // these words end the SDK's attempts
 	}
-	dst = strconv.AppendInt(append(dst, `{"code":`...), int64(f.Status), 10)
-	dst = gjson.AppendJSONString(append(dst, `,"error":`...), f.Message)
+	dst := fmt.Appendf(nil, `{"code":%d,"error":%s`, f.Status, gjson.AppendJSONString(nil, f.Message))
 	switch f.Status {
 	case http.StatusBadRequest:
 		dst = append(dst, `,"missing_field":null,"events_with_invalid_fields":{},"events_with_missing_fields":{},"silenced_events":[]`...)

@@ -98,16 +98,16 @@ func openBinary(r protocol.Request, kind string, body []byte) (protocol.Batch, e
 }
 
 // Answer is 204, unless every event was dropped.
-func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
+func (Adapter) Answer(a protocol.Answer) (int, []byte) {
 	if !a.AllDropped() {
-		return http.StatusNoContent, dst
+		return http.StatusNoContent, nil
 	}
 	f := wire.Failure{Code: wire.CodeBadRequest, Message: "all events were dropped: " + string(a.FirstReason())}
-	return http.StatusBadRequest, f.Append(dst)
+	return http.StatusBadRequest, f.Append(nil)
 }
 
 // Failure is that of our own routes.
-func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+func (Adapter) Failure(f protocol.Failure) (int, []byte) {
 	failure := wire.Failure{Code: f.Code, Message: f.Message}
-	return f.Status, failure.Append(dst)
+	return f.Status, failure.Append(nil)
 }

@@ -3,8 +3,9 @@ package mixpanel
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"net/http"
-	"strconv"
 	"unsafe"
 
 	"github.com/tidwall/gjson"
@@ -125,54 +126,49 @@ const (
 
 // Answer is 1, of import and with verbose=1 an object. import names the events that were dropped,
 // unless it was a form: of these Python's SDK knows the answer of track only.
-func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
+func (Adapter) Answer(a protocol.Answer) (int, []byte) {
 	switch {
 	case a.Request.Call != "import" || len(a.Notes) > 0:
 		isVerbose := isVerbose(a.Request) || len(a.Notes) > 0 && a.Notes[0] == verboseForm
-		return answer(dst, isVerbose, http.StatusOK, "")
+		return answer(isVerbose, http.StatusOK, "")
 	case a.Accepted == a.Count:
-		dst = strconv.AppendInt(append(dst, `{"code":200,"status":"OK","num_records_imported":`...), int64(a.Accepted), 10)
-		return http.StatusOK, append(dst, '}')
+		return http.StatusOK, fmt.Appendf(nil, `{"code":200,"status":"OK","num_records_imported":%d}`, a.Accepted)
 	}
-	dst = strconv.AppendInt(append(dst, `{"code":400,"status":"Bad Request","error":"some data points in the request failed validation",`+
-		`"num_records_imported":`...), int64(a.Accepted), 10)
-	dst = append(dst, `,"failed_records":[`...)
+	type record struct {
+		Index   int         `json:"index"`
+		Message wire.Reason `json:"message"`
+	}
+	failed := []record{}
 	for _, r := range a.Results {
-		if r.Disposition == wire.Warning {
-			continue
+		if r.Disposition != wire.Warning {
+			failed = append(failed, record{r.Index, r.Reason})
 		}
-		if dst[len(dst)-1] == '}' {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendInt(append(dst, `{"index":`...), int64(r.Index), 10)
-		dst = append(append(append(dst, `,"message":"`...), r.Reason...), `"}`...)
 	}
-	return http.StatusBadRequest, append(dst, "]}"...)
+	text, _ := json.Marshal(failed) // of texts and numbers it cannot fail
+	return http.StatusBadRequest, fmt.Appendf(nil, `{"code":400,"status":"Bad Request","error":"some data points in the request failed validation",`+
+		`"num_records_imported":%d,"failed_records":%s}`, a.Accepted, text)
 }
 
 func isVerbose(r protocol.Request) bool { return string(r.Query.Peek("verbose")) == "1" }
 
 // answer is what track and engage say; an empty why: stored.
-func answer(dst []byte, verbose bool, status int, why string) (int, []byte) {
-	digit := byte('1')
+func answer(verbose bool, status int, why string) (int, []byte) {
+	digit := "1"
 	if why != "" {
-		digit = '0'
+		digit = "0"
 	}
 	if !verbose {
-		return status, append(dst, digit)
+		return status, []byte(digit)
 	}
-	dst = append(append(dst, `{"status":`...), digit)
-	dst = gjson.AppendJSONString(append(dst, `,"error":`...), why)
-	return status, append(dst, '}')
+	return status, fmt.Appendf(nil, `{"status":%s,"error":%s}`, digit, gjson.AppendJSONString(nil, why))
 }
 
 // Failure has the status that decides whether SDKs try again. To a form it is an object: what the
 // form says may not have been read.
-func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+func (Adapter) Failure(f protocol.Failure) (int, []byte) {
 	isForm := bytes.HasPrefix(f.Request.Header.Peek("Content-Type"), []byte("application/x-www-form-urlencoded"))
 	if isForm || f.Request.Call != "import" {
-		return answer(dst, isForm || isVerbose(f.Request), f.Status, f.Message)
+		return answer(isForm || isVerbose(f.Request), f.Status, f.Message)
 	}
-	dst = strconv.AppendInt(append(dst, `{"code":`...), int64(f.Status), 10)
-	return f.Status, append(gjson.AppendJSONString(append(dst, `,"error":`...), f.Message), '}')
+	return f.Status, fmt.Appendf(nil, `{"code":%d,"error":%s}`, f.Status, gjson.AppendJSONString(nil, f.Message))
 }

@@ -68,12 +68,12 @@ func TestAnAnswerIsADigitOrAnObject(t *testing.T) {
 		"track": "1", "track?verbose=1": `{"status":1,"error":""}`,
 		"import": `{"code":400,"status":"Bad Request","error":"some data points in the request failed validation","num_records_imported":1,"failed_records":[{"index":1,"message":"stale"},{"index":2,"message":"bad_item"}]}`,
 	} {
-		if _, text := (mixpanel.Adapter{}).Answer(nil, protocol.Answer{Request: protocoltest.Request(call), Count: 3, Accepted: 1, Results: drop}); string(text) != want {
+		if _, text := (mixpanel.Adapter{}).Answer(protocol.Answer{Request: protocoltest.Request(call), Count: 3, Accepted: 1, Results: drop}); string(text) != want {
 			t.Errorf("%s: got %s, want %s", call, text, want)
 		}
 	}
 	for call, want := range map[string]string{"track": "0", "track?verbose=1": `{"status":0,"error":"m"}`, "import": `{"code":503,"error":"m"}`} {
-		if status, text := (mixpanel.Adapter{}).Failure(nil, protocol.Failure{Request: protocoltest.Request(call), Status: 503, Message: "m"}); status != 503 || string(text) != want {
+		if status, text := (mixpanel.Adapter{}).Failure(protocol.Failure{Request: protocoltest.Request(call), Status: 503, Message: "m"}); status != 503 || string(text) != want {
 			t.Errorf("%s: got %s, want %s", call, text, want)
 		}
 	}
@@ -86,10 +86,10 @@ func TestAFormMayAskForAnObject(t *testing.T) {
 		for _, call := range []string{"track", "import"} {
 			r := protocoltest.Request(call, "Content-Type: application/x-www-form-urlencoded")
 			batch, err := mixpanel.Adapter{}.Open(r, []byte(body))
-			if _, text := (mixpanel.Adapter{}).Answer(nil, protocol.Answer{Request: r, Notes: batch.Notes, Count: 1, Accepted: 1}); err != nil || string(text) != want {
+			if _, text := (mixpanel.Adapter{}).Answer(protocol.Answer{Request: r, Notes: batch.Notes, Count: 1, Accepted: 1}); err != nil || string(text) != want {
 				t.Errorf("%s of %s: got %s, %v, want %s", call, body, text, err, want)
 			}
-			if _, text := (mixpanel.Adapter{}).Failure(nil, protocol.Failure{Request: r, Status: 503, Message: "m"}); string(text) != `{"status":0,"error":"m"}` {
+			if _, text := (mixpanel.Adapter{}).Failure(protocol.Failure{Request: r, Status: 503, Message: "m"}); string(text) != `{"status":0,"error":"m"}` {
 				t.Errorf("%s: got %s", call, text)
 			}
 		}

@@ -5,8 +5,8 @@ package otlp
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -245,8 +245,8 @@ func (b *batch) openBytes(body []byte) error {
 }
 
 // Answer says how many records were dropped; an exporter does not send them again.
-func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
-	dropped := a.Count - a.Accepted
+func (Adapter) Answer(a protocol.Answer) (int, []byte) {
+	dropped, text := a.Count-a.Accepted, []byte(nil)
 	why := ""
 	if dropped > 0 {
 		why = "dropped: " + string(a.FirstReason())
@@ -255,15 +255,14 @@ func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
 	case isProtobuf(a.Request) && dropped > 0:
 		partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(dropped))
 		partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), why)
-		dst = protowire.AppendBytes(protowire.AppendTag(dst, 1, protowire.BytesType), partial)
+		text = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
 	case isProtobuf(a.Request):
 	case dropped > 0:
-		dst = strconv.AppendInt(append(dst, `{"partialSuccess":{"rejectedLogRecords":"`...), int64(dropped), 10)
-		dst = append(protocol.AppendText(append(dst, `","errorMessage":`...), why), "}}"...)
+		text = fmt.Appendf(nil, `{"partialSuccess":{"rejectedLogRecords":"%d","errorMessage":"%s"}}`, dropped, why)
 	default:
-		dst = append(dst, "{}"...)
+		text = []byte("{}")
 	}
-	return http.StatusOK, dst
+	return http.StatusOK, text
 }
 
 // Codes of google.rpc.Code.
@@ -275,17 +274,16 @@ var rpcCodes = map[int]uint64{
 }
 
 // Failure is a google.rpc.Status. Exporters send again after 429 and 503.
-func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+func (Adapter) Failure(f protocol.Failure) (int, []byte) {
 	code := rpcCodes[f.Status]
 	if code == 0 {
 		code = 2 // unknown
 	}
 	if isProtobuf(f.Request) {
-		dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.VarintType), code)
-		return f.Status, protowire.AppendString(protowire.AppendTag(dst, 2, protowire.BytesType), f.Message)
+		text := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), code)
+		return f.Status, protowire.AppendString(protowire.AppendTag(text, 2, protowire.BytesType), f.Message)
 	}
-	dst = strconv.AppendUint(append(dst, `{"code":`...), code, 10)
-	return f.Status, append(protocol.AppendText(append(dst, `,"message":`...), f.Message), '}')
+	return f.Status, fmt.Appendf(nil, `{"code":%d,"message":%s}`, code, protocol.AppendText(nil, f.Message))
 }
 
 // Dress gives an answer the type of its request.

@@ -127,15 +127,15 @@ func TestDroppedRecordsArePartialSuccess(t *testing.T) {
 	t.Parallel()
 	a := protocol.Answer{Request: protocoltest.Request(""), Count: 3, Accepted: 2,
 		Results: []wire.Result{{Index: 0, Disposition: wire.Warning, Reason: wire.ReasonUnskewed}, {Index: 1, Disposition: wire.Drop, Reason: wire.ReasonTooLarge}}}
-	if status, text := (otlp.Adapter{}).Answer(nil, a); status != 200 || string(text) != `{"partialSuccess":{"rejectedLogRecords":"1","errorMessage":"dropped: too_large"}}` {
+	if status, text := (otlp.Adapter{}).Answer(a); status != 200 || string(text) != `{"partialSuccess":{"rejectedLogRecords":"1","errorMessage":"dropped: too_large"}}` {
 		t.Errorf("got %d %s", status, text)
 	}
 	a.Request = protocoltest.Request("", inProtobuf)
-	if _, text := (otlp.Adapter{}).Answer(nil, a); string(text) != bytes(1, varint(1, 1), bytes(2, "dropped: too_large")) {
+	if _, text := (otlp.Adapter{}).Answer(a); string(text) != bytes(1, varint(1, 1), bytes(2, "dropped: too_large")) {
 		t.Errorf("got %q", text)
 	}
 	f := protocol.Failure{Request: a.Request, Status: 503, Message: "away"}
-	if status, text := (otlp.Adapter{}).Failure(nil, f); status != 503 || string(text) != varint(1, 14)+bytes(2, "away") {
+	if status, text := (otlp.Adapter{}).Failure(f); status != 503 || string(text) != varint(1, 14)+bytes(2, "away") {
 		t.Errorf("got %d %q", status, text)
 	}
 }

@@ -4,6 +4,7 @@ package posthog
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 
 	"github.com/tidwall/gjson"
@@ -67,12 +68,12 @@ func (Adapter) Open(_ protocol.Request, body []byte) (protocol.Batch, error) {
 func (Adapter) Paths() protocol.Paths { return paths }
 
 // Answer is what PostHog answers whatever became of single events.
-func (Adapter) Answer(dst []byte, _ protocol.Answer) (int, []byte) {
-	return http.StatusOK, append(dst, `{"status":1}`...)
+func (Adapter) Answer(_ protocol.Answer) (int, []byte) {
+	return http.StatusOK, []byte(`{"status":1}`)
 }
 
 // Failure has the status that decides whether the SDKs try again.
-func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+func (Adapter) Failure(f protocol.Failure) (int, []byte) {
 	kind, code := "validation_error", string(f.Code)
 	switch {
 	case f.Code == wire.CodeUnauthorized:
@@ -84,7 +85,6 @@ func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
 	case f.Status >= http.StatusInternalServerError:
 		kind = "server_error"
 	}
-	dst = append(append(append(dst, `{"type":"`...), kind...), `","code":"`...)
-	dst = gjson.AppendJSONString(append(append(dst, code...), `","detail":`...), f.Message)
-	return f.Status, append(dst, `,"attr":null}`...)
+	return f.Status, fmt.Appendf(nil, `{"type":"%s","code":"%s","detail":%s,"attr":null}`, kind, code,
+		gjson.AppendJSONString(nil, f.Message))
 }

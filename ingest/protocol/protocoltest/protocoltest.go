@@ -156,7 +156,7 @@ func check(t *testing.T, adapter protocol.Adapter, r protocol.Request, body []by
 		{Accepted: count - 1, Results: []wire.Result{{Index: count - 1, Disposition: wire.Retry, Reason: wire.ReasonUnknown}}},
 	} {
 		a.Request, a.Notes, a.Count = r, batch.Notes, count
-		if status, _ := adapter.Answer(nil, a); status < 200 || status > 499 {
+		if status, _ := adapter.Answer(a); status < 200 || status > 499 {
 			t.Errorf("%+v is answered %d", a, status)
 		}
 	}

@@ -2,6 +2,7 @@
 package segment
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/tidwall/gjson"
@@ -49,13 +50,11 @@ func (Adapter) Open(r protocol.Request, body []byte) (protocol.Batch, error) {
 func (Adapter) Paths() protocol.Paths { return paths }
 
 // Answer is what Segment answers whatever became of single events.
-func (Adapter) Answer(dst []byte, _ protocol.Answer) (int, []byte) {
-	return http.StatusOK, append(dst, `{"success":true}`...)
+func (Adapter) Answer(_ protocol.Answer) (int, []byte) {
+	return http.StatusOK, []byte(`{"success":true}`)
 }
 
 // Failure has the status that decides whether the SDKs try again.
-func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
-	dst = append(append(dst, `{"success":false,"code":"`...), f.Code...)
-	dst = gjson.AppendJSONString(append(dst, `","message":`...), f.Message)
-	return f.Status, append(dst, '}')
+func (Adapter) Failure(f protocol.Failure) (int, []byte) {
+	return f.Status, fmt.Appendf(nil, `{"success":false,"code":"%s","message":%s}`, f.Code, gjson.AppendJSONString(nil, f.Message))
 }

@@ -64,21 +64,21 @@ const pixel = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\x00\x00\x00!\xf9\x
 	"\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 
 // Answer is ok, or a picture, whatever became of single events.
-func (Adapter) Answer(dst []byte, a protocol.Answer) (int, []byte) {
+func (Adapter) Answer(a protocol.Answer) (int, []byte) {
 	if isPixel(a.Request) {
-		return http.StatusOK, append(dst, pixel...)
+		return http.StatusOK, []byte(pixel)
 	}
-	return http.StatusOK, append(dst, "ok"...)
+	return http.StatusOK, []byte("ok")
 }
 
 // Failure has the status that decides whether trackers try again. They do so after each but 400,
 // 401, 403, 410 and 422.
-func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+func (Adapter) Failure(f protocol.Failure) (int, []byte) {
 	switch f.Status {
 	case http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
 		f.Status = http.StatusUnprocessableEntity
 	}
-	return f.Status, append(append(dst, f.Message...), '\n')
+	return f.Status, []byte(f.Message + "\n")
 }
 
 // Dress says that answers are texts or pictures. A failure of the pixel is shown to nobody.

@@ -52,7 +52,7 @@ func TestTheApplicationIsTheKey(t *testing.T) {
 func TestWhatNeverPassesIsAnsweredWithAStatusThatEndsIt(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]int{400: 400, 401: 401, 404: 422, 413: 422, 415: 422, 429: 429, 503: 503} {
-		if got, text := (snowplow.Adapter{}).Failure(nil, protocol.Failure{Status: status, Message: "m"}); got != want || string(text) != "m\n" {
+		if got, text := (snowplow.Adapter{}).Failure(protocol.Failure{Status: status, Message: "m"}); got != want || string(text) != "m\n" {
 			t.Errorf("%d: got %d %s, want %d", status, got, text, want)
 		}
 	}
