@@ -25,7 +25,7 @@ func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
 		r.reset()
 		r.namespace, r.received = namespace, now
 		r.setPartition(path)
-		if rejected := s.addLines(r, body); rejected != nil {
+		if rejected := s.addLines(r, body, false); rejected != nil {
 			t.Error(rejected.Code)
 		}
 		r.seal()

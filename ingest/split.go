@@ -21,14 +21,25 @@ func (s *Server) split(t *target, r *request, mediaType string, body []byte) *re
 	if rejected != nil {
 		return rejected
 	}
-	if len(t.partition) > 0 {
+	mixed := len(t.partition) == 0
+	if !mixed {
 		r.setPartition(t.path)
-		rejected = s.splitOne(r, mediaType, body)
-	} else {
-		rejected = s.splitMixed(r, mediaType, body)
 	}
-	if rejected != nil {
+	switch {
+	case mediaType == jsonType:
+		rejected = s.addJSON(r, body, mixed)
+	case mediaType == ndjsonType:
+		rejected = s.addLines(r, body, mixed)
+	case mixed:
+		rejected = reject(wire.CodeUnsupportedType)
+	default:
+		rejected = s.addOpaque(r, body)
+	}
+	switch {
+	case rejected != nil:
 		return rejected
+	case !mixed && mediaType != jsonType:
+		r.warnOfMistake(mediaType, body)
 	}
 	return s.seal(r)
 }
@@ -72,58 +83,45 @@ func mediaType(ctx *fasthttp.RequestCtx) string {
 	return ""
 }
 
-// splitOne takes the entries of one partition. Content-Type alone says which
-// form the body has, so lines and opaque bodies are not parsed, but for a warning.
-func (s *Server) splitOne(r *request, mediaType string, body []byte) *rejection {
-	var rejected *rejection
-	switch mediaType {
-	case jsonType:
-		return s.addJSON(r, body)
-	case ndjsonType:
-		rejected = s.addLines(r, body)
-	default:
-		rejected = s.addOpaque(r, body)
-	}
-	if rejected == nil {
-		r.warnOfMistake(mediaType, body)
-	}
-	return rejected
-}
-
-func (s *Server) addLines(r *request, body []byte) *rejection {
+// addLines takes the lines of a body. Those of one partition are not parsed: Content-Type alone says
+// which form the body has. Those that name their partition are.
+func (s *Server) addLines(r *request, body []byte, mixed bool) *rejection {
 	lines := wire.SplitLines(body)
 	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
-		if r.count == s.cfg.MaxEntries {
+		switch {
+		case r.count == s.cfg.MaxEntries:
 			return s.tooManyEntries()
+		case !mixed:
+			r.add(event{data: line}, s.cfg.MaxEntry)
+		case wire.ValidJSON(line):
+			s.addItem(r, line, true)
+		default:
+			return rejectf(wire.CodeBadNDJSON, "line %d is not valid JSON, or nests deeper than %d levels",
+				lines.Number, wire.MaxDepth)
 		}
-		r.add(event{data: line}, s.cfg.MaxEntry)
 	}
 	return notEmpty(r)
 }
 
-func (s *Server) addJSON(r *request, body []byte) *rejection {
+func (s *Server) addJSON(r *request, body []byte, mixed bool) *rejection {
 	batch, rejected := parseBatch(r, body)
-	if rejected != nil {
+	switch {
+	case rejected != nil:
 		return rejected
-	}
-	if batch.Form == wire.Single {
+	case batch.Form == wire.Single && mixed:
+		return rejectf(wire.CodeBadJSON, "the body is an array of items, or an object whose batch is one")
+	case batch.Form == wire.Single:
 		return s.addOpaque(r, body)
 	}
 	for raw := range batch.Items() {
-		if r.count == s.cfg.MaxEntries {
+		switch {
+		case r.count == s.cfg.MaxEntries:
 			return s.tooManyEntries()
-		}
-		if batch.Form == wire.Array {
+		case batch.Form == wire.Array && !mixed:
 			r.add(event{data: raw}, s.cfg.MaxEntry)
-			continue
+		default:
+			s.addItem(r, raw, mixed)
 		}
-		item, why := wire.ParseItem(raw)
-		if why != "" {
-			r.drop(why)
-			continue
-		}
-		r.add(event{id: item.ID, hasID: item.HasID, ts: item.TS, hasTS: item.HasTS, data: item.Data},
-			s.cfg.MaxEntry)
 	}
 	return notEmpty(r)
 }
@@ -137,55 +135,16 @@ func (s *Server) addOpaque(r *request, body []byte) *rejection {
 	return nil
 }
 
-// splitMixed takes entries that name their partition, so it parses each of them.
-func (s *Server) splitMixed(r *request, mediaType string, body []byte) *rejection {
-	switch mediaType {
-	case ndjsonType:
-		return s.addMixedLines(r, body)
-	case jsonType:
-		return s.addMixedJSON(r, body)
-	}
-	return reject(wire.CodeUnsupportedType)
-}
-
-func (s *Server) addMixedLines(r *request, body []byte) *rejection {
-	lines := wire.SplitLines(body)
-	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
-		if r.count == s.cfg.MaxEntries {
-			return s.tooManyEntries()
-		}
-		if !wire.ValidJSON(line) {
-			return rejectf(wire.CodeBadNDJSON, "line %d is not valid JSON, or nests deeper than %d levels",
-				lines.Number, wire.MaxDepth)
-		}
-		s.addItem(r, line)
-	}
-	return notEmpty(r)
-}
-
-func (s *Server) addMixedJSON(r *request, body []byte) *rejection {
-	batch, rejected := parseBatch(r, body)
-	if rejected != nil {
-		return rejected
-	}
-	if batch.Form == wire.Single {
-		return rejectf(wire.CodeBadJSON, "the body is an array of items, or an object whose batch is one")
-	}
-	for raw := range batch.Items() {
-		if r.count == s.cfg.MaxEntries {
-			return s.tooManyEntries()
-		}
-		s.addItem(r, raw)
-	}
-	return notEmpty(r)
-}
-
-func (s *Server) addItem(r *request, raw []byte) {
+// addItem takes an item, which names its partition where the request does not.
+func (s *Server) addItem(r *request, raw []byte, mixed bool) {
 	item, why := wire.ParseItem(raw)
+	if !mixed {
+		item.Partition = ""
+	}
 	switch {
 	case why != "":
 		r.drop(why)
-	case !partition.ValidPartition(item.Partition):
+	case mixed && !partition.ValidPartition(item.Partition):
 		r.dropEvent(event{partition: item.Partition, id: item.ID}, wire.ReasonBadPartition, 0)
 	default:
 		r.add(event{
