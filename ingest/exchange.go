@@ -73,9 +73,6 @@ func (k *key) Rights() Rights {
 	return k.Token.Rights
 }
 
-// Charge takes n jobs or entries from the token's rate, or none and rejects.
-func (k *key) Charge(n int) *Rejection { return k.charge(n) }
-
 // Bearer is the token of the Authorization header; empty: none.
 func (x *Exchange) Bearer() []byte { return bearer(&x.Ctx.Request.Header) }
 
@@ -143,7 +140,7 @@ func (x *Exchange) Path() []byte {
 }
 
 // Body is the body, decompressed, within the bounds of the mount and of the server's
-// memory. An empty one is rejected with wire.CodeEmptyBody. It is valid until Release.
+// memory. An empty one is rejected with wire.CodeEmptyBody. It is valid until the end of the request.
 func (x *Exchange) Body() ([]byte, *Rejection) {
 	return x.reservation().Receive(x.Ctx, x.mount.MaxBody)
 }
@@ -162,16 +159,13 @@ func (x *Exchange) RawBody(max int) ([]byte, *Rejection) {
 	return body, rejected
 }
 
-// Reserve reserves n more bytes of the server's memory, until Release or the end of the
+// Reserve reserves n more bytes of the server's memory, until the end of the
 // request, or rejects with wire.CodeOverloaded.
 func (x *Exchange) Reserve(n int) *Rejection { return x.reservation().Reserve(n) }
 
 // Wait is Reserve of a request that waits for what may come: of the connections that do, a
 // namespace has at most share.Greed times those that it leaves to all others.
 func (x *Exchange) Wait(n int) *Rejection { return x.reservation().Wait(n) }
-
-// Release gives back the body and all that was reserved, before a long wait.
-func (x *Exchange) Release() { x.release() }
 
 func (x *Exchange) reservation() *memory.Body {
 	if x.memory == nil {

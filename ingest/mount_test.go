@@ -128,7 +128,7 @@ func TestAMountReservesMemoryAndGivesItBack(t *testing.T) {
 			if held := x.server.memory.Held.Used(); held < 1<<20 {
 				return Reject(wire.CodeInternal, fmt.Sprintf("reserved %d", held))
 			}
-			x.Release()
+			x.release()
 			if held := x.server.memory.Held.Used(); held != 0 {
 				return Reject(wire.CodeInternal, fmt.Sprintf("kept %d", held))
 			}

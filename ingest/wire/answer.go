@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/tidwall/gjson"
@@ -88,18 +89,11 @@ type Stats struct {
 	Accepted, Evicted, Expired int64
 }
 
-// Append appends the JSON form.
+// Append appends the JSON form. Names have nothing to escape.
 func (s *Stats) Append(dst []byte) []byte {
-	dst = gjson.AppendJSONString(append(dst, `{"namespace":`...), s.Namespace)
-	dst = gjson.AppendJSONString(append(dst, `,"partition":`...), s.Partition)
-	dst = appendInt(append(dst, `,"depth":`...), s.Depth)
-	dst = appendInt(append(dst, `,"capacity":`...), s.Capacity)
-	dst = strconv.AppendBool(append(dst, `,"leased":`...), s.Leased)
-	dst = strconv.AppendInt(append(dst, `,"oldest_age_ms":`...), s.OldestAgeMillis, 10)
-	dst = strconv.AppendInt(append(dst, `,"since_birth":{"accepted":`...), s.Accepted, 10)
-	dst = strconv.AppendInt(append(dst, `,"evicted":`...), s.Evicted, 10)
-	dst = strconv.AppendInt(append(dst, `,"expired":`...), s.Expired, 10)
-	return append(dst, `}}`...)
+	return fmt.Appendf(dst, `{"namespace":"%s","partition":"%s","depth":%d,"capacity":%d,"leased":%t,"oldest_age_ms":%d,`+
+		`"since_birth":{"accepted":%d,"evicted":%d,"expired":%d}}`, s.Namespace, s.Partition, s.Depth, s.Capacity, s.Leased,
+		s.OldestAgeMillis, s.Accepted, s.Evicted, s.Expired)
 }
 
 func appendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }
