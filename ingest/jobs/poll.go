@@ -21,9 +21,6 @@ type Claim struct {
 	TTR time.Duration
 	// Count is how many jobs it takes at most: 1 to job.MaxCount.
 	Count int
-	// MaxBytes bounds the payloads in bytes, about; default 4 MiB. One job is always handed
-	// out.
-	MaxBytes int
 	// Wait is how long it waits for the first job; 0 not at all.
 	Wait time.Duration
 	// By is who claims, for traces; empty: nobody that has a name.
@@ -41,7 +38,8 @@ type Claim struct {
 	Reserve func(bytes int) bool
 }
 
-const defaultMaxBytes = 4 << 20
+// maxPollBytes bounds the payloads of a claim in bytes, about. One job is always handed out.
+const maxPollBytes = 4 << 20
 
 // step is a claim of one shard, of queues that follow each other in the poll's. It is small,
 // because a poll may have as many as queues.
@@ -101,9 +99,6 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 		deadline: time.Now().Add(c.Wait),
 		answered: make(chan struct{}, 1),
 		client:   client{conn: c.Conn, wake: lifecycle.NewSignal()},
-	}
-	if p.MaxBytes == 0 {
-		p.MaxBytes = defaultMaxBytes
 	}
 	p.work = work{namespace: c.Namespace.Name, done: func() {
 		if !e.passedOn(p) {
@@ -259,7 +254,7 @@ func (e *Engine) over(p *poll) bool {
 func (e *Engine) ask(p *poll, before error) error {
 	c := &p.claim
 	defer func() { *c = job.Claim{} }() // it may wait for long
-	for p.at = 0; p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < p.MaxBytes; {
+	for p.at = 0; p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < maxPollBytes; {
 		if p.waiters != nil && e.over(p) {
 			p.nudge()
 			return before
@@ -300,7 +295,7 @@ func (e *Engine) prepare(p *poll) *lane {
 		Queues:     queues,
 		TTR:        p.TTR,
 		Count:      p.Count - len(p.jobs),
-		MaxBytes:   p.MaxBytes - p.bytes,
+		MaxBytes:   maxPollBytes - p.bytes,
 		ReportLeft: p.waiters != nil,
 		By:         p.By,
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -83,22 +82,21 @@ func (a *api) counts(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
-		dst := append(append([]byte(`{"namespace":"`), c.namespace.Name...), `","queue":"`...)
-		dst = append(append(dst, c.queue()...), '"')
+		dst := fmt.Appendf(nil, `{"namespace":"%s","queue":"%s"`, c.namespace.Name, c.queue())
 		for _, f := range []struct {
 			name  string
 			value int64
 		}{{"ready", n.Ready}, {"delayed", n.Delayed}, {"leased", n.Leased}, {"pending", n.Pending},
 			{"dead", n.Dead}, {"reserved", n.Reserved}} {
 			if f.value >= 0 && (f.name != "reserved" || c.namespace.PHP) { // -1: too many of both to tell apart
-				dst = strconv.AppendInt(append(append(append(dst, `,"`...), f.name...), `":`...), f.value, 10)
+				dst = fmt.Appendf(dst, `,"%s":%d`, f.name, f.value)
 			}
 		}
 		age := int64(0)
 		if now, known := a.store.Now(); known && n.OldestReady > 0 {
 			age = max(0, now-n.OldestReady)
 		}
-		return append(strconv.AppendInt(append(dst, `,"oldest_age_ms":`...), age, 10), '}'), nil
+		return fmt.Appendf(dst, `,"oldest_age_ms":%d}`, age), nil
 	})
 }
 
@@ -144,11 +142,23 @@ func (a *api) shown(c *call, j job.Job, state job.State, err error) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	size := jobSize(&j, c.text())
-	if c.Reserve(size) != nil {
-		return nil, ErrOverloaded
+	size, err := c.room([]job.Job{j}, c.text())
+	if err != nil {
+		return nil, err
 	}
 	return append(appendShown(make([]byte, 0, size), j, state, c.text()), '}'), nil
+}
+
+// room reserves memory for an answer with jobs, of at most size bytes.
+func (c *call) room(jobs []job.Job, text bool) (size int, err error) {
+	size = 128
+	for i := range jobs {
+		size += jobSize(&jobs[i], text)
+	}
+	if c.Reserve(size) != nil {
+		return 0, ErrOverloaded
+	}
+	return size, nil
 }
 
 // appendShown appends a job that was read with its state and why it died, but its closing
@@ -157,13 +167,12 @@ func appendShown(dst []byte, j job.Job, state job.State, text bool) []byte {
 	if state == job.Dead {
 		j.Expires = 0
 	}
-	dst = appendJob(dst, &j, text)
-	dst = append(append(append(dst, `,"state":"`...), state.String()...), '"')
+	dst = fmt.Appendf(appendJob(dst, &j, text), `,"state":"%s"`, state)
 	if state == job.Delayed && j.At > 0 {
-		dst = strconv.AppendInt(append(dst, `,"due_ms":`...), j.At, 10)
+		dst = fmt.Appendf(dst, `,"due_ms":%d`, j.At)
 	}
 	if state == job.Acked {
-		dst = strconv.AppendInt(append(dst, `,"acked_ms":`...), j.At, 10)
+		dst = fmt.Appendf(dst, `,"acked_ms":%d`, j.At)
 	}
 	if len(j.Result) > 0 {
 		dst = append(append(dst, `,"result":`...), j.Result...)
@@ -172,12 +181,11 @@ func appendShown(dst []byte, j job.Job, state job.State, text bool) []byte {
 		dst = append(dst, `,"deferred":true`...)
 	}
 	if j.Reason != job.UnknownReason {
-		dst = append(append(append(dst, `,"reason":"`...), j.Reason.String()...), '"')
+		dst = fmt.Appendf(dst, `,"reason":"%s"`, j.Reason)
 	}
 	if j.Progress != nil {
-		dst = strconv.AppendInt(append(dst, `,"progress":`...), int64(j.Progress.Percent), 10)
 		note, _ := json.Marshal(j.Progress.Note) // a string cannot fail
-		dst = append(append(dst, `,"note":`...), note...)
+		dst = fmt.Appendf(dst, `,"progress":%d,"note":%s`, j.Progress.Percent, note)
 	}
 	if len(j.Errors) > 0 {
 		errors, _ := json.Marshal(j.Errors) // texts and numbers cannot fail
@@ -234,21 +242,16 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
-		size := 64
-		for i := range list {
-			size += jobSize(&list[i], false)
+		size, err := c.room(list, false)
+		if err != nil {
+			return nil, err
 		}
-		if c.Reserve(size) != nil {
-			return nil, ErrOverloaded
-		}
-		dst := strconv.AppendInt(append(make([]byte, 0, size), `{"total":`...), total, 10)
-		dst = append(dst, `,"jobs":[`...)
+		dst := fmt.Appendf(make([]byte, 0, size), `{"total":%d,"jobs":[`, total)
 		for i := range list {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendShown(dst, list[i], job.Dead, false), `,"died_ms":`...)
-			dst = append(strconv.AppendInt(dst, list[i].At, 10), '}')
+			dst = fmt.Appendf(appendShown(dst, list[i], job.Dead, false), `,"died_ms":%d}`, list[i].At)
 		}
 		return append(dst, "]}"...), nil
 	})
@@ -275,12 +278,8 @@ func (a *api) list(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
-		size := 128
-		for i := range list {
-			size += jobSize(&list[i], false)
-		}
-		if c.Reserve(size) != nil {
-			return nil, ErrOverloaded
+		if _, err = c.room(list, false); err != nil {
+			return nil, err
 		}
 		return job.ListedPage(l, list, next), nil
 	})
@@ -389,9 +388,9 @@ func counted(what string, n int64, next string, limited bool, err error) ([]byte
 	if err != nil && n == 0 && next == "" {
 		return nil, err
 	}
-	dst := strconv.AppendInt([]byte(`{"`+what+`":`), n, 10)
+	dst := fmt.Appendf(nil, `{"%s":%d`, what, n)
 	if next != "" {
-		dst = strconv.AppendQuote(append(dst, `,"next":`...), next)
+		dst = fmt.Appendf(dst, `,"next":%q`, next)
 	}
-	return append(strconv.AppendBool(append(dst, `,"complete":`...), err == nil && !limited), '}'), nil
+	return fmt.Appendf(dst, `,"complete":%t}`, err == nil && !limited), nil
 }

@@ -231,23 +231,14 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	pattern := unsafe.String(unsafe.SliceData(tail), len(tail))
 	switch {
 	case isJob && len(job) > 0:
-		id, verb, acts := bytes.Cut(job, []byte{'/'})
-		if job, pattern = id, "jobs/{job}"; acts {
-			pattern += "/" + string(verb)
-		}
+		job, pattern = cutVerb(job, "jobs/{job}")
 	case isSchedule && len(schedule) > 0:
-		name, verb, acts := bytes.Cut(schedule, []byte{'/'})
-		if schedule, pattern = name, "schedules/{schedule}"; acts {
-			pattern += "/" + string(verb)
-		}
+		schedule, pattern = cutVerb(schedule, "schedules/{schedule}")
 	case !below && ofNoQueue(unsafe.String(unsafe.SliceData(queues), len(queues))):
 		pattern = string(queues)
 	case below && string(queues) == ownersTail:
-		owner, verb, acts := bytes.Cut(tail, []byte{'/'})
-		c.owner, pattern = string(owner), ownersTail+"/{owner}"
-		if acts {
-			pattern += "/" + string(verb)
-		}
+		owner, of := cutVerb(tail, ownersTail+"/{owner}")
+		c.owner, pattern = string(owner), of
 	}
 	method := string(c.Ctx.Method())
 	var allowed []string
@@ -277,6 +268,15 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	}
 	c.schedule = string(schedule)
 	return string(first), c.names(string(queues), string(job))
+}
+
+// cutVerb cuts what follows a name off, and adds it to the pattern of the path.
+func cutVerb(path []byte, pattern string) (name []byte, whole string) {
+	name, verb, acts := bytes.Cut(path, []byte{'/'})
+	if acts {
+		pattern += "/" + string(verb)
+	}
+	return name, pattern
 }
 
 // names checks what the path names.
