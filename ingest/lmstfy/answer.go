@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -99,9 +100,8 @@ func failure(x *ingest.Exchange, rejected *ingest.Rejection) {
 }
 
 func (r *rejection) write(x *ingest.Exchange) {
-	text, _ := json.Marshal(r.text) // of a string it cannot fail
-	body := append(append(append([]byte(`{"`), r.field...), `":`...), text...)
-	_ = x.Answer(r.status, jsonType, append(body, '}')) // small ones need no memory
+	text, _ := json.Marshal(r.text)                                                // of a string it cannot fail
+	_ = x.Answer(r.status, jsonType, fmt.Appendf(nil, `{"%s":%s}`, r.field, text)) // small ones need no memory
 }
 
 // notFound says that something is not there, which is no failure.
@@ -165,9 +165,4 @@ func (c *call) failed(what string, err error) *rejection {
 
 func internalError() *rejection {
 	return reject(wire.CodeStoreUnavailable, fasthttp.StatusInternalServerError, "internal error")
-}
-
-// appendName appends a name and its value: `"name":"value"`. Neither needs escapes.
-func appendName(dst []byte, name, value string) []byte {
-	return append(append(append(append(append(dst, '"'), name...), `":"`...), value...), '"')
 }

@@ -3,8 +3,8 @@ package lmstfy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
-	"strconv"
 	"sync"
 	"time"
 
@@ -46,7 +46,7 @@ func (c *call) getJob() *rejection {
 	case j.Expires != 0 && j.Expires <= j.Now && state != job.Dead:
 		return notFound("error", "job not found")
 	}
-	c.Metrics.got(c)
+	c.Metrics.add(c, 1, "pool_get_jobs")
 	return c.sendJob(&j, 0)
 }
 
@@ -87,9 +87,8 @@ func (c *call) writeSize(of func(job.Counts) int64) *rejection {
 	if err != nil {
 		return c.failed("count", err)
 	}
-	body := c.appendNames([]byte{'{'})
-	body = append(strconv.AppendInt(append(body, `,"size":`...), of(counts), 10), '}')
-	return c.send(fasthttp.StatusOK, body)
+	return c.send(fasthttp.StatusOK, fmt.Appendf(nil, `{"namespace":"%s","queue":"%s","size":%d}`,
+		c.namespaceName, c.queue, of(counts)))
 }
 
 // sizes are what requests without a token are told: one read a second and queue for all of
@@ -153,9 +152,8 @@ func (c *call) dead() *rejection {
 	if len(jobs) > 0 {
 		head = jobs[0].ID
 	}
-	body := appendName([]byte{'{'}, "deadletter_head", head)
-	body = strconv.AppendInt(append(body, `,"deadletter_size":`...), total, 10)
-	return c.send(fasthttp.StatusOK, append(c.appendNames(append(body, ',')), '}'))
+	return c.send(fasthttp.StatusOK, fmt.Appendf(nil, `{"deadletter_head":"%s","deadletter_size":%d,"namespace":"%s","queue":"%s"}`,
+		head, total, c.namespaceName, c.queue))
 }
 
 // respawn makes the oldest dead letters ready for one try more.
@@ -180,9 +178,8 @@ func (c *call) respawn() *rejection {
 	if err != nil && n == 0 { // else the client hears how many, and may ask again
 		return c.failed("respawn", err)
 	}
-	c.Metrics.respawned(c, n)
-	return c.send(fasthttp.StatusOK, append(strconv.AppendInt([]byte(`{"count":`), int64(n), 10),
-		`,"msg":"respawned"}`...))
+	c.Metrics.add(c, float64(n), "deadletter_respawn_jobs")
+	return c.send(fasthttp.StatusOK, fmt.Appendf(nil, `{"count":%d,"msg":"respawned"}`, n))
 }
 
 // deleteDead deletes the oldest dead letters.
@@ -203,9 +200,4 @@ func (c *call) deleteDead() *rejection {
 	}
 	c.Ctx.Response.SetStatusCode(fasthttp.StatusNoContent)
 	return nil
-}
-
-// appendNames appends the namespace and the queue, without braces.
-func (c *call) appendNames(dst []byte) []byte {
-	return appendName(append(appendName(dst, "namespace", c.namespaceName), ','), "queue", c.queue)
 }

@@ -169,19 +169,10 @@ func (m *Metrics) acked(c *call, a *job.Ack) {
 		m.queueLabel(c, a.Queue)).Observe(float64(max(0, age)))
 }
 
-func (m *Metrics) got(c *call) {
-	if m != nil {
-		m.add(c, 1, "pool_get_jobs")
-	}
-}
-
-func (m *Metrics) respawned(c *call, n int) {
-	if m != nil {
-		m.add(c, float64(n), "deadletter_respawn_jobs")
-	}
-}
-
 func (m *Metrics) add(c *call, n float64, names ...string) {
+	if m == nil {
+		return
+	}
 	for _, name := range names {
 		m.jobs[name].WithLabelValues(c.pool).Add(n)
 	}
