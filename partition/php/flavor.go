@@ -3,8 +3,6 @@ package php
 import (
 	"slices"
 	"strings"
-
-	"github.com/spillway-io/spillway/partition"
 )
 
 // Flavor is the library whose rules hold in a namespace: think3, think2 or laravel.
@@ -63,31 +61,16 @@ func (f Flavor) base(queue string, cluster bool) string {
 	return "queues:" + queue
 }
 
-// queueOf is the queue that a key belongs to; "": none.
+// queueOf is the queue that a key belongs to, also one whose name no queue of Spillway's can have;
+// "": none.
 func (f Flavor) queueOf(key string, cluster bool) string {
-	for _, end := range []string{"", ":delayed", ":reserved"} {
-		base, cut := strings.CutSuffix(key, end)
-		if !cut {
-			continue
-		}
-		before, after, _ := strings.Cut(f.base("\n", cluster), "\n")
-		queue, isBase := strings.CutPrefix(base, before)
-		queue, ends := strings.CutSuffix(queue, after)
-		if isBase && ends && !strings.Contains(queue, ":") {
-			return queue
-		}
-	}
-	return ""
-}
-
-// otherOf is the queue of a key whose name no queue of Spillway's can have; "": none.
-func (f Flavor) otherOf(key string, cluster bool) string {
 	before, after, _ := strings.Cut(f.base("\n", cluster), "\n")
 	queue, isBase := strings.CutPrefix(key, before)
-	for _, end := range []string{":delayed", ":reserved", ":notify"} {
+	for _, end := range []string{":delayed", ":reserved"} {
 		queue = strings.TrimSuffix(queue, end)
 	}
-	if queue = strings.TrimSuffix(queue, after); !isBase || partition.ValidOwnName(queue) {
+	queue, ends := strings.CutSuffix(queue, after)
+	if !isBase || !ends || strings.HasSuffix(key, ":notify") {
 		return ""
 	}
 	return queue

@@ -112,14 +112,12 @@ func (n *namespace) goOn(ctx context.Context, c *redis.Client, of *scan) error {
 			return backend.Classify(err)
 		}
 		for _, key := range keys {
-			name := n.Flavor.queueOf(key[len(n.KeyPrefix):], n.cluster)
-			switch other := n.Flavor.otherOf(key[len(n.KeyPrefix):], n.cluster); {
-			case partition.ValidOwnName(name):
-				if n.Serves(name) && len(of.list) < maxNames {
-					of.list = append(of.list, name)
-				}
-			case other != "" && n.Serves(other):
-				of.other = other
+			switch name := n.Flavor.queueOf(key[len(n.KeyPrefix):], n.cluster); {
+			case name == "" || !n.Serves(name):
+			case !partition.ValidOwnName(name):
+				of.other = name
+			case len(of.list) < maxNames:
+				of.list = append(of.list, name)
 			}
 		}
 		of.cursor, of.ended = next, next == 0
