@@ -318,7 +318,7 @@ func TestAReloadSeesANewSecretOfEveryRedis(t *testing.T) {
 	for _, change := range config.Changes(before, load())[1:] { // without that of the file
 		got = append(got, change.Text)
 	}
-	if want := []string{"redis: a secret in it", "pools.a: a secret in it"}; !slices.Equal(got, want) {
+	if want := []string{"pools.a: a secret in it", "redis: a secret in it"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -366,11 +366,11 @@ func TestErrorsOfSDKSettingsNameLineAndKey(t *testing.T) {
 		"  a: {write_keys: [k, k]}\n":                            "2: namespaces.a.write_keys: sha256:8254c329 is not usable: want another key, because namespace a lists this one",
 		"  a: {write_keys: []}\n":                                "2: namespaces.a.write_keys: not a list, or empty: ",
 		"  a: {write_keys: k}\n":                                 "2: namespaces.a.write_keys: not a list, or empty: ",
-		"  a: {write_keys: [7]}\n":                               "2: namespaces.a.write_keys: not text: write it in quotes",
+		"  a: {write_keys: [7]}\n":                               "2: namespaces.a.write_keys[0]: not text: write it in quotes",
 		"  a: {write_keys: [\"a b\"]}\n":                         "2: namespaces.a.write_keys: sha256:c8687a08 is not usable: want 1 to 256 printable characters without spaces",
 		"  a: {write_keys: [{rate: 1/s}]}\n":                     "2: namespaces.a.write_keys: sha256:e3b0c442 is not usable: want 1 to 256 printable characters without spaces",
 		"  a: {write_keys: [{key: k, rate: 5}]}\n":               "2: namespaces.a.write_keys[0].rate: \"5\" is not a quota",
-		"  a: {write_keys: [j, {key: [k]}]}\n":                   "2: namespaces.a.write_keys[1].key: not text",
+		"  a: {write_keys: [j, {key: [k]}]}\n":                   "2: namespaces.a.write_keys[1].key: a map or a list",
 		"  a: {write_keys: [{key: k, rat: 5/s}]}\n":              "2: namespaces.a.write_keys[0].rat: ",
 		"  a: {partition_paths: [a..b]}\n":                       "2: namespaces.a.partition_paths: [\"a..b\"] is not usable: want at most 8 paths",
 	} {

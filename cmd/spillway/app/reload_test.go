@@ -116,7 +116,7 @@ func TestReloadNamesWhatChangedAndHidesSecrets(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("hunter4"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	rewrite(withSink, "sinks.crm", "namespaces.kart.sink")
+	rewrite(withSink, "namespaces.kart.sink", "sinks.crm")
 	var text strings.Builder
 	for _, e := range logs.All() {
 		fmt.Fprintln(&text, e.Message, e.ContextMap())

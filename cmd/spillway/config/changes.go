@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spillway-io/spillway/drain/sink"
 )
@@ -48,31 +47,24 @@ func Changes(before, after *Config) (changes []Change) {
 	inherited := KeysOf(SettingsOf(&Namespace{}))
 	changes = settingChanges("", before, after, inherited)
 	changes = append(changes, ownChanges("", before, after)...)
-	for _, name := range slices.Sorted(maps.Keys(after.PushSinks)) {
-		if at := "sinks." + name; before.PushSinks[name] == after.PushSinks[name] &&
-			before.secretSums[at] != after.secretSums[at] {
-			changes = append(changes, Change{at, at + ": a secret in it", reloadApplies})
+	for _, key := range slices.Sorted(maps.Keys(after.filled)) {
+		old, had := before.filled[key]
+		if now := after.filled[key]; had && old.raw == now.raw && old.sum != now.sum {
+			changes = append(changes, Change{key, key + ": a secret in it", reloadApplies})
 		}
 	}
-	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces,
-		func(at, name string, old, now Namespace) []Change {
-			return append(structChanges(at+".", &old, &now), secretChanges(at+".", before, after, name)...)
-		})
+	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces, structChanges)
 	// A namespace that changes its kind is removed and added, which the store rejects while it
 	// has data.
-	queues := mapChanges("namespaces.", before.QueueNamespaces, after.QueueNamespaces,
-		func(at, _ string, old, now QueueNamespace) []Change {
-			return structChanges(at+".", &old, &now)
-		})
-	ofPHP := mapChanges("namespaces.", before.PHPNamespaces, after.PHPNamespaces,
-		func(at, _ string, old, now PHPNamespace) []Change { return structChanges(at+".", &old, &now) })
-	return slices.Concat(changes, namespaces, poolChanges(before, after), queues, ofPHP)
+	queues := mapChanges("namespaces.", before.QueueNamespaces, after.QueueNamespaces, structChanges)
+	ofPHP := mapChanges("namespaces.", before.PHPNamespaces, after.PHPNamespaces, structChanges)
+	return slices.Concat(changes, namespaces, mapChanges("pools.", before.Pools, after.Pools, poolChanges), queues, ofPHP)
 }
 
 // mapChanges compares two maps in the order of their keys. An entry of one of them alone
 // was added or removed; both compares one that they share. at is the prefix and the key.
 func mapChanges[V any](prefix string, before, after map[string]V,
-	both func(at, key string, old, now V) []Change) (changes []Change) {
+	both func(at string, old, now V) []Change) (changes []Change) {
 	all := map[string]V{}
 	maps.Copy(all, before)
 	maps.Copy(all, after)
@@ -86,7 +78,7 @@ func mapChanges[V any](prefix string, before, after map[string]V,
 		case !has:
 			changes = append(changes, Change{at, at + ": removed", reloadApplies})
 		default:
-			changes = append(changes, both(at, key, old, now)...)
+			changes = append(changes, both(at, old, now)...)
 		}
 	}
 	return changes
@@ -110,41 +102,24 @@ func settingChanges(at string, before, after any, except []string) (changes []Ch
 	return changes
 }
 
-// structChanges compares a namespace of either kind.
-func structChanges(at string, before, after any) []Change {
-	return append(settingChanges(at, before, after, nil), ownChanges(at, before, after)...)
-}
-
-// secretChanges are the sinks whose URL is the same, and the file of a secret in it is not.
-func secretChanges(at string, before, after *Config, name string) (changes []Change) {
-	for key, urls := range map[string]string{"fallback": after.Namespaces[name].Fallback,
-		"sink": after.Namespaces[name].Sink} {
-		same := before.Namespaces[name].Sink
-		if key == "fallback" {
-			same = before.Namespaces[name].Fallback
-		}
-		if urls == same && before.secretSums[at+key] != after.secretSums[at+key] {
-			changes = append(changes, Change{at + key, at + key + ": a secret in it", reloadApplies})
-		}
-	}
-	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
-	return changes
+// structChanges compares a namespace of any kind.
+func structChanges[V any](at string, before, after V) []Change {
+	return append(settingChanges(at+".", &before, &after, nil), ownChanges(at+".", &before, &after)...)
 }
 
 // SumSecrets notes digests of the URLs with their secrets, to tell when one changes.
 func (c *Config) SumSecrets() {
-	c.secretSums = map[string][32]byte{}
+	c.filled = map[string]filled{}
+	note := func(key, raw string) { c.filled[key] = filled{raw, c.Secrets.Sum(raw)} }
 	for _, name := range c.PoolNames() {
-		key, raw := c.PoolSetting(name)
-		c.secretSums[key] = c.Secrets.Sum(raw)
+		note(c.PoolSetting(name))
 	}
 	for name, urls := range c.PushSinks {
-		c.secretSums["sinks."+name] = c.Secrets.Sum(urls)
+		note("sinks."+name, urls)
 	}
-	for _, name := range c.Names() {
-		ns := c.Namespaces[name]
-		c.secretSums["namespaces."+name+".sink"] = c.Secrets.Sum(ns.Sink)
-		c.secretSums["namespaces."+name+".fallback"] = c.Secrets.Sum(ns.Fallback)
+	for name, ns := range c.Namespaces {
+		note("namespaces."+name+".sink", ns.Sink)
+		note("namespaces."+name+".fallback", ns.Fallback)
 	}
 }
 

@@ -138,17 +138,17 @@ func TestChangesOfAMapAreInTheOrderOfItsKeys(t *testing.T) {
 	t.Parallel()
 	before := map[string]int{"b": 1, "c": 2, "d": 3, "e": 5}
 	after := map[string]int{"a": 1, "c": 2, "d": 4, "e": 6}
-	compare := func(at, key string, old, now int) []Change {
+	compare := func(at string, old, now int) []Change {
 		if old == now {
 			return nil
 		}
-		return []Change{{Text: at + ".size"}, {Text: at + "." + key}}
+		return []Change{{Text: at + ".size"}, {Text: at + ".more"}}
 	}
 	for _, c := range []struct {
 		before, after map[string]int
 		want          string
 	}{
-		{before, after, "[at.a: added at.b: removed at.d.size at.d.d at.e.size at.e.e]"},
+		{before, after, "[at.a: added at.b: removed at.d.size at.d.more at.e.size at.e.more]"},
 		{nil, before, "[at.b: added at.c: added at.d: added at.e: added]"},
 		{before, nil, "[at.b: removed at.c: removed at.d: removed at.e: removed]"},
 		{nil, nil, "[]"},

@@ -68,22 +68,7 @@ func (r *fileReader) own(s Setting, path string, node *yaml.Node) {
 	case *[]Token:
 		*to = r.tokens(node, at, s.keys)
 	case *[]WriteKey:
-		for i, item := range r.items(node, at) {
-			var k WriteKey
-			if item.Kind == yaml.MappingNode {
-				path := fmt.Sprintf("%s[%d].", at, i)
-				r.mapping(item, path, KeysOf(SettingsOf(&k)), func(key string, value *yaml.Node) {
-					if key == "key" {
-						k.Key = r.text(value, path+key)
-					} else {
-						r.setOwn(SettingsOf(&k), key, path, value)
-					}
-				})
-			} else {
-				k.Key = r.text(item, at)
-			}
-			*to = append(*to, k)
-		}
+		*to = listOf(r, node, at, WriteKey{}, func(k *WriteKey) *string { return &k.Key })
 	case *[]transform.Step:
 		*to = r.steps(node, at)
 	case *[]AccessKey:

@@ -90,8 +90,13 @@ type Config struct {
 
 	origins map[string]string // where the value of each key comes from, unless it is the default: a flag, a variable, or file:line
 	Secrets sink.Secrets      `kong:"-"` // the values of placeholders in sink URLs
-	// secretSums are digests of the sinks' URLs with their secrets, by key.
-	secretSums map[string][32]byte
+	filled  map[string]filled // the URLs whose secrets may change, by key
+}
+
+// filled is a URL with its placeholders, and a digest of it with their values.
+type filled struct {
+	raw string
+	sum [32]byte
 }
 
 // Namespace holds the settings of one namespace: the policy of its partitions, and

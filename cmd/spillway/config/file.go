@@ -99,21 +99,21 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 				c.QueueNamespaces = map[string]QueueNamespace{}
 			}
 			q := defaultQueueNamespace()
-			r.namespace(value, path, &q, queueKeys(), r.setOwn)
-			r.notInherited(path, &q)
+			r.ownNamespace(value, path, &q)
 			c.QueueNamespaces[name] = q
 			return
 		}
 		ns := c.Default
-		r.namespace(value, path, &ns, namespaceKeys(), r.set)
+		r.namespace(value, path, &ns, r.set)
 		c.Namespaces[name] = ns
 	})
 	c.origins["namespaces"] = r.position(node)
 }
 
-// notInherited notes that what a namespace does not say comes from no setting at the top.
-func (r *fileReader) notInherited(path string, of any) {
-	for _, key := range KeysOf(SettingsOf(of)) {
+// ownNamespace reads a namespace whose settings are its own: what it does not say comes from none at the top.
+func (r *fileReader) ownNamespace(node *yaml.Node, path string, to any) {
+	r.namespace(node, path, to, r.setOwn)
+	for _, key := range KeysOf(SettingsOf(to)) {
 		if _, given := r.config.origins[path+key]; !given {
 			r.config.origins[path+key] = ""
 		}
@@ -144,11 +144,10 @@ func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
 	return "buffer"
 }
 
-// namespace reads a namespace of either kind; set is for the keys that are settings.
-func (r *fileReader) namespace(node *yaml.Node, path string, to any, keys []string,
-	set func([]Setting, string, string, *yaml.Node)) {
+// namespace reads a namespace of any kind; set is for the keys that are settings.
+func (r *fileReader) namespace(node *yaml.Node, path string, to any, set func([]Setting, string, string, *yaml.Node)) {
 	settings, own := SettingsOf(to), ownKeysOf(to)
-	r.mapping(node, path, keys, func(key string, value *yaml.Node) {
+	r.mapping(node, path, keysOfKind(to), func(key string, value *yaml.Node) {
 		if key != "kind" && !r.ownKey(own, key, path, value) {
 			set(settings, key, path, value)
 		}
@@ -166,25 +165,24 @@ func keysOfKind(of any) []string {
 
 // unknownKey says where a key belongs, or which one it probably means.
 func (r *fileReader) unknownKey(key, path string, known []string) string {
-	inNamespace, inQueue := slices.Contains(known, "kind"), slices.Contains(known, "push")
-	ofPHP := slices.Contains(known, "flavor")
+	inNamespace, inQueue, inPHP := slices.Contains(known, "kind"), slices.Contains(known, "push"), slices.Contains(known, "flavor")
+	ofBuffers, ofQueues := slices.Contains(namespaceKeys(), key), slices.Contains(queueKeys(), key)
 	switch near := sink.Nearest(key, known); {
-	case ofPHP && slices.Contains(slices.Concat(namespaceKeys(), queueKeys()), key):
+	case inPHP && (ofBuffers || ofQueues):
 		return "unknown key: it is for another kind, and this namespace is of kind php: remove it"
-	case inNamespace && !ofPHP && slices.Contains(phpKeys(), key) &&
-		!slices.Contains(slices.Concat(namespaceKeys(), queueKeys()), key):
+	case inNamespace && !ofBuffers && !ofQueues && slices.Contains(phpKeys(), key):
 		return "unknown key: it is for queues of PHP's: add kind: php to this namespace, and remove it from the others"
 	case inQueue && (key == "sink" || key == "sink_command"):
 		return "unknown key: it is for buffers, and this namespace is of kind queue: its push names one of the sinks at the top of the file"
-	case inQueue && slices.Contains(namespaceKeys(), key):
+	case inQueue && ofBuffers:
 		return "unknown key: it is for buffers, and this namespace is of kind queue: remove it"
-	case inNamespace && slices.Contains(queueKeys(), key):
+	case inNamespace && ofQueues:
 		return "unknown key: it is for queues: add kind: queue to this namespace"
 	case inQueue && key == "rules":
 		return "unknown key: rules are the entries of queues: write queues"
 	case inNamespace && slices.Contains(r.topKeys, key):
 		return "unknown key: it is for all namespaces together: write it at the top of the file, not indented"
-	case path == "" && (slices.Contains(namespaceKeys(), key) || slices.Contains(queueKeys(), key)):
+	case path == "" && (ofBuffers || ofQueues):
 		return "unknown key: each namespace has its own: write it below the name of one, in namespaces"
 	case near != "":
 		return "unknown key: did you mean " + near + "?"

@@ -171,7 +171,6 @@ func (r *fileReader) phpNamespace(node *yaml.Node, path string) PHPNamespace {
 		flavor = php.Flavor(value.Value)
 	}
 	n := defaultPHPNamespace(flavor)
-	r.namespace(node, path, &n, phpKeys(), r.setOwn)
-	r.notInherited(path, &n)
+	r.ownNamespace(node, path, &n)
 	return n
 }

@@ -30,14 +30,7 @@ func (c *Config) PoolNames() []string {
 
 // PoolOf is the pool of a namespace of any kind.
 func (c *Config) PoolOf(namespace string) string {
-	pool := c.Namespaces[namespace].Pool
-	if q, ok := c.QueueNamespaces[namespace]; ok {
-		pool = q.Pool
-	}
-	if n, ok := c.PHPNamespaces[namespace]; ok {
-		pool = n.Pool
-	}
-	return cmp.Or(pool, DefaultPool)
+	return cmp.Or(c.Namespaces[namespace].Pool, c.QueueNamespaces[namespace].Pool, c.PHPNamespaces[namespace].Pool, DefaultPool)
 }
 
 // PoliciesIn are the policies of the buffers in a pool.
@@ -100,26 +93,16 @@ func (c *Config) PoolURL(name string) (string, error) {
 	return c.Secrets.Fill(raw)
 }
 
-// poolChanges are the differences of the pools. One may come and go with its namespaces; the
+// poolChanges are the differences of a pool. One may come and go with its namespaces; the
 // URL of one that stays names where its entries lie.
-func poolChanges(before, after *Config) []Change {
-	var changes []Change
-	if before.Redis == after.Redis && before.secretSums["redis"] != after.secretSums["redis"] {
-		changes = []Change{{"redis", "redis: a secret in it", reloadApplies}}
+func poolChanges(at string, old, now Pool) []Change {
+	switch {
+	case old.URL != now.URL:
+		return []Change{{at, fmt.Sprintf("%s: %s → %s", at, RedactStore(old.URL), RedactStore(now.URL)), reloadRestart}}
+	case old != now:
+		return []Change{{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile), reloadApplies}}
 	}
-	return append(changes, mapChanges("pools.", before.Pools, after.Pools, func(at, _ string, old, now Pool) []Change {
-		switch {
-		case old.URL != now.URL:
-			return []Change{{at, fmt.Sprintf("%s: %s → %s", at, RedactStore(old.URL), RedactStore(now.URL)),
-				reloadRestart}}
-		case before.secretSums[at] != after.secretSums[at]:
-			return []Change{{at, at + ": a secret in it", reloadApplies}}
-		case old != now:
-			return []Change{{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile),
-				reloadApplies}}
-		}
-		return nil
-	})...)
+	return nil
 }
 
 // ReplicasOf parses a durability: how many replicas must confirm an entry.

@@ -31,18 +31,9 @@ func (f *findings) ports() {
 // openNamespaces are the namespaces without authentication.
 func (c *Config) openNamespaces() (names []string) {
 	closed := c.closed()
-	for _, name := range c.Names() {
-		if len(c.Namespaces[name].Tokens) == 0 && !slices.Contains(closed, name) {
-			names = append(names, name)
-		}
-	}
-	for _, name := range c.QueueNames() {
-		if len(c.QueueNamespaces[name].Tokens) == 0 {
-			names = append(names, name)
-		}
-	}
-	for _, name := range c.PHPNames() {
-		if len(c.PHPNamespaces[name].Tokens) == 0 {
+	for _, name := range c.AllNames() {
+		tokens := len(c.Namespaces[name].Tokens) + len(c.QueueNamespaces[name].Tokens) + len(c.PHPNamespaces[name].Tokens)
+		if tokens == 0 && !slices.Contains(closed, name) {
 			names = append(names, name)
 		}
 	}
