@@ -175,7 +175,7 @@ func (a *App) start(ctx context.Context) error {
 	a.announce(g)
 
 	a.running = true
-	if err := g.startReaders(ctx); err != nil {
+	if err := g.startJobs(ctx); err != nil {
 		return err
 	}
 	if err := g.startDrain(ctx); err != nil {

@@ -158,11 +158,6 @@ func (a *App) build(g, before *generation) error {
 	return nil
 }
 
-// startReaders starts what only looks and repairs.
-func (g *generation) startReaders(ctx context.Context) error {
-	return g.startJobs(ctx)
-}
-
 // startDrain begins to claim and to push, and opens the sinks.
 func (g *generation) startDrain(ctx context.Context) error {
 	if g.drain != nil {

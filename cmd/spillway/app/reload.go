@@ -183,7 +183,7 @@ func (a *App) replace(before, next *generation) error {
 	ctx, cancel := context.WithTimeout(a.reloads.replacing, next.cfg.ShutdownTimeout)
 	defer cancel()
 	defer a.logProgress(before)()
-	if err := errors.Join(next.startReaders(ctx), a.startIngest(ctx, next)); err != nil {
+	if err := errors.Join(next.startJobs(ctx), a.startIngest(ctx, next)); err != nil {
 		return errors.Join(err, next.discard(ctx)) // it was stopped before: cannot happen
 	}
 	a.use(next)

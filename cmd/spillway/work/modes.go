@@ -173,14 +173,11 @@ func (w *worker) do(c *child, t *task) error {
 	case c.Unread >= sent && (c.Why() == "" || c.Why() == "protocol"): // it ended before it read a byte
 		end(spillway.ErrNotBegun, "")
 	default:
-		died := c.died()
+		died := fmt.Errorf("%w: %s", errDied, c.ended())
 		end(w.death(c, t, backoff, died), died.Error())
 	}
 	return errors.Join(errDied, c.Err)
 }
-
-// died says how a child ended in its job.
-func (c *child) died() error { return fmt.Errorf("%w: %s", errDied, c.ended()) }
 
 // ended says how a child ended, and what it was killed for: "timeout: signal: killed".
 func (c *child) ended() string {
