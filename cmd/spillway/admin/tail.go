@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,7 +44,6 @@ type tailing struct {
 	seen      map[string]int64 // Seq of the newest entry shown, by partition
 	failures  int
 
-	out *json.Encoder
 	w   http.ResponseWriter
 	ctl *http.ResponseController
 }
@@ -73,7 +73,6 @@ func (t *tailing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		t.out = json.NewEncoder(w)
 		t.w = w
 		t.ctl = http.NewResponseController(w)
 		t.run()
@@ -84,9 +83,11 @@ func (t *tailing) run() {
 	end, every := time.NewTimer(tailFor), time.NewTicker(tailEvery)
 	defer end.Stop()
 	defer every.Stop()
-	written := time.Now()
+	written, n, ended := time.Now(), 0, ""
 	for {
-		n, ended := t.tick()
+		if ended == "" {
+			n, ended = t.tick()
+		}
 		switch {
 		case ended != "":
 			_ = t.write(map[string]string{"ended": ended})
@@ -96,7 +97,7 @@ func (t *tailing) run() {
 		case n < 0: // the client is gone, or too slow
 			return
 		case time.Since(written) >= tailHeartbeat:
-			if t.heartbeat() != nil {
+			if t.send(nil) != nil {
 				return
 			}
 			written = time.Now()
@@ -105,11 +106,9 @@ func (t *tailing) run() {
 		case <-t.r.Context().Done():
 			return
 		case <-t.s.running.Done():
-			_ = t.write(map[string]string{"ended": "the process stops"})
-			return
+			ended = "the process stops"
 		case <-end.C:
-			_ = t.write(map[string]string{"ended": "after 10 minutes"})
-			return
+			ended = "after 10 minutes"
 		case <-every.C:
 		}
 	}
@@ -168,16 +167,14 @@ func (t *tailing) tick() (n int, ended string) {
 }
 
 func (t *tailing) write(line any) error {
-	_ = t.ctl.SetWriteDeadline(time.Now().Add(tailWrite))
-	if err := t.out.Encode(line); err != nil {
-		return err
-	}
-	return t.ctl.Flush()
+	text, err := json.Marshal(line)
+	return cmp.Or(err, t.send(text))
 }
 
-func (t *tailing) heartbeat() error {
+// send sends a line; an empty one is a heartbeat.
+func (t *tailing) send(line []byte) error {
 	_ = t.ctl.SetWriteDeadline(time.Now().Add(tailWrite))
-	if _, err := t.w.Write([]byte("\n")); err != nil {
+	if _, err := t.w.Write(append(line, '\n')); err != nil {
 		return err
 	}
 	return t.ctl.Flush()
