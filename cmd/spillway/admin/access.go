@@ -87,20 +87,27 @@ func crossSite(r *http.Request) bool {
 	return !link || strings.HasPrefix(r.URL.Path, "/api/") || strings.HasPrefix(r.URL.Path, "/debug/")
 }
 
-// authenticate answers 401 to requests without a token, except to probes. It hands on who
-// sends the others in their context.
+// authenticate answers 401 to requests without a token, except to probes and to paths of View.More. It hands on
+// who sends a request in its context.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := s.cfg.Source()
-		if s.serveMore(w, r, v) {
-			return
-		}
 		who, ok := identify(r, v.Tokens)
-		if !ok && r.URL.Path != "/livez" && r.URL.Path != "/readyz" {
-			s.unauthenticated(w)
-			return
+		r = r.WithContext(context.WithValue(r.Context(), senderKey{}, sender{who, v}))
+		var more http.Handler // which says who may do what, by Authorize
+		if v.More != nil {
+			more = v.More(r.URL.Path)
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), senderKey{}, sender{who, v})))
+		switch {
+		case more != nil && crossSite(r):
+			writeError(w, errCrossOrigin)
+		case more != nil:
+			more.ServeHTTP(w, r)
+		case !ok && r.URL.Path != "/livez" && r.URL.Path != "/readyz":
+			s.unauthenticated(w)
+		default:
+			next.ServeHTTP(w, r)
+		}
 	})
 }
 
@@ -190,48 +197,26 @@ func bearerOrPassword(r *http.Request) string {
 	return strings.Trim(token, " ")
 }
 
-// serveMore answers a path of View.More; false: it is none. Requests of web pages are
-// rejected before. The handler says who may do what, by Authorize.
-func (s *Server) serveMore(w http.ResponseWriter, r *http.Request, v View) bool {
-	if v.More == nil {
-		return false
-	}
-	h := v.More(r.URL.Path)
-	if h == nil {
-		return false
-	}
-	if crossSite(r) {
-		writeError(w, errCrossOrigin)
-		return true
-	}
-	h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), viewKey{}, v)))
-	return true
-}
-
-type viewKey struct{}
-
 // Authorize finds the name of the token of a request to a handler of View.More. false: the
 // token has a lower role, or is none; that is answered.
 func (s *Server) Authorize(w http.ResponseWriter, r *http.Request,
 	needs Role) (name string, ok bool) {
-	v, _ := r.Context().Value(viewKey{}).(View)
-	who, known := identify(r, v.Tokens)
+	from, _ := r.Context().Value(senderKey{}).(sender)
 	switch {
-	case !known:
+	case from.who.role == probe:
 		s.unauthenticated(w)
-		return "", false
-	case who.role < needs:
-		writeError(w, who.lacks("this", needs))
-		return "", false
+	case from.who.role < needs:
+		writeError(w, from.who.lacks("this", needs))
+	default:
+		return from.who.name, true
 	}
-	return who.name, true
+	return "", false
 }
 
 // Record adds what a request to a handler of View.More changed to the audit trail.
 func (s *Server) Record(r *http.Request, a Act, err error) {
-	v, _ := r.Context().Value(viewKey{}).(View)
-	who, _ := identify(r, v.Tokens)
-	s.note(who, a, err)
+	from, _ := r.Context().Value(senderKey{}).(sender)
+	s.note(from.who, a, err)
 }
 
 // unauthenticated answers a request without a token, or with one that is none.
