@@ -137,11 +137,15 @@ func conclude(now int64, found []Finding) Findings {
 
 // A judge makes findings.
 type judge struct {
-	now   time.Time
-	found []Finding
+	now       time.Time
+	namespace string // that is judged; empty: the store
+	found     []Finding
 }
 
-func (j *judge) add(f Finding) { j.found = append(j.found, f) }
+func (j *judge) add(f Finding) {
+	f.Namespace = j.namespace
+	j.found = append(j.found, f)
+}
 
 func (j *judge) ago(at int64) string { return human.Since(j.now.UnixMilli() - at) }
 
@@ -164,11 +168,11 @@ func (j *judge) store(s StoreState) {
 }
 
 // unread says that the Redis of a pool is away, while others are not.
-func (j *judge) unread(namespace string, readAt int64, late time.Duration) bool {
+func (j *judge) unread(readAt int64, late time.Duration) bool {
 	if late <= unreadFor {
 		return false
 	}
-	f := Finding{Level: Notice, state: "unread", Namespace: namespace, SinceMS: readAt, Do: "see /readyz of the admin port, which names pools that are away",
+	f := Finding{Level: Notice, state: "unread", SinceMS: readAt, Do: "see /readyz of the admin port, which names pools that are away",
 		What: "it was not read yet: it is new, or its Redis is away"}
 	if readAt != 0 {
 		f.Level = Loss
@@ -208,8 +212,8 @@ var jobsEnd = []outcome{
 }
 
 // ended is the finding about an outcome; perSecond is 0 where it is not known.
-func (j *judge) ended(namespace string, o outcome, e drops.Ending, perSecond float32) Finding {
-	f := Finding{Level: o.level, Namespace: namespace, SinceMS: e.Since.UnixMilli(), Why: o.why, Do: o.do, weight: e.N}
+func (j *judge) ended(o outcome, e drops.Ending, perSecond float32) Finding {
+	f := Finding{Level: o.level, SinceMS: e.Since.UnixMilli(), Why: o.why, Do: o.do, weight: e.N}
 	f.What = human.Some(e.N, o.one, o.many)
 	if lasted := e.Last.Sub(e.Since); lasted > 0 {
 		f.What += " within " + human.Since(lasted.Milliseconds())
@@ -221,7 +225,7 @@ func (j *judge) ended(namespace string, o outcome, e drops.Ending, perSecond flo
 		f.What += fmt.Sprintf(", %.1f/s now", perSecond)
 	}
 	if o.command != "" {
-		f.Command = fmt.Sprintf(o.command, namespace)
+		f.Command = fmt.Sprintf(o.command, j.namespace)
 	}
 	return f
 }
@@ -240,7 +244,8 @@ type evidence struct {
 }
 
 func (j *judge) buffer(n NamespaceOverview, e evidence) {
-	if j.unread(n.Namespace, n.ReadAtMS, e.late) {
+	j.namespace = n.Namespace
+	if j.unread(n.ReadAtMS, e.late) {
 		return
 	}
 	slow := j.slow(n)
@@ -249,7 +254,7 @@ func (j *judge) buffer(n NamespaceOverview, e evidence) {
 		if !ends {
 			continue
 		}
-		f := j.ended(n.Namespace, o, end, n.Rates[o.name])
+		f := j.ended(o, end, n.Rates[o.name])
 		m := e.makers[o.name]
 		f.made(m)
 		switch {
@@ -264,19 +269,19 @@ func (j *judge) buffer(n NamespaceOverview, e evidence) {
 	}
 	j.rejected(n, e)
 	if n.Paused != nil {
-		f := Finding{Level: Notice, Namespace: n.Namespace, SinceMS: n.Paused.SinceMS, What: "delivery is " + n.Paused.Text(j.now.UnixMilli()),
+		f := Finding{Level: Notice, SinceMS: n.Paused.SinceMS, What: "delivery is " + n.Paused.Text(j.now.UnixMilli()),
 			Command: "spillway resume " + n.Namespace}
 		f.waits(n.Buffered, "entry waits", "entries wait")
 		j.add(f)
 	} else if n.PausedPartitions > 0 {
-		j.add(Finding{Level: Notice, Namespace: n.Namespace, What: human.Some(n.PausedPartitions, "partition is", "partitions are") + " paused",
+		j.add(Finding{Level: Notice, What: human.Some(n.PausedPartitions, "partition is", "partitions are") + " paused",
 			Command: "spillway ls " + n.Namespace + " --paused"})
 	}
 	for _, s := range n.Sinks {
-		j.sink(n.Namespace, s, n.Buffered, "entry waits", "entries wait")
+		j.sink(s, n.Buffered, "entry waits", "entries wait")
 	}
 	if share := float64(e.oldestAge.Milliseconds()) / float64(max(1, n.MaxAgeMS)); n.Buffered > 0 && share >= nearMaxAge {
-		f := Finding{Level: Risk, state: "old", Namespace: n.Namespace, Partition: e.oldestIn, weight: n.Buffered, Why: strings.TrimPrefix(slow, "; "),
+		f := Finding{Level: Risk, state: "old", Partition: e.oldestIn, weight: n.Buffered, Why: strings.TrimPrefix(slow, "; "),
 			What: fmt.Sprintf("%s, the oldest for %s of %s", human.Some(n.Buffered, "entry waits", "entries wait"),
 				human.Since(e.oldestAge.Milliseconds()), human.Since(n.MaxAgeMS)),
 			Do: "see whether the sink keeps up", Command: "spillway ls " + n.Namespace + " --sort age"}
@@ -287,7 +292,7 @@ func (j *judge) buffer(n NamespaceOverview, e evidence) {
 	}
 	delivered, known := n.Rates["delivered"]
 	if known && delivered == 0 && n.Buffered > 0 && n.Overdue > overdueFor && slow == "" {
-		j.add(Finding{Level: Risk, state: "overdue", Namespace: n.Namespace, weight: n.Buffered,
+		j.add(Finding{Level: Risk, state: "overdue", weight: n.Buffered,
 			What: fmt.Sprintf("%s, due for %s, and none is delivered", human.Some(n.Buffered, "entry waits", "entries wait"), human.Since(n.OverdueMS)),
 			Do:   "see that a process with the role drain runs and is ready"})
 	}
@@ -345,7 +350,7 @@ func (j *judge) rejected(n NamespaceOverview, e evidence) {
 		}
 		all.N += r.N
 	}
-	f := j.ended(n.Namespace, outcome{level: Notice, one: "entry was rejected, and its sender told", many: "entries were rejected, and their senders told",
+	f := j.ended(outcome{level: Notice, one: "entry was rejected, and its sender told", many: "entries were rejected, and their senders told",
 		why: strings.Join(texts, ", "), command: "spillway drops %s"}, all, n.Rates["rejected"])
 	if r := n.Rates["rejected"]; r > rejectedShare*(r+n.Rates["accepted"]) {
 		f.Level = Risk
@@ -356,11 +361,11 @@ func (j *judge) rejected(n NamespaceOverview, e evidence) {
 }
 
 // sink is about a sink that fails: nobody needs to hurry where nothing waits for it.
-func (j *judge) sink(namespace string, s Sink, waits int64, one, many string) {
+func (j *judge) sink(s Sink, waits int64, one, many string) {
 	if !s.Fails() || s.FailingSinceMS != nil && j.now.UnixMilli()-*s.FailingSinceMS < failsFor.Milliseconds() {
 		return
 	}
-	f := Finding{Level: Risk, state: "sink " + s.Label, Namespace: namespace, Queue: s.Queue, weight: waits, What: s.failure(j.now) + "; " + human.Some(waits, one, many),
+	f := Finding{Level: Risk, state: "sink " + s.Label, Queue: s.Queue, weight: waits, What: s.failure(j.now) + "; " + human.Some(waits, one, many),
 		Do: "repair its target: Spillway goes on by itself"}
 	if s.FailingSinceMS != nil {
 		f.SinceMS = *s.FailingSinceMS
@@ -397,7 +402,8 @@ func (p Pause) Text(now int64) string {
 }
 
 func (j *judge) queue(q QueueOverview, e evidence) {
-	if j.unread(q.Namespace, q.ReadAtMS, e.late) {
+	j.namespace = q.Namespace
+	if j.unread(q.ReadAtMS, e.late) {
 		return
 	}
 	for _, o := range jobsEnd {
@@ -405,7 +411,7 @@ func (j *judge) queue(q QueueOverview, e evidence) {
 		if !ends {
 			continue
 		}
-		f := j.ended(q.Namespace, o, end, q.Rates[o.name])
+		f := j.ended(o, end, q.Rates[o.name])
 		if o.name == "died" && e.dying != "" {
 			f.Queue = e.dying
 			f.What += "; most in queue " + e.dying
@@ -417,32 +423,32 @@ func (j *judge) queue(q QueueOverview, e evidence) {
 		j.add(f)
 	}
 	if q.MaxJobs > 0 && float64(q.Jobs) >= nearFull*float64(q.MaxJobs) {
-		f := Finding{Level: Risk, state: "full", Namespace: q.Namespace, What: fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected", q.Jobs, q.MaxJobs),
+		f := Finding{Level: Risk, state: "full", What: fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected", q.Jobs, q.MaxJobs),
 			Do: "see whether workers keep up, then raise max_jobs", Command: "spillway jobs ls " + q.Namespace}
 		if l := q.Largest; l != nil {
 			f.Queue, f.What = l.Queue, f.What+fmt.Sprintf("; %d are in queue %s", l.Jobs, l.Queue)
 		}
 		j.add(f)
 	}
-	j.pauses(q.Namespace, e.paused)
+	j.pauses(e.paused)
 	for _, s := range q.Sinks {
 		if s.Waiting != nil {
-			j.sink(q.Namespace, s, *s.Waiting, "job waits for it", "jobs wait for it")
+			j.sink(s, *s.Waiting, "job waits for it", "jobs wait for it")
 		} else {
 			l := q.Ledger
-			j.sink(q.Namespace, s, l.Ready+l.Prepared+l.Delayed+l.Leased, "job of the namespace waits", "jobs of the namespace wait")
+			j.sink(s, l.Ready+l.Prepared+l.Delayed+l.Leased, "job of the namespace waits", "jobs of the namespace wait")
 		}
 	}
 	if s := q.Schedules; s != nil && s.Overdue > 0 {
-		j.add(Finding{Level: Risk, state: "late", Namespace: q.Namespace, What: human.Some(s.Overdue, "schedule is", "schedules are") + " overdue by more than 10 s",
+		j.add(Finding{Level: Risk, state: "late", What: human.Some(s.Overdue, "schedule is", "schedules are") + " overdue by more than 10 s",
 			Do: "see whether the log says why; else Redis or the processes are at their limit", Command: "spillway schedules ls " + q.Namespace})
 	}
 	if s := q.Schedules; s != nil && s.Gone > 0 {
-		j.add(Finding{Level: Risk, state: "gone", Namespace: q.Namespace, What: human.Some(s.Gone, "service is", "services are") + " gone, and their schedules do not fire",
+		j.add(Finding{Level: Risk, state: "gone", What: human.Some(s.Gone, "service is", "services are") + " gone, and their schedules do not fire",
 			Do: "start them, or delete what shall not come back", Command: "spillway schedules owners " + q.Namespace})
 	}
 	if o := q.Outbox; o.OldestAgeMS >= outboxFor.Milliseconds() {
-		j.add(Finding{Level: Risk, state: "outbox", Namespace: q.Namespace, SinceMS: j.now.UnixMilli() - o.OldestAgeMS,
+		j.add(Finding{Level: Risk, state: "outbox", SinceMS: j.now.UnixMilli() - o.OldestAgeMS,
 			What: human.Some(o.Jobs, "follow-up waits", "follow-ups wait") + " for " + human.Since(o.OldestAgeMS),
 			Why:  "the queue that should hear is full, or nobody moves them", Command: "spillway jobs ls " + q.Namespace})
 	}

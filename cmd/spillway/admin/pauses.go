@@ -208,16 +208,16 @@ func (f *figures) pausedNow() (list []pausedQueue) {
 const maxPaused = 5
 
 // pauses are about queues whose jobs are not claimed: nobody needs to hurry where none waits.
-func (j *judge) pauses(namespace string, paused []pausedQueue) {
+func (j *judge) pauses(paused []pausedQueue) {
 	for _, p := range paused[:min(maxPaused, len(paused))] {
-		f := Finding{Level: Notice, Namespace: namespace, Queue: p.Queue, SinceMS: unixMilli(p.Since),
-			What: "queue " + p.Queue + " is " + pauseOf(&p.Pause).Text(j.now.UnixMilli()), Command: "spillway resume " + namespace + " " + p.Queue}
+		f := Finding{Level: Notice, Queue: p.Queue, SinceMS: unixMilli(p.Since),
+			What: "queue " + p.Queue + " is " + pauseOf(&p.Pause).Text(j.now.UnixMilli()), Command: "spillway resume " + j.namespace + " " + p.Queue}
 		f.waits(p.ready, "job waits", "jobs wait")
 		j.add(f)
 	}
 	if more := len(paused) - maxPaused; more > 0 {
-		j.add(Finding{Level: Notice, Namespace: namespace, What: human.Some(int64(more), "more queue is", "more queues are") + " paused",
-			Command: "spillway jobs ls " + namespace})
+		j.add(Finding{Level: Notice, What: human.Some(int64(more), "more queue is", "more queues are") + " paused",
+			Command: "spillway jobs ls " + j.namespace})
 	}
 }
 
