@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/spillway-io/spillway/partition"
@@ -43,44 +44,37 @@ type causes struct {
 }
 
 func (c *causes) add(name, example, id string, at int64) {
-	if c.known[name] == nil {
-		if len(c.known) >= maxKnown {
-			name = ""
-		}
-		c.known[name] = cmp.Or(c.known[name], &DeadCause{Cause: name, FirstMS: at})
+	if c.known[name] == nil && len(c.known) >= maxKnown {
+		name = ""
 	}
 	c.looked++
-	of := c.known[name]
-	of.Count++
-	of.FirstMS = min(of.FirstMS, at)
-	if at >= of.LastMS {
-		of.LastMS, of.Example, of.ID = at, example, id
+	c.known[name] = cmp.Or(c.known[name], &DeadCause{Cause: name, FirstMS: at})
+	c.known[name].join(&DeadCause{Count: 1, FirstMS: at, LastMS: at, Example: example, ID: id})
+}
+
+// join counts others to a cause.
+func (c *DeadCause) join(others *DeadCause) {
+	c.Count += others.Count
+	c.FirstMS = min(c.FirstMS, others.FirstMS)
+	if others.LastMS >= c.LastMS {
+		c.LastMS, c.Example, c.ID = others.LastMS, others.Example, others.ID
 	}
 }
 
 // answer has the causes of most, and the others as one. A count that its time ended is one of some.
 func (c *causes) answer(ctx context.Context, complete bool, err error) (*DeadCauses, error) {
-	list := []DeadCause{}
-	rest := c.known[""]
+	list, rest := []DeadCause{}, cmp.Or(c.known[""], &DeadCause{FirstMS: math.MaxInt64})
 	delete(c.known, "")
 	for _, of := range slices.SortedFunc(maps.Values(c.known), func(a, b *DeadCause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Cause, b.Cause))
 	}) {
-		switch {
-		case len(list) < maxCauses:
+		if len(list) < maxCauses {
 			list = append(list, *of)
-		case rest == nil:
-			rest = of
-			rest.Cause = ""
-		default:
-			rest.Count += of.Count
-			rest.FirstMS = min(rest.FirstMS, of.FirstMS)
-			if of.LastMS > rest.LastMS {
-				rest.LastMS, rest.Example, rest.ID = of.LastMS, of.Example, of.ID
-			}
+		} else {
+			rest.join(of)
 		}
 	}
-	if rest != nil {
+	if rest.Count > 0 {
 		list = append(list, *rest)
 	}
 	return &DeadCauses{list, c.looked, complete && err == nil}, inTime(ctx, err)
