@@ -174,8 +174,7 @@ func (o *observer) namespaceOverview(ns *partition.Namespace, now time.Time) (Na
 		ReadAtMS: unixMilli(f.at),
 	}
 	if f.oldest > 0 && n.Buffered > 0 {
-		age := max(0, now.UnixMilli()-f.oldest)
-		n.OldestAgeMS = &age
+		n.OldestAgeMS = new(max(0, now.UnixMilli()-f.oldest))
 	}
 	return n, e
 }
@@ -195,20 +194,20 @@ func unixMilli(at time.Time) int64 {
 	return at.UnixMilli()
 }
 
-func sinkOf(t guard.TargetStatus, paused bool) Sink {
-	milliseconds := func(d time.Duration) *float64 {
-		if d == 0 {
-			return nil
-		}
-		ms := float64(d) / float64(time.Millisecond)
-		return &ms
+// milliseconds is nil for none.
+func milliseconds(d time.Duration) *float64 {
+	if d == 0 {
+		return nil
 	}
+	return new(float64(d) / float64(time.Millisecond))
+}
+
+func sinkOf(t guard.TargetStatus, paused bool) Sink {
 	since := func(at time.Time) *int64 {
 		if at.IsZero() {
 			return nil
 		}
-		ms := at.UnixMilli()
-		return &ms
+		return new(at.UnixMilli())
 	}
 	sink := Sink{
 		Label:          t.Label,
@@ -251,6 +250,8 @@ func (s *Server) store(v View) StoreState {
 		URL:      v.StoreURL,
 		Degraded: degraded(v.Health),
 		Warnings: v.Health.Warnings(),
+		RTTMS:    milliseconds(time.Duration(s.observer.took.Load())),
+		Version:  v.Store.ServerVersion(),
 	}
 	if err := v.Health.Ready(); err != nil {
 		state.Error = err.Error()
@@ -260,10 +261,5 @@ func (s *Server) store(v View) StoreState {
 	if state.Warnings == nil {
 		state.Warnings = []string{}
 	}
-	if took := s.observer.took.Load(); took > 0 {
-		ms := float64(took) / float64(time.Millisecond)
-		state.RTTMS = &ms
-	}
-	state.Version = v.Store.ServerVersion()
 	return state
 }

@@ -91,14 +91,12 @@ func (o *observer) queueOverview(v View, only string, now time.Time, j *judge) [
 func (f *figures) fill(q *QueueOverview, now time.Time) {
 	q.Largest = f.counted.largest()
 	if f.counted != nil {
-		queues := int64(f.counted.jobs)
-		q.Queues = &queues
+		q.Queues = new(int64(f.counted.jobs))
 	}
 	l := f.jobs
 	q.Ledger, q.ReadAtMS = l, unixMilli(f.at)
 	q.Jobs = l.Ready + l.Prepared + l.Delayed + l.Leased + l.Dead
 	if oldest := f.counted.oldest(); oldest > 0 && l.Ready > 0 {
-		age := max(0, now.UnixMilli()-oldest)
-		q.OldestReadyAgeMS = &age
+		q.OldestReadyAgeMS = new(max(0, now.UnixMilli()-oldest))
 	}
 }
