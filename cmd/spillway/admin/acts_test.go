@@ -98,10 +98,22 @@ func TestAPauseIsShownEverywhereUntilItIsResumed(t *testing.T) {
 		t.Errorf("account: %+v", account)
 	}
 	a.Server.observer.tick(t.Context())
-	a.Server.observer.notePauses("default", []partition.PausedPart{{Partition: "p000001"}})
+	if err := a.Store.Pause(t.Context(), a.ns, "p000009", partition.Pause{By: "admin-1"}); err != nil { // it has no entries
+		t.Fatal(err)
+	}
 	var list PartitionList
-	if a.get(t, "/partitions?paused=1", &list); list.Total != 1 || list.Partitions[0].Partition != "p000001" || !list.Partitions[0].Paused {
+	if a.get(t, "/partitions?paused=1&sort=depth", &list); list.Total != 2 || list.Partitions[0].Partition != "p000001" || !list.Partitions[0].Paused {
 		t.Errorf("partitions: %+v", list)
+	}
+	if empty := list.Partitions[1]; empty.Partition != "p000009" || !empty.Paused || empty.Depth != 0 || empty.OldestAgeMS != 0 {
+		t.Errorf("a paused partition without entries: %+v", empty)
+	}
+	list = PartitionList{}
+	if a.get(t, "/partitions", &list); list.Total != 3 {
+		t.Errorf("one without entries is listed: %+v", list)
+	}
+	if _, err := a.Store.Resume(t.Context(), a.ns, "p000009"); err != nil {
+		t.Fatal(err)
 	}
 	claims := a.Claim(t.Context(), []partition.ClaimRequest{{Namespace: a.ns, Partition: "p000000", MaxBatches: 1}}, time.Minute)
 	if claims[0].Lease != nil {

@@ -1,8 +1,10 @@
 package admin
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +23,7 @@ type PartitionRow struct {
 	EvictedRate float32 `json:"evicted_per_s"`
 	ExpiredRate float32 `json:"expired_per_s"`
 	LastError   string  `json:"last_error"`
-	SweptAtMS   int64   `json:"swept_at_ms"`
+	SweptAtMS   int64   `json:"swept_at_ms" help:"0: it is paused and has no entries."`
 }
 
 // SweepState says how fresh the table is.
@@ -60,7 +62,7 @@ type listPartitions struct {
 	Limit  int    `default:"100" bounds:"1..1000" help:"Partitions to list."`
 	Offset int    `bounds:"0..200000" help:"Partitions to pass over."`
 	Q      string `help:"Only those whose name has this in it."`
-	Paused bool   `help:"Only paused ones."`
+	Paused bool   `help:"Only paused ones, with those that have no entries."`
 }
 
 func (s *Server) partitions(r *request, q *listPartitions) (list PartitionList, err error) {
@@ -70,8 +72,15 @@ func (s *Server) partitions(r *request, q *listPartitions) (list PartitionList, 
 	}
 	s.observer.watch()
 	s.observer.awaitFirst(r.Context(), ns.Name)
+	if q.Paused { // also a moment ago
+		parts, err := r.view.Store.Pauses(r.ctx, ns)
+		if err != nil {
+			return list, err
+		}
+		s.observer.notePauses(ns.Name, parts)
+	}
 	list = s.observer.list(ns.Name, order{q.Sort, q.Order == "desc"}, q.Offset, q.Limit, func(row *row) bool {
-		return (!q.Paused || row.paused) && strings.Contains(row.Partition, q.Q)
+		return (q.Paused && row.paused || !q.Paused && row.swept > 0) && strings.Contains(row.Partition, q.Q)
 	})
 	for i := range list.Partitions {
 		row := &list.Partitions[i]
@@ -99,7 +108,7 @@ func (o *observer) awaitFirst(ctx context.Context, namespace string) {
 	}
 }
 
-// list returns rows of a namespace, those that keep selects.
+// list returns rows of a namespace, those that keep selects. Those that were never swept are paused, and have no entries.
 func (o *observer) list(namespace string, by order, offset, limit int,
 	keep func(*row) bool) PartitionList {
 	o.mu.Lock()
@@ -119,14 +128,21 @@ func (o *observer) list(namespace string, by order, offset, limit int,
 	if completed := sp.completed; completed > 0 {
 		list.Sweep.CompletedAtMS = &completed
 	}
-	rows := first(by, offset+limit, func(yield func(*row)) {
-		for _, r := range sp.rows {
-			if !keep(r) {
-				continue
+	rows := first(by, offset+limit, func(yield func(*row) bool) {
+		each := func(r *row) {
+			if keep(r) {
+				list.Total++
+				list.Sum.add(r)
+				yield(r)
 			}
-			list.Total++
-			list.Sum.add(r)
-			yield(r)
+		}
+		for _, r := range sp.rows {
+			each(r)
+		}
+		for name := range sp.paused {
+			if sp.rows[name] == nil { // it has no entries
+				each(&row{Stats: partition.Stats{Partition: name}, oldest: now, paused: true})
+			}
 		}
 	})
 	for _, r := range rows[min(offset, len(rows)):] {
@@ -194,16 +210,15 @@ func (o *observer) fresh(namespace string, stats partition.Stats) *row {
 	return &fresh
 }
 
-// An order is a column of the table of partitions, and its direction. Rows that are equal
+// An order is a column of a table, and its direction. Rows that are equal
 // in it are in the order of their names.
 type order struct {
 	column     string
 	descending bool
 }
 
-// columns are those that rows can be ordered by, with the number that is compared.
+// columns are those that partitions can be ordered by beside their names.
 var columns = map[string]func(*row) float64{
-	"partition": nil, // by name
 	"trouble": func(r *row) float64 { // what is dropped, then the oldest
 		if dropped := r.evicted + r.expired; dropped > 0 {
 			return float64(dropped)
@@ -223,62 +238,37 @@ var columns = map[string]func(*row) float64{
 
 func (r *row) fill() float64 { return float64(r.Depth) / float64(max(r.Capacity, 1)) }
 
-// compare is negative where a comes before b.
-func (o order) compare(a, b *row) int {
-	if number := columns[o.column]; number != nil {
-		x, y := number(a), number(b)
-		switch {
-		case x != y && (x > y) == o.descending:
-			return -1
-		case x != y:
-			return 1
+// inOrder compares rows by a figure, or by name alone without one.
+func inOrder[T any](o order, figure func(T) float64, name func(T) string) func(a, b T) int {
+	return func(a, b T) int {
+		by := strings.Compare(name(a), name(b))
+		order := by
+		if figure != nil {
+			order = cmp.Compare(figure(a), figure(b))
 		}
-		return strings.Compare(a.Partition, b.Partition)
+		if o.descending {
+			order = -order
+		}
+		return cmp.Or(order, by)
 	}
-	if o.descending {
-		return strings.Compare(b.Partition, a.Partition)
+}
+
+// best returns the first k rows of an order.
+func (sp *figures) best(o order, k int) []*row { return first(o, k, maps.Values(sp.rows)) }
+
+// first looks at each row once and keeps 2k at most.
+func first(o order, k int, all iter.Seq[*row]) (rows []*row) {
+	compare := inOrder(o, columns[o.column], func(r *row) string { return r.Partition })
+	cut := false
+	for r := range all {
+		if cut && (k == 0 || compare(r, rows[k-1]) >= 0) {
+			continue
+		}
+		if rows = append(rows, r); len(rows) > 2*k {
+			slices.SortFunc(rows, compare)
+			rows, cut = rows[:k], true
+		}
 	}
-	return strings.Compare(a.Partition, b.Partition)
-}
-
-// best returns the first k rows of an order. It looks at each row once and keeps k.
-func (sp *figures) best(o order, k int) []*row {
-	return first(o, k, func(yield func(*row)) {
-		for _, r := range sp.rows {
-			yield(r)
-		}
-	})
-}
-
-func first(o order, k int, each func(yield func(*row))) []*row {
-	h := &worstFirst{order: o}
-	each(func(r *row) {
-		switch {
-		case k <= 0:
-		case len(h.rows) < k:
-			heap.Push(h, r)
-		case o.compare(r, h.rows[0]) < 0:
-			h.rows[0] = r
-			heap.Fix(h, 0)
-		}
-	})
-	slices.SortFunc(h.rows, o.compare)
-	return h.rows
-}
-
-// worstFirst is a heap whose first row is the last one in the order.
-type worstFirst struct {
-	order order
-	rows  []*row
-}
-
-func (h *worstFirst) Len() int           { return len(h.rows) }
-func (h *worstFirst) Less(i, j int) bool { return h.order.compare(h.rows[i], h.rows[j]) > 0 }
-func (h *worstFirst) Swap(i, j int)      { h.rows[i], h.rows[j] = h.rows[j], h.rows[i] }
-func (h *worstFirst) Push(r any)         { h.rows = append(h.rows, r.(*row)) }
-
-func (h *worstFirst) Pop() any {
-	last := h.rows[len(h.rows)-1]
-	h.rows = h.rows[:len(h.rows)-1]
-	return last
+	slices.SortFunc(rows, compare)
+	return rows[:min(k, len(rows))]
 }

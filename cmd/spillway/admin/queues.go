@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -49,8 +50,7 @@ func queueRow(c queueCounts, now int64) QueueRow {
 		row.Delayed, row.Leased = &c.Delayed, &c.Leased
 	}
 	if c.OldestReady > 0 {
-		age := max(0, now-c.OldestReady)
-		row.OldestReadyAgeMS = &age
+		row.OldestReadyAgeMS = new(max(0, now-c.OldestReady))
 	}
 	return row
 }
@@ -81,7 +81,9 @@ func (s *Server) queueList(r *request, q *listQueues) (answer QueueList, err err
 	if err != nil {
 		return answer, err
 	}
-	rows, now := t.sorted(q.Sort, q.Order == "desc" || q.Order == "" && q.Sort != "queue"), time.Now().UnixMilli()
+	by := order{q.Sort, q.Order == "desc" || q.Order == "" && q.Sort != "queue"}
+	rows := slices.SortedFunc(slices.Values(t.rows), inOrder(by, queueColumns[q.Sort], func(c queueCounts) string { return c.name }))
+	now := time.Now().UnixMilli()
 	answer = QueueList{
 		NowMS:   now,
 		ReadMS:  t.at.UnixMilli(),
@@ -367,37 +369,17 @@ func (n *queueNames) count(ctx context.Context, space jobSpace, search string) (
 	return t, nil
 }
 
-// queueColumns are what the table can be sorted by; nil is the name.
-var queueColumns = map[string]func(q queueCounts) int64{
-	"queue":   nil,
-	"ready":   func(q queueCounts) int64 { return q.Ready },
-	"delayed": func(q queueCounts) int64 { return q.Delayed },
-	"leased":  func(q queueCounts) int64 { return q.Leased },
-	"dead":    func(q queueCounts) int64 { return q.Dead },
+// queueColumns are what the table can be sorted by beside the name.
+var queueColumns = map[string]func(q queueCounts) float64{
+	"ready":   func(q queueCounts) float64 { return float64(q.Ready) },
+	"delayed": func(q queueCounts) float64 { return float64(q.Delayed) },
+	"leased":  func(q queueCounts) float64 { return float64(q.Leased) },
+	"dead":    func(q queueCounts) float64 { return float64(q.Dead) },
 	// The one published first is the oldest; none is the youngest of all.
-	"oldest_ready_age": func(q queueCounts) int64 {
+	"oldest_ready_age": func(q queueCounts) float64 {
 		if q.OldestReady == 0 {
-			return -1 << 62
+			return math.Inf(-1)
 		}
-		return -q.OldestReady
+		return -float64(q.OldestReady)
 	},
-}
-
-// sorted are the rows in an order, those that are equal by name.
-func (t *queueTable) sorted(column string, descending bool) []queueCounts {
-	figure := queueColumns[column]
-	return slices.SortedFunc(slices.Values(t.rows), func(a, b queueCounts) int {
-		by := strings.Compare(a.name, b.name)
-		if figure == nil && descending {
-			return -by
-		}
-		if figure == nil {
-			return by
-		}
-		order := cmp.Compare(figure(a), figure(b))
-		if descending {
-			order = -order
-		}
-		return cmp.Or(order, by)
-	})
 }
