@@ -48,7 +48,7 @@ type sampled struct {
 
 type dropsQuery struct {
 	sampled
-	Reason string `help:"Only those with this reason, such as evicted."`
+	Reason string `placeholder:"REASON" help:"Only those with this reason, such as evicted."`
 }
 
 func (s *Server) drops(r *request, q *dropsQuery) (Drops, error) {

@@ -19,6 +19,7 @@ func ofPort[Q, A any](name, role, route, command, help, text string, do func(*Se
 const (
 	details = "job ${job}|queue ${queue}|state ${state_since}|attempt ${attempt_of}|next attempt ${next_attempt}|published ${published_since}|" +
 		"expires ${expires}|error ${errors.0.error}|progress ${progress_note}|result ${result}|bytes ${bytes}|attributes ${attributes}|data ${data}"
+	samples  = " -> WHEN ${at_ms}|NAMESPACE ${namespace}|PARTITION ${partition}|ID ${id}|REASON ${reason}|>AGE ${age_ms}|>ENTRIES ${entries}|DETAIL ${detail or }"
 	causesOf = "causes -> >COUNT ${count}|FIRST ${first_ms}|LAST ${last_ms}|CAUSE ${cause or (any other)}|ID OF THE LAST ${id}|WHICH SAID ${example}\n"
 )
 
@@ -32,12 +33,14 @@ var own = []*verb.Row{
 	ofPort("history", "viewer", "GET /history", "",
 		"The last day by the minute, of a namespace or of all buffers, as Redis has it for every process. Null where nothing is known.",
 		"", (*Server).historyOf).OfPort(),
-	ofPort("drops", "viewer", "GET /drops", "",
-		"Samples of the entries that this process dropped or rejected, the newest first; 128 of each namespace and reason.", "", (*Server).drops).OfPort(),
+	ofPort("drops", "viewer", "GET /drops", "drops",
+		"Say why entries were dropped or rejected, from samples of this process: the newest 128 of each namespace and reason.",
+		"drops"+samples, (*Server).drops).OfPort().Says("${explained}", "No sampled drop matches. An entry that is not listed was delivered (spillway deliveries says so of a sample), or waits, "+
+		"or was dropped before the last 128 of its reason, or by another process. Most samples of evicted, expired, purged and lost entries have no id: "+
+		"look for the partition and the time, with --partition instead of --id."),
 	ofPort("deliveries", "viewer", "GET /deliveries", "deliveries",
 		"Say when and where entries were delivered, from samples: of each namespace the last 128, at most 100 a second.",
-		"deliveries -> WHEN ${at_ms}|NAMESPACE ${namespace}|PARTITION ${partition}|ID ${id}|REASON ${reason}|>AGE ${age_ms}|>ENTRIES ${entries}|DETAIL ${detail or }",
-		(*Server).deliveries).OfPort().Says("since the process started, ${total entry} were delivered; one that is not listed may wait (spillway ls), be dropped (spillway drops), "+
+		"deliveries"+samples, (*Server).deliveries).OfPort().Says("since the process started, ${total entry} were delivered; one that is not listed may wait (spillway ls), be dropped (spillway drops), "+
 		"be of another process, or not be in the sample", ""),
 	ofPort("pauses", "viewer", "GET /pauses", "", "What is paused.", "", (*Server).pauses).OfPort(),
 	ofPort("audit", "viewer", "GET /audit", "audit", "List who paused, purged, replayed and reloaded what, and when.",

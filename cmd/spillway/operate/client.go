@@ -186,15 +186,6 @@ func (c *Connection) namespace(name string) *call {
 	return call.check(validNamespace(name))
 }
 
-// partition is the call of a partition's route, or of its namespace's if name is empty.
-func (c *Connection) partition(namespace, name string) *call {
-	call := c.namespace(namespace).check(validPartition(name))
-	if name != "" {
-		call.path += "/partitions/" + name
-	}
-	return call
-}
-
 // queue is the call of a queue's route, or of its namespace's if name is empty.
 func (c *Connection) queue(namespace, name string) *call {
 	call := c.namespace(namespace)

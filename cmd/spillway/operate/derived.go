@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/human"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // derived are the cells that are made of more than one part of a line, or written otherwise.
@@ -32,15 +33,32 @@ var derived = map[string]func(line gjson.Result) string{
 		}
 		return "the queue has no jobs: spillway jobs ls NAMESPACE has those that do"
 	},
-	"memory":        func(line gjson.Result) string { return fmt.Sprintf("%d MiB", line.Get("memory").Int()>>20) },
-	"outcome":       outcome,
-	"why":           why,
-	"delivery":      delivery,
-	"left_alone":    leftAlone,
-	"counted":       counted,
-	"data":          data,
-	"happened":      happened,
-	"state_since":   stateSince,
+	"memory":         func(line gjson.Result) string { return fmt.Sprintf("%d MiB", line.Get("memory").Int()>>20) },
+	"outcome":        outcome,
+	"why":            why,
+	"delivery":       delivery,
+	"left_alone":     leftAlone,
+	"counted":        counted,
+	"data":           data,
+	"happened":       happened,
+	"state_since":    stateSince,
+	"sink_state":     sinkState,
+	"delivery_state": deliveryState,
+	"fill_percent":   func(row gjson.Result) string { return fmt.Sprintf("%.0f%%", row.Get("fill").Float()*100) },
+	"delayed_now":    func(queue gjson.Result) string { return cmp.Or(queue.Get("delayed").String(), "?") },
+	"leased_now": func(queue gjson.Result) string {
+		return cmp.Or(queue.Get("leased").String(), "? of "+queue.Get("pending").String())
+	},
+	"since_or_until": func(line gjson.Result) string {
+		var j job.Listed
+		_ = json.Unmarshal([]byte(line.Raw), &j) // it was JSON
+		return clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS))
+	},
+	"error_or_progress": func(line gjson.Result) string {
+		j := jobIn(line)
+		return cmp.Or(line.Get("error").String(), progressText(j.Progress, j.Note), j.Reason)
+	},
+	"attempts":      func(line gjson.Result) string { return attemptOf(line, waits(line.Get("state").String())) },
 	"attempt_of":    func(line gjson.Result) string { return attemptOf(line, false) },
 	"next_attempt":  func(line gjson.Result) string { return attemptOf(line, true) },
 	"progress_note": func(line gjson.Result) string { j := jobIn(line); return progressText(j.Progress, j.Note) },

@@ -30,7 +30,6 @@ type Commands struct {
 	Workers   Nouns     `cmd:"" group:"Operate a running service:" help:"List the workers of queues, or tell those of a PHP application to restart."`
 	Schedules Schedules `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
 	Rules     Nouns     `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates, limits, defaults."`
-	Drops     Drops     `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`
 	Reload    Reload    `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
 	Ns        Nouns     `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
 

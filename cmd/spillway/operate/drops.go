@@ -2,48 +2,13 @@ package operate
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/cmd/spillway/human"
+	"github.com/tidwall/gjson"
 )
-
-// Drops says why entries were dropped.
-type Drops struct {
-	command `embed:""`
-
-	Namespace string `arg:"" optional:"" help:"The namespace; all without it."`
-	ID        string `placeholder:"ID" help:"Why was my event dropped? Its id, as the client sent it."`
-	Reason    string `placeholder:"REASON" help:"Only those with this reason, such as evicted."`
-	Partition string `placeholder:"NAME" help:"Only those of this partition."`
-	Limit     int    `default:"100" help:"Drops to list, at most 1000."`
-}
-
-func dropTable(list []admin.Drop) *table {
-	t := newTable("WHEN", "NAMESPACE", "PARTITION", "ID", "REASON", ">AGE", ">ENTRIES", "DETAIL")
-	for _, d := range list {
-		age := "-"
-		if d.AgeMS != 0 {
-			age = human.Since(d.AgeMS)
-		}
-		t.add(
-			clock(d.AtMS),
-			d.Namespace,
-			cmp.Or(d.Partition, "-"),
-			cmp.Or(d.ID, "-"),
-			d.Reason,
-			age,
-			digits(d.Entries),
-			d.Detail,
-		)
-	}
-	return t
-}
 
 // reasonTexts say what happened, and what helps.
 var reasonTexts = map[string]string{
@@ -76,55 +41,27 @@ var reasonTexts = map[string]string{
 	"client_discarded":    "the client dropped it before it was sent",
 }
 
-// Run prints the samples.
-func (c *Drops) Run(ctx context.Context, s Streams) error {
-	var answer admin.Drops
-	if done, err := c.read(ctx, s, c.call("/api/v1/drops").of(c.Namespace).limit(c.Limit, 1000).set("partition", c.Partition).set("id", c.ID).set("reason", c.Reason), &answer); done {
-		return err
+// explained says what the reasons of a list of drops mean, and how many there are of each reason.
+func explained(answer gjson.Result) string {
+	texts := map[string]string{}
+	for _, d := range answer.Get("drops").Array() {
+		reason := d.Get("reason").String()
+		texts[reason] = cmp.Or(reasonTexts[reason], "see ingest/API.md")
 	}
-	if len(answer.Drops) > 0 {
-		if err := dropTable(answer.Drops).print(s.Out); err != nil {
-			return err
-		}
+	lines := []string{""}
+	for _, reason := range slices.Sorted(maps.Keys(texts)) {
+		lines = append(lines, escape(reason)+": "+texts[reason])
 	}
-	var b strings.Builder
-	if len(answer.Drops) == 0 {
-		fmt.Fprintln(&b, c.nothing())
+	if len(texts) > 0 {
+		lines = append(lines, "")
 	}
-	explained := map[string]bool{}
-	for _, d := range answer.Drops {
-		explained[d.Reason] = true
+	var totals []string
+	reasons := answer.Get("reasons").Map()
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		totals = append(totals, fmt.Sprintf("%s %d", escape(reason), reasons[reason].Get("total").Int()))
 	}
-	for _, reason := range slices.Sorted(maps.Keys(explained)) {
-		fmt.Fprintf(&b, "\n%s: %s", escape(reason), reasonText(reason))
+	if len(totals) > 0 {
+		lines = append(lines, "Since the process started: "+strings.Join(totals, ", ")+". Of each reason and namespace, the last 128 are sampled.")
 	}
-	if len(explained) > 0 {
-		b.WriteString("\n")
-	}
-	if len(answer.Reasons) > 0 {
-		var totals []string
-		for _, reason := range slices.Sorted(maps.Keys(answer.Reasons)) {
-			totals = append(totals, fmt.Sprintf("%s %d", escape(reason), answer.Reasons[reason].Total))
-		}
-		fmt.Fprintf(&b, "\nSince the process started: %s. Of each reason and namespace, the last 128 are sampled.\n", strings.Join(totals, ", "))
-	}
-	_, err := io.WriteString(s.Out, b.String())
-	return err
-}
-
-func reasonText(reason string) string {
-	if text, ok := reasonTexts[reason]; ok {
-		return text
-	}
-	return "see ingest/API.md"
-}
-
-func (c *Drops) nothing() string {
-	if c.ID != "" {
-		return "No sampled drop has the id " + quote(c.ID) +
-			". It was delivered (spillway deliveries --id says so of a sample), or waits, or was " +
-			"dropped before the last 128 of its reason, or by another process.\n" +
-			"Most samples of evicted, expired, purged and lost entries have no id: look for the partition and the time, with --partition instead of --id."
-	}
-	return "No sampled drop matches; this process has samples of its own drops alone."
+	return strings.Join(lines, "\n")
 }

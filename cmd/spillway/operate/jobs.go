@@ -1,12 +1,12 @@
 package operate
 
 import (
-	"cmp"
 	"context"
-	"fmt"
+	"encoding/json"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/tidwall/gjson"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/human"
@@ -35,16 +35,6 @@ type JobsLs struct {
 	Filter    string `placeholder:"TEXT" help:"Only queues whose name contains this."`
 }
 
-// states are the cells of a row. Delayed and leased may be known together only.
-func states(r *admin.QueueRow) []string {
-	delayed, leased := "?", fmt.Sprintf("? of %d", r.Pending)
-	if r.Delayed != nil && r.Leased != nil {
-		delayed, leased = digits(*r.Delayed), digits(*r.Leased)
-	}
-	return []string{digits(r.Ready), delayed, leased, digits(r.Dead),
-		sinceOr(r.OldestReadyAgeMS, "-")}
-}
-
 // Run prints the list.
 func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 	if c.Namespace == "" {
@@ -60,29 +50,27 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 	if column, ok := map[string]string{"name": "queue", "age": "oldest_ready_age"}[sort]; ok {
 		sort = column
 	}
-	var list admin.QueueList
+	var raw json.RawMessage
 	call := c.namespace(c.Namespace).at("/queues").limit(c.Limit, 1024).set("sort",
 		sort).set("search", c.Filter)
-	if done, err := c.read(ctx, s, call, &list); done {
+	if done, err := c.read(ctx, s, call, &raw); done {
 		return err
 	}
-	if len(list.Queues) == 0 {
+	list := gjson.ParseBytes(raw)
+	queues := list.Get("queues").Array()
+	if len(queues) == 0 {
 		_ = s.tell("no such queue has jobs")
 		return c.tellPaused(ctx, s, c.Namespace)
 	}
-	t := newTable("QUEUE", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY", ">ACKED")
-	for _, row := range list.Queues {
-		t.add(append(append([]string{row.Queue}, states(&row)...), digitsOr(row.Acked, "-"))...)
-	}
-	if err := t.print(s.Out); err != nil {
+	columns := "QUEUE ${queue}|>READY ${ready}|>DELAYED ${delayed_now}|>LEASED ${leased_now}|>DEAD ${dead}|>OLDEST READY ${oldest_ready_age_ms}|>ACKED ${acked}"
+	if err := names(nil).table(columns, queues).print(s.Out); err != nil {
 		return err
 	}
-	if rest := list.Total - len(list.Queues); rest > 0 {
+	if rest := list.Get("total").Int() - int64(len(queues)); rest > 0 {
 		_ = s.tell("%d more: see --limit, --filter and --sort", rest)
 	}
-	if list.LeftOut > 0 {
-		_ = s.tell("the order is that of the first 1024 queues by name: --filter finds the other %d",
-			list.LeftOut)
+	if left := list.Get("left_out").Int(); left > 0 {
+		_ = s.tell("the order is that of the first 1024 queues by name: --filter finds the other %d", left)
 	}
 	return c.tellPaused(ctx, s, c.Namespace)
 }
@@ -96,7 +84,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 	if waits(c.State) {
 		title = ">NEXT ATTEMPT"
 	}
-	t := newTable("JOB", "SINCE OR UNTIL", "ERROR OR PROGRESS", "PUBLISHED", title, ">BYTES")
+	var list []gjson.Result
 	var page admin.JobPage
 	for left := c.Limit; ; left -= len(page.Jobs) {
 		call := c.oneQueue(c.Namespace, c.Queue).at("/jobs").limit(min(left, 1000), 1000).set("state",
@@ -111,16 +99,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 				return err
 			}
 		}
-		for _, j := range page.Jobs {
-			t.add(
-				j.ID,
-				clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS)),
-				cmp.Or(escape(j.Error), progressText(j.Progress, j.Note), j.Reason, "-"),
-				clock(j.PublishedMS),
-				attemptText(j.State, j.Attempt, j.Tries),
-				digits(j.Bytes),
-			)
-		}
+		list = append(list, gjson.GetBytes(raw, "jobs").Array()...)
 		if page.Next == "" || left <= len(page.Jobs) {
 			break
 		}
@@ -128,7 +107,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 	switch {
 	case c.Output == "json":
 		return nil
-	case len(t.rows) == 0:
+	case len(list) == 0:
 		var q admin.QueueRow
 		if _, err := c.oneQueue(c.Namespace, c.Queue).get(ctx, &q); err != nil || noJobs(&q) {
 			return s.tell("no job is %s", c.State)
@@ -136,7 +115,8 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 		return s.tell("no job is %s, but of the queue %d are ready, %d delayed, prepared or leased, %d dead, %s acked and kept: see --state", c.State,
 			q.Ready, q.Pending, q.Dead, digitsOr(q.Acked, "0"))
 	}
-	if err := t.print(s.Out); err != nil || page.Next == "" {
+	columns := "JOB ${id}|SINCE OR UNTIL ${since_or_until}|ERROR OR PROGRESS ${error_or_progress}|PUBLISHED ${published_ms}|" + title + " ${attempts}|>BYTES ${bytes}"
+	if err := names(nil).table(columns, list).print(s.Out); err != nil || page.Next == "" {
 		return err
 	}
 	return s.tell("there are more: see --limit")
@@ -159,7 +139,7 @@ func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {
 	if len(o.Queues) == 0 {
 		return s.tell("the service has no namespace of kind queue")
 	}
-	return jobsTable(&o).print(s.Out)
+	return names(nil).table(queuesColumns, troubled(raw, "queues")).print(s.Out)
 }
 
 // JobsForecast prints when delayed jobs and ticks come due.

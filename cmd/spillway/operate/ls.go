@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/cmd/spillway/human"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -47,15 +48,6 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	var pauses []admin.PausedPart
-	if c.Paused {
-		if pauses, err = c.pauses(ctx); err != nil {
-			return err
-		}
-		if err := c.addPaused(ctx, pauses, names, query, list); err != nil {
-			return err
-		}
-	}
 	if c.Output == "json" {
 		return printJSON(s.Out, list.json())
 	}
@@ -70,7 +62,9 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	if !list.complete {
 		_ = s.tell("the service has not looked at every partition yet; the list may lack some")
 	}
-	tellQueues(s, pauses, c.Namespace)
+	if c.Paused {
+		return c.tellPaused(ctx, s, c.Namespace)
+	}
 	return nil
 }
 
@@ -94,7 +88,7 @@ func (c *Ls) overview(ctx context.Context, s Streams) error {
 	if c.Output == "json" {
 		return printParts(s.Out, raw, "namespaces", "queues")
 	}
-	_, err = fmt.Fprintln(s.Out, strings.Join(tablesOf(&o), "\n"))
+	_, err = fmt.Fprintln(s.Out, strings.Join(tablesOf(raw), "\n"))
 	return err
 }
 
@@ -129,66 +123,41 @@ func (c *Connection) ofPartitions(ctx context.Context, given string) ([]string, 
 	return names, nil
 }
 
-func partitionTable(rows []partitionRow, named bool) *table {
-	titles := []string{"PARTITION", ">DEPTH", ">FILL", ">OLDEST", ">IN/s", ">OUT/s", ">EVICTED/s",
-		">EXPIRED/s", "STATE"}
+func partitionTable(rows []gjson.Result, named bool) *table {
+	columns := "PARTITION ${partition}|>DEPTH ${depth}|>FILL ${fill_percent}|>OLDEST ${oldest_age_ms or -}|>IN/s ${in_per_s}|>OUT/s ${out_per_s}|" +
+		">EVICTED/s ${evicted_per_s}|>EXPIRED/s ${expired_per_s}|STATE ${delivery_state or }"
 	if named {
-		titles = append([]string{"NAMESPACE"}, titles...)
+		columns = "NAMESPACE ${namespace}|" + columns
 	}
-	t := newTable(titles...)
-	for _, r := range rows {
-		state := r.LastError
-		switch {
-		case r.empty:
-			state = "paused, no entries"
-		case r.Paused:
-			state = "paused"
-		case state != "" && r.Attempt > 0:
-			state = fmt.Sprintf("attempt %d: %s", r.Attempt, state)
-		}
-		age := "-"
-		if !r.empty {
-			age = human.Since(r.OldestAgeMS)
-		}
-		cells := []string{
-			r.Partition, digits(r.Depth), fmt.Sprintf("%.0f%%", r.Fill*100), age,
-			rate(r.In), rate(r.Out), rate(r.EvictedRate), rate(r.ExpiredRate), state,
-		}
-		if named {
-			cells = append([]string{r.Namespace}, cells...)
-		}
-		t.add(cells...)
-	}
-	return t
+	return names(nil).table(columns, rows)
 }
 
-func (r *partitionRow) age() float64 {
-	if r.empty {
-		return -1
+// deliveryState is what holds up a partition.
+func deliveryState(row gjson.Result) string {
+	state := row.Get("last_error").String()
+	switch attempt := row.Get("attempt").Int(); {
+	case row.Get("paused").Bool() && row.Get("depth").Int() == 0: // a pause that waits for the first entry
+		return "paused, no entries"
+	case row.Get("paused").Bool():
+		return "paused"
+	case state != "" && attempt > 0:
+		return fmt.Sprintf("attempt %d: %s", attempt, state)
 	}
-	return float64(r.OldestAgeMS)
+	return state
 }
 
 // orders are the values of --sort: the column of the API, and its figure, of which the largest is first;
-// nil: names, from a to z.
-var orders = []struct {
-	name, column string
-	figure       func(*partitionRow) float64
-}{
-	{"trouble", "trouble", func(r *partitionRow) float64 {
-		if dropped := r.EvictedRate + r.ExpiredRate; dropped > 0 {
-			return 1e15 + float64(dropped)
-		}
-		return r.age()
-	}},
-	{"age", "oldest_age", (*partitionRow).age},
-	{"depth", "depth", func(r *partitionRow) float64 { return float64(r.Depth) }},
-	{"fill", "fill", func(r *partitionRow) float64 { return r.Fill }},
-	{"in", "in", func(r *partitionRow) float64 { return float64(r.In) }},
-	{"out", "out", func(r *partitionRow) float64 { return float64(r.Out) }},
-	{"evicted", "evicted", func(r *partitionRow) float64 { return float64(r.EvictedRate) }},
-	{"expired", "expired", func(r *partitionRow) float64 { return float64(r.ExpiredRate) }},
-	{"name", "partition", nil},
+// without one, names from a to z.
+var orders = []struct{ name, column, figure string }{
+	{"trouble", "trouble", "oldest_age_ms"},
+	{"age", "oldest_age", "oldest_age_ms"},
+	{"depth", "depth", "depth"},
+	{"fill", "fill", "fill"},
+	{"in", "in", "in_per_s"},
+	{"out", "out", "out_per_s"},
+	{"evicted", "evicted", "evicted_per_s"},
+	{"expired", "expired", "expired_per_s"},
+	{"name", "partition", ""},
 }
 
 // orderOf is the index of an order, whose name is one of them.
@@ -217,32 +186,36 @@ type partitionQuery struct {
 // of is the call of the table of a namespace.
 func (q partitionQuery) of(c *Connection, namespace string) *call {
 	by, order := orders[orderOf(q.sort)], "desc"
-	if by.figure == nil {
+	if by.figure == "" {
 		order = "asc"
 	}
 	call := c.namespace(namespace).at("/partitions").set("sort", by.column).set("order", order)
 	return call.set("limit", digits(q.limit)).set("q", q.filter).on("paused", q.paused)
 }
 
-func (q partitionQuery) compare(a, b partitionRow) int {
-	by := 0
-	if figure := orders[orderOf(q.sort)].figure; figure != nil {
-		by = cmp.Compare(figure(&b), figure(&a))
+func (q partitionQuery) compare(a, b gjson.Result) int {
+	by := cmp.Compare(q.figure(b), q.figure(a))
+	return cmp.Or(by, cmp.Compare(a.Get("partition").String(), b.Get("partition").String()), cmp.Compare(a.Get("namespace").String(), b.Get("namespace").String()))
+}
+
+func (q partitionQuery) figure(row gjson.Result) float64 {
+	if dropped := row.Get("evicted_per_s").Float() + row.Get("expired_per_s").Float(); q.sort == "trouble" && dropped > 0 {
+		return 1e15 + dropped
 	}
-	return cmp.Or(by, cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Namespace, b.Namespace))
+	return row.Get(orders[orderOf(q.sort)].figure).Float()
 }
 
 type partitions struct {
-	rows     []partitionRow
-	total    int  // that match, in every namespace
-	complete bool // the sweep has seen all
+	rows     []gjson.Result // with their namespaces
+	total    int            // that match, in every namespace
+	complete bool           // the sweep has seen all
 }
 
 // json is complete where the sweep has seen all, and all are listed.
 func (p *partitions) json() any {
 	rows := make([]json.RawMessage, len(p.rows))
 	for i, r := range p.rows {
-		rows[i] = append(fmt.Appendf(nil, `{"namespace":%q,`, r.Namespace), r.raw[1:]...)
+		rows[i] = json.RawMessage(r.Raw)
 	}
 	return map[string]any{"total": p.total, "complete": p.complete && len(rows) >= p.total, "partitions": rows}
 }
@@ -254,18 +227,15 @@ func (c *Connection) partitions(ctx context.Context, namespaces []string, q part
 	all := &partitions{complete: true}
 	deadline := time.Now().Add(wait)
 	for _, namespace := range namespaces {
-		list, err := c.sweep(ctx, namespace, q, deadline)
+		raw, fresh, err := c.sweep(ctx, namespace, q, deadline)
 		if err != nil {
 			return nil, err
 		}
-		all.total += list.Total
-		all.complete = all.complete && list.fresh()
-		for _, raw := range list.Partitions {
-			row := partitionRow{Namespace: namespace, raw: raw}
-			if err := json.Unmarshal(raw, &row); err != nil || len(raw) < 3 {
-				return nil, fmt.Errorf("%s: %s", c.Admin, notSpillway)
-			}
-			all.rows = append(all.rows, row)
+		list := gjson.ParseBytes(raw)
+		all.total += int(list.Get("total").Int())
+		all.complete = all.complete && fresh
+		for _, row := range list.Get("partitions").Array() {
+			all.rows = append(all.rows, gjson.Parse(fmt.Sprintf(`{"namespace":%q,%s`, namespace, row.Raw[1:])))
 		}
 	}
 	slices.SortStableFunc(all.rows, q.compare)
@@ -273,28 +243,24 @@ func (c *Connection) partitions(ctx context.Context, namespaces []string, q part
 	return all, nil
 }
 
-// sweep reads one namespace, and again until the sweep is fresh or the time is over.
+// sweep reads one namespace, and again until the sweep is fresh, that is of late, or the time is over.
 func (c *Connection) sweep(ctx context.Context, namespace string, q partitionQuery,
-	deadline time.Time) (list partitionList, err error) {
+	deadline time.Time) (raw json.RawMessage, fresh bool, err error) {
 	call := q.of(c, namespace)
 	for {
-		list = partitionList{}
-		if _, err := call.get(ctx, &list); err != nil {
-			return list, err
+		var list admin.PartitionList
+		if raw, err = call.get(ctx, &list); err != nil {
+			return nil, false, err
 		}
-		if list.fresh() || time.Until(deadline) < sweepPoll {
-			return list, nil
+		at := list.Sweep.CompletedAtMS
+		fresh = at != nil && list.NowMS-*at < max(sweepStale, 3*list.Sweep.TookMS)
+		if fresh || time.Until(deadline) < sweepPoll {
+			return raw, fresh, nil
 		}
 		select {
 		case <-ctx.Done():
-			return list, errors.New("interrupted")
+			return nil, false, errors.New("interrupted")
 		case <-time.After(sweepPoll):
 		}
 	}
-}
-
-// fresh: there was a whole sweep, not long ago.
-func (l *partitionList) fresh() bool {
-	at := l.Sweep.CompletedAtMS
-	return at != nil && l.NowMS-*at < max(sweepStale, 3*l.Sweep.TookMS)
 }

@@ -12,8 +12,6 @@ import (
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
-
-	"github.com/spillway-io/spillway/cmd/spillway/human"
 )
 
 // escape writes what does not print as \uXXXX, and bytes that are no UTF-8 as \xXX:
@@ -73,14 +71,6 @@ func printParts(w io.Writer, answer json.RawMessage, keys ...string) error {
 	return printJSON(w, all)
 }
 
-// sinceOr is since of a time that may be missing.
-func sinceOr(ms *int64, missing string) string {
-	if ms == nil {
-		return missing
-	}
-	return human.Since(*ms)
-}
-
 func digits[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
 // digitsOr is digits of a number that may be missing.
@@ -91,7 +81,7 @@ func digitsOr[N int | int64](n *N, missing string) string {
 	return digits(*n)
 }
 
-func rate(perSecond float32) string { return strconv.FormatFloat(float64(perSecond), 'f', 1, 32) }
+func rate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) }
 
 // clock is a time of the service in UTC, to the second; "-" if it is not known.
 func clock(ms int64) string {

@@ -120,7 +120,7 @@ func (v *view) lines(base string) []string {
 	lines := findingLines(strings.ToUpper(v.Findings.Headline), v.Findings.Findings)
 	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  writes under way %d  %s",
 		base, escape(v.Role), store, v.Workers.Busy, clock(v.NowMS)), "")
-	lines = append(lines, tablesOf(&v.Overview)...)
+	lines = append(lines, tablesOf(v.raw)...)
 	switch {
 	case len(v.Namespaces) == 0 && len(v.Queues) > 0:
 		return lines

@@ -144,7 +144,7 @@ type verbCommand struct {
 	Ask  any `embed:""`
 	More any `embed:""`
 	row  *verb.Row
-	said map[string]string // names in the path, headers and parameters
+	said names // in the path, headers and parameters
 }
 
 // Run asks, and prints the answer.
@@ -201,10 +201,10 @@ func (c *verbCommand) confirmed(ctx context.Context, s Streams, more *agreement)
 	}
 	n := to.Get(of[1]).Int()
 	whom, _, _ := strings.Cut(c.row.Text, ": ")
-	whom = c.fill(whom, to, "", " ")
+	whom = c.said.fill(whom, to, "", " ")
 	_ = s.tell("%s: found %s", whom, some(n, of[2]))
 	if n == 0 && c.row.None != "" {
-		_ = s.tell("%s", c.fill(c.row.None, to, "0", " "))
+		_ = s.tell("%s", c.said.fill(c.row.None, to, "0", " "))
 	}
 	if only || n == 0 && !c.row.JSON {
 		return c.print(s, found, whom+": nothing was changed")
@@ -321,7 +321,7 @@ func (c *verbCommand) show(s Streams, answer json.RawMessage) error {
 	if said.Get("token").String() != "" && c.row.JSON {
 		return s.tell("The client sends the token (Authorization: Bearer). It is not shown again.")
 	}
-	if text := c.fill(c.row.Said, said, "", " "); text != "" {
+	if text := c.said.fill(c.row.Said, said, "", " "); text != "" {
 		return s.tell("%s", text)
 	}
 	return nil
@@ -338,51 +338,58 @@ func (c *verbCommand) printed(s Streams, answer json.RawMessage, said gjson.Resu
 			break
 		}
 	}
-	columns := strings.Split(cmp.Or(text, list), "|")
 	if isList {
-		return c.showList(s, list, columns, said)
+		return c.showList(s, list, text, said)
 	}
-	if len(columns) > 1 {
+	if strings.Contains(list, "|") {
 		var lines []string
-		for _, line := range columns {
+		for line := range strings.SplitSeq(list, "|") {
 			name, text, _ := strings.Cut(line, " $")
-			if text = c.fill("$"+text, said, "", "  "); text != "" {
+			if text = c.said.fill("$"+text, said, "", "  "); text != "" {
 				lines = append(lines, name, text)
 			}
 		}
 		return details(lines...).print(s.Out)
 	}
-	_, err := fmt.Fprintln(s.Out, c.fill(list, said, "-", "\n"))
+	_, err := fmt.Fprintln(s.Out, c.said.fill(list, said, "-", "\n"))
 	return err
 }
 
-// showList prints a table, whose columns begin with their titles.
-func (c *verbCommand) showList(s Streams, key string, columns []string, answer gjson.Result) error {
+// showList prints a table.
+func (c *verbCommand) showList(s Streams, key, columns string, answer gjson.Result) error {
 	list, next := answer.Get(key).Array(), answer.Get("next").String()
-	if len(list) == 0 && next == "" && c.row.Said == "" {
-		return s.tell("%s", cmp.Or(c.fill(c.row.None, answer, "", ""), "no "+key))
+	if len(list) == 0 && next == "" && (c.row.Said == "" || c.row.None != "") {
+		return s.tell("%s", cmp.Or(c.said.fill(c.row.None, answer, "", ""), "no "+key))
 	}
-	t := newTable()
-	for _, column := range columns {
-		title, _, _ := strings.Cut(column, " $")
-		t.titles = append(t.titles, title)
-	}
-	for _, item := range list {
-		var cells []string
-		for _, column := range columns {
-			_, text, _ := strings.Cut(column, " $")
-			cells = append(cells, c.fill("$"+text, item, "-", " "))
-		}
-		t.add(cells...)
-	}
-	if err := t.print(s.Out); err != nil || next == "" {
+	if err := c.said.table(columns, list).print(s.Out); err != nil || next == "" {
 		return err
 	}
 	return s.tell("for more: --after %s", escape(next))
 }
 
+// names are what texts name beside parts of an answer.
+type names map[string]string
+
+// table has a line for each part of a list, in columns that begin with their titles.
+func (n names) table(columns string, list []gjson.Result) *table {
+	t := newTable()
+	var texts []string
+	for column := range strings.SplitSeq(columns, "|") {
+		title, text, _ := strings.Cut(column, " $")
+		t.titles, texts = append(t.titles, title), append(texts, "$"+text)
+	}
+	for _, part := range list {
+		var cells []string
+		for _, text := range texts {
+			cells = append(cells, n.fill(text, part, "-", " "))
+		}
+		t.add(cells...)
+	}
+	return t
+}
+
 // fill puts parts of the answer into a text, and names of the path. A list has its parts apart.
-func (c *verbCommand) fill(text string, answer gjson.Result, missing, apart string) string {
+func (n names) fill(text string, answer gjson.Result, missing, apart string) string {
 	return os.Expand(text, func(name string) string {
 		missing := missing
 		name, other, or := strings.Cut(name, " or ")
@@ -394,13 +401,17 @@ func (c *verbCommand) fill(text string, answer gjson.Result, missing, apart stri
 		}
 		switch {
 		case name == "of":
-			said = scoped(answer, c.said)
+			said = scoped(answer, n)
+		case name == "explained":
+			return explained(answer)
 		case derived[name] != nil:
 			said = derived[name](answer)
 		case or && value.Raw == "0":
 			said = ""
-		case !value.Exists() && c.said[name] != "":
-			said = c.said[name]
+		case strings.HasPrefix(name, "rates."), strings.HasSuffix(name, "_per_s"), strings.Contains(name, "+"):
+			said = sum(answer, name)
+		case !value.Exists() && n[name] != "":
+			said = n[name]
 		case counts:
 			said = some(value.Int(), noun)
 		case value.Type == gjson.Null:
@@ -419,6 +430,22 @@ func (c *verbCommand) fill(text string, answer gjson.Result, missing, apart stri
 		}
 		return cmp.Or(escape(said), missing)
 	})
+}
+
+// sum adds figures of an answer, such as ledger.dead+ledger.lost. Of rates that are not known there is none.
+func sum(answer gjson.Result, figures string) string {
+	all := 0.0
+	for name := range strings.SplitSeq(figures, "+") {
+		figure := answer.Get(name)
+		if !figure.Exists() && strings.HasPrefix(name, "rates.") {
+			return "?"
+		}
+		all += figure.Float()
+	}
+	if strings.HasPrefix(figures, "ledger.") {
+		return digits(int64(all))
+	}
+	return rate(all)
 }
 
 // some is 1 entry, or 2 entries.
