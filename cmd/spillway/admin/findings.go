@@ -392,15 +392,6 @@ func (s Sink) failure(now time.Time) string {
 	return text
 }
 
-// Text says since when, by whom and why.
-func (p Pause) Text(now int64) string {
-	text := fmt.Sprintf("paused (by %s, %s ago)", p.By, human.Since(now-p.SinceMS))
-	if p.Reason != "" {
-		text += ": " + p.Reason
-	}
-	return text
-}
-
 func (j *judge) queue(q QueueOverview, e evidence) {
 	j.namespace = q.Namespace
 	if j.unread(q.ReadAtMS, e.late) {

@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/spillway-io/spillway/cmd/spillway/human"
@@ -10,6 +11,15 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
+
+// Text says since when, by whom and why.
+func (p Pause) Text(now int64) string {
+	text := fmt.Sprintf("paused (by %s, %s ago)", p.By, human.Since(now-p.SinceMS))
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
+}
 
 // PausedPart is a pause and what it stops.
 type PausedPart struct {
