@@ -11,7 +11,6 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/cmd/spillway/human"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // derived are the cells that are made of more than one part of a line, or written otherwise.
@@ -50,9 +49,12 @@ var derived = map[string]func(line gjson.Result) string{
 		return cmp.Or(queue.Get("leased").String(), "? of "+queue.Get("pending").String())
 	},
 	"since_or_until": func(line gjson.Result) string {
-		var j job.Listed
-		_ = json.Unmarshal([]byte(line.Raw), &j) // it was JSON
-		return clock(cmp.Or(j.DueMS, j.DeadlineMS, j.DiedMS, j.AckedMS, j.PublishedMS))
+		for _, at := range []string{"due_ms", "deadline_ms", "died_ms", "acked_ms"} {
+			if ms := line.Get(at).Int(); ms != 0 {
+				return clock(ms)
+			}
+		}
+		return clock(line.Get("published_ms").Int())
 	},
 	"error_or_progress": func(line gjson.Result) string {
 		j := jobIn(line)
