@@ -43,13 +43,20 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	r := metric.New(reg, "spillway_drain_", "namespace")
 	m := &metrics{
-		sinks:   guard.Sinks(r, "entries"),
-		entries: r.Counters("entries_total", "Entries by outcome: delivered, expired, dead, retried, unconfirmed, lost or failed.", "outcome"),
-		claims:  r.Counters("claims_total", "Claims of partitions by outcome.", "outcome"),
+		sinks: guard.Sinks(r, "entries"),
+		entries: r.Counters(
+			"entries_total",
+			"Entries by outcome: delivered, expired, dead, retried, unconfirmed, lost or failed.",
+			"outcome",
+		),
+		claims: r.Counters("claims_total", "Claims of partitions by outcome.", "outcome"),
 		heldBack: r.Counters("held_back_total",
 			"Looks that left what was due to a process before this one, for 100 ms each: see spillway_drain_owned_shards."),
-		fenced:  r.Counters("fenced_total", "Commits rejected because another drainer had the lease."),
-		lapsed:  r.Counters("lapsed_total", "Leases that were left to lapse because the store did not answer in time or rejected their settlement."),
+		fenced: r.Counters("fenced_total", "Commits rejected because another drainer had the lease."),
+		lapsed: r.Counters(
+			"lapsed_total",
+			"Leases that were left to lapse because the store did not answer in time or rejected their settlement.",
+		),
 		retries: r.Counters("commit_retries_total", "Commits and releases sent again."),
 
 		lag: r.Histograms("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",
@@ -57,8 +64,16 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 		closed: r.Counters("groups_total",
 			"Groups of batches of several partitions that were closed for one write, by reason.", "reason"),
-		givenBack:    r.Counters("given_back_total", "Leases given back without a write while they waited for others, by reason.", "reason"),
-		writeEntries: r.Histograms("write_entries", "Entries in one write to a sink that takes several partitions at once.", prometheus.ExponentialBuckets(1, 4, 9)),
+		givenBack: r.Counters(
+			"given_back_total",
+			"Leases given back without a write while they waited for others, by reason.",
+			"reason",
+		),
+		writeEntries: r.Histograms(
+			"write_entries",
+			"Entries in one write to a sink that takes several partitions at once.",
+			prometheus.ExponentialBuckets(1, 4, 9),
+		),
 
 		paused: r.Gauges("paused", "1 while claims are answered that the namespace is paused."),
 		leases: r.Gauges("leases", "Leases that workers have now."),

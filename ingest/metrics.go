@@ -58,7 +58,12 @@ var rejectionReasons = [...]wire.Reason{
 func newMetrics(reg prometheus.Registerer, log *drops.Log,
 	inflight, conns, waiting func() int64) (*metrics, error) {
 	r := metric.New(reg, "spillway_ingest_")
-	requests := r.Counters("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
+	requests := r.Counters(
+		"requests_total",
+		"Requests answered, by route and HTTP status. Route none: the request matched no route.",
+		"route",
+		"code",
+	)
 	rejections := r.Counters("rejections_total",
 		"Requests rejected as a whole, by error code of the answer.", "error")
 	m := &metrics{
@@ -66,30 +71,53 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log,
 		requests:   make(map[*route]map[int]prometheus.Counter),
 		mounted:    requests,
 		rejections: make(map[wire.Code]prometheus.Counter),
-		entries: r.Counters("entries_total",
+		entries: r.Counters(
+			"entries_total",
 			"Entries received, by result: accepted, repeated (an earlier request with the same idempotency key stored them), or the reason of the rejection.",
-			"namespace", "result"),
-		unskewed: r.Counters("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
+			"namespace",
+			"result",
+		),
+		unskewed: r.Counters(
+			"unskewed_total",
+			"Entries stored with their time of arrival because the clock of their device is wrong.",
+			"namespace",
+		),
 		mistakes: r.Counters("suspected_mistakes_total",
 			"Requests stored as they are that were probably meant otherwise, by reason: "+
 				"looks_compressed (no Content-Encoding) or looks_batched (NDJSON as one entry).", "namespace", "reason"),
 		opaque: r.Counters("untransformed_entries_total",
 			"Entries of a namespace with a transform that are no JSON object, and were stored as they are.", "namespace"),
-		discards: r.Counters("client_discards_total", "Entries that clients report as discarded before sending, by reason.", "namespace", "reason"),
+		discards: r.Counters(
+			"client_discards_total",
+			"Entries that clients report as discarded before sending, by reason.",
+			"namespace",
+			"reason",
+		),
 		limited: r.Counters("token_limited_total",
 			"Requests, or partitions of mixed requests, rejected by a limit of their token or write key, "+
 				"by error code.", "namespace", "token", "error"),
-		latency: r.Histogram("request_seconds", "Time from the headers of a request that brings entries to its answer, of one request in 8. It "+
-			"covers the arrival of the body and the flush.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
+		latency: r.Histogram(
+			"request_seconds",
+			"Time from the headers of a request that brings entries to its answer, of one request in 8. It "+
+				"covers the arrival of the body and the flush.",
+			prometheus.ExponentialBuckets(0.0001, 2, 17),
+		),
 		laneWait: r.Histogram("lane_wait_seconds",
 			"Time that the oldest request of a flush waited for the flush to begin.",
 			prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		flushSeconds: r.Histogram("flush_seconds", "Duration of a flush, which is one round trip to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
+		flushSeconds: r.Histogram(
+			"flush_seconds",
+			"Duration of a flush, which is one round trip to the store.",
+			prometheus.ExponentialBuckets(0.0001, 2, 17),
+		),
 		flushEntries: r.Histogram("flush_entries", "Number of entries in a flush.",
 			prometheus.ExponentialBuckets(1, 2, 13)),
 		panics: r.Counter("panics_total",
 			"Panics recovered by the server. Each is a bug."),
-		acceptErrors: r.Counter("accept_errors_total", "Failed attempts to accept a connection, usually because no file descriptors are left."),
+		acceptErrors: r.Counter(
+			"accept_errors_total",
+			"Failed attempts to accept a connection, usually because no file descriptors are left.",
+		),
 		evictedConns: r.Counter("connections_evicted_total",
 			"Connections on which no request was admitted, closed for a new one while max_conns were open."),
 		handshakes: r.Counter("tls_handshake_errors_total",

@@ -37,8 +37,11 @@ func Sinks(r *metric.Maker, unit string) *SinkVectors {
 
 		open:    r.Gauges("sink_open", "1 while the sink is open."),
 		tripped: r.Gauges("sink_tripped", "1 while the breaker lets only probes reach the sink."),
-		failing: r.Gauges("sink_failing", "1 from the first failed write or open until a write succeeds, or where no write failed, an open."),
-		may:     r.Gauges("sink_concurrency", "Writes to the sink that may run at once: fewer while it throttles."),
+		failing: r.Gauges(
+			"sink_failing",
+			"1 from the first failed write or open until a write succeeds, or where no write failed, an open.",
+		),
+		may: r.Gauges("sink_concurrency", "Writes to the sink that may run at once: fewer while it throttles."),
 	}
 }
 

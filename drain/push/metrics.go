@@ -42,8 +42,12 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	r := metric.New(reg, "spillway_push_", "namespace", "sink")
 	m := &metrics{
-		sinks:  guard.Sinks(r, "jobs"),
-		jobs:   r.Counters("jobs_total", "Jobs by how a delivery ended: acked, deferred, retried, dead, expired, requeued, unsent, gone or lapsed.", "outcome"),
+		sinks: guard.Sinks(r, "jobs"),
+		jobs: r.Counters(
+			"jobs_total",
+			"Jobs by how a delivery ended: acked, deferred, retried, dead, expired, requeued, unsent, gone or lapsed.",
+			"outcome",
+		),
 		claims: r.Counters("claims_total", "Claims of jobs of one queue by outcome.", "outcome"),
 		queues: r.Gauges("queues", "Queues that match a rule of the sink and lately had jobs, or that a rule names."),
 		limit:  r.Gauges("writes_limit", "Writes that the rules let run at once at present, of all those queues together."),

@@ -80,7 +80,14 @@ func NewMetrics(reg prometheus.Registerer, gauges *Gauges) *Metrics {
 	m.ackElapsed = r.Histograms("redis_job_ack_elapsed_ms", "Age of jobs when they are acked.", jobBuckets,
 		"pool", "namespace", "queue")
 	m.commands = r.Counters("redis_qps", "Commands to Redis, pipelines as one.", "node", "command", "status")
-	m.commandLatency = r.Histograms("redis_latency", "Time of commands to Redis in milliseconds, pipelines as one.", jobBuckets, "node", "command", "status")
+	m.commandLatency = r.Histograms(
+		"redis_latency",
+		"Time of commands to Redis in milliseconds, pipelines as one.",
+		jobBuckets,
+		"node",
+		"command",
+		"status",
+	)
 	r.Must()
 	if gauges != nil {
 		reg.MustRegister(gauges)

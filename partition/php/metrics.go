@@ -18,9 +18,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 var (
-	phpJobs = metric.GaugeOf("spillway_php_queue_jobs",
+	phpJobs = metric.GaugeOf(
+		"spillway_php_queue_jobs",
 		"Jobs in PHP's queues when they were last summed up, by state: ready, delayed, reserved (held by PHP's own workers), leased and dead.",
-		"namespace", "state")
+		"namespace",
+		"state",
+	)
 	phpJobsTotal = metric.CounterOf("spillway_php_jobs_total",
 		"Deliveries and payloads of PHP's queues by what this service did, all processes together: published, claimed, acked, nacked, "+
 			"requeued, buried, unfit, lapsed, moved (made ready as PHP would), twins, unreadable, died, respawned, deleted and purged. What PHP does is not counted.",

@@ -343,7 +343,9 @@ func (c *client) explain(ctx context.Context, method string, timeout time.Durati
 	var authority x509.UnknownAuthorityError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return noAnswer{fmt.Errorf("nothing listens at %s: start spillway serve there, or name its admin port with --admin or SPILLWAY_ADMIN", c.base)}
+		return noAnswer{
+			fmt.Errorf("nothing listens at %s: start spillway serve there, or name its admin port with --admin or SPILLWAY_ADMIN", c.base),
+		}
 	case errors.As(err, &record), strings.Contains(err.Error(),
 		"server gave HTTP response to HTTPS client"):
 		hint = ": the port speaks plain HTTP: write http:// in --admin"

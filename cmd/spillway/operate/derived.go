@@ -138,7 +138,11 @@ func counted(list gjson.Result) string {
 	looked := list.Get("looked")
 	switch {
 	case !looked.Exists():
-		return fmt.Sprintf("%d of %s", list.Get("jobs.#").Int()+list.Get("letters.#").Int(), human.Some(list.Get("total").Int(), "dead letter", "dead letters"))
+		return fmt.Sprintf(
+			"%d of %s",
+			list.Get("jobs.#").Int()+list.Get("letters.#").Int(),
+			human.Some(list.Get("total").Int(), "dead letter", "dead letters"),
+		)
 	case !list.Get("complete").Bool():
 		return fmt.Sprintf("of %d dead letters; there are more", looked.Int())
 	}

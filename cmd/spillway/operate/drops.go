@@ -61,7 +61,10 @@ func explained(answer gjson.Result) string {
 		totals = append(totals, fmt.Sprintf("%s %d", escape(reason), reasons[reason].Get("total").Int()))
 	}
 	if len(totals) > 0 {
-		lines = append(lines, "Since the process started: "+strings.Join(totals, ", ")+". Of each reason and namespace, the last 128 are sampled.")
+		lines = append(
+			lines,
+			"Since the process started: "+strings.Join(totals, ", ")+". Of each reason and namespace, the last 128 are sampled.",
+		)
 	}
 	return strings.Join(lines, "\n")
 }

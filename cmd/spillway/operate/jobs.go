@@ -112,8 +112,14 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 		if _, err := c.oneQueue(c.Namespace, c.Queue).get(ctx, &q); err != nil || noJobs(&q) {
 			return s.tell("no job is %s", c.State)
 		}
-		return s.tell("no job is %s, but of the queue %d are ready, %d delayed, prepared or leased, %d dead, %s acked and kept: see --state", c.State,
-			q.Ready, q.Pending, q.Dead, digitsOr(q.Acked, "0"))
+		return s.tell(
+			"no job is %s, but of the queue %d are ready, %d delayed, prepared or leased, %d dead, %s acked and kept: see --state",
+			c.State,
+			q.Ready,
+			q.Pending,
+			q.Dead,
+			digitsOr(q.Acked, "0"),
+		)
 	}
 	columns := "JOB ${id}|SINCE OR UNTIL ${since_or_until}|ERROR OR PROGRESS ${error_or_progress}|PUBLISHED ${published_ms}|" + title + " ${attempts}|>BYTES ${bytes}"
 	if err := names(nil).table(columns, list).print(s.Out); err != nil || page.Next == "" {

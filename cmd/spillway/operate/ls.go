@@ -195,7 +195,11 @@ func (q partitionQuery) of(c *Connection, namespace string) *call {
 
 func (q partitionQuery) compare(a, b gjson.Result) int {
 	by := cmp.Compare(q.figure(b), q.figure(a))
-	return cmp.Or(by, cmp.Compare(a.Get("partition").String(), b.Get("partition").String()), cmp.Compare(a.Get("namespace").String(), b.Get("namespace").String()))
+	return cmp.Or(
+		by,
+		cmp.Compare(a.Get("partition").String(), b.Get("partition").String()),
+		cmp.Compare(a.Get("namespace").String(), b.Get("namespace").String()),
+	)
 }
 
 func (q partitionQuery) figure(row gjson.Result) float64 {

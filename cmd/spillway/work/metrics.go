@@ -28,8 +28,11 @@ func newMetrics() *metrics {
 		started:  r.Counter("started_total", "Children that were started."),
 		recycled: r.Counters("recycled_total",
 			"Children that were replaced, by reason: restart, uses, time or memory.", "reason"),
-		killed: r.Counters("killed_total", "Children that were ended, by reason: timeout, memory, gone (its job is leased to somebody else), protocol (it closed a pipe), start (it was not ready in time), end (it did not end in time) or drain.",
-			"reason"),
+		killed: r.Counters(
+			"killed_total",
+			"Children that were ended, by reason: timeout, memory, gone (its job is leased to somebody else), protocol (it closed a pipe), start (it was not ready in time), end (it did not end in time) or drain.",
+			"reason",
+		),
 		seconds: r.Histogram("job_seconds", "Time that children took for a job.",
 			prometheus.ExponentialBuckets(0.001, 4, 10)),
 	}

@@ -61,10 +61,12 @@ func (c *child) has(t *task) {
 const maxDeaths = 3
 
 var (
-	errNotReady = errors.New(`the child did not say that it is ready, by {"do":"ready"} on descriptor 3: a program that knows no such lines runs with --mode each`)
-	errDied     = errors.New("the child ended in the job")
-	errIdle     = errors.New("the child ended without a job")
-	errShort    = errors.New("the child ended within a second")
+	errNotReady = errors.New(
+		`the child did not say that it is ready, by {"do":"ready"} on descriptor 3: a program that knows no such lines runs with --mode each`,
+	)
+	errDied  = errors.New("the child ended in the job")
+	errIdle  = errors.New("the child ended without a job")
+	errShort = errors.New("the child ended within a second")
 )
 
 // lines is the life of a child that does a job after the other.
@@ -75,7 +77,10 @@ func (w *worker) lines(s *process.Slot) error {
 	}
 	late := time.AfterFunc(w.StartTimeout, func() { c.End("start") })
 	defer late.Stop()
-	slow := time.AfterFunc(w.StartTimeout/10, func() { w.noise.Info("a child is not ready yet", zap.Int("child", s.N), zap.Error(errNotReady)) })
+	slow := time.AfterFunc(
+		w.StartTimeout/10,
+		func() { w.noise.Info("a child is not ready yet", zap.Int("child", s.N), zap.Error(errNotReady)) },
+	)
 	defer slow.Stop()
 	select {
 	case <-c.ready:

@@ -66,7 +66,9 @@ func New(argv, environ []string) sink.Opener {
 		case u.String() != "exec:":
 			return nil, errors.New(`takes nothing after "exec:": the command is sink_command of the namespace, in the file`)
 		case len(argv) == 0:
-			return nil, errors.New(`has no command: add to the namespace, in the file, sink_command: ["/usr/bin/python3", "/opt/plugin.py"]`)
+			return nil, errors.New(
+				`has no command: add to the namespace, in the file, sink_command: ["/usr/bin/python3", "/opt/plugin.py"]`,
+			)
 		case !filepath.IsAbs(argv[0]):
 			return nil, fmt.Errorf("sink_command: %q is not an absolute path: write one such as /usr/bin/python3", argv[0])
 		case slices.ContainsFunc(argv, func(arg string) bool { return strings.ContainsRune(arg, 0) }):

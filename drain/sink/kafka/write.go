@@ -105,7 +105,11 @@ func (s *Sink) encode(batches []*sink.Batch) *write {
 				size += len(h.Key) + len(h.Value)
 			}
 			if size > int(s.limit) {
-				w.rejected.Fail(i, j, sink.Permanent(fmt.Errorf("the record has %d bytes or more, the topic takes %d (max.message.bytes)", size, s.limit)))
+				w.rejected.Fail(
+					i,
+					j,
+					sink.Permanent(fmt.Errorf("the record has %d bytes or more, the topic takes %d (max.message.bytes)", size, s.limit)),
+				)
 				continue
 			}
 			w.records = append(w.records, kgo.Record{

@@ -172,8 +172,16 @@ func (s *Sink) checkWindows(ctx context.Context, streams []string) {
 		info, err := s.conn.request(ctx, streamInfo+name, nil)
 		// No window: the user may not ask, or nobody knows.
 		if window := info.Config.DuplicateWindow; err == nil && window > 0 && window < s.maxAge {
-			warn(fmt.Sprintf("stream %s drops repeats for %s (its duplicate window), but entries are tried again up to max_age, %s: later ones are stored twice; "+
-				"run nats stream edit %s --dupe-window=%[3]s", name, window, s.maxAge, name))
+			warn(
+				fmt.Sprintf(
+					"stream %s drops repeats for %s (its duplicate window), but entries are tried again up to max_age, %s: later ones are stored twice; "+
+						"run nats stream edit %s --dupe-window=%[3]s",
+					name,
+					window,
+					s.maxAge,
+					name,
+				),
+			)
 			s.warn = nil
 		}
 	}

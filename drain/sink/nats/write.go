@@ -86,8 +86,12 @@ func (s *Sink) publish(ctx context.Context, w *write, batches []*sink.Batch) err
 			m.Data = e.Payload
 			switch err := s.conn.nc.PublishMsg(m); {
 			case errors.Is(err, nats.ErrMaxPayload):
-				s.conn.reject(w, index, sink.Permanent(fmt.Errorf("the message has %d bytes and its headers, the server takes %d (max_payload)",
-					len(e.Payload), s.conn.nc.MaxPayload())))
+				s.conn.reject(
+					w,
+					index,
+					sink.Permanent(fmt.Errorf("the message has %d bytes and its headers, the server takes %d (max_payload)",
+						len(e.Payload), s.conn.nc.MaxPayload())),
+				)
 			case err != nil:
 				return s.conn.abandon(err)
 			}

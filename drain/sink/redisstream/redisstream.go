@@ -84,7 +84,9 @@ func New(u *url.URL) (sink.Sink, error) {
 	case s.byPart && !strings.Contains(s.stream, "{namespace}"):
 		return nil, errors.New("stream: a name with {partition} needs {namespace}, too: two namespaces may have a partition of one name")
 	case s.byPart && s.maxLen > 0:
-		return nil, errors.New("max_len: a stream that forgets entries cannot tell which of them are written again; leave max_len out, or {partition}")
+		return nil, errors.New(
+			"max_len: a stream that forgets entries cannot tell which of them are written again; leave max_len out, or {partition}",
+		)
 	}
 	s.options.MaxRetries = -1 // the drain retries
 	s.options.DisableIdentity = true

@@ -89,7 +89,12 @@ func misspelt(name string) error {
 	}); end >= 0 {
 		name = name[:end]
 	}
-	return fmt.Errorf("unknown option %q: did you mean %s? For a parameter of the receiver, escape its first letter: %%%X", name, near, name[0])
+	return fmt.Errorf(
+		"unknown option %q: did you mean %s? For a parameter of the receiver, escape its first letter: %%%X",
+		name,
+		near,
+		name[0],
+	)
 }
 
 // ourHeaders are set by this sink or by the connection.
