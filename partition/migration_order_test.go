@@ -19,7 +19,7 @@ import (
 func TestASplitCallDoesNotReorderAPartition(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 2)
-	s := open(t, servers.URL(), nil)
+	s := openHasty(t, servers.URL(), "sw", nil) // it gives a move up that does not end
 	ctx := t.Context()
 	redistest.Until(t, 10*time.Second, "the store takes entries", func() bool {
 		_, _ = s.Check(ctx)
