@@ -28,15 +28,20 @@ func FormCluster(ctx context.Context, masters, replicas []*redis.Client) error {
 			n := len(masters)
 			err = c.Do(ctx, "cluster", "addslotsrange", i*slots/n, (i+1)*slots/n-1).Err()
 		}
-		if i > 0 && err == nil {
-			err = c.ClusterMeet(ctx, host, port).Err()
-		}
 		if err != nil {
 			return err
 		}
 	}
+	met := time.Time{}
 	for _, c := range all {
 		if err := await(ctx, "all nodes know each other", func() bool {
+			// A node that stands still for a while forgets a handshake.
+			if time.Since(met) > 10*time.Second {
+				for _, other := range all[1:] {
+					_ = other.ClusterMeet(ctx, host, port).Err()
+				}
+				met = time.Now()
+			}
 			return strings.Count(c.ClusterNodes(ctx).Val(), " connected") == len(all)
 		}); err != nil {
 			return err
