@@ -67,7 +67,10 @@ func (f Flavor) queueOf(key string, cluster bool) string {
 	before, after, _ := strings.Cut(f.base("\n", cluster), "\n")
 	queue, isBase := strings.CutPrefix(key, before)
 	for _, end := range []string{":delayed", ":reserved"} {
-		queue = strings.TrimSuffix(queue, end)
+		if base, cut := strings.CutSuffix(queue, end); cut {
+			queue = base
+			break
+		}
 	}
 	queue, ends := strings.CutSuffix(queue, after)
 	if !isBase || !ends || strings.HasSuffix(key, ":notify") {

@@ -149,3 +149,27 @@ func isOneReplacement(before, after []byte, old, other string) bool {
 	}
 	return false
 }
+
+func TestAKeyIsOfOneQueue(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		flavor  Flavor
+		cluster bool
+		key     string
+		want    string
+	}{
+		{Laravel, false, "queues:mail", "mail"},
+		{Laravel, false, "queues:mail:delayed", "mail"},
+		{Laravel, false, "queues:mail:reserved", "mail"},
+		{Laravel, false, "queues:mail:reserved:delayed", "mail:reserved"}, // of PHP's queue mail:reserved
+		{Laravel, false, "queues:mail:notify", ""},
+		{Laravel, true, "queues:{mail}:delayed", "mail"},
+		{Laravel, true, "queues:mail", ""},
+		{Think3, false, "{queues:mail}:reserved", "mail"},
+		{Think2, false, "cache:mail", ""},
+	} {
+		if got := tt.flavor.queueOf(tt.key, tt.cluster); got != tt.want {
+			t.Errorf("%s, cluster %t: %s is of %q, want %q", tt.flavor, tt.cluster, tt.key, got, tt.want)
+		}
+	}
+}
