@@ -26,12 +26,14 @@ var phpRoutes = map[string][]string{
 	"delete_job": nil,
 }
 
+// NotOfPHP says what queues of PHP's do not have.
+const NotOfPHP = "queues of PHP's have no schedules, traces, pauses or lists of jobs, and no jobs that are changed or prepared"
+
 // ofPHP admits a request to a queue of PHP's, and returns the parameters that it may have.
 func (c *call) ofPHP() ([]string, *ingest.Rejection) {
 	params, has := phpRoutes[c.route.name]
 	if !has {
-		return nil, ingest.Reject(wire.CodeNoSuchRoute,
-			"queues of PHP's have no schedules, traces, pauses or lists of jobs, and no jobs that are changed or prepared: keep such jobs in a namespace of kind queue")
+		return nil, ingest.Reject(wire.CodeNoSuchRoute, NotOfPHP+": keep such jobs in a namespace of kind queue")
 	}
 	for _, queue := range c.queues {
 		if !c.namespace.Serves(queue) {

@@ -82,7 +82,7 @@ const codeNoSuchQueue wire.Code = "no_such_queue"
 // QueueAccount is the answer about a namespace of kind queue.
 type QueueAccount struct {
 	Namespace string     `json:"namespace"`
-	Kind      string     `json:"kind" help:"Queue."`
+	Kind      string     `json:"kind" help:"Always queue."`
 	Ledger    job.Ledger `json:"ledger"`
 	Residual  *int64     `json:"residual,omitempty" help:"As for buffers."`
 }
@@ -169,7 +169,7 @@ type Job struct {
 	ID          string          `json:"job"`
 	Queue       string          `json:"queue"`
 	Class       string          `json:"class,omitempty" help:"That PHP runs; absent: it is no job of PHP's."`
-	State       string          `json:"state" help:"Ready, prepared, delayed, leased, dead or acked."`
+	State       string          `json:"state" help:"One of ready, prepared, delayed, leased, dead and acked."`
 	AtMS        int64           `json:"at_ms" help:"When it comes due, its lease ends, it died or was acked; 0: ready."`
 	Reason      string          `json:"reason,omitempty" help:"Why it died, or is delayed (concurrency); absent: another state, or unknown."`
 	Attempt     *int            `json:"attempt,omitempty" help:"How often it was claimed; absent: unknown, of a dead job."`
@@ -180,7 +180,7 @@ type Job struct {
 	Attributes  json.RawMessage `json:"attributes,omitempty"`
 	Errors      []job.Failure   `json:"errors,omitempty" help:"Why attempts failed, the newest first: the last three."`
 	Progress    *int            `json:"progress,omitempty" help:"Percent, that its attempt said last."`
-	Note        string          `json:"note,omitempty" help:"And beside it."`
+	Note        string          `json:"note,omitempty" help:"What its attempt said beside the percentage."`
 	Result      json.RawMessage `json:"result,omitempty" help:"What its ack said."`
 	Payload
 }
@@ -315,7 +315,11 @@ func (s *Server) deadJobs(r *request, q *deadJobs) (answer DeadJobs, err error) 
 	if r.err != nil {
 		return answer, r.err
 	}
-	list, total, err := space.store.Dead(r.ctx, space.ns, q.Queue, q.Offset, q.Limit)
+	offset, limit := q.Offset, q.Limit
+	if q.By != nil {
+		offset, limit = 1_000_000_000, 1 // behind the last one: the total alone
+	}
+	list, total, err := space.store.Dead(r.ctx, space.ns, q.Queue, offset, limit)
 	answer = DeadJobs{Total: total, Jobs: []Job{}}
 	if q.By != nil && err == nil {
 		answer.DeadCauses, err = s.jobCauses(r, space, q.Queue, int(total))

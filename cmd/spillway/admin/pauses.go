@@ -158,8 +158,8 @@ func (s *Server) pausedNow(r *request, space jobSpace, ns *partition.Namespace, 
 		if paused, err = s.observer.pauseOf(r.ctx, space, part); err != nil {
 			return nil, false, err
 		}
-		rows, err := space.countQueues(r.ctx, part)
-		return paused, err == nil && rows[0].none(), nil
+		row, err := s.countedQueue(r, space, part)
+		return paused, err == nil && row.None(), nil
 	}
 	parts, err := r.view.Store.Pauses(r.ctx, ns)
 	if err != nil {

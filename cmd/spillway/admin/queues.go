@@ -177,13 +177,24 @@ func (s *Server) queueNow(r *request, q *ofQueue) (row QueueRow, err error) {
 	if r.err != nil {
 		return row, r.err
 	}
-	rows, err := paced(r.ctx, s.observer.single, func() ([]queueCounts, error) { return space.countQueues(r.ctx, q.Queue) })
-	if err != nil {
-		return row, err
+	if row, err = s.countedQueue(r, space, q.Queue); err == nil {
+		row.Paused, err = s.observer.pauseOf(r.ctx, space, q.Queue)
 	}
-	row = queueRow(rows[0], time.Now().UnixMilli())
-	row.Paused, err = s.observer.pauseOf(r.ctx, space, q.Queue)
 	return row, err
+}
+
+// countedQueue is the row of a queue as it is now.
+func (s *Server) countedQueue(r *request, space jobSpace, queue string) (QueueRow, error) {
+	rows, err := paced(r.ctx, s.observer.single, func() ([]queueCounts, error) { return space.countQueues(r.ctx, queue) })
+	if err != nil {
+		return QueueRow{}, err
+	}
+	return queueRow(rows[0], time.Now().UnixMilli()), nil
+}
+
+// None reports whether a queue has no jobs, not even acked ones, so that its name may be a wrong one.
+func (q *QueueRow) None() bool {
+	return q.Ready+q.Pending+q.Dead+q.Reserved == 0 && (q.Acked == nil || *q.Acked == 0)
 }
 
 const (
@@ -325,11 +336,6 @@ func (t *queueTable) dying(since *queueTable) (queue string) {
 		}
 	}
 	return queue
-}
-
-// none reports whether a queue has no jobs, not even acked ones.
-func (q *queueCounts) none() bool {
-	return q.jobs()+q.Reserved == 0 && (q.acked == nil || *q.acked == 0)
 }
 
 func (q *queueCounts) jobs() int64 { return q.Ready + q.Pending + q.Dead }

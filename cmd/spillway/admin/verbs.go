@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,10 +58,10 @@ func (s *Server) ofQueues(r *request, row *verb.Row) (any, error) {
 func (r *request) read(row *verb.Row) (ask any) {
 	if row.JSON {
 		ask = row.Ask()
-		if of, ok := ask.(interface{ Default() }); ok && row.Acts() {
-			of.Default()
-		}
 		if row.Acts() {
+			if of, ok := ask.(interface{ Default() }); ok {
+				of.Default()
+			}
 			r.decode(ask)
 		}
 		if of, ok := ask.(interface{ Check() error }); ok {
@@ -133,7 +134,7 @@ func (s *Server) verb(r *request, row *verb.Row, c *verb.Call) (any, error) {
 	return s.exclusively(r, do)
 }
 
-// do does a verb. An act is recorded, unless it was refused.
+// do runs a verb, and records an act that was not rejected.
 func (s *Server) do(r *request, row *verb.Row, c *verb.Call, ask any, acts bool) (any, error) {
 	answer, err := row.Do(context.WithValue(r.ctx, requestKey{}, r), c, ask)
 	if !acts {
@@ -149,9 +150,7 @@ func (s *Server) do(r *request, row *verb.Row, c *verb.Call, ask any, acts bool)
 	}
 	act := r.act
 	act.Action, act.Namespace = row.Name, r.PathValue("namespace")
-	if act.Queue == "" {
-		act.Queue = r.PathValue("queue")
-	}
+	act.Queue = cmp.Or(act.Queue, r.PathValue("queue"))
 	if of, ok := ask.(interface{ Detail() string }); ok {
 		act.Detail = of.Detail()
 	}
@@ -178,7 +177,7 @@ func jobRejection(err error) *rejection {
 	case isAny(err, verb.ErrMore, job.ErrTooManyDelayed):
 		return conflict("%v", err)
 	case errors.Is(err, job.ErrOtherKind):
-		return notFound(wire.CodeNoSuchRoute, "queues of PHP's have no schedules, traces, pauses or lists of jobs, and no jobs that are changed or prepared")
+		return notFound(wire.CodeNoSuchRoute, jobs.NotOfPHP)
 	}
 	rejected := jobs.Reject(err)
 	status := wire.Responses[rejected.Code].Status

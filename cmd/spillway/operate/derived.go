@@ -27,7 +27,7 @@ var derived = map[string]func(line gjson.Result) string{
 	},
 	"no_jobs": func(queue gjson.Result) string {
 		var of admin.QueueRow
-		if _ = json.Unmarshal([]byte(queue.Raw), &of); !noJobs(&of) { // it was JSON
+		if _ = json.Unmarshal([]byte(queue.Raw), &of); !of.None() { // it was JSON
 			return ""
 		}
 		return "the queue has no jobs: spillway jobs ls NAMESPACE has those that do"
@@ -57,13 +57,12 @@ var derived = map[string]func(line gjson.Result) string{
 		return clock(line.Get("published_ms").Int())
 	},
 	"error_or_progress": func(line gjson.Result) string {
-		j := jobIn(line)
-		return cmp.Or(line.Get("error").String(), progressText(j.Progress, j.Note), j.Reason)
+		return cmp.Or(line.Get("error").String(), progressText(line), line.Get("reason").String())
 	},
-	"attempts":      func(line gjson.Result) string { return attemptOf(line, waits(line.Get("state").String())) },
+	"attempts":      attemptText,
 	"attempt_of":    func(line gjson.Result) string { return attemptOf(line, false) },
 	"next_attempt":  func(line gjson.Result) string { return attemptOf(line, true) },
-	"progress_note": func(line gjson.Result) string { j := jobIn(line); return progressText(j.Progress, j.Note) },
+	"progress_note": progressText,
 	"published_since": func(line gjson.Result) string {
 		return clock(line.Get("published_at_ms").Int()) + ", " + human.Since(line.Get("age_ms").Int()) + " ago"
 	},
@@ -115,10 +114,10 @@ func delivery(of gjson.Result) string {
 	_ = json.Unmarshal([]byte(of.Raw), &answer) // it was JSON
 	text := "was not paused"
 	switch {
-	case answer.Paused != nil && answer.Empty:
-		return "is " + answer.Paused.Text(time.Now().UnixMilli()) + "; it has no entries or jobs now, a pause waits for its first one"
 	case answer.Paused != nil:
-		text = "is " + answer.Paused.Text(time.Now().UnixMilli())
+		if text = "is " + answer.Paused.Text(time.Now().UnixMilli()); answer.Empty {
+			text += "; it has no entries or jobs now, a pause waits for its first one"
+		}
 	case answer.Was:
 		text = "is not paused"
 	}
@@ -167,41 +166,34 @@ func happened(event gjson.Result) string {
 	return strings.Join(append(details, cmp.Or(event.Get("error").String(), event.Get("reason").String())), " ")
 }
 
-func jobIn(line gjson.Result) (j admin.Job) {
-	_ = json.Unmarshal([]byte(line.Raw), &j) // it was JSON
-	return j
-}
-
 func stateSince(line gjson.Result) string {
-	j := jobIn(line)
-	text := j.State
+	text := line.Get("state").String()
 	if words, ok := map[string]string{"delayed": "delayed until ",
-		"prepared": "prepared until ", "leased": "leased until ", "dead": "dead since ", "acked": "acked at "}[j.State]; ok {
-		text = words + clock(j.AtMS)
+		"prepared": "prepared until ", "leased": "leased until ", "dead": "dead since ", "acked": "acked at "}[text]; ok {
+		text = words + clock(line.Get("at_ms").Int())
 	}
-	if j.Reason != "" {
-		text += ", " + j.Reason
+	if reason := line.Get("reason").String(); reason != "" {
+		text += ", " + reason
 	}
 	return text
 }
 
 // attemptOf is the attempt that a job is at, or the next one where it waits; "" where the other is.
 func attemptOf(line gjson.Result, next bool) string {
-	j := jobIn(line)
-	if waits(j.State) != next {
+	if waits(line.Get("state").String()) != next {
 		return ""
 	}
-	return attemptText(j.State, j.Attempt, j.Tries)
+	return attemptText(line)
 }
 
 // expires is when a job does, unless it has no ttl any more.
 func expires(line gjson.Result) string {
-	j := jobIn(line)
+	state, at := line.Get("state").String(), line.Get("expires_at_ms").Int()
 	switch {
-	case j.State == "dead", j.State == "acked":
+	case state == "dead", state == "acked":
 		return ""
-	case j.ExpiresMS > 0:
-		return clock(j.ExpiresMS)
+	case at > 0:
+		return clock(at)
 	}
 	return "never"
 }

@@ -1,6 +1,10 @@
 package operate
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
 
 // validJobs: an id is letters, digits, dashes and underscores, and so part of a path.
 func validJobs(ids ...string) error {
@@ -20,22 +24,26 @@ func waits(state string) bool { return state == "ready" || state == "delayed" ||
 
 // attemptText is the attempt that a job is at, or that is next where it waits, of its tries. Those before a respawn
 // count as used.
-func attemptText(state string, attempt *int, tries int) string {
-	text := digitsOr(attempt, "-")
-	if attempt != nil && waits(state) {
-		text = digits(*attempt + 1)
+func attemptText(line gjson.Result) string {
+	text := "-"
+	if at := line.Get("attempt"); at.Type == gjson.Number {
+		n := at.Int()
+		if waits(line.Get("state").String()) {
+			n++
+		}
+		text = digits(n)
 	}
-	if tries == 0 { // of PHP's: no limit
-		return text
+	if tries := line.Get("tries").Int(); tries != 0 { // 0, of PHP's: no limit
+		text += " of " + digits(tries)
 	}
-	return text + " of " + digits(tries)
+	return text
 }
 
 // progressText is how far the work on a job got, "" where its worker did not say.
-func progressText(percent *int, note string) string {
-	text := escape(note)
-	if percent != nil {
-		text = strings.TrimSpace(digits(*percent) + " % " + text)
+func progressText(line gjson.Result) string {
+	text := escape(line.Get("note").String())
+	if percent := line.Get("progress"); percent.Type == gjson.Number {
+		text = strings.TrimSpace(digits(percent.Int()) + " % " + text)
 	}
 	return text
 }

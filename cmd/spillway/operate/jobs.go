@@ -109,7 +109,7 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 		return nil
 	case len(list) == 0:
 		var q admin.QueueRow
-		if _, err := c.oneQueue(c.Namespace, c.Queue).get(ctx, &q); err != nil || noJobs(&q) {
+		if _, err := c.oneQueue(c.Namespace, c.Queue).get(ctx, &q); err != nil || q.None() {
 			return s.tell("no job is %s", c.State)
 		}
 		return s.tell(
@@ -126,11 +126,6 @@ func (c *JobsLs) jobs(ctx context.Context, s Streams) error {
 		return err
 	}
 	return s.tell("there are more: see --limit")
-}
-
-// noJobs reports whether a queue has no jobs, not even acked ones, so that its name may be a wrong one.
-func noJobs(q *admin.QueueRow) bool {
-	return q.Ready+q.Pending+q.Dead+q.Reserved == 0 && (q.Acked == nil || *q.Acked == 0)
 }
 
 func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {

@@ -74,7 +74,7 @@ func printParts(w io.Writer, answer json.RawMessage, keys ...string) error {
 func digits[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
 // digitsOr is digits of a number that may be missing.
-func digitsOr[N int | int64](n *N, missing string) string {
+func digitsOr(n *int64, missing string) string {
 	if n == nil {
 		return missing
 	}
