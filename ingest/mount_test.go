@@ -312,7 +312,7 @@ type document struct {
 func readDocument(t *testing.T) (d document) {
 	t.Helper()
 	// Parameters stand beside the methods of a path, and are a list.
-	text := regexp.MustCompile(`(?m)^    parameters:\n(      - .*\n)+`).ReplaceAll(openAPI, nil)
+	text := regexp.MustCompile(`(?m)^    parameters:\n(      - .*\n)+`).ReplaceAll(openAPI(), nil)
 	if err := yaml.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +380,7 @@ func TestTheOpenAPIDocumentIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || string(text) != string(openAPI) || kind != "application/yaml" {
+	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || string(text) != string(openAPI()) || kind != "application/yaml" {
 		t.Errorf("got %d %q %.60q", resp.StatusCode, kind, text)
 	}
 }

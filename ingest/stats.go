@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"sync"
 
 	"github.com/valyala/fasthttp"
 
@@ -88,10 +89,10 @@ func (s *Server) index(ctx *fasthttp.RequestCtx, _ *target) *rejection {
 var written []byte
 
 // openAPI describes the data port's routes, for tools that read OpenAPI 3.1.
-var openAPI = verb.Describe(written, false)
+var openAPI = sync.OnceValue(func() []byte { return verb.Describe(written, false) })
 
 func (s *Server) openapi(ctx *fasthttp.RequestCtx, _ *target) *rejection {
 	ctx.Response.Header.SetContentType("application/yaml")
-	ctx.Response.SetBody(openAPI)
+	ctx.Response.SetBody(openAPI())
 	return nil
 }

@@ -15,7 +15,7 @@ type apiFile struct {
 
 func readAPI(t *testing.T) (f apiFile) {
 	t.Helper()
-	if err := yaml.Unmarshal(openapi, &f); err != nil {
+	if err := yaml.Unmarshal(openapi(), &f); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -61,10 +61,10 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 func TestTheReferencesOfTheOpenAPIFileLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	var file map[string]any
-	if err := yaml.Unmarshal(openapi, &file); err != nil {
+	if err := yaml.Unmarshal(openapi(), &file); err != nil {
 		t.Fatal(err)
 	}
-	references := regexp.MustCompile(`"#/([^"]+)"`).FindAllSubmatch(openapi, -1)
+	references := regexp.MustCompile(`"#/([^"]+)"`).FindAllSubmatch(openapi(), -1)
 	for _, m := range references {
 		var at any = file
 		for _, step := range strings.Split(string(m[1]), "/") {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin/console"
 	"github.com/spillway-io/spillway/ingest/verb"
@@ -140,9 +141,9 @@ func limitSeconds(next http.HandlerFunc) http.Handler {
 //go:embed openapi.yaml
 var written []byte
 
-var openapi = verb.Describe(written, true, slices.Concat(own, verb.Controls)...)
+var openapi = sync.OnceValue(func() []byte { return verb.Describe(written, true, slices.Concat(own, verb.Controls)...) })
 
 func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(openapi)
+	_, _ = w.Write(openapi())
 }
