@@ -21,7 +21,9 @@ end
 local now = time()
 local last, same = string.match(redis.call('LINDEX', history, -1) or '', '^(%d+) (.*)$')
 local since = last and minute - tonumber(last)
-if since and (since > -60 and since <= 0 or since > 0 and since < 60 and same == figures) or (tonumber(redis.call('HGET', ledger, 'closed') or 0) or 0) > now then
+local known = since and (since > -60 and since <= 0 or since > 0 and since < 60 and same == figures)
+local closed = not known and redis.call('HGET', ledger, 'closed')
+if known or (tonumber(closed or 0) or 0) > now then
   return { now }
 end
 redis.call('RPUSH', history, ARGV[1] .. ' ' .. figures)

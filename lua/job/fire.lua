@@ -77,11 +77,6 @@ local function publish(k, m, at, watch)
   return first
 end
 
--- is_busy: whether a run would overlap the one before it.
-local function is_busy(f, s)
-  return f.overlap ~= 'allow' and s.count > 0 and is_unfinished(s, f.k.j, f.k.d)
-end
-
 -- Read the arguments, then judge the schedules; nothing is written yet.
 local list, members = {}, {}
 local at, args = 7 + n, #ARGV
@@ -127,7 +122,10 @@ for y, f in ipairs(list) do
   elseif not k.usable then
     status = -1
     put_off[#put_off + 1] = member
-  elseif f.unpaid and f[1] and left ~= 0 and fits(k, f[1].m) and not is_busy(f, s) then
+  end
+  -- Whether a run would overlap the one before it.
+  local busy = status == 1 and overlap ~= 'allow' and s.count > 0 and is_unfinished(s, k.j, k.d)
+  if status == 1 and f.unpaid and f[1] and left ~= 0 and not busy and fits(k, f[1].m) then
     status = 5
   end
   if status == 1 then
@@ -136,7 +134,6 @@ for y, f in ipairs(list) do
     if f.owner ~= '' and left ~= 0 and (tonumber(redis.call('ZSCORE', owners, f.owner) or -1)) < now then
       status = 3
     end
-    local busy = is_busy(f, s)
     for i, run in ipairs(f) do
       local go = left ~= 0
       if go and status == 1 and not busy and not fits(k, run.m) then
