@@ -72,7 +72,7 @@ func (verbs) Settle(ctx context.Context, commits []*Commit, releases []*Release)
 	default:
 		return
 	}
-	var all []settlement
+	all := make([]settlement, 0, len(commits)+len(releases))
 	for _, c := range commits {
 		if len(c.DeadLetters) > 0 {
 			c.stamp(s.backend.Now())

@@ -48,7 +48,6 @@ type Breaker struct {
 	backend  *Backend      // of the shard
 	prober   *prober
 	probe    func(context.Context) error // reads one field of the shard
-	patience time.Duration               // of the backend
 
 	mu      sync.Mutex
 	calls   int         // under way
@@ -59,7 +58,7 @@ type Breaker struct {
 
 // NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
 func (b *Backend) NewBreaker(ledger string) *Breaker {
-	return &Breaker{backend: b, prober: b.prober, patience: b.patience, probe: func(ctx context.Context) error {
+	return &Breaker{backend: b, prober: b.prober, probe: func(ctx context.Context) error {
 		return b.Background.HGet(ctx, ledger, "format").Err()
 	}}
 }
@@ -73,9 +72,9 @@ func (b *Breaker) sent() {
 	}
 	b.since = time.Now()
 	if b.silence == nil {
-		b.silence = time.AfterFunc(b.patience*silentFor, b.silent)
+		b.silence = time.AfterFunc(b.backend.patience*silentFor, b.silent)
 	} else {
-		b.silence.Reset(b.patience * silentFor)
+		b.silence.Reset(b.backend.patience * silentFor)
 	}
 }
 
@@ -97,7 +96,7 @@ func (b *Breaker) silent() {
 	if b.calls == 0 {
 		return
 	}
-	if left := b.patience*silentFor - time.Since(b.since); left > 0 {
+	if left := b.backend.patience*silentFor - time.Since(b.since); left > 0 {
 		b.silence.Reset(left)
 		return
 	}
@@ -111,7 +110,7 @@ func (b *Breaker) silent() {
 
 // ask opens the breaker where the server does not answer and no call was answered since.
 func (b *Breaker) ask(ctx context.Context, since time.Time) {
-	asking, cancel := context.WithTimeout(ctx, b.patience*answerWithin)
+	asking, cancel := context.WithTimeout(ctx, b.backend.patience*answerWithin)
 	defer cancel()
 	found := reachability(Classify(b.probe(asking)))
 	b.mu.Lock()
@@ -127,7 +126,7 @@ func (b *Breaker) ask(ctx context.Context, since time.Time) {
 	case found == unclear:
 		b.silence.Reset(askAgain)
 	default:
-		b.silence.Reset(b.patience * silentFor)
+		b.silence.Reset(b.backend.patience * silentFor)
 	}
 }
 
@@ -172,7 +171,7 @@ func (b *Breaker) run(ctx context.Context, opening uint64) {
 		if !b.open.Load() || b.opened.Load() != opening {
 			return
 		}
-		probing, cancel := context.WithTimeout(ctx, b.patience*probeTimeout)
+		probing, cancel := b.backend.Probing(ctx)
 		b.Done(Classify(b.probe(probing)))
 		cancel()
 	}

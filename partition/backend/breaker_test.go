@@ -28,7 +28,7 @@ func newBreaker(t *testing.T, answer func() error) (b *Breaker, returns *atomic.
 	returns = &atomic.Int64{}
 	p := newProber(zap.NewNop(), func() { returns.Add(1) })
 	t.Cleanup(p.stop)
-	return &Breaker{prober: p, patience: 1, probe: func(context.Context) error { return answer() }}, returns
+	return &Breaker{prober: p, backend: &Backend{patience: 1}, probe: func(context.Context) error { return answer() }}, returns
 }
 
 func TestABreakerOpensAfterAFewFailuresInARowAndClosesAtTheFirstAnswer(t *testing.T) {
@@ -81,7 +81,7 @@ func TestABreakerOpensBeforeACallTimesOutAndClosesSoonAfterTheServerIsBack(t *te
 		p := newProber(zap.NewNop(), func() {})
 		defer p.stop()
 		up := make(chan struct{})
-		b := &Breaker{prober: p, patience: 1, probe: func(ctx context.Context) error {
+		b := &Breaker{prober: p, backend: &Backend{patience: 1}, probe: func(ctx context.Context) error {
 			select {
 			case <-up:
 				return nil
@@ -153,7 +153,7 @@ func TestAProbeThatHangsIsGivenUpAndRepeated(t *testing.T) {
 		p := newProber(zap.NewNop(), func() {})
 		defer p.stop()
 		var probes atomic.Int64
-		b := &Breaker{prober: p, patience: 1, probe: func(ctx context.Context) error {
+		b := &Breaker{prober: p, backend: &Backend{patience: 1}, probe: func(ctx context.Context) error {
 			probes.Add(1)
 			<-ctx.Done()
 			return ctx.Err()

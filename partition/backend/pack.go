@@ -128,10 +128,10 @@ func (b *Breaker) repeats(now time.Time) bool {
 		return false
 	}
 	since := b.moving.Load()
-	if now.UnixNano()-since > int64(b.patience*moveRest) && b.moving.CompareAndSwap(since, now.UnixNano()) {
+	if now.UnixNano()-since > int64(b.backend.patience*moveRest) && b.moving.CompareAndSwap(since, now.UnixNano()) {
 		return true
 	}
-	return now.UnixNano()-b.moving.Load() < int64(b.patience*moveBudget)
+	return now.UnixNano()-b.moving.Load() < int64(b.backend.patience*moveBudget)
 }
 
 // pause waits, and reports whether the context has not ended.

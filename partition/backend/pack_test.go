@@ -64,7 +64,7 @@ func errorsOf(packs []Pack[string]) map[string]error {
 func TestOnlyItemsOfRejectedCallsRunAgainByThemselves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &Breaker{patience: 1}, newSlot("new")
+		b, s := &Breaker{backend: &Backend{patience: 1}}, newSlot("new")
 		got := errorsOf(RunPacks(t.Context(), packs(b, []string{"a", "new", "b"}, []string{"c", "d"}), s.fill(b), s.run, nil))
 		if len(got) != 5 || !Moving(got["new"]) || got["a"] != nil || got["b"] != nil || got["c"] != nil || got["d"] != nil {
 			t.Errorf("got %v", got)
@@ -79,7 +79,7 @@ func TestOnlyItemsOfRejectedCallsRunAgainByThemselves(t *testing.T) {
 func TestARejectedItemIsRepeatedUntilItsKeysAreThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &Breaker{patience: 1}, newSlot("new", "newer")
+		b, s := &Breaker{backend: &Backend{patience: 1}}, newSlot("new", "newer")
 		time.AfterFunc(time.Second, func() { delete(s.absent, "new") })
 		time.AfterFunc(2*time.Second, func() { delete(s.absent, "newer") })
 		began := time.Now()
@@ -93,7 +93,7 @@ func TestARejectedItemIsRepeatedUntilItsKeysAreThere(t *testing.T) {
 func TestCallsOfAShardAreRepeatedForFiveSecondsAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &Breaker{patience: 1}, newSlot("new")
+		b, s := &Breaker{backend: &Backend{patience: 1}}, newSlot("new")
 		waits := func(b *Breaker) time.Duration {
 			began := time.Now()
 			if got := errorsOf(RunPacks(t.Context(), packs(b, []string{"new"}), s.fill(b), s.run, always)); !Moving(got["new"]) {
@@ -108,7 +108,7 @@ func TestCallsOfAShardAreRepeatedForFiveSecondsAMinute(t *testing.T) {
 		if took := waits(b); took != 0 {
 			t.Errorf("the next took %v", took)
 		}
-		if took := waits(&Breaker{patience: 1}); !near(took, moveBudget) {
+		if took := waits(&Breaker{backend: &Backend{patience: 1}}); !near(took, moveBudget) {
 			t.Errorf("that of another shard took %v, want %v", took, moveBudget)
 		}
 		time.Sleep(moveRest)
@@ -126,7 +126,7 @@ func TestAContextThatEndsEndsTheRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		b, s := &Breaker{patience: 1}, newSlot("new")
+		b, s := &Breaker{backend: &Backend{patience: 1}}, newSlot("new")
 		began := time.Now()
 		got := errorsOf(RunPacks(ctx, packs(b, []string{"a", "new"}), s.fill(b), s.run, always))
 		if took := time.Since(began); took != time.Second || !Moving(got["new"]) || got["a"] != nil {
@@ -142,7 +142,7 @@ func TestNoItemRunsAfterOneBehindItWasAnswered(t *testing.T) {
 		keepsOrder := func(item string, answered []string) bool {
 			return !slices.ContainsFunc(answered, func(later string) bool { return later[0] == item[0] })
 		}
-		b, s := &Breaker{patience: 1}, newSlot("new", "q1", "q2")
+		b, s := &Breaker{backend: &Backend{patience: 1}}, newSlot("new", "q1", "q2")
 		time.AfterFunc(time.Second, func() { delete(s.absent, "q2") })
 		got := errorsOf(RunPacks(t.Context(), packs(b, []string{"new", "p1", "q1"}, []string{"p2", "q2"}, []string{"p3"}), s.fill(b), s.run, keepsOrder))
 		for item, ran := range map[string]bool{"new": false, "p1": false, "p2": false, "p3": true, "q1": false, "q2": true} {
@@ -156,7 +156,7 @@ func TestNoItemRunsAfterOneBehindItWasAnswered(t *testing.T) {
 func TestOneCallIsRepeatedInPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, ran := &Call{breaker: &Breaker{patience: 1}}, 0
+		c, ran := &Call{breaker: &Breaker{backend: &Backend{patience: 1}}}, 0
 		other := errors.New("another")
 		RunOne(t.Context(), c, func(calls []*Call) {
 			if ran++; ran < 3 {
