@@ -347,15 +347,11 @@ func (c *call) set(r *control.Rule) error {
 	for name, value := range c.Attributes.of {
 		seconds, err := strconv.ParseUint(value, 10, 31)
 		most := uint64(maxVisibility)
-		span := strings.TrimLeft(value, "0") // as a rule says it
-		if span != "" {
-			span += "s"
-		}
-		switch name {
+		switch span := control.Span(time.Duration(seconds) * time.Second); name { // #nosec G115 -- 31 bits
 		case "VisibilityTimeout":
-			err = cmp.Or(err, r.TTR.UnmarshalText([]byte(span)))
+			r.TTR = span
 		case "DelaySeconds":
-			err, most = cmp.Or(err, r.Delay.UnmarshalText([]byte(span))), maxDelay
+			r.Delay, most = span, maxDelay
 		case "RedrivePolicy":
 			var policy redrive
 			if err = nil; value != "" {

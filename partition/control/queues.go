@@ -59,17 +59,23 @@ func (r *Rule) Validate() error {
 	v.Check(partition.ValidNamespace(r.Namespace), "namespace", r.Namespace, wantName)
 	checkCommon(&v, "", r.CreatedBy)
 	v.Check(!r.Client || partition.ValidQueue(string(r.Match)), "match", string(r.Match), "the name of a queue")
-	if r.Client && r.Gone && r.Rule == (job.Rule{Match: r.Match}) {
+	if r.Client && r.Gone && r.saysNothing() {
 		return v.Err()
 	}
 	v.Check(!r.Gone, "gone", r.Gone, "nothing beside it")
 	return errors.Join(v.Err(), r.Rule.Validate())
 }
 
-// clientRule is what clients say of a queue, when that is nothing.
+// clientRule is the rule of a queue of which clients have said nothing.
 func clientRule(namespace, queue string) Rule {
 	return Rule{Namespace: namespace, Rule: job.Rule{Match: job.Pattern(queue)}, Client: true}
 }
+
+// Span is a time in a rule; 0 says nothing.
+type Span = job.Span
+
+// saysNothing reports whether a rule is as Clear leaves it.
+func (r *Rule) saysNothing() bool { return r.Rule == (job.Rule{Match: r.Match}) }
 
 // Clear makes a rule say nothing.
 func (r *Rule) Clear() { r.Rule = job.Rule{Match: r.Match} }
@@ -175,7 +181,7 @@ func (c *Control) ChangeRule(ctx context.Context, namespace, queue, by string,
 		if err := change(&r); err != nil || r == before {
 			return nil, err
 		}
-		if r.Rule == (job.Rule{Match: r.Match}) && !r.Gone {
+		if r.saysNothing() && !r.Gone {
 			return edit{r.entry(): ""}, nil
 		}
 		r.CreatedBy = by

@@ -91,10 +91,11 @@ func (s *Store) addUp(ctx context.Context, n *namespace, queues []string, to *su
 		}
 		for _, c := range all {
 			leased := c.leases.Val()
-			for state, jobs := range map[string]int64{"ready": c.ready.Val(), "delayed": c.delayed.Val(), "leased": leased,
-				"dead": c.dead.Val(), "reserved": max(0, c.reserved.Val()-leased)} {
-				to.jobs[state] += jobs
-			}
+			to.jobs["ready"] += c.ready.Val()
+			to.jobs["delayed"] += c.delayed.Val()
+			to.jobs["leased"] += leased
+			to.jobs["dead"] += c.dead.Val()
+			to.jobs["reserved"] += max(0, c.reserved.Val()-leased)
 			a := numbers(c.account.Val())
 			residual := a["claimed"] - a["acked"] - a["nacked"] - a["requeued"] - a["buried"] - a["unfit"] - a["lapsed"] - leased
 			to.residual += max(residual, -residual)
