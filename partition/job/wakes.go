@@ -103,11 +103,11 @@ type Listener interface {
 }
 
 // Listen makes the wakes of the store.
-func (s *Store) Listen(on func(WakeEvent)) Listener { return NewWakes(s, on) }
+func (s *Store) Listen(on func(WakeEvent)) Listener { return newWakes(s, on) }
 
-// NewWakes makes the wakes of a store. on is called for each event, one at a time, without a
+// newWakes makes the wakes of a store. on is called for each event, one at a time, without a
 // lock; it may call Want and Unwant.
-func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
+func newWakes(s *Store, on func(WakeEvent)) *Wakes {
 	w := &Wakes{
 		store:   s,
 		on:      on,

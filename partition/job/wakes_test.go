@@ -69,7 +69,7 @@ func (e *ear) until(t *testing.T, n int, kind WakeKind, queue string) {
 func startWakes(t *testing.T, s *Store) (*Wakes, *ear) {
 	t.Helper()
 	e := &ear{}
-	w := NewWakes(s, e.on)
+	w := newWakes(s, e.on)
 	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestAQueueStaysSubscribedForAWhile(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)
 	ns := s.Namespace("mail")
 	e := &ear{}
-	w := NewWakes(s, e.on)
+	w := newWakes(s, e.on)
 	w.linger = time.Millisecond
 	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestASilentConnectionIsReplaced(t *testing.T) {
 func TestQueuesOfAServerThatIsAwayAreNotLookedAtAgainForEachThatComes(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://127.0.0.1:1", nil)
-	w, ns := NewWakes(s, func(WakeEvent) {}), s.Namespace("mail")
+	w, ns := newWakes(s, func(WakeEvent) {}), s.Namespace("mail")
 	w.retry["127.0.0.1:1"] = time.Now().Add(time.Hour)
 	var running sync.WaitGroup
 	for i := range 100 {
@@ -252,7 +252,7 @@ func TestACallOfPromoteHasItsGroupsInOneOrder(t *testing.T) {
 func TestWakesFollowALifecycle(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "embedded:", nil)
-	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component { return NewWakes(s, func(WakeEvent) {}) })
+	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component { return newWakes(s, func(WakeEvent) {}) })
 }
 
 func TestThePromoterFollowsALifecycle(t *testing.T) {

@@ -414,7 +414,7 @@ func TestAWaitingClaimIsWokenByAPushOfPHPAndByADueTime(t *testing.T) {
 			t.Parallel()
 			s := open(t, Laravel, func(p *Policy) { p.Poll = poll })
 			events := make(chan job.WakeEvent, 1000)
-			w := NewWakes(s.Store, func(e job.WakeEvent) { events <- e })
+			w := newWakes(s.Store, func(e job.WakeEvent) { events <- e })
 			if err := w.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -531,7 +531,7 @@ func TestAWaitingClaimIsWokenWhereTheUserMayNotBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard := make(chan struct{}, 1)
-	w := NewWakes(s.Store, func(e job.WakeEvent) {
+	w := newWakes(s.Store, func(e job.WakeEvent) {
 		if e.Kind == job.WakeHeard {
 			select {
 			case heard <- struct{}{}:

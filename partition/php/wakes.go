@@ -56,11 +56,11 @@ type wanted struct {
 }
 
 // Listen makes the wakes of the store.
-func (s *Store) Listen(on func(job.WakeEvent)) job.Listener { return NewWakes(s, on) }
+func (s *Store) Listen(on func(job.WakeEvent)) job.Listener { return newWakes(s, on) }
 
-// NewWakes makes the wakes of a store. on is called for each event, one at a time, without a lock;
+// newWakes makes the wakes of a store. on is called for each event, one at a time, without a lock;
 // it may call Want and Unwant.
-func NewWakes(s *Store, on func(job.WakeEvent)) *Wakes {
+func newWakes(s *Store, on func(job.WakeEvent)) *Wakes {
 	w := &Wakes{
 		store:  s,
 		on:     on,
