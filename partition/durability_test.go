@@ -81,7 +81,7 @@ func TestFewerReplicasThanAskedForAreUnknown(t *testing.T) {
 		if !errors.Is(err, partition.ErrUnknown) {
 			t.Fatalf("without its replica: got %v, want ErrUnknown", err)
 		}
-		return strings.Contains(err.Error(), "0 of 1") // on a busy machine the primary may be late, too
+		return strings.Contains(err.Error(), "0 of 1") // on a busy machine the primary may also be late
 	})
 	for range 2 {
 		if err := keyed(); !errors.Is(err, partition.ErrUnknown) {
@@ -327,7 +327,7 @@ func failover(t *testing.T, s *site, names []string, fail func()) {
 	if seen["unavailable"] == 0 {
 		t.Error("nothing was rejected: this proves nothing")
 	}
-	// Drainers, too.
+	// So can drainers.
 	redistest.Until(t, 10*time.Second, "drainers can work", func() bool {
 		_, err := s.Check(t.Context())
 		_, _, due := s.Due(t.Context(), s.ns, s.ns.ShardOf(names[0]), 0, 10)

@@ -93,7 +93,7 @@ const Outbox = "_out"
 // ^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$, and not Outbox.
 func ValidQueue[T string | []byte](s T) bool { return string(s) != Outbox && ValidAnyQueue(s) }
 
-// ValidAnyQueue is ValidQueue, and Outbox.
+// ValidAnyQueue is ValidQueue, but accepts Outbox.
 func ValidAnyQueue[T string | []byte](s T) bool { return validName(s, maxQueueLen, "_-") }
 
 // ValidOwnName is ValidQueue without a leading '_', which is Spillway's: the names of the native API.

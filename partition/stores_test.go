@@ -152,7 +152,7 @@ type site struct {
 	backend *backend.Backend // nil: the store's own
 }
 
-// Close closes the connections, too.
+// Close also closes the connections.
 func (s *site) Close() error {
 	err := s.Store.Close()
 	if s.backend != nil {

@@ -152,7 +152,7 @@ type Pipe struct {
 	late int // bytes that were read after the deadline
 }
 
-// pipeSize is what lies in a pipe at most that is made as ours are: pipe(7) of Linux; elsewhere it is no more.
+// pipeSize is the most that a pipe of ours holds: the default of Linux, see pipe(7); elsewhere it is no more.
 const pipeSize = 64 << 10
 
 // Read reads what was written before the process ended, however late this process comes to it.

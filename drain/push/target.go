@@ -34,7 +34,7 @@ type Rule struct {
 	DeferFor time.Duration
 	// Batch is how many jobs a Write has at most; 1.
 	Batch int
-	// AcceptAll pushes jobs of PHP's that PHP's own code has to run, too: job.Job.Bound. Default
+	// AcceptAll also pushes PHP jobs that only PHP's own code can run, see job.Job.Bound. Default
 	// false: they become dead letters.
 	AcceptAll bool
 	// BackoffBase and BackoffMax bound the full-jitter wait of a job after it failed:

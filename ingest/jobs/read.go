@@ -149,7 +149,7 @@ func (a *api) shown(c *call, j job.Job, state job.State, err error) ([]byte, err
 	return append(appendShown(make([]byte, 0, size), j, state, c.text()), '}'), nil
 }
 
-// room reserves memory for an answer with jobs, of at most size bytes.
+// room reserves memory for an answer that holds jobs. size is the most bytes it can have.
 func (c *call) room(jobs []job.Job, text bool) (size int, err error) {
 	size = 128
 	for i := range jobs {

@@ -65,11 +65,11 @@ func deleteJob(ctx context.Context, c *Call, q *ofJob) (jobState, error) {
 	}
 	ack := &job.Ack{Namespace: c.Namespace, Queue: q.Queue, Ref: ref, Delete: true, Undone: true, By: c.By}
 	c.Store.Run(ctx, c.Store.NewLane(), &job.Batch{Acks: []*job.Ack{ack}})
-	if ack.Err == nil && !ack.Acked && !ack.Deleted {
-		return jobState{}, job.ErrNoJob
-	}
-	if ack.Err != nil {
+	switch {
+	case ack.Err != nil:
 		return jobState{}, ack.Err
+	case !ack.Acked && !ack.Deleted:
+		return jobState{}, job.ErrNoJob
 	}
 	return jobState{"deleted"}, nil
 }
@@ -102,7 +102,7 @@ func decide(result string) func(context.Context, *Call, *ofJob) (decided, error)
 type purge struct {
 	ofQueue
 	Approval
-	All bool `help:"Delete delayed, leased and dead jobs, too."`
+	All bool `help:"Also delete delayed, leased and dead jobs."`
 }
 
 func (q *purge) Detail() string {
@@ -125,8 +125,8 @@ func (a acted) Count() int64 { return a.Jobs }
 // Partial reports whether the answer says that it did not run to its end.
 func (a acted) Partial() bool { return !a.Complete }
 
-// purgeJobs deletes the ready jobs of a queue, or all of them. Those that arrive meanwhile may be
-// deleted, too; more than were confirmed at its beginning reject it.
+// purgeJobs deletes the ready jobs of a queue, or all of them, and may also delete those that arrive
+// meanwhile. It is rejected when there are more at its beginning than were confirmed.
 func purgeJobs(ctx context.Context, c *Call, q *purge) (acted, error) {
 	counts, err := c.Counts(ctx, q.Queue)
 	n, others := counts.Ready, counts.Pending+counts.Dead
@@ -148,9 +148,9 @@ type deadJobs struct {
 	Approval
 	IDs    []string      `arg:"" optional:"" help:"Ids of dead letters, 1000 at most. Without one, all that the rest selects."`
 	Limit  int           `placeholder:"N" bounds:"0..2147483647" help:"At most this many, the oldest first. Without it, all."`
-	Reason *string       `enum:"nacked,lapsed,buried,undecided" placeholder:"REASON" help:"Only those that died so: nacked, lapsed, buried or undecided."`
+	Reason *string       `enum:"nacked,lapsed,buried,undecided" placeholder:"REASON" help:"Only those that died for this reason: nacked, lapsed, buried or undecided."`
 	Error  *string       `placeholder:"TEXT" help:"Only those whose last error has this in it."`
-	Age    time.Duration `placeholder:"DURATION" bounds:"0s..1193046h" help:"Only those that died so long ago, or longer."`
+	Age    time.Duration `placeholder:"DURATION" bounds:"0s..1193046h" help:"Only those that have been dead at least this long."`
 	Cause  *string       `placeholder:"CAUSE" help:"Only those of this cause, as jobs dead --by cause prints it, or of what one of them says; then only --limit selects more. Not of PHP's queues."`
 }
 
@@ -210,7 +210,12 @@ func (q *deadJobs) act(c *Call, verb job.DeadVerb) (*job.DeadAct, error) {
 	return a, nil
 }
 
-func (q *deadJobs) do(ctx context.Context, c *Call, a *job.DeadAct) (acted, error) {
+func (q *deadJobs) do(ctx context.Context, c *Call, verb job.DeadVerb, ttl time.Duration) (acted, error) {
+	a, err := q.act(c, verb)
+	if err != nil {
+		return acted{}, err
+	}
+	a.TTL = ttl
 	act := c.Store.ActOnDead
 	if q.Cause != nil {
 		act = func(ctx context.Context, a *job.DeadAct) (int, error) { return c.ByCause(ctx, a, *q.Cause) }
@@ -238,25 +243,16 @@ func (q *deadJobs) do(ctx context.Context, c *Call, a *job.DeadAct) (acted, erro
 }
 
 func deleteDead(ctx context.Context, c *Call, q *deadJobs) (acted, error) {
-	a, err := q.act(c, job.DeleteDead)
-	if err != nil {
-		return acted{}, err
-	}
-	return q.do(ctx, c, a)
+	return q.do(ctx, c, job.DeleteDead, 0)
 }
 
 type respawn struct {
 	deadJobs
-	TTL time.Duration `bounds:"0s..1193046h" default:"0" help:"How long they live from then on; 0 is for ever. That of their publish is gone."`
+	TTL time.Duration `bounds:"0s..1193046h" default:"0" help:"How long they live from then on; 0 is for ever. It replaces the ttl of their publish."`
 }
 
 func respawnDead(ctx context.Context, c *Call, q *respawn) (acted, error) {
-	a, err := q.act(c, job.RespawnDead)
-	if err != nil {
-		return acted{}, err
-	}
-	a.TTL = q.TTL
-	return q.do(ctx, c, a)
+	return q.do(ctx, c, job.RespawnDead, q.TTL)
 }
 
 type forecast struct {
@@ -273,7 +269,7 @@ type queueForecast struct {
 type Forecast struct {
 	NowMS       int64   `json:"now_ms"`
 	StepMS      int64   `json:"step_ms"`
-	Due         []int64 `json:"due" help:"Jobs in each step from now on, up to the last that has any; the first has those that are due already, too."`
+	Due         []int64 `json:"due" help:"Jobs in each step from now on, up to the last that has any; the first includes those already due."`
 	Scheduled   []int64 `json:"scheduled" help:"Ticks of active schedules in the same way, jitter left out."`
 	ScheduledBy string  `json:"scheduled_by" help:"How they were counted: ticks, each one; estimate, the later ones of some cron expressions by the rate of the earlier ones; next, of more than 10,000 schedules the next tick of each alone."`
 }
@@ -331,5 +327,5 @@ var jobRows = []*Row{
 		"Delete dead letters of a queue.", "${queue}: deleted ${jobs dead letter}", deleteDead).Confirms("delete them", "").ofAdmin(),
 	New("purge_jobs", "operator", "POST /queues/{queue}/purge", "jobs purge",
 		"Delete the ready jobs of a queue, or all.", "${queue}: deleted ${jobs job}", purgeJobs).
-		Confirms("delete them, with those that arrive meanwhile", "${others} more are delayed, leased or dead: --all is for those, too").ofAdmin(),
+		Confirms("delete them, with those that arrive meanwhile", "${others} more are delayed, leased or dead: --all deletes those as well").ofAdmin(),
 }

@@ -115,7 +115,7 @@ func createNamespace(ctx context.Context, c *Control, q *namespace) (namespace, 
 type deleteNamespace struct {
 	inControl
 	Approval
-	Force bool `json:"force" help:"Delete its jobs, too, for good. They count as deleted."`
+	Force bool `json:"force" help:"Also delete its jobs, for good. They count as deleted."`
 }
 
 type deletedNamespace struct {
@@ -123,7 +123,7 @@ type deletedNamespace struct {
 	Jobs   int64 `json:"jobs" help:"Jobs that were deleted with it; with dry_run, that it has."`
 }
 
-// removeNamespace deletes a namespace that has no jobs and no schedules, or deletes these, too.
+// removeNamespace deletes a namespace that has no jobs and no schedules; with force, one that has some.
 func removeNamespace(ctx context.Context, c *Control, q *deleteNamespace) (answer deletedNamespace, err error) {
 	switch {
 	case c.Of.FromFile:

@@ -50,8 +50,8 @@ type Config struct {
 	// Follows is a Backend with the same URL that this one replaces; default none. An
 	// embedded server is the same for both then, and gone when both are closed.
 	Follows *Backend
-	// Patience is how many times as long as usual the server may take for all that it does before it counts as
-	// unreachable; default 1, and 30 for one in this process, which is slow at times and never away.
+	// Patience multiplies all time-outs after which a server counts as unreachable; default 1. It is 30 for the
+	// embedded server, which may be slow but is never away.
 	Patience int
 }
 

@@ -49,8 +49,8 @@ func Wrap(class, cause error) error { return &storeError{class, cause} }
 func (e *storeError) Error() string   { return e.class.Error() + ": " + e.cause.Error() }
 func (e *storeError) Unwrap() []error { return []error{e.class, e.cause} }
 
-// Permanence is ErrIncompatible or ErrBroken for an error that is one of them, and a person has to mend; else nil. It
-// decides whether an error gets a new line in the log: the text may hold a port number that differs each time.
+// Permanence is the class of an error that a person has to mend, ErrIncompatible or ErrBroken; else nil. The log gets
+// a new line when it changes: texts may differ in a port number alone.
 func Permanence(err error) error {
 	for _, class := range []error{ErrIncompatible, ErrBroken} {
 		if errors.Is(err, class) {

@@ -204,9 +204,8 @@ const (
 	Foreign      FireStatus = -1
 )
 
-// Fire fires schedules of one shard in one script call, and those whose runs take the rate of a token in a second
-// one, where a run can be published; made is the store's time at which they
-// were planned, Unix ms. One that is done by somebody else, or too late, changes nothing: its
+// Fire fires schedules of one shard in one script call. Runs that take the rate of a token are published by a second
+// call, once the first has said that they can be. made is the store's time at which they were planned, Unix ms. One that is done by somebody else, or too late, changes nothing: its
 // Status says so. at is when it ran, by the store's clock.
 func (s *scheduler) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	firings []*Firing) (at int64, err error) {

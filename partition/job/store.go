@@ -117,7 +117,7 @@ type Reads interface {
 	Dead(ctx context.Context, ns *Namespace, queue string, offset, limit int) (dead []Job, total int64, err error)
 }
 
-// Edits changes jobs that wait; *Store has it, and all that follows.
+// Edits changes jobs that wait. *Store has this and the interfaces below.
 type Edits interface {
 	Reschedule(ctx context.Context, r *Reschedule) error
 	ReleaseUnique(ctx context.Context, p *Publish) (released bool, err error)

@@ -104,7 +104,7 @@ func (s *Store) behind(ns *job.Namespace) (*namespace, error) {
 	return nil, job.ErrNoQueue
 }
 
-// of is behind; an error, too: the namespace does not serve the queue.
+// of is the namespace behind ns. It is an error if that does not serve the queue.
 func (s *Store) of(ns *job.Namespace, queue string) (*namespace, error) {
 	n, err := s.behind(ns)
 	if err == nil && !n.Serves(queue) {

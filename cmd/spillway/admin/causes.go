@@ -27,7 +27,7 @@ type DeadCause struct {
 	FirstMS int64  `json:"first_ms" help:"When the first and the last of them died."`
 	LastMS  int64  `json:"last_ms"`
 	Example string `json:"example" help:"What was said of the last one."`
-	ID      string `json:"id" help:"Of the same."`
+	ID      string `json:"id" help:"Its id."`
 }
 
 // DeadCauses are the causes of dead letters, those of most first.

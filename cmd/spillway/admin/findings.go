@@ -41,8 +41,8 @@ func (l Level) Rank() int { return slices.Index([]Level{OK, Notice, Risk, Loss},
 type Finding struct {
 	Level     Level  `json:"level"`
 	Namespace string `json:"namespace,omitempty" help:"Absent: of the whole service."`
-	Partition string `json:"partition,omitempty" help:"That makes most of it."`
-	Queue     string `json:"queue,omitempty" help:"The same."`
+	Partition string `json:"partition,omitempty" help:"The partition that causes most of it."`
+	Queue     string `json:"queue,omitempty" help:"The queue that causes most of it."`
 	What      string `json:"what"`
 	SinceMS   int64  `json:"since_ms,omitempty" help:"Absent: not known."`
 	Why       string `json:"why,omitempty"`

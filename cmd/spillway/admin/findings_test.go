@@ -370,7 +370,7 @@ func TestTheServerHoldsWhatItFound(t *testing.T) {
 	if got := answer(); !strings.Contains(got, `"what":"not now, but 5.0s ago: sink http://crm fails; 2 jobs of the namespace wait"`) {
 		t.Errorf("got %s", got)
 	}
-	health.err = errors.New("refused")
+	health.err = errors.New("no answer")
 	if got := answer(); !strings.Contains(got, `"what":"the store is not ready`) || strings.Contains(got, "crm") {
 		t.Errorf("while nothing is known of it: %s", got)
 	}

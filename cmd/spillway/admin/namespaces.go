@@ -141,7 +141,7 @@ func accountOf(ns *partition.Namespace, o partition.Overview) account {
 }
 
 type audited struct {
-	Audit bool `help:"Count every entry or job, too: residual is the difference to the ledger."`
+	Audit bool `help:"Also count every entry or job; residual is the difference from the ledger."`
 }
 
 type ofNamespace struct {

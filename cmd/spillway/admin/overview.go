@@ -13,7 +13,7 @@ import (
 
 // StoreState is the store as this process sees it.
 type StoreState struct {
-	Mode     string   `json:"mode" help:"Embedded, redis, sentinel or cluster."`
+	Mode     string   `json:"mode" help:"One of embedded, redis, sentinel and cluster."`
 	URL      string   `json:"url" help:"Without its password."`
 	Ready    bool     `json:"ready"`
 	Error    string   `json:"error"`
@@ -34,7 +34,7 @@ type Pause struct {
 type Sink struct {
 	Label          string   `json:"label"`
 	Type           string   `json:"type"`
-	State          string   `json:"state" help:"Open, opening, failing, tripped or paused."`
+	State          string   `json:"state" help:"One of open, opening, failing, tripped and paused."`
 	FailingSinceMS *int64   `json:"failing_since_ms"`
 	P50MS          *float64 `json:"p50_ms" help:"Of a write in the last minute."`
 	P99MS          *float64 `json:"p99_ms"`

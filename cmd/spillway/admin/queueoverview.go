@@ -10,7 +10,7 @@ import (
 // the sinks are of this process.
 type QueueOverview struct {
 	Namespace        string             `json:"namespace"`
-	Kind             string             `json:"kind" help:"Queue or php."`
+	Kind             string             `json:"kind" help:"One of queue and php."`
 	Ledger           job.Ledger         `json:"ledger"`
 	Jobs             int64              `json:"jobs" help:"Ready, delayed, leased and dead."`
 	MaxJobs          int64              `json:"max_jobs"`

@@ -107,7 +107,7 @@ func TestActsOnJobsCountAndAskFirst(t *testing.T) {
 		{"jobs purge mail out --yes", "/purge", []string{`{"jobs":7}`, `{"jobs":8,"complete":true}`}, 0, "deleted 8 jobs", `{"dry_run":"1"}|{"confirm":"7"}`},
 		{"jobs purge mail out --all", "/purge", []string{`{"jobs":7}`}, 2, "add --yes", `{"all":"1","dry_run":"1"}`},
 		{"jobs purge mail out --dry-run", "/purge", []string{`{"jobs":7}`}, 0, "nothing was changed", `{"dry_run":"1"}`},
-		{"jobs purge mail out", "/purge", []string{`{"jobs":0,"others":3}`}, 0, "3 more are delayed, leased or dead: --all is for those, too", `{"dry_run":"1"}`},
+		{"jobs purge mail out", "/purge", []string{`{"jobs":0,"others":3}`}, 0, "3 more are delayed, leased or dead: --all deletes those as well", `{"dry_run":"1"}`},
 		{"jobs rm-dead mail out --yes", "/dead/delete", []string{`{"jobs":2}`, `{"jobs":2,"complete":true}`}, 0, "deleted 2 dead letters", `{"dry_run":"1"}|{"confirm":"2"}`},
 		{"jobs rm mail out " + jobID + " --yes", "/jobs/" + jobID + "/delete", []string{`{"state":"deleted"}`}, 0, "out/" + jobID + ": deleted", `{}`},
 		{"jobs commit mail out " + jobID + " --yes", "/jobs/" + jobID + "/commit", []string{`{"result":"committed"}`}, 0, "out/" + jobID + ": committed", `{}`},
